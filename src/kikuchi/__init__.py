@@ -1,0 +1,77 @@
+"""kikuchi: approximate inference and learning in probabilistic models.
+
+The public names are imported when first used, so that `import kikuchi` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC: dict[str, str] = {
+    "Beliefs": "inference.beliefs",
+    "BeliefPropagation": "inference.belief_propagation",
+    "Budget": "core.budget",
+    "Enumeration": "inference.enumeration",
+    "FactorGraph": "graphs.factor_graph",
+    "Gibbs": "inference.gibbs",
+    "JunctionTree": "inference.junction_tree",
+    "KikuchiError": "core.errors",
+    "MeanField": "inference.mean_field",
+    "Trace": "core.trace",
+    "boltzmann": "graphs.binary",
+    "complete": "graphs.generators",
+    "grid": "graphs.generators",
+    "infer": "inference.registry",
+    "ising": "graphs.binary",
+    "ldpc": "graphs.generators",
+    "parse_method": "inference.registry",
+    "plan": "inference.junction_tree",
+    "random_graph": "graphs.generators",
+    "random_regular": "graphs.generators",
+    "random_tables": "graphs.generators",
+    "random_tree": "graphs.generators",
+    "read": "graphs.formats",
+    "read_evidence": "graphs.formats",
+    "to_pairwise": "graphs.pairwise",
+    "write": "graphs.formats",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ imports
+    from kikuchi.core.budget import Budget
+    from kikuchi.core.errors import KikuchiError
+    from kikuchi.core.trace import Trace
+    from kikuchi.graphs.binary import boltzmann, ising
+    from kikuchi.graphs.factor_graph import FactorGraph
+    from kikuchi.graphs.formats import read, read_evidence, write
+    from kikuchi.graphs.generators import (
+        complete,
+        grid,
+        ldpc,
+        random_graph,
+        random_regular,
+        random_tables,
+        random_tree,
+    )
+    from kikuchi.graphs.pairwise import to_pairwise
+    from kikuchi.inference.belief_propagation import BeliefPropagation
+    from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.inference.enumeration import Enumeration
+    from kikuchi.inference.gibbs import Gibbs
+    from kikuchi.inference.junction_tree import JunctionTree, plan
+    from kikuchi.inference.mean_field import MeanField
+    from kikuchi.inference.registry import infer, parse_method
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'kikuchi' has no attribute '{name}'")
+    return getattr(import_module(f"kikuchi.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What every room uses: errors, traces, budgets, progress, numerics, seeds, safe files."""

@@ -1,0 +1,100 @@
+"""`Budget`: how many iterations, seconds and bytes a run may use, and the clock that watches it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from kikuchi.core.errors import BudgetError, MethodError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+DEFAULT_BYTES = 4 * 10**9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of one run; `None` means no limit of that kind.
+
+    `iterations` lowers a method's own `max_iterations`, never raises it. `bytes` bounds the
+    working tables of a run; methods that can tell beforehand refuse with the figure.
+
+    >>> Budget(seconds=2.0, bytes=parse_bytes("2GB")).bytes
+    2000000000
+    """
+
+    iterations: int | None = None
+    seconds: float | None = None
+    bytes: int | None = DEFAULT_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "seconds", "bytes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise MethodError(f"budget: {name} must be positive, got {value!r}")
+
+    def start(self) -> Clock:
+        """Begin to count time."""
+        return Clock(self)
+
+    def require_bytes(self, needed: int, what: str, way_out: str) -> None:
+        """Refuse work that needs more than `bytes`, before it is begun."""
+        if self.bytes is not None and needed > self.bytes:
+            raise BudgetError(
+                f"{what} needs {format_bytes(needed)} but the budget is "
+                f"{format_bytes(self.bytes)}; {way_out}"
+            )
+
+
+class Clock:
+    """A started budget: seconds spent, and whether any are left."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds since the start."""
+        return time.perf_counter() - self._start
+
+    @property
+    def expired(self) -> bool:
+        """True when the time limit has passed."""
+        limit = self.budget.seconds
+        return limit is not None and self.seconds >= limit
+
+    def iterations(self, wanted: int) -> int:
+        """The method's own limit or the budget's, whichever is smaller."""
+        limit = self.budget.iterations
+        return wanted if limit is None else min(wanted, limit)
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as `500MB`, `2 GB`, `1.5GiB` or plain bytes.
+
+    >>> parse_bytes("1.5GiB"), parse_bytes("200 MB"), parse_bytes("64")
+    (1610612736, 200000000, 64)
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", text.lower())
+    unit = (_UNITS | _BINARY_UNITS).get(match[2]) if match else None
+    if match is None or unit is None or float(match[1]) <= 0:
+        raise MethodError(f"'{text}' is not a size; write for example 500MB, 2GB or 1.5GiB")
+    return int(float(match[1]) * unit)
+
+
+def format_bytes(count: int | float) -> str:
+    """A size for people.
+
+    >>> format_bytes(2_100_000), format_bytes(12)
+    ('2.1 MB', '12 B')
+    """
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
+        if value < 1000 or unit == "EB":
+            break
+        value /= 1000
+    if value >= 1e4:
+        return f"{value:.2g} {unit}"
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.2g} {unit}"

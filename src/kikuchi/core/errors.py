@@ -1,0 +1,67 @@
+"""The errors that kikuchi raises on purpose.
+
+Every one of them is a `KikuchiError` whose text is one line: what was found, where, and what to do.
+The command line prints that line and exits with 2; a traceback is always a bug.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from os import PathLike, fspath
+
+
+class KikuchiError(Exception):
+    """Base of all errors that a user can cause and mend."""
+
+
+class ModelError(KikuchiError, ValueError):
+    """A model that is not one: wrong sizes, negative entries, unknown variables."""
+
+
+class FormatError(ModelError):
+    """A file that cannot be read, with the place where reading stopped.
+
+    >>> print(FormatError("a.uai", 3, "found 'x'", "expected a whole number"))
+    a.uai, line 3: found 'x'; expected a whole number
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], line: int | None, found: str, expected: str
+    ) -> None:
+        self.path = fspath(path)
+        self.line = line
+        place = self.path if line is None else f"{self.path}, line {line}"
+        super().__init__(f"{place}: {found}; {expected}")
+
+
+class EvidenceError(KikuchiError, ValueError):
+    """Evidence about an unknown variable or state, or of a kind that a method cannot use."""
+
+
+class ImpossibleEvidenceError(EvidenceError):
+    """The model gives no state a positive weight (with this evidence): Z = 0."""
+
+
+class MethodError(KikuchiError, ValueError):
+    """An unknown method or option, or a value that the option does not take."""
+
+
+class BudgetError(KikuchiError):
+    """The work asked for needs more memory than the budget allows."""
+
+
+class MissingExtraError(KikuchiError, ImportError):
+    """A part of kikuchi whose optional packages are not installed."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A hint after an unknown word: the nearest known one if any, then all of them.
+
+    >>> suggestion("dampin", ["damping", "tol"])
+    "did you mean 'damping'? known: damping, tol"
+    """
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    listing = "known: " + ", ".join(names)
+    return f"did you mean '{near[0]}'? {listing}" if near else listing

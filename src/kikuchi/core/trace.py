@@ -1,0 +1,61 @@
+"""`Trace`: what an iterative method did, step by step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class Trace:
+    """Iteration number, residual, objective and seconds of each recorded step.
+
+    A step may stand for several sweeps: `iterations` says how many were done by then. What a
+    method does not know is NaN (belief propagation, for one, has no objective that falls).
+
+    >>> trace = Trace(objective_name="lower bound")
+    >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
+    >>> len(trace), trace.last_residual
+    (1, 0.5)
+    """
+
+    objective_name: str = "objective"
+    iterations: list[int] = field(default_factory=list)
+    residual: list[float] = field(default_factory=list)
+    objective: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def record(
+        self,
+        iteration: int,
+        *,
+        residual: float = math.nan,
+        objective: float = math.nan,
+        seconds: float = math.nan,
+    ) -> None:
+        """Append one step."""
+        self.iterations.append(int(iteration))
+        self.residual.append(float(residual))
+        self.objective.append(float(objective))
+        self.seconds.append(float(seconds))
+
+    def __len__(self) -> int:
+        return len(self.iterations)
+
+    @property
+    def last_residual(self) -> float:
+        """Residual of the last step; NaN when nothing was recorded."""
+        return self.residual[-1] if self.residual else math.nan
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The columns as NumPy arrays, by name."""
+        return {
+            "iterations": np.array(self.iterations, dtype=np.int64),
+            "residual": np.array(self.residual, dtype=np.float64),
+            "objective": np.array(self.objective, dtype=np.float64),
+            "seconds": np.array(self.seconds, dtype=np.float64),
+        }

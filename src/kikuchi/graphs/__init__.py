@@ -1,0 +1,1 @@
+"""Discrete models as data: factor graphs, directed models, generators and file formats."""

@@ -1,0 +1,684 @@
+"""`FactorGraph`: discrete variables and log-potential tables in flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core import numerics
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
+
+Variable = int | str
+State = int | str
+Evidence = Mapping[Any, Any]
+
+_INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
+_MAX_STATES = 2**31 - 1
+
+
+class FactorGraph:
+    r"""An unnormalised distribution p(x) = (1/Z) exp(c) prod_a phi_a(x_a) over discrete variables.
+
+    Rows LIU-M2, LIU-M3, TEH-M1. Immutable. Tables are kept as logarithms in one buffer; each
+    table is row-major over its scope, so the last variable of a scope runs fastest. Zeros are
+    allowed and kept as -inf. Factors without variables are folded into the constant c.
+
+    Parameters
+    ----------
+    cardinalities : number of states of each variable, each at least 1.
+    factors : pairs (scope, table); a scope is a sequence of variable numbers or names, a table
+        anything that NumPy can shape into the cardinalities of the scope. Entries are weights
+        >= 0, or their logarithms with `log=True`.
+    names, states : optional names of the variables and of each variable's states.
+    children : for directed models, the child variable of each factor: table a is then
+        p(child | the rest of its scope), and every variable is the child of one factor.
+
+    >>> graph = FactorGraph([2, 2], [(["a", "b"], [[1, 2], [3, 4]])], names=["a", "b"])
+    >>> graph
+    FactorGraph(2 variables, 1 factor, 4 table entries)
+    >>> graph.table(0).round(12).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+
+    cardinalities: NDArray[np.uint32]
+    scopes: NDArray[np.uint32]
+    scope_offsets: NDArray[np.int64]
+    log_tables: NDArray[np.float64]
+    table_offsets: NDArray[np.int64]
+    names: tuple[str, ...] | None
+    states: tuple[tuple[str, ...], ...] | None
+    children: NDArray[np.uint32] | None
+    log_constant: float
+
+    def __init__(
+        self,
+        cardinalities: ArrayLike,
+        factors: Iterable[tuple[Sequence[Variable], ArrayLike]],
+        *,
+        log: bool = False,
+        names: Sequence[str] | None = None,
+        states: Sequence[Sequence[str]] | None = None,
+        children: Sequence[Variable] | None = None,
+        log_constant: float = 0.0,
+    ) -> None:
+        cards = _as_cardinalities(cardinalities)
+        index = {name: v for v, name in enumerate(names)} if names is not None else {}
+        constant = float(log_constant)
+        scopes: list[list[int]] = []
+        tables: list[NDArray[np.float64]] = []
+        for number, (scope, table) in enumerate(factors):
+            variables = [_variable_number(v, index, len(cards)) for v in scope]
+            shape = tuple(int(cards[v]) for v in variables)
+            values = _as_table(table, shape, number)
+            logs = values if log else _log_of_weights(values, number)
+            if variables:
+                scopes.append(variables)
+                tables.append(logs.ravel())
+            else:
+                constant += float(logs.ravel()[0])
+        orders = [len(scope) for scope in scopes]
+        child_numbers = (
+            None
+            if children is None
+            else np.array([_variable_number(v, index, len(cards)) for v in children], dtype=_INDEX)
+        )
+        self._set(
+            cards,
+            np.array([v for scope in scopes for v in scope], dtype=_INDEX),
+            np.concatenate([[0], np.cumsum(orders, dtype=np.int64)]).astype(np.int64),
+            np.concatenate(tables) if tables else np.zeros(0),
+            names=names,
+            states=states,
+            children=child_numbers,
+            log_constant=constant,
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        cardinalities: ArrayLike,
+        scopes: ArrayLike,
+        scope_offsets: ArrayLike,
+        log_tables: ArrayLike,
+        *,
+        names: Sequence[str] | None = None,
+        states: Sequence[Sequence[str]] | None = None,
+        children: ArrayLike | None = None,
+        log_constant: float = 0.0,
+        validate: bool = True,
+    ) -> FactorGraph:
+        """Build from flat arrays without a Python object for each factor.
+
+        `scopes[scope_offsets[a]:scope_offsets[a + 1]]` is the scope of factor a; the tables stand
+        one after the other in `log_tables`. Arrays of the right type are kept, not copied, and
+        frozen. `validate=False` skips the check of values, for arrays that are known to be good.
+
+        >>> FactorGraph.from_arrays([2, 2], [0, 1], [0, 2], np.zeros(4)).scope(0)
+        (0, 1)
+        """
+        graph = cls.__new__(cls)
+        raw = np.asarray(scopes)
+        if raw.size and raw.dtype != _INDEX and (raw.min() < 0 or raw.max() > _MAX_STATES):
+            raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {raw.min()}")
+        graph._set(
+            _as_cardinalities(cardinalities),
+            np.ascontiguousarray(raw, dtype=_INDEX),
+            np.ascontiguousarray(scope_offsets, dtype=np.int64),
+            np.ascontiguousarray(log_tables, dtype=np.float64),
+            names=names,
+            states=states,
+            children=None if children is None else np.ascontiguousarray(children, dtype=_INDEX),
+            log_constant=float(log_constant),
+            validate=validate,
+        )
+        return graph
+
+    def _set(
+        self,
+        cards: NDArray[np.uint32],
+        scopes: NDArray[np.uint32],
+        scope_offsets: NDArray[np.int64],
+        log_tables: NDArray[np.float64],
+        *,
+        names: Sequence[str] | None,
+        states: Sequence[Sequence[str]] | None,
+        children: NDArray[np.uint32] | None,
+        log_constant: float,
+        validate: bool = True,
+    ) -> None:
+        _check_scopes(cards, scopes, scope_offsets)
+        table_offsets = _table_offsets(cards, scopes, scope_offsets)
+        if table_offsets[-1] != log_tables.size:
+            raise ModelError(
+                f"the scopes need {table_offsets[-1]} table entries, there are {log_tables.size}"
+            )
+        if not np.isfinite(log_constant):
+            raise ModelError(f"the constant factor must be positive and finite, got {log_constant}")
+        if validate:
+            _check_tables(log_tables, table_offsets)
+        fields: dict[str, Any] = {
+            "cardinalities": cards,
+            "scopes": scopes,
+            "scope_offsets": scope_offsets,
+            "log_tables": log_tables,
+            "table_offsets": table_offsets,
+            "names": _as_names(names, len(cards)),
+            "states": _as_states(states, cards),
+            "children": children,
+            "log_constant": log_constant,
+        }
+        if children is not None:
+            _check_children(children, len(cards), scopes, scope_offsets)
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            self.__dict__[name] = value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"FactorGraph is immutable; build a new one instead of setting {name}")
+
+    # ------------------------------------------------------------------ sizes and looks
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return len(self.cardinalities)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return len(self.scope_offsets) - 1
+
+    @property
+    def n_edges(self) -> int:
+        """Number of (factor, variable) pairs: edges of the bipartite graph."""
+        return len(self.scopes)
+
+    @property
+    def is_directed(self) -> bool:
+        """True when every factor is a conditional table p(child | parents)."""
+        return self.children is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the flat arrays."""
+        arrays = (self.cardinalities, self.scopes, self.scope_offsets, self.log_tables)
+        return sum(a.nbytes for a in arrays) + self.table_offsets.nbytes
+
+    def __repr__(self) -> str:
+        kind = "directed, " if self.is_directed else ""
+        factors = "1 factor" if self.n_factors == 1 else f"{self.n_factors} factors"
+        variables = "1 variable" if self.n_variables == 1 else f"{self.n_variables} variables"
+        return f"FactorGraph({kind}{variables}, {factors}, {self.log_tables.size} table entries)"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when every array and name is equal to the last bit."""
+        if not isinstance(other, FactorGraph):
+            return NotImplemented
+        arrays = ("cardinalities", "scopes", "scope_offsets", "log_tables", "children")
+        return (
+            all(_same(getattr(self, a), getattr(other, a)) for a in arrays)
+            and self.names == other.names
+            and self.states == other.states
+            and self.log_constant == other.log_constant
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------ factors and variables
+
+    def scope(self, factor: int) -> tuple[int, ...]:
+        """Variables of a factor, in table order."""
+        lo, hi = self.scope_offsets[factor], self.scope_offsets[factor + 1]
+        return tuple(int(v) for v in self.scopes[lo:hi])
+
+    def shape(self, factor: int) -> tuple[int, ...]:
+        """Cardinalities of a factor's scope."""
+        return tuple(int(self.cardinalities[v]) for v in self.scope(factor))
+
+    def log_table(self, factor: int) -> NDArray[np.float64]:
+        """Log-potentials of a factor: a read-only view with one axis for each variable."""
+        lo, hi = self.table_offsets[factor], self.table_offsets[factor + 1]
+        return self.log_tables[lo:hi].reshape(self.shape(factor))
+
+    def table(self, factor: int) -> NDArray[np.float64]:
+        """Potentials of a factor, exp(log_table)."""
+        return np.asarray(np.exp(self.log_table(factor)))
+
+    def neighbours(self, variable: Variable) -> tuple[int, ...]:
+        """Factors that contain a variable (LIU-M3)."""
+        v = self.index(variable)
+        lo, hi = self.variable_offsets[v], self.variable_offsets[v + 1]
+        return tuple(int(a) for a in self.edge_factors[self.variable_edges[lo:hi]])
+
+    def index(self, variable: Variable) -> int:
+        """Number of a variable given by number or name."""
+        return _variable_number(variable, self._name_index, self.n_variables)
+
+    def state_index(self, variable: Variable, state: State) -> int:
+        """Number of a state given by number or name."""
+        v = self.index(variable)
+        count = int(self.cardinalities[v])
+        if isinstance(state, str):
+            if self.states is not None and state in self.states[v]:
+                return self.states[v].index(state)
+            known = self.states[v] if self.states is not None else [str(k) for k in range(count)]
+            raise EvidenceError(
+                f"variable {self.label(v)} has no state '{state}'; {suggestion(state, known)}"
+            )
+        if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
+            raise EvidenceError(
+                f"variable {self.label(v)}: {state!r} is not a state; give a number or a name"
+            )
+        if not 0 <= state < count:
+            raise EvidenceError(f"variable {self.label(v)} has states 0..{count - 1}, got {state}")
+        return int(state)
+
+    def label(self, variable: int) -> str:
+        """The name of a variable, or its number as text."""
+        return self.names[variable] if self.names is not None else str(variable)
+
+    @cached_property
+    def _name_index(self) -> dict[str, int]:
+        return {name: v for v, name in enumerate(self.names or ())}
+
+    # ------------------------------------------------------------------ flat adjacency
+
+    @cached_property
+    def edge_factors(self) -> NDArray[np.uint32]:
+        """Factor of each edge; edge e is the e-th entry of `scopes`."""
+        orders = np.diff(self.scope_offsets)
+        return _frozen(np.repeat(np.arange(self.n_factors, dtype=_INDEX), orders))
+
+    @cached_property
+    def variable_offsets(self) -> NDArray[np.int64]:
+        """Where the edges of each variable begin in `variable_edges`; has n + 1 entries."""
+        counts = np.bincount(self.scopes, minlength=self.n_variables)
+        return _frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    @cached_property
+    def variable_edges(self) -> NDArray[np.uint32]:
+        """Edges grouped by variable, in factor order within each."""
+        return _frozen(np.argsort(self.scopes, kind="stable").astype(_INDEX))
+
+    @cached_property
+    def state_offsets(self) -> NDArray[np.int64]:
+        """Where the states of each variable begin in a flat buffer of marginals."""
+        return _frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
+
+    @cached_property
+    def message_offsets(self) -> NDArray[np.int64]:
+        """Where the message of each edge begins in a flat buffer of messages."""
+        sizes = self.cardinalities[self.scopes].astype(np.int64)
+        return _frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+    @cached_property
+    def components(self) -> NDArray[np.int64]:
+        """Connected component of each variable, numbered from 0."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        n = self.n_variables
+        rows = self.scopes.astype(np.int64)
+        cols = self.edge_factors.astype(np.int64) + n
+        size = n + self.n_factors
+        matrix = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(size, size))
+        labels = connected_components(matrix, directed=False)[1][:n]
+        return _frozen(np.unique(labels, return_inverse=True)[1].astype(np.int64))
+
+    @property
+    def n_components(self) -> int:
+        """Number of connected components (of variables)."""
+        return int(self.components.max()) + 1 if self.n_variables else 0
+
+    @property
+    def is_forest(self) -> bool:
+        """True when the bipartite graph has no cycle: belief propagation is then exact."""
+        # Every factor has a variable, so components of variables are all the components.
+        return self.n_edges == self.n_variables + self.n_factors - self.n_components
+
+    def pairs(self) -> NDArray[np.uint32]:
+        """Edges of the primal (moral) graph: unordered pairs that share a factor, each once.
+
+        >>> FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]).pairs().tolist()
+        [[0, 1], [0, 2], [1, 2]]
+        """
+        found = [np.zeros((0, 2), dtype=_INDEX)]
+        orders = np.diff(self.scope_offsets)
+        for order in np.unique(orders):
+            rows = self._scope_rows(orders, int(order))
+            for i in range(int(order)):
+                for j in range(i + 1, int(order)):
+                    found.append(np.sort(rows[:, [i, j]], axis=1))
+        return np.unique(np.concatenate(found), axis=0)
+
+    def _scope_rows(self, orders: NDArray[Any], order: int) -> NDArray[np.uint32]:
+        return _scope_rows(self.scopes, self.scope_offsets, orders, order)
+
+    # ------------------------------------------------------------------ values
+
+    def log_score(self, states: ArrayLike) -> Any:
+        """log of the unnormalised weight of one state vector, or of each row of several.
+
+        >>> round(FactorGraph([2], [((0,), [1.0, 3.0])]).log_score([1]), 6)
+        1.098612
+        """
+        x = np.atleast_2d(np.asarray(states))
+        if x.shape[1] != self.n_variables:
+            raise ModelError(
+                f"states must have {self.n_variables} columns, one a variable, got {x.shape[1]}"
+            )
+        if np.any(x < 0) or np.any(x >= self.cardinalities):
+            raise ModelError("states must be whole numbers in 0..cardinality - 1")
+        total = np.full(len(x), self.log_constant)
+        orders = np.diff(self.scope_offsets)
+        for order in np.unique(orders):
+            chosen = np.flatnonzero(orders == order)
+            rows = self._scope_rows(orders, int(order))
+            index = np.zeros((len(x), len(rows)), dtype=np.int64)
+            for k in range(int(order)):
+                column = rows[:, k]
+                index = index * self.cardinalities[column].astype(np.int64) + x[:, column]
+            total += self.log_tables[self.table_offsets[chosen] + index].sum(axis=1)
+        return total if np.ndim(states) > 1 else float(total[0])
+
+    # ------------------------------------------------------------------ evidence (LIU-M4)
+
+    def resolve(self, evidence: Evidence | None) -> dict[int, int]:
+        """Hard evidence as numbers, checked: {variable number: state number}."""
+        resolved: dict[int, int] = {}
+        for variable, state in (evidence or {}).items():
+            v = self._evidence_variable(variable)
+            if np.ndim(state) > 0:
+                raise EvidenceError(
+                    f"variable {self.label(v)}: a distribution was given where a state is needed; "
+                    "observed marginals are not a state of the variable"
+                )
+            k = self.state_index(v, state)
+            if resolved.setdefault(v, k) != k:
+                raise EvidenceError(f"variable {self.label(v)} is observed twice, differently")
+        return resolved
+
+    def _evidence_variable(self, variable: Variable) -> int:
+        try:
+            return self.index(variable)
+        except ModelError as error:
+            raise EvidenceError(str(error)) from error
+
+    def condition(self, evidence: Evidence | None) -> Conditioned:
+        """Graph reduction (LIU-M4 b): slice every table at the evidence, drop observed variables.
+
+        Factors whose scope is all observed go into `log_constant`, so that log Z of the reduced
+        graph is log of the total weight of the states that agree with the evidence.
+
+        >>> graph = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+        >>> graph.condition({0: 1}).graph.table(0).round(12).tolist()
+        [3.0, 4.0]
+        """
+        observed = self.resolve(evidence)
+        keep_entry = np.ones(self.log_tables.size, dtype=bool)
+        is_observed = np.zeros(self.n_variables, dtype=bool)
+        is_observed[list(observed)] = True
+        for factor in np.unique(self.edge_factors[is_observed[self.scopes]]):
+            a = int(factor)
+            box = np.zeros(self.shape(a), dtype=bool)
+            box[tuple(observed.get(v, slice(None)) for v in self.scope(a))] = True
+            keep_entry[self.table_offsets[a] : self.table_offsets[a + 1]] = box.ravel()
+        keep_edge = ~is_observed[self.scopes]
+        orders = np.diff(np.concatenate([[0], np.cumsum(keep_edge)])[self.scope_offsets])
+        values = self.log_tables[keep_entry]
+        sizes = np.diff(np.concatenate([[0], np.cumsum(keep_entry)])[self.table_offsets])
+        constant_factors = np.repeat(orders == 0, sizes)
+        constant = self.log_constant + float(values[constant_factors].sum())
+        variables = np.flatnonzero(~is_observed)
+        kept_factors = np.flatnonzero(orders > 0)
+        renumber = np.cumsum(~is_observed) - 1
+        log_tables = values[~constant_factors]
+        offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
+        dead = _all_zero_factors(log_tables, offsets)
+        if constant == -np.inf or dead.size:
+            where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
+            raise ImpossibleEvidenceError(
+                f"the evidence has probability zero{where}; check the observed states"
+            )
+        graph = FactorGraph.from_arrays(
+            self.cardinalities[variables],
+            renumber[self.scopes[keep_edge]],
+            np.concatenate([[0], np.cumsum(orders[kept_factors])]),
+            log_tables,
+            names=None if self.names is None else [self.names[v] for v in variables],
+            states=None if self.states is None else [self.states[v] for v in variables],
+            log_constant=constant,
+            validate=False,
+        )
+        return Conditioned(graph, self, observed, variables, kept_factors)
+
+    def clamp(self, evidence: Evidence | None) -> FactorGraph:
+        """Domain clamping (LIU-M4 a): keep all variables, add one 0/1 factor for each observation.
+
+        >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
+        2
+        """
+        observed = self.resolve(evidence)
+        indicators = []
+        for v, k in observed.items():
+            table = np.full(int(self.cardinalities[v]), -np.inf)
+            table[k] = 0.0
+            indicators.append(table)
+        return FactorGraph.from_arrays(
+            self.cardinalities,
+            np.concatenate([self.scopes, np.array(list(observed), dtype=_INDEX)]),
+            np.concatenate(
+                [self.scope_offsets, self.scope_offsets[-1] + 1 + np.arange(len(observed))]
+            ),
+            np.concatenate([self.log_tables, *indicators]),
+            names=self.names,
+            states=self.states,
+            log_constant=self.log_constant,
+            validate=False,
+        )
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A reduced graph and the way back to the graph it came from."""
+
+    graph: FactorGraph
+    original: FactorGraph
+    observed: dict[int, int]
+    variables: NDArray[np.int64]
+    factors: NDArray[np.int64]
+
+    def expand_marginals(self, reduced: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Flat marginals of the original graph: observed variables get all mass on their state."""
+        original = self.original
+        out = np.zeros(int(original.state_offsets[-1]))
+        out[self._unobserved_states] = reduced
+        for v, k in self.observed.items():
+            out[original.state_offsets[v] + k] = 1.0
+        return out
+
+    def expand_states(self, reduced: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A state vector, or rows of them, of the original graph."""
+        out = np.empty((*reduced.shape[:-1], self.original.n_variables), dtype=np.int64)
+        out[..., self.variables] = reduced
+        for v, k in self.observed.items():
+            out[..., v] = k
+        return out
+
+    @property
+    def _unobserved_states(self) -> NDArray[np.bool_]:
+        unobserved = np.zeros(self.original.n_variables, dtype=bool)
+        unobserved[self.variables] = True
+        return np.repeat(unobserved, self.original.cardinalities)
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(np.array_equal(a, b))
+
+
+def _as_cardinalities(cardinalities: ArrayLike) -> NDArray[np.uint32]:
+    raw = np.asarray(cardinalities)
+    if raw.dtype == _INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
+        return np.ascontiguousarray(raw)
+    if raw.ndim != 1 or (raw.size and not np.issubdtype(raw.dtype, np.integer)):
+        raise ModelError("cardinalities must be a list of whole numbers, one for each variable")
+    bad = np.flatnonzero((raw < 1) | (raw > _MAX_STATES))
+    if bad.size:
+        raise ModelError(
+            f"variable {bad[0]} has {raw[bad[0]]} states; every variable needs at least 1"
+        )
+    return np.ascontiguousarray(raw, dtype=_INDEX)
+
+
+def _variable_number(variable: Variable, index: Mapping[str, int], count: int) -> int:
+    if isinstance(variable, str):
+        if variable not in index:
+            hint = (
+                suggestion(variable, list(index)[:20]) if index else "the variables have no names"
+            )
+            raise ModelError(f"there is no variable '{variable}'; {hint}")
+        return index[variable]
+    if not isinstance(variable, int | np.integer) or isinstance(variable, bool | np.bool_):
+        raise ModelError(f"{variable!r} is not a variable; give a number or a name")
+    if not 0 <= variable < count:
+        raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
+    return int(variable)
+
+
+def _as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[np.float64]:
+    try:
+        values = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"factor {number}: the table is not an array of numbers") from error
+    if values.size != int(np.prod(shape, dtype=np.int64)) or (
+        values.ndim > 1 and values.shape != shape
+    ):
+        raise ModelError(f"factor {number}: table of shape {values.shape}, scope needs {shape}")
+    return values
+
+
+def _log_of_weights(values: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    if not np.all(values >= 0) or np.any(np.isinf(values)):
+        worst = values[~(values >= 0) | np.isinf(values)][0]
+        raise ModelError(f"factor {number}: weights must be finite and not negative, got {worst}")
+    return numerics.log(values)
+
+
+def _scope_rows(
+    scopes: NDArray[np.uint32], offsets: NDArray[np.int64], orders: NDArray[Any], order: int
+) -> NDArray[np.uint32]:
+    """Scopes of all factors of one order, as the rows of a matrix."""
+    starts = offsets[:-1][orders == order]
+    rows: NDArray[np.uint32] = scopes[starts[:, None] + np.arange(order)]
+    return rows
+
+
+def _check_scopes(
+    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
+) -> None:
+    orders = np.diff(offsets)
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
+        raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
+    beyond = np.flatnonzero(scopes >= len(cards))
+    if beyond.size:
+        factor = int(np.searchsorted(offsets, beyond[0], side="right")) - 1
+        raise ModelError(
+            f"factor {factor}: variable {scopes[beyond[0]]} does not exist; "
+            f"the model has variables 0..{len(cards) - 1}"
+        )
+    for order in np.unique(orders):
+        rows = np.sort(_scope_rows(scopes, offsets, orders, int(order)), axis=1)
+        repeated = np.any(rows[:, 1:] == rows[:, :-1], axis=1)
+        if np.any(repeated):
+            factor = int(np.flatnonzero(orders == order)[np.flatnonzero(repeated)[0]])
+            raise ModelError(f"factor {factor} names a variable twice in its scope")
+
+
+def _table_offsets(
+    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    if len(offsets) == 1:
+        return np.zeros(1, dtype=np.int64)
+    sizes = np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1])
+    if sizes.sum() > 2**53:
+        factor = int(np.argmax(sizes))
+        raise ModelError(f"factor {factor} would need {sizes[factor]:.3g} table entries")
+    return np.concatenate([[0], np.cumsum(sizes.astype(np.int64))]).astype(np.int64)
+
+
+def _all_zero_factors(
+    log_tables: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    if len(offsets) == 1:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
+
+
+def _check_tables(log_tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+    bad = np.flatnonzero(~(log_tables < np.inf))
+    if bad.size:
+        factor = int(np.searchsorted(offsets, bad[0], side="right")) - 1
+        raise ModelError(
+            f"factor {factor}: log-potentials must be below infinity, got {log_tables[bad[0]]}"
+        )
+    zero = _all_zero_factors(log_tables, offsets)
+    if zero.size:
+        raise ModelError(f"factor {zero[0]} is zero everywhere, so no state has any probability")
+
+
+def _as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    result = tuple(str(name) for name in names)
+    if len(result) != count:
+        raise ModelError(f"{len(result)} names for {count} variables")
+    if len(set(result)) != count:
+        twice = next(name for name in result if result.count(name) > 1)
+        raise ModelError(f"two variables are named '{twice}'; names must differ")
+    return result
+
+
+def _as_states(
+    states: Sequence[Sequence[str]] | None, cards: NDArray[np.uint32]
+) -> tuple[tuple[str, ...], ...] | None:
+    if states is None:
+        return None
+    result = tuple(tuple(str(s) for s in group) for group in states)
+    if len(result) != len(cards):
+        raise ModelError(f"state names for {len(result)} of {len(cards)} variables")
+    for v, group in enumerate(result):
+        if len(group) != cards[v] or len(set(group)) != len(group):
+            raise ModelError(f"variable {v} needs {cards[v]} different state names, got {group}")
+    return result
+
+
+def _check_children(
+    children: NDArray[np.uint32],
+    count: int,
+    scopes: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+) -> None:
+    if len(children) != len(offsets) - 1 or not np.array_equal(
+        np.sort(children), np.arange(count, dtype=_INDEX)
+    ):
+        raise ModelError("a directed model needs one factor for each variable, its child")
+    holds = np.add.reduceat(scopes == np.repeat(children, np.diff(offsets)), offsets[:-1])
+    if not np.all(holds == 1):
+        factor = int(np.flatnonzero(holds != 1)[0])
+        raise ModelError(f"factor {factor} does not contain its child {children[factor]}")

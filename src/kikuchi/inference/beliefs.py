@@ -1,0 +1,117 @@
+"""`Beliefs`: the one thing that inference returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.trace import Trace
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FactorTables = Callable[[], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """Marginals of every variable and factor, log Z and how far to trust them.
+
+    `log_z` is the method's estimate (minus its free energy), None where it has none;
+    `log_z_lower` and `log_z_upper` are certified bounds, None where the method gives none.
+    `converged` is True only if the method's own test was met; `stopped` says why it ended:
+    "converged", "iterations", "seconds" or "interrupted". `state` is the best single state that
+    the method found (max-product and sampling methods), with its log-weight in `score`.
+
+    >>> import kikuchi as kk
+    >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
+    >>> beliefs[0].tolist(), round(beliefs.log_z, 6)
+    ([0.25, 0.75], 1.386294)
+    """
+
+    graph: FactorGraph
+    method: str
+    flat_marginals: NDArray[np.float64]
+    log_z: float | None
+    converged: bool
+    iterations: int
+    seconds: float
+    stopped: str
+    log_z_lower: float | None = None
+    log_z_upper: float | None = None
+    trace: Trace = field(default_factory=Trace)
+    warnings: tuple[str, ...] = ()
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    state: NDArray[np.int64] | None = None
+    score: float | None = None
+    _factor_tables: FactorTables | None = None
+
+    def __getitem__(self, variable: Variable) -> NDArray[np.float64]:
+        """Marginal of one variable, given by number or name."""
+        v = self.graph.index(variable)
+        offsets = self.graph.state_offsets
+        return self.flat_marginals[offsets[v] : offsets[v + 1]]
+
+    @property
+    def marginals(self) -> list[NDArray[np.float64]]:
+        """Marginal of each variable, in order."""
+        return np.split(self.flat_marginals, self.graph.state_offsets[1:-1])
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        """Belief of one factor: a normalised table over its scope."""
+        lo, hi = self.graph.table_offsets[factor], self.graph.table_offsets[factor + 1]
+        return self.flat_factors[lo:hi].reshape(self.graph.shape(factor))
+
+    @cached_property
+    def flat_factors(self) -> NDArray[np.float64]:
+        """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
+        if self._factor_tables is None:
+            from kikuchi.core.errors import KikuchiError
+
+            raise KikuchiError(f"{self.method} gives no factor beliefs; use jt, bp or mf")
+        return self._factor_tables()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; the names are a contract that other programs read."""
+        return {
+            "method": self.method,
+            "log_z": self.log_z,
+            "log_z_lower": self.log_z_lower,
+            "log_z_upper": self.log_z_upper,
+            "converged": self.converged,
+            "stopped": self.stopped,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+            "marginals": [m.tolist() for m in self.marginals],
+            "state": None if self.state is None else self.state.tolist(),
+            "score": self.score,
+            "warnings": list(self.warnings),
+            "diagnostics": {k: _plain(v) for k, v in self.diagnostics.items()},
+        }
+
+    def plot(self) -> Figure:
+        """Figure of the convergence and the marginals."""
+        from kikuchi.plots.beliefs import overview
+
+        return overview(
+            self.marginals,
+            self.trace,
+            title=self.method,
+            names=self.graph.names,
+            states=self.graph.states,
+        )
+
+    def __repr__(self) -> str:
+        z = "unknown" if self.log_z is None else f"{self.log_z:.6f}"
+        how = "converged" if self.converged else f"not converged ({self.stopped})"
+        return f"Beliefs({self.method}: log Z {z}, {how}, {self.iterations} iterations)"
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
