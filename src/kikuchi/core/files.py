@@ -25,6 +25,8 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
     'whole'
     """
     target = Path(path)
+    if target.is_dir():
+        raise KikuchiError(f"cannot write {target}: it is a folder")
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:

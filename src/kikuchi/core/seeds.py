@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kikuchi.core.errors import KikuchiError
+
 Seed = int | np.random.Generator | np.random.SeedSequence | None
 
 
@@ -13,7 +15,12 @@ def generator(seed: Seed) -> np.random.Generator:
     >>> float(generator(0).random()) == float(generator(0).random())
     True
     """
-    return seed if isinstance(seed, np.random.Generator) else np.random.default_rng(seed)
+    if isinstance(seed, np.random.Generator):
+        return seed
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise KikuchiError(f"the seed must be a whole number >= 0, got {seed!r}") from error
 
 
 def kernel_seeds(seed: Seed, count: int) -> np.ndarray:

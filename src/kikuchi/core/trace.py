@@ -43,6 +43,11 @@ class Trace:
         self.objective.append(float(objective))
         self.seconds.append(float(seconds))
 
+    def clear(self) -> None:
+        """Forget all steps: the run begins anew."""
+        for column in (self.iterations, self.residual, self.objective, self.seconds):
+            column.clear()
+
     def __len__(self) -> int:
         return len(self.iterations)
 

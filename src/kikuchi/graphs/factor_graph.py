@@ -66,12 +66,13 @@ class FactorGraph:
         children: Sequence[Variable] | None = None,
         log_constant: float = 0.0,
     ) -> None:
-        cards = _as_cardinalities(cardinalities)
+        cards = _as_cardinalities(np.array(cardinalities))
         index = {name: v for v, name in enumerate(names)} if names is not None else {}
         constant = float(log_constant)
         scopes: list[list[int]] = []
         tables: list[NDArray[np.float64]] = []
-        for number, (scope, table) in enumerate(factors):
+        for number, factor in enumerate(factors):
+            scope, table = _scope_and_table(factor, number)
             variables = [_variable_number(v, index, len(cards)) for v in scope]
             shape = tuple(int(cards[v]) for v in variables)
             values = _as_table(table, shape, number)
@@ -123,8 +124,11 @@ class FactorGraph:
         """
         graph = cls.__new__(cls)
         raw = np.asarray(scopes)
+        if raw.size and raw.dtype.kind not in "iu":
+            raise ModelError(f"scopes must hold whole numbers, got {raw.dtype}")
         if raw.size and raw.dtype != _INDEX and (raw.min() < 0 or raw.max() > _MAX_STATES):
-            raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {raw.min()}")
+            worst = raw.min() if raw.min() < 0 else raw.max()
+            raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {worst}")
         graph._set(
             _as_cardinalities(cardinalities),
             np.ascontiguousarray(raw, dtype=_INDEX),
@@ -181,6 +185,14 @@ class FactorGraph:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"FactorGraph is immutable; build a new one instead of setting {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"FactorGraph is immutable; {name} cannot be deleted")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copied or unpickled array is writable again, and compiled loops would see a new type.
+        for name, value in state.items():
+            self.__dict__[name] = _frozen(value) if isinstance(value, np.ndarray) else value
 
     # ------------------------------------------------------------------ sizes and looks
 
@@ -265,12 +277,15 @@ class FactorGraph:
         v = self.index(variable)
         count = int(self.cardinalities[v])
         if isinstance(state, str):
-            if self.states is not None and state in self.states[v]:
+            if self.states is None:
+                raise EvidenceError(
+                    f"variable {self.label(v)}: state '{state}' is a name, but the states have "
+                    f"none; give a number in 0..{count - 1}"
+                )
+            if state in self.states[v]:
                 return self.states[v].index(state)
-            known = self.states[v] if self.states is not None else [str(k) for k in range(count)]
-            raise EvidenceError(
-                f"variable {self.label(v)} has no state '{state}'; {suggestion(state, known)}"
-            )
+            hint = suggestion(state, self.states[v])
+            raise EvidenceError(f"variable {self.label(v)} has no state '{state}'; {hint}")
         if not isinstance(state, int | np.integer) or isinstance(state, bool | np.bool_):
             raise EvidenceError(
                 f"variable {self.label(v)}: {state!r} is not a state; give a number or a name"
@@ -340,6 +355,8 @@ class FactorGraph:
     def is_forest(self) -> bool:
         """True when the bipartite graph has no cycle: belief propagation is then exact."""
         # Every factor has a variable, so components of variables are all the components.
+        if self.n_edges and self.n_edges >= self.n_variables + self.n_factors:
+            return False
         return self.n_edges == self.n_variables + self.n_factors - self.n_components
 
     def pairs(self) -> NDArray[np.uint32]:
@@ -348,14 +365,18 @@ class FactorGraph:
         >>> FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]).pairs().tolist()
         [[0, 1], [0, 2], [1, 2]]
         """
-        found = [np.zeros((0, 2), dtype=_INDEX)]
+        found = [np.zeros(0, dtype=np.uint64)]
+        n = np.uint64(max(self.n_variables, 1))
         orders = np.diff(self.scope_offsets)
         for order in np.unique(orders):
-            rows = self._scope_rows(orders, int(order))
+            rows = np.sort(self._scope_rows(orders, int(order)), axis=1).astype(np.uint64)
             for i in range(int(order)):
                 for j in range(i + 1, int(order)):
-                    found.append(np.sort(rows[:, [i, j]], axis=1))
-        return np.unique(np.concatenate(found), axis=0)
+                    found.append(rows[:, i] * n + rows[:, j])
+        keys = np.sort(np.concatenate(found))
+        fresh = np.ones(len(keys), dtype=bool)
+        fresh[1:] = keys[1:] != keys[:-1]
+        return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(_INDEX)
 
     def _scope_rows(self, orders: NDArray[Any], order: int) -> NDArray[np.uint32]:
         return _scope_rows(self.scopes, self.scope_offsets, orders, order)
@@ -369,12 +390,14 @@ class FactorGraph:
         1.098612
         """
         x = np.atleast_2d(np.asarray(states))
-        if x.shape[1] != self.n_variables:
+        if x.ndim != 2 or x.shape[1] != self.n_variables:
             raise ModelError(
-                f"states must have {self.n_variables} columns, one a variable, got {x.shape[1]}"
+                f"states must have {self.n_variables} columns, one a variable, got {x.shape[-1]}"
             )
-        if np.any(x < 0) or np.any(x >= self.cardinalities):
+        whole = x.size == 0 or x.dtype.kind in "iub"
+        if not whole or np.any(x < 0) or np.any(x >= self.cardinalities):
             raise ModelError("states must be whole numbers in 0..cardinality - 1")
+        x = x.astype(np.int64, copy=False)
         total = np.full(len(x), self.log_constant)
         orders = np.diff(self.scope_offsets)
         for order in np.unique(orders):
@@ -421,6 +444,9 @@ class FactorGraph:
         [3.0, 4.0]
         """
         observed = self.resolve(evidence)
+        if not observed:
+            every = np.arange(self.n_variables), np.arange(self.n_factors)
+            return Conditioned(self, self, observed, *every)
         keep_entry = np.ones(self.log_tables.size, dtype=bool)
         is_observed = np.zeros(self.n_variables, dtype=bool)
         is_observed[list(observed)] = True
@@ -497,6 +523,8 @@ class Conditioned:
     def expand_marginals(self, reduced: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat marginals of the original graph: observed variables get all mass on their state."""
         original = self.original
+        if not self.observed:
+            return reduced
         out = np.zeros(int(original.state_offsets[-1]))
         out[self._unobserved_states] = reduced
         for v, k in self.observed.items():
@@ -559,6 +587,16 @@ def _variable_number(variable: Variable, index: Mapping[str, int], count: int) -
     if not 0 <= variable < count:
         raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
     return int(variable)
+
+
+def _scope_and_table(factor: Any, number: int) -> tuple[Sequence[Variable], ArrayLike]:
+    try:
+        scope, table = factor
+        return list(scope), table
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"factor {number} must be a pair (scope, table), such as ((0, 1), [[1, 2], [3, 4]])"
+        ) from error
 
 
 def _as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[np.float64]:

@@ -96,7 +96,8 @@ class Beliefs:
         }
 
     def plot(self) -> Figure:
-        """Figure of the convergence and the marginals."""
+        """Figure of the convergence and the marginals: bars, an image of a grid, or a histogram."""
+        from kikuchi.graphs.shapes import grid_shape
         from kikuchi.plots.beliefs import overview
 
         return overview(
@@ -105,6 +106,7 @@ class Beliefs:
             title=self.method,
             names=self.graph.names,
             states=self.graph.states,
+            grid=grid_shape(self.graph),
         )
 
     def __repr__(self) -> str:

@@ -166,8 +166,8 @@ class Method(ABC):
         single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
         reduced = graph.condition({**graph.resolve(evidence), **single})
         run = Run(clock, progress or silent, Trace(self.objective_name), reduced.graph.log_constant)
-        if reduced.graph.n_variables == 0:
-            solution = Solution(np.zeros(0), 0.0, log_z_lower=0.0, log_z_upper=0.0)
+        if reduced.graph.n_factors == 0:
+            solution = _uniform(reduced.graph)
         else:
             solution = self._solve(reduced.graph, run)
         return self._answer(reduced, solution, run)
@@ -181,8 +181,6 @@ class Method(ABC):
         constant = reduced.graph.log_constant
         graph = reduced.original
         tables = solution.factor_tables
-        if reduced.graph.n_variables == 0:
-            tables = lambda: np.zeros(0)  # noqa: E731  (nothing is left to compute)
         return Beliefs(
             graph=graph,
             method=self.text,
@@ -301,6 +299,21 @@ def _refuse_observed_marginals(name: str, graph: FactorGraph, evidence: Evidence
             raise EvidenceError(
                 f"variable {variable}: method {name} takes observed states, not observed marginals"
             )
+
+
+def _uniform(graph: FactorGraph) -> Solution:
+    """The answer of every method when no factor is left: all states weigh the same."""
+    cards = graph.cardinalities.astype(np.float64)
+    log_z = float(np.log(cards).sum())
+    return Solution(
+        np.repeat(1.0 / cards, graph.cardinalities),
+        log_z,
+        log_z_lower=log_z,
+        log_z_upper=log_z,
+        factor_tables=lambda: np.zeros(0),
+        state=np.zeros(graph.n_variables, dtype=np.int64),
+        score=0.0,
+    )
 
 
 def _refuse_nan(text: str, solution: Solution) -> None:

@@ -1,0 +1,163 @@
+"""What the terminal shows: rich tables and progress for people, plain aligned text for pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+Rows = Sequence[Sequence[str]]
+
+
+class Screen:
+    """Standard output for answers, standard error for remarks; silent with `quiet`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    def line(self, text: str = "") -> None:
+        """One line of the answer."""
+        if not self.quiet:
+            print(text)
+
+    def note(self, text: str) -> None:
+        """A remark beside the answer, on standard error."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Labels with their values."""
+        if self.quiet:
+            return
+        if sys.stdout.isatty():
+            _rich_facts(pairs)
+            return
+        width = max((len(label) for label, _ in pairs), default=0)
+        for label, value in pairs:
+            print(f"{label:<{width}}  {value}".rstrip())
+
+    def table(self, head: Sequence[str], rows: Rows, right: Sequence[int] = ()) -> None:
+        """A table; the columns in `right` hold numbers and are aligned to the right."""
+        if self.quiet:
+            return
+        if sys.stdout.isatty():
+            _rich_table(head, rows, right)
+        else:
+            for text in plain_table(head, rows, right):
+                print(text)
+
+
+def plain_table(head: Sequence[str], rows: Rows, right: Sequence[int] = ()) -> list[str]:
+    """The lines of an aligned table.
+
+    >>> plain_table(["method", "s"], [["bp", "0.1"], ["gibbs", "12"]], right=[1])
+    ['method    s', '------  ---', 'bp      0.1', 'gibbs    12']
+    """
+    cells = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
+    cells.insert(1, ["-" * width for width in widths])
+    return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
+
+
+def _padded(row: list[str], widths: list[int], right: Sequence[int]) -> list[str]:
+    return [
+        text.rjust(width) if k in right else text.ljust(width)
+        for k, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def _rich_facts(pairs: Sequence[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in pairs:
+        grid.add_row(Text(label), Text(value))
+    Console().print(grid)
+
+
+def _rich_table(head: Sequence[str], rows: Rows, right: Sequence[int]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for k, name in enumerate(head):
+        table.add_column(name, justify="right" if k in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+class ProgressBar:
+    """A bar on standard error with the residual and the objective; nothing when it is no terminal.
+
+    The bar appears with the first report, so that a quick run shows none and imports nothing.
+    """
+
+    def __init__(self, label: str, *, quiet: bool = False) -> None:
+        self.label = label
+        self.shown = not quiet and sys.stderr.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def relabel(self, label: str) -> ProgressBar:
+        """Begin a new run under another name."""
+        self.close()
+        self.label = label
+        return self
+
+    def __call__(
+        self, done: int, total: int, *, residual: float | None, objective: float | None
+    ) -> None:
+        """Show how far a run is."""
+        if not self.shown:
+            return
+        if self._bar is None:
+            self._bar, self._task = _rich_progress(self.label, total)
+        parts = [
+            f"{name} {value:.6g}"
+            for name, value in (("residual", residual), ("objective", objective))
+            if value is not None
+        ]
+        self._bar.update(self._task, completed=done, total=total, detail="  ".join(parts))
+
+
+def _rich_progress(label: str, total: int) -> tuple[Any, Any]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.start()
+    return bar, bar.add_task(escape(label), total=total, detail="")

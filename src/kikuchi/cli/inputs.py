@@ -1,0 +1,119 @@
+"""From the words of a command line to models, evidence, methods and budgets."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kikuchi.core.budget import DEFAULT_BYTES, Budget, parse_bytes
+from kikuchi.core.errors import EvidenceError, MethodError
+
+if TYPE_CHECKING:
+    from kikuchi.graphs.factor_graph import FactorGraph
+    from kikuchi.inference.method import Method
+
+EXAMPLE = "example:"
+
+
+def load_model(word: str) -> FactorGraph:
+    """The model in a file, or the bundled one that `example:NAME` asks for."""
+    if word.startswith(EXAMPLE):
+        from kikuchi.data import example
+
+        return example(word.removeprefix(EXAMPLE))
+    from kikuchi.graphs.formats import read
+
+    return read(word)
+
+
+def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int]:
+    """Observed states by number, from a file or from a text such as `rain=yes,x3=0`."""
+    if word is None or not word.strip():
+        return {}
+    if not _exists(word) and "=" in word:
+        return graph.resolve(_inline(graph, word))
+    if not _exists(word):
+        raise EvidenceError(
+            f'there is no evidence file {word}; give a file, or observations such as "x3=0"'
+        )
+    from kikuchi.graphs.formats import read_evidence
+
+    return graph.resolve(read_evidence(word, graph))
+
+
+def make_budget(seconds: float | None, memory: str | None) -> Budget:
+    """Limits of a run; memory defaults to that of the library."""
+    return Budget(seconds=seconds, bytes=DEFAULT_BYTES if memory is None else parse_bytes(memory))
+
+
+def choose_method(word: str, seed: int | None) -> Method:
+    """A method from its text, with the seed put in if it has one."""
+    from kikuchi.inference.registry import parse_method
+
+    return with_seed(parse_method(word), seed)
+
+
+def with_seed(method: Method, seed: int | None) -> Method:
+    """The same method with another seed; methods without random numbers stay as they are."""
+    if seed is None or not any(f.name == "seed" for f in dataclasses.fields(method)):
+        return method
+    return dataclasses.replace(method, seed=seed)  # type: ignore[call-arg]
+
+
+def split_methods(text: str) -> list[str]:
+    """Method texts of a list; a comma before `option=` still belongs to the method.
+
+    >>> split_methods("jt,bp:damping=0.5,schedule=residual,mf")
+    ['jt', 'bp:damping=0.5,schedule=residual', 'mf']
+    """
+    found: list[str] = []
+    for piece in (p.strip() for p in text.split(",")):
+        if not piece:
+            continue
+        if found and re.match(r"\w+\s*=", piece):
+            found[-1] += ("," if ":" in found[-1] else ":") + piece
+        else:
+            found.append(piece)
+    if not found:
+        raise MethodError("no method was given; write for example --methods jt,bp,mf")
+    return found
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except (OSError, ValueError):  # too long for a name, or a null byte in it
+        return False
+
+
+def _inline(graph: FactorGraph, word: str) -> dict[int, int]:
+    observed: dict[int, int] = {}
+    for part in filter(None, (p.strip() for p in word.split(","))):
+        name, equals, state = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and state):
+            raise EvidenceError(f"'{part}' in the evidence is not of the form variable=state")
+        v = _variable(graph, name)
+        k = _state(graph, v, state)
+        if observed.setdefault(v, k) != k:
+            raise EvidenceError(f"variable {name} is observed twice, differently")
+    return observed
+
+
+def _variable(graph: FactorGraph, name: str) -> int:
+    """By name first; then a number counts, with or without an x before it."""
+    number = re.fullmatch(r"x?([0-9]+)", name)
+    if number and (graph.names is None or name not in graph.names):
+        return graph.index(int(number[1]))
+    return graph.index(name)
+
+
+def _state(graph: FactorGraph, variable: int, state: str) -> int:
+    named = graph.states is not None and state in graph.states[variable]
+    if not named and re.fullmatch(r"[+-]?[0-9]+", state):
+        return graph.state_index(variable, int(state))
+    return graph.state_index(variable, state)

@@ -1,0 +1,43 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Model file (.uai, .bif, .fg), or example:NAME.", show_default=False
+    ),
+]
+Evidence = Annotated[
+    str | None,
+    typer.Option(
+        "--evidence",
+        "-e",
+        metavar="E",
+        help='Evidence file, or observations such as "rain=1,x3=0".',
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="OUT", help="Write the answer as JSON; - for standard output."),
+]
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="OUT.html", help="Write a page with pictures.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="S", help="Time budget; the best so far is returned."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Memory budget such as 500MB or 2GB.  [4GB]"),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Seed of methods that use random numbers.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

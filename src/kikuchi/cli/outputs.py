@@ -1,0 +1,121 @@
+"""Answers written to files: checked before the long work, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kikuchi.core.errors import KikuchiError, suggestion
+from kikuchi.core.files import atomic_write
+
+if TYPE_CHECKING:
+    from kikuchi.inference.beliefs import Beliefs
+
+STANDARD_OUTPUT = Path("-")
+MARGINAL_SUFFIXES = (".mar", ".csv", ".pr")
+MODEL_SUFFIXES = (".uai", ".fg", ".bif")
+
+
+def check_outputs(model: str, *paths: Path | None) -> None:
+    """Refuse at once what could not be written later, or would destroy the model."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path is None or path == STANDARD_OUTPUT:
+            continue
+        _check_target(path)
+        place = path.resolve()
+        if place == Path(model).resolve():
+            raise KikuchiError(f"{path} is the model itself; choose another name for the output")
+        if place in seen:
+            raise KikuchiError(f"two outputs go to {path}; choose different names")
+        seen.add(place)
+
+
+def _check_target(path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise KikuchiError(f"cannot write {path}: it is a folder; give the name of a file")
+        if path.exists() and not path.is_file():
+            raise KikuchiError(f"cannot write {path}: it is not an ordinary file")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise KikuchiError(f"cannot write {path}: the file is protected against writing")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise KikuchiError(f"cannot write {path}: {reason}") from None
+
+
+def check_marginals_suffix(path: Path | None) -> None:
+    """Refuse a form of marginals that does not exist."""
+    if path is not None and suffix(path) not in MARGINAL_SUFFIXES:
+        known = suggestion(suffix(path), MARGINAL_SUFFIXES)
+        raise KikuchiError(f"{path}: the ending says in which form to write; {known}")
+
+
+def check_model_suffix(path: Path) -> None:
+    """Refuse a format of models that does not exist."""
+    if suffix(path) not in MODEL_SUFFIXES:
+        known = suggestion(suffix(path), MODEL_SUFFIXES)
+        raise KikuchiError(f"{path}: the ending says in which format to write; {known}")
+
+
+def suffix(path: Path) -> str:
+    """The ending that names the form: lower case, without .gz.
+
+    >>> suffix(Path("OUT.MAR")), suffix(Path("a.csv.gz"))
+    ('.mar', '.csv')
+    """
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def write_marginals_file(beliefs: Beliefs, path: Path) -> None:
+    """Marginals as UAI .MAR or as .csv, or log Z as UAI .PR, by the ending of the name."""
+    from kikuchi.graphs import formats
+
+    if suffix(path) != ".pr":
+        formats.write_marginals(beliefs, path)
+    elif beliefs.log_z is None:
+        raise KikuchiError(f"{beliefs.method} gives no log Z, so {path} cannot be written; use jt")
+    else:
+        formats.write_pr(beliefs.log_z, path)
+
+
+def write_json(data: Any, path: Path) -> None:
+    """One JSON object, to a file or (with -) to standard output; never NaN or infinity."""
+    text = _json_text(data)
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+        return
+    with atomic_write(path) as file:
+        file.write(text + "\n")
+
+
+def _json_text(data: Any) -> str:
+    try:
+        return json.dumps(data, allow_nan=False, ensure_ascii=False)
+    except (ValueError, TypeError):  # a number without a JSON form, or of NumPy: look at each
+        return json.dumps(finite(data), allow_nan=False, ensure_ascii=False)
+
+
+def finite(value: Any) -> Any:
+    """The same data with None in place of every NaN and infinity, and plain keys.
+
+    >>> finite({"a": [1.0, math.inf], 2: "b"})
+    {'a': [1.0, None], '2': 'b'}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    return value

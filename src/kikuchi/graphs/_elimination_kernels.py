@@ -1,0 +1,502 @@
+"""Compiled loops of variable elimination: primal graph, greedy orders, degeneracy.
+
+Graphs are adjacency lists in one growing pool. Neighbour lists stay sorted; eliminated neighbours
+are left in place until half of a list is dead, so that hubs of large degree cost no more than
+their neighbours do. Weights are whole numbers (fixed-point logarithms), so that sums of them do not
+depend on the order of summation and ties are real ties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+RULES = ("min-fill", "min-degree", "min-weight")
+
+
+@njit(cache=True, error_model="numpy")
+def primal_graph(n: int, scopes: Any, scope_offsets: Any) -> Any:
+    """Sorted neighbour lists (offsets, neighbours) of the graph that joins variables in a factor.
+
+    Walking the variables upwards appends to every list in rising order, so nothing is sorted.
+    """
+    n_factors = len(scope_offsets) - 1
+    starts = np.zeros(n + 1, np.int64)
+    room = np.zeros(n + 1, np.int64)
+    for a in range(n_factors):
+        order = scope_offsets[a + 1] - scope_offsets[a]
+        for e in range(scope_offsets[a], scope_offsets[a + 1]):
+            starts[scopes[e] + 1] += 1
+            room[scopes[e] + 1] += order - 1
+    for v in range(n):
+        starts[v + 1] += starts[v]
+        room[v + 1] += room[v]
+    factor_of = np.empty(len(scopes), np.int64)
+    fill = starts[:-1].copy()
+    for a in range(n_factors):
+        for e in range(scope_offsets[a], scope_offsets[a + 1]):
+            factor_of[fill[scopes[e]]] = a
+            fill[scopes[e]] += 1
+    loose = np.empty(room[n], np.uint32)
+    end = room[:-1].copy()
+    for v in range(n):
+        for k in range(starts[v], starts[v + 1]):
+            a = factor_of[k]
+            for e in range(scope_offsets[a], scope_offsets[a + 1]):
+                u = scopes[e]
+                if u != v and (end[u] == room[u] or loose[end[u] - 1] != v):
+                    loose[end[u]] = v
+                    end[u] += 1
+    offsets = np.zeros(n + 1, np.int64)
+    for v in range(n):
+        offsets[v + 1] = offsets[v] + end[v] - room[v]
+    neighbours = np.empty(offsets[n], np.uint32)
+    for v in range(n):
+        neighbours[offsets[v] : offsets[v + 1]] = loose[room[v] : end[v]]
+    return offsets, neighbours
+
+
+@njit(cache=True, error_model="numpy")
+def breadth_first_levels(offsets: Any, neighbours: Any, start: int) -> Any:
+    """Distance from the far end of the component of `start`, counted from 1; likewise in the
+    other components, each from the far end of its first variable.
+    """
+    n = len(offsets) - 1
+    levels = np.zeros(n, np.int64)
+    queue = np.empty(n, np.int64)
+    for i in range(-1, n):
+        root = start if i < 0 else i
+        if levels[root]:
+            continue
+        for again in range(2):
+            levels[root] = 1
+            queue[0] = root
+            head, tail = 0, 1
+            while head < tail:
+                v = queue[head]
+                head += 1
+                for k in range(offsets[v], offsets[v + 1]):
+                    u = np.int64(neighbours[k])
+                    if levels[u] == 0:
+                        levels[u] = levels[v] + 1
+                        queue[tail] = u
+                        tail += 1
+            if again == 0:  # restart from the last level, where the degree is smallest
+                last = queue[tail - 1]
+                k = tail - 1
+                while k >= 0 and levels[queue[k]] == levels[queue[tail - 1]]:
+                    v = queue[k]
+                    if offsets[v + 1] - offsets[v] <= offsets[last + 1] - offsets[last]:
+                        last = v
+                    k -= 1
+                for k in range(tail):
+                    levels[queue[k]] = 0
+                root = last
+    return levels
+
+
+@njit(cache=True, error_model="numpy")
+def degeneracy(offsets: Any, neighbours: Any) -> int:
+    """Largest smallest-degree over all subgraphs: no elimination order has a smaller width."""
+    n = len(offsets) - 1
+    degree = np.diff(offsets)
+    top = degree.max() if n else 0
+    bucket = np.zeros(top + 2, np.int64)
+    for v in range(n):
+        bucket[degree[v] + 1] += 1
+    for d in range(top + 1):
+        bucket[d + 1] += bucket[d]
+    start = bucket[:-1].copy()
+    where = np.empty(n, np.int64)
+    nodes = np.empty(n, np.int64)
+    for v in range(n):
+        where[v] = bucket[degree[v]]
+        nodes[where[v]] = v
+        bucket[degree[v]] += 1
+    best = 0
+    for i in range(n):
+        v = nodes[i]
+        best = max(best, degree[v])
+        for k in range(offsets[v], offsets[v + 1]):
+            u = np.int64(neighbours[k])
+            if degree[u] > degree[v]:  # move u to the front of its bucket, then down one bucket
+                first = start[degree[u]]
+                w = nodes[first]
+                if u != w:
+                    nodes[first], nodes[where[u]] = u, w
+                    where[w], where[u] = where[u], first
+                start[degree[u]] += 1
+                degree[u] -= 1
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def triangle_work(offsets: Any, neighbours: Any) -> int:
+    """Steps that counting all triangles takes: the sum of the smaller degree over the edges."""
+    work = 0
+    for v in range(len(offsets) - 1):
+        mine = offsets[v + 1] - offsets[v]
+        for k in range(offsets[v], offsets[v + 1]):
+            u = neighbours[k]
+            work += min(mine, offsets[u + 1] - offsets[u])
+    return work
+
+
+@njit(cache=True, error_model="numpy")
+def missing_pairs(offsets: Any, neighbours: Any) -> Any:
+    """For each variable, the pairs of its neighbours that are not joined: its fill."""
+    n = len(offsets) - 1
+    fill = np.empty(n, np.int64)
+    # Edges point to the larger (degree, number): then no list is longer than sqrt(2 edges), and
+    # each triangle is met once, from its smallest corner.
+    upper = np.empty(len(neighbours) // 2, np.int64)
+    starts = np.zeros(n + 1, np.int64)
+    place = 0
+    for v in range(n):
+        d = offsets[v + 1] - offsets[v]
+        fill[v] = d * (d - 1) // 2
+        for k in range(offsets[v], offsets[v + 1]):
+            u = np.int64(neighbours[k])
+            du = offsets[u + 1] - offsets[u]
+            if du > d or (du == d and u > v):
+                upper[place] = u
+                place += 1
+        starts[v + 1] = place
+    mark = np.full(n, -1, np.int64)
+    for v in range(n):
+        for k in range(starts[v], starts[v + 1]):
+            mark[upper[k]] = v
+        for k in range(starts[v], starts[v + 1]):
+            u = upper[k]
+            for j in range(starts[u], starts[u + 1]):
+                w = upper[j]
+                if mark[w] == v:
+                    fill[v] -= 1
+                    fill[u] -= 1
+                    fill[w] -= 1
+    return fill
+
+
+# ---------------------------------------------------------------------- a heap with positions
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _before(a: int, b: int, far: Any, first: Any, second: Any, tie: Any) -> bool:
+    if far[a] != far[b]:
+        return far[a] < far[b]
+    if first[a] != first[b]:
+        return first[a] < first[b]
+    if second[a] != second[b]:
+        return second[a] < second[b]
+    return tie[a] < tie[b]
+
+
+@njit(cache=True, error_model="numpy")
+def _sift_up(heap: Any, where: Any, i: int, far: Any, first: Any, second: Any, tie: Any) -> int:
+    v = heap[i]
+    while i > 0:
+        up = (i - 1) >> 1
+        if not _before(v, heap[up], far, first, second, tie):
+            break
+        heap[i] = heap[up]
+        where[heap[i]] = i
+        i = up
+    heap[i] = v
+    where[v] = i
+    return i
+
+
+@njit(cache=True, error_model="numpy")
+def _sift_down(
+    heap: Any, where: Any, i: int, size: int, far: Any, first: Any, second: Any, tie: Any
+) -> None:
+    v = heap[i]
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        right = child + 1
+        if right < size and _before(heap[right], heap[child], far, first, second, tie):
+            child = right
+        if not _before(heap[child], v, far, first, second, tie):
+            break
+        heap[i] = heap[child]
+        where[heap[i]] = i
+        i = child
+    heap[i] = v
+    where[v] = i
+
+
+# ---------------------------------------------------------------------- neighbour lists
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _find(pool: Any, low: int, high: int, x: int) -> int:
+    """First place in the sorted pool[low:high] whose entry is not below x."""
+    while low < high:
+        middle = (low + high) >> 1
+        if pool[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, error_model="numpy")
+def _compact(pool: Any, start: int, length: int, alive: Any) -> int:
+    kept = start
+    for k in range(start, start + length):
+        if alive[pool[k]]:
+            pool[kept] = pool[k]
+            kept += 1
+    return kept - start
+
+
+@njit(cache=True, error_model="numpy")
+def _make_room(
+    pool: Any, used: int, v: int, starts: Any, lengths: Any, rooms: Any, alive: Any
+) -> Any:
+    """Let list v take one more entry: drop the dead, or move the list to the end of the pool."""
+    lengths[v] = _compact(pool, starts[v], lengths[v], alive)
+    if 4 * lengths[v] <= 3 * rooms[v] and lengths[v] < rooms[v]:
+        return pool, used
+    room = 2 * rooms[v] + 4
+    if used + room > len(pool):
+        larger = np.empty(2 * len(pool) + room, np.uint32)
+        larger[:used] = pool[:used]
+        pool = larger
+    pool[used : used + lengths[v]] = pool[starts[v] : starts[v] + lengths[v]]
+    starts[v] = used
+    rooms[v] = room
+    return pool, used + room
+
+
+@njit(cache=True, error_model="numpy")
+def _insert(pool: Any, start: int, length: int, x: int) -> None:
+    k = start + length
+    while k > start and pool[k - 1] > x:
+        pool[k] = pool[k - 1]
+        k -= 1
+    pool[k] = x
+
+
+@njit(cache=True, error_model="numpy")
+def _count_marked(
+    pool: Any, start: int, length: int, alive: Any, mark: Any, stamp: int, members: Any, count: int
+) -> int:
+    """How many of the marked members (listed, alive) are in a list; the shorter side is walked."""
+    found = 0
+    if length > 16 * count:
+        for k in range(count):
+            i = _find(pool, start, start + length, members[k])
+            if i < start + length and pool[i] == members[k]:
+                found += 1
+        return found
+    for k in range(start, start + length):
+        if mark[pool[k]] == stamp and alive[pool[k]]:
+            found += 1
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def _join(
+    pool: Any,
+    a: int,
+    b: int,
+    starts: Any,
+    lengths: Any,
+    degree: Any,
+    alive: Any,
+    fill: Any,
+    touched: Any,
+    touch: Any,
+    n_touched: int,
+    stamp: int,
+) -> int:
+    """Change of the fill counts when the edge a-b is added; common neighbours lose one each."""
+    i, i_end = starts[a], starts[a] + lengths[a]
+    j, j_end = starts[b], starts[b] + lengths[b]
+    common = 0
+    while i < i_end and j < j_end:
+        x, y = pool[i], pool[j]
+        if x < y:
+            i += 1
+        elif y < x:
+            j += 1
+        else:
+            if alive[x]:
+                common += 1
+                fill[x] -= 1
+                if touch[x] != stamp:
+                    touch[x] = stamp
+                    touched[n_touched] = x
+                    n_touched += 1
+            i += 1
+            j += 1
+    fill[a] += degree[a] - common
+    fill[b] += degree[b] - common
+    return n_touched
+
+
+# ---------------------------------------------------------------------- greedy elimination
+
+
+@njit(cache=True, error_model="numpy")
+def eliminate(
+    offsets: Any,
+    neighbours: Any,
+    weights: Any,
+    initial_fill: Any,
+    rule: int,
+    tie: Any,
+    levels: Any,
+    stop_weight: int,
+    stop_effort: int,
+    stop_cost: float,
+    unit: float,
+) -> Any:
+    """Eliminate greedily by level, then (fill | degree | weight), then weight, then `tie`.
+
+    With all `levels` zero this is the plain greedy order. Under min-fill a variable whose
+    neighbours are all joined is never made to wait for its level. Stops early at a clique heavier
+    than `stop_weight` once more than `stop_effort` list entries were read, or when the summed
+    sizes of the cliques pass `stop_cost`. `unit` turns weights into powers of two.
+
+    Answers (number eliminated, order, offsets and members of the neighbour sets at elimination,
+    heaviest clique, widest clique, summed sizes, effort).
+    """
+    n = len(offsets) - 1
+    with_fill = rule == 0
+    starts = np.empty(n, np.int64)
+    lengths = np.diff(offsets)
+    rooms = lengths + lengths // 2 + 2
+    used = rooms.sum()
+    pool = np.empty(used + used // 2 + 64, np.uint32)
+    degree = lengths.copy()
+    weight = weights.copy()
+    place = 0
+    for v in range(n):
+        starts[v] = place
+        for k in range(offsets[v], offsets[v + 1]):
+            pool[place + k - offsets[v]] = neighbours[k]
+            weight[v] += weights[neighbours[k]]
+        place += rooms[v]
+    alive = np.ones(n, np.bool_)
+    fill = initial_fill.copy()
+    far = levels.copy()
+    for v in range(n):
+        if with_fill and fill[v] == 0:
+            far[v] = 0
+    first = fill if with_fill else (degree if rule == 1 else weight)
+    heap = np.arange(n)
+    where = np.arange(n)
+    for i in range(n // 2 - 1, -1, -1):
+        _sift_down(heap, where, i, n, far, first, weight, tie)
+    mark = np.zeros(n, np.int64)
+    touch = np.zeros(n, np.int64)
+    touched = np.empty(n, np.int64)
+    nearby = np.empty(n, np.int64)
+    order = np.empty(n, np.uint32)
+    member_offsets = np.zeros(n + 1, np.int64)
+    members = np.empty(4 * n + 64, np.uint32)
+    size = n
+    heaviest, widest, cost, effort = 0, 0, 0.0, 0
+    done = 0
+    while done < n:
+        v = heap[0]
+        heaviest = max(heaviest, weight[v])
+        widest = max(widest, degree[v] + 1)
+        cost += 2.0 ** (weight[v] * unit)
+        if (weight[v] > stop_weight and effort > stop_effort) or cost > stop_cost:
+            break
+        stamp = done + 1
+        size -= 1
+        last = heap[size]
+        if size:
+            heap[0] = last
+            where[last] = 0
+            _sift_down(heap, where, 0, size, far, first, weight, tie)
+        alive[v] = False
+        d = 0
+        for k in range(starts[v], starts[v] + lengths[v]):
+            u = np.int64(pool[k])
+            if alive[u]:
+                nearby[d] = u
+                mark[u] = stamp
+                d += 1
+        effort += lengths[v] + d
+        end = member_offsets[done] + d
+        if end > len(members):
+            larger = np.empty(2 * end, np.uint32)
+            larger[: member_offsets[done]] = members[: member_offsets[done]]
+            members = larger
+        n_touched = 0
+        for i in range(d):
+            u = nearby[i]
+            members[member_offsets[done] + i] = u
+            touch[u] = stamp
+            touched[n_touched] = u
+            n_touched += 1
+        simplicial = with_fill and fill[v] == 0
+        for i in range(d):
+            u = nearby[i]
+            degree[u] -= 1
+            weight[u] -= weights[v]
+            if with_fill:
+                inside = d - 1
+                if not simplicial:
+                    inside = _count_marked(
+                        pool, starts[u], lengths[u], alive, mark, stamp, nearby, d
+                    )
+                    effort += lengths[u]
+                fill[u] -= degree[u] - inside
+            if lengths[u] > 2 * degree[u] + 8:
+                lengths[u] = _compact(pool, starts[u], lengths[u], alive)
+        if not simplicial:
+            for i in range(d):
+                a = nearby[i]
+                for j in range(i + 1, d):
+                    b = nearby[j]
+                    high = starts[a] + lengths[a]
+                    k = _find(pool, starts[a], high, b)
+                    if k < high and pool[k] == b:
+                        continue
+                    if with_fill:
+                        n_touched = _join(
+                            pool, a, b, starts, lengths, degree, alive, fill,
+                            touched, touch, n_touched, stamp,
+                        )  # fmt: skip
+                    effort += lengths[a] + lengths[b]
+                    if lengths[a] == rooms[a]:
+                        pool, used = _make_room(pool, used, a, starts, lengths, rooms, alive)
+                    if lengths[b] == rooms[b]:
+                        pool, used = _make_room(pool, used, b, starts, lengths, rooms, alive)
+                    _insert(pool, starts[a], lengths[a], b)
+                    _insert(pool, starts[b], lengths[b], a)
+                    lengths[a] += 1
+                    lengths[b] += 1
+                    degree[a] += 1
+                    degree[b] += 1
+                    weight[a] += weights[b]
+                    weight[b] += weights[a]
+        for i in range(n_touched):
+            u = touched[i]
+            if with_fill and fill[u] == 0:
+                far[u] = 0
+            k = _sift_up(heap, where, where[u], far, first, weight, tie)
+            _sift_down(heap, where, k, size, far, first, weight, tie)
+        order[done] = v
+        member_offsets[done + 1] = end
+        done += 1
+    return (
+        done,
+        order[:done].copy(),
+        member_offsets[: done + 1].copy(),
+        members[: member_offsets[done]].copy(),
+        heaviest,
+        widest,
+        cost,
+        effort,
+    )

@@ -1,0 +1,401 @@
+"""Binary pairwise models: Ising models in spins, Boltzmann machines in bits, and the way between.
+
+State 0 is the spin -1 and state 1 the spin +1: s = 2x - 1. Couplings come as a symmetric matrix,
+dense or SciPy sparse, or as a mapping {(i, j): value} that names each pair once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import ModelError
+from kikuchi.graphs.factor_graph import FactorGraph
+
+Array = NDArray[np.float64]
+Couplings = Any  # a symmetric matrix (dense or SciPy sparse), or a mapping {(i, j): value}
+
+
+class SpinForm(NamedTuple):
+    """log p(x) + log Z = constant + sum_{i<j} J_ij s_i s_j + sum_i h_i s_i.
+
+    `couplings` is J as a symmetric SciPy CSR array, `fields` is h.
+    """
+
+    couplings: Any
+    fields: Array
+    constant: float
+
+
+def ising(
+    couplings: Couplings, fields: ArrayLike | None = None, *, names: Sequence[str] | None = None
+) -> FactorGraph:
+    r"""Ising model p ∝ exp(sum_{i<j} J_ij s_i s_j + sum_i h_i s_i), s_i = ±1 (LIU-M6, HOJ-M4).
+
+    Each unordered pair counts once, so that a matrix J stands for exp(s'Js / 2 + h's). A diagonal
+    only multiplies every weight by exp(sum_i J_ii / 2), and that is kept in `log_constant`.
+
+    One factor for each variable comes first, then one for each pair, in the order of (i, j).
+    Zeros of a dense matrix make no factor; entries stored in a sparse matrix or a mapping do.
+
+    >>> graph = ising({(0, 1): 0.5}, fields=[0.1, -0.2])
+    >>> round(graph.log_score([1, 0]), 6)  # spins +1, -1
+    -0.2
+    >>> ising([[0.0, 0.5], [0.5, 0.0]], [0.1, -0.2]) == graph
+    True
+    """
+    pairs = _read_pairs(couplings, fields, "couplings")
+    h = _read_fields(fields, pairs.n, "fields")
+    constant = float(pairs.diagonal.sum()) / 2
+    return spin_graph(pairs.n, pairs.edges, pairs.values, h, names=names, log_constant=constant)
+
+
+def boltzmann(
+    weights: Couplings, biases: ArrayLike | None = None, *, names: Sequence[str] | None = None
+) -> FactorGraph:
+    r"""Boltzmann machine p ∝ exp(sum_{i<j} W_ij x_i x_j + sum_i b_i x_i), x_i in {0, 1} (TEH-M4).
+
+    Each unordered pair counts once. A diagonal is refused: as x² = x it would act as a bias, of
+    W_ii or of W_ii / 2 according to whom one asks. Factors are ordered as in `ising`.
+
+    >>> graph = boltzmann({(0, 1): 2.0}, biases=[0.5, -1.0])
+    >>> graph.log_score([1, 1]), graph.log_score([1, 0])
+    (1.5, 0.5)
+    """
+    pairs = _read_pairs(weights, biases, "weights")
+    pairs.refuse_diagonal("weights")
+    b = _read_fields(biases, pairs.n, "biases")
+    tables = np.zeros(2 * pairs.n + 4 * len(pairs.values))
+    tables[1 : 2 * pairs.n : 2] = b
+    tables[2 * pairs.n + 3 :: 4] = pairs.values
+    return _binary_graph(pairs.n, pairs.edges, tables, names, 0.0)
+
+
+def spins_to_bits(
+    couplings: Couplings, fields: ArrayLike | None = None
+) -> tuple[Couplings, Array, float]:
+    """(W, b, constant) in bits of an Ising model (J, h) in spins, equal on every state.
+
+    With s = 2x - 1: W = 4J, b_i = 2 h_i - 2 sum_j J_ij, constant = sum_{i<j} J_ij - sum_i h_i
+    (and half the diagonal of J). W is of the same kind as J: dense, sparse or mapping.
+
+    >>> weights, biases, constant = spins_to_bits({(0, 1): 0.5}, [0.1, -0.2])
+    >>> weights, biases.tolist(), constant
+    ({(0, 1): 2.0}, [-0.8, -1.4], 0.6)
+    """
+    pairs = _read_pairs(couplings, fields, "couplings")
+    h = _read_fields(fields, pairs.n, "fields")
+    biases = 2 * h - 2 * pairs.row_sums()
+    constant = float(pairs.values.sum() - h.sum() + pairs.diagonal.sum() / 2)
+    return pairs.of_same_kind(couplings, 4 * pairs.values), biases, constant
+
+
+def bits_to_spins(
+    weights: Couplings, biases: ArrayLike | None = None
+) -> tuple[Couplings, Array, float]:
+    """(J, h, constant) in spins of a Boltzmann machine (W, b) in bits, equal on every state.
+
+    With x = (1 + s) / 2: J = W / 4, h_i = b_i / 2 + sum_j W_ij / 4 and
+    constant = sum_{i<j} W_ij / 4 + sum_i b_i / 2. J is of the same kind as W.
+
+    >>> couplings, fields, constant = bits_to_spins({(0, 1): 2.0}, [-0.8, -1.4])
+    >>> couplings, fields.round(12).tolist(), round(constant, 12)
+    ({(0, 1): 0.5}, [0.1, -0.2], -0.6)
+    """
+    pairs = _read_pairs(weights, biases, "weights")
+    pairs.refuse_diagonal("weights")
+    b = _read_fields(biases, pairs.n, "biases")
+    fields = b / 2 + pairs.row_sums() / 4
+    constant = float(pairs.values.sum() / 4 + b.sum() / 2)
+    return pairs.of_same_kind(weights, pairs.values / 4), fields, constant
+
+
+def couplings_and_fields(graph: FactorGraph) -> SpinForm:
+    r"""Couplings, fields and constant of any positive binary pairwise model (LIU-M6 [D]).
+
+    A log-table t over two spins has the coupling (t₊₊ + t₋₋ - t₊₋ - t₋₊) / 4, the fields
+    (t₊₊ + t₊₋ - t₋₊ - t₋₋) / 4 and (t₊₊ + t₋₊ - t₊₋ - t₋₋) / 4, and the constant mean(t).
+    Factors over the same variables add up.
+
+    >>> form = couplings_and_fields(boltzmann({(0, 1): 2.0}, [-0.8, -1.4]))
+    >>> form.couplings.toarray().tolist(), form.fields.round(12).tolist(), round(form.constant, 12)
+    ([[0.0, 0.5], [0.5, 0.0]], [0.1, -0.2], -0.6)
+    """
+    from scipy.sparse import coo_array
+
+    _require_positive_binary_pairwise(graph)
+    n = graph.n_variables
+    orders = np.diff(graph.scope_offsets)
+    singles, t1 = _tables_of_order(graph, orders, 1)
+    doubles, t2 = _tables_of_order(graph, orders, 2)
+    first, second = doubles[:, 0], doubles[:, 1]
+    coupling = (t2[:, 0] + t2[:, 3] - t2[:, 1] - t2[:, 2]) / 4
+    fields = (
+        weighted_counts(singles[:, 0], (t1[:, 1] - t1[:, 0]) / 2, n)
+        + weighted_counts(first, (t2[:, 2] + t2[:, 3] - t2[:, 0] - t2[:, 1]) / 4, n)
+        + weighted_counts(second, (t2[:, 1] + t2[:, 3] - t2[:, 0] - t2[:, 2]) / 4, n)
+    )
+    both_ways = (np.concatenate([first, second]), np.concatenate([second, first]))
+    matrix = coo_array((np.concatenate([coupling, coupling]), both_ways), shape=(n, n)).tocsr()
+    constant = graph.log_constant + float(t1.sum() / 2 + t2.sum() / 4)
+    return SpinForm(matrix, fields, constant)
+
+
+def spin_graph(
+    n: int,
+    edges: NDArray[np.uint32],
+    couplings: Array,
+    fields: Array,
+    *,
+    names: Sequence[str] | None = None,
+    log_constant: float = 0.0,
+) -> FactorGraph:
+    """An Ising model from flat arrays: `edges` of shape (m, 2), a coupling for each, n fields.
+
+    >>> spin_graph(2, np.array([[0, 1]], dtype=np.uint32), np.ones(1), np.zeros(2)).n_factors
+    3
+    """
+    tables = np.empty(2 * n + 4 * len(edges))
+    unary = tables[: 2 * n].reshape(n, 2)
+    unary[:, 1] = fields
+    np.negative(fields, out=unary[:, 0])
+    pair = tables[2 * n :].reshape(len(edges), 4)
+    pair[:, 0] = pair[:, 3] = couplings
+    np.negative(couplings, out=pair[:, 1])
+    pair[:, 2] = pair[:, 1]
+    return _binary_graph(n, edges, tables, names, log_constant)
+
+
+def pairwise_scopes(
+    n: int, edges: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Scopes and their offsets: one factor for each of n variables, then one for each edge.
+
+    >>> [array.tolist() for array in pairwise_scopes(2, np.array([[0, 1]], dtype=np.uint32))]
+    [[0, 1, 0, 1], [0, 1, 2, 4]]
+    """
+    scopes = np.empty(n + 2 * len(edges), dtype=np.uint32)
+    scopes[:n] = np.arange(n, dtype=np.uint32)
+    scopes[n:] = edges.ravel()
+    offsets = np.empty(n + len(edges) + 1, dtype=np.int64)
+    offsets[: n + 1] = np.arange(n + 1)
+    offsets[n + 1 :] = np.arange(n + 2, n + 2 * len(edges) + 1, 2)
+    return scopes, offsets
+
+
+def weighted_counts(places: NDArray[Any], values: Array, size: int) -> Array:
+    """The sum of the `values` at each of `size` places.
+
+    >>> weighted_counts(np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), 4).tolist()
+    [1.0, 0.0, 5.0, 0.0]
+    """
+    return np.bincount(places, values, size).astype(np.float64, copy=False)
+
+
+# ---------------------------------------------------------------------- reading couplings
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Couplings as flat arrays: pairs i < j in lexicographic order, their values, the diagonal."""
+
+    n: int
+    edges: NDArray[np.uint32]
+    values: Array
+    diagonal: Array
+
+    def row_sums(self) -> Array:
+        """sum_j J_ij for each i, without the diagonal."""
+        first, second = self.edges[:, 0], self.edges[:, 1]
+        n = self.n
+        return weighted_counts(first, self.values, n) + weighted_counts(second, self.values, n)
+
+    def refuse_diagonal(self, what: str) -> None:
+        """Bits have no diagonal."""
+        loaded = np.flatnonzero(self.diagonal)
+        if loaded.size:
+            i = loaded[0]
+            raise ModelError(
+                f"{what}[{i}, {i}] is {self.diagonal[i]:g}; for bits the diagonal must be 0, "
+                "put it in the biases"
+            )
+
+    def of_same_kind(self, like: Couplings, values: Array) -> Couplings:
+        """Couplings with these values, as a mapping, sparse array or dense matrix like `like`."""
+        if isinstance(like, Mapping):
+            pairs = zip(self.edges.tolist(), values.tolist(), strict=True)
+            return {(i, j): value for (i, j), value in pairs}
+        first, second = self.edges[:, 0], self.edges[:, 1]
+        if _is_sparse(like):
+            from scipy.sparse import coo_array
+
+            both_ways = (np.concatenate([first, second]), np.concatenate([second, first]))
+            return coo_array(
+                (np.concatenate([values, values]), both_ways), shape=(self.n, self.n)
+            ).tocsr()
+        matrix = np.zeros((self.n, self.n))
+        matrix[first, second] = matrix[second, first] = values
+        return matrix
+
+
+def _is_sparse(couplings: Couplings) -> bool:
+    return hasattr(couplings, "tocoo")
+
+
+def _read_pairs(couplings: Couplings, fields: ArrayLike | None, what: str) -> _Pairs:
+    if isinstance(couplings, Mapping):
+        pairs = _pairs_of_mapping(couplings, fields, what)
+    elif _is_sparse(couplings):
+        pairs = _pairs_of_sparse(couplings, what)
+    else:
+        pairs = _pairs_of_dense(couplings, what)
+    bad = np.flatnonzero(~np.isfinite(pairs.values))
+    if bad.size:
+        i, j = pairs.edges[bad[0]]
+        raise ModelError(f"{what}[{i}, {j}] is {pairs.values[bad[0]]}; it must be finite")
+    if not np.all(np.isfinite(pairs.diagonal)):
+        raise ModelError(f"the diagonal of the {what} must be finite")
+    return pairs
+
+
+def _pairs_of_dense(couplings: Couplings, what: str) -> _Pairs:
+    matrix = _as_floats(couplings, what)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ModelError(f"{what} must be a square matrix, got shape {matrix.shape}")
+    first, second = np.nonzero(np.triu(matrix, 1))
+    back_first, back_second = np.nonzero(np.tril(matrix, -1))
+    _require_symmetry(matrix[back_first, back_second], matrix[back_second, back_first], what)
+    _require_symmetry(matrix[first, second], matrix[second, first], what)
+    edges = np.stack([first, second], axis=1).astype(np.uint32)
+    return _Pairs(len(matrix), edges, matrix[first, second], np.diagonal(matrix))
+
+
+def _pairs_of_sparse(couplings: Couplings, what: str) -> _Pairs:
+    from scipy.sparse import csr_array
+
+    shape = couplings.shape
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ModelError(f"{what} must be a square matrix, got shape {shape}")
+    matrix = csr_array(couplings, dtype=np.float64)
+    matrix.sum_duplicates()
+    coo = matrix.tocoo()
+    transposed = matrix.T.tocsr().tocoo()
+    same_places = np.array_equal(coo.row, transposed.row) and np.array_equal(
+        coo.col, transposed.col
+    )
+    if not same_places:
+        raise ModelError(_ASYMMETRIC.format(what=what))
+    _require_symmetry(coo.data, transposed.data, what)
+    upper = coo.row < coo.col
+    edges = np.stack([coo.row[upper], coo.col[upper]], axis=1).astype(np.uint32)
+    return _Pairs(shape[0], edges, coo.data[upper], matrix.diagonal())
+
+
+def _pairs_of_mapping(couplings: Mapping[Any, Any], fields: ArrayLike | None, what: str) -> _Pairs:
+    keys = [_as_pair(key, what) for key in couplings]
+    seen: set[tuple[int, int]] = set()
+    for i, j in keys:
+        if i == j:
+            raise ModelError(f"{what}[{i}, {j}]: a variable has no coupling with itself")
+        if (i, j) in seen:
+            raise ModelError(f"{what} name the pair ({i}, {j}) twice; give each pair once")
+        seen.add((i, j))
+    values = _as_floats(list(couplings.values()), what)
+    if values.ndim != 1:
+        raise ModelError(f"{what}: every pair needs one number")
+    needed = max((j for _, j in keys), default=-1) + 1
+    n = needed if fields is None or np.ndim(fields) == 0 else len(np.asarray(fields))
+    if needed > n:
+        raise ModelError(f"{what} name variable {needed - 1}, but there are only {n} fields")
+    edges = np.array(keys, dtype=np.int64).reshape(-1, 2)
+    order = np.lexsort((edges[:, 1], edges[:, 0]))
+    return _Pairs(n, edges[order].astype(np.uint32), values[order], np.zeros(n))
+
+
+def _as_pair(key: Any, what: str) -> tuple[int, int]:
+    whole = isinstance(key, tuple) and len(key) == 2
+    whole = whole and all(isinstance(k, int | np.integer) and 0 <= k < 2**31 for k in key)
+    if not whole:
+        raise ModelError(f"{what}: {key!r} is not a pair (i, j) of variable numbers")
+    i, j = (int(k) for k in key)
+    return (i, j) if i <= j else (j, i)
+
+
+def _read_fields(fields: ArrayLike | None, n: int, what: str) -> Array:
+    values = _as_floats(0.0 if fields is None else fields, what)
+    if values.ndim == 0:
+        values = np.full(n, float(values))
+    if values.shape != (n,):
+        raise ModelError(f"{what} must be one number for each of {n} variables")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise ModelError(f"{what}[{bad[0]}] is {values[bad[0]]}; it must be finite")
+    return values
+
+
+def _as_floats(values: Any, what: str) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what} must be numbers, got {type(values).__name__}") from error
+
+
+_ASYMMETRIC = (
+    "the matrix of {what} is not symmetric; give J + J.T of a triangular one, "
+    "or a mapping with each pair once"
+)
+
+
+def _require_symmetry(one: Array, other: Array, what: str) -> None:
+    if not np.allclose(one, other, rtol=1e-10, atol=1e-12, equal_nan=True):
+        raise ModelError(_ASYMMETRIC.format(what=what))
+
+
+# ---------------------------------------------------------------------- graphs
+
+
+def _binary_graph(
+    n: int,
+    edges: NDArray[np.uint32],
+    log_tables: Array,
+    names: Sequence[str] | None,
+    log_constant: float,
+) -> FactorGraph:
+    scopes, offsets = pairwise_scopes(n, edges)
+    cards = np.full(n, 2, dtype=np.uint32)
+    return FactorGraph.from_arrays(
+        cards, scopes, offsets, log_tables, names=names, log_constant=log_constant, validate=False
+    )
+
+
+def _tables_of_order(
+    graph: FactorGraph, orders: NDArray[np.int64], order: int
+) -> tuple[NDArray[np.uint32], Array]:
+    """Scopes and flat log-tables of all factors of one order of a binary model, as rows."""
+    chosen = np.flatnonzero(orders == order)
+    scopes = graph.scopes[graph.scope_offsets[chosen][:, None] + np.arange(order)]
+    return scopes, graph.log_tables[graph.table_offsets[chosen][:, None] + np.arange(2**order)]
+
+
+def _require_positive_binary_pairwise(graph: FactorGraph) -> None:
+    other = np.flatnonzero(graph.cardinalities != 2)
+    if other.size:
+        v = int(other[0])
+        raise ModelError(
+            f"variable {graph.label(v)} has {graph.cardinalities[v]} states; "
+            "couplings and fields exist for binary variables only"
+        )
+    wide = np.flatnonzero(np.diff(graph.scope_offsets) > 2)
+    if wide.size:
+        raise ModelError(
+            f"factor {wide[0]} has {len(graph.scope(int(wide[0])))} variables; couplings and "
+            "fields exist for pairwise models only, see to_pairwise"
+        )
+    zero = np.flatnonzero(graph.log_tables == -np.inf)
+    if zero.size:
+        factor = int(np.searchsorted(graph.table_offsets, zero[0], side="right")) - 1
+        raise ModelError(f"factor {factor} has a zero; it has no finite coupling or field")

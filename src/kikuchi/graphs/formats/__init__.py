@@ -1,0 +1,112 @@
+"""Files: models as UAI, libDAI `.fg` and BIF, evidence, and answers.
+
+The suffix of a name gives the format, in any case, and `.gz` after it compression:
+
+| suffix | format | keeps |
+|---|---|---|
+| .uai | UAI, MARKOV or BAYES | everything but names |
+| .fg | libDAI | everything but names and the direction of arrows |
+| .bif | Bayesian Interchange Format | everything, directed models only |
+
+What is malformed raises one `FormatError`: file, line, what was found, what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from os import fspath
+
+from kikuchi.core.errors import FormatError, KikuchiError, ModelError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.formats.bif import bif_text, read_bif
+from kikuchi.graphs.formats.evidence import Observations, parse_evidence
+from kikuchi.graphs.formats.fg import fg_text, read_fg
+from kikuchi.graphs.formats.marginals import Marginals, csv_text, mar_text, pr_text
+from kikuchi.graphs.formats.source import PathName, load, save, suffix
+from kikuchi.graphs.formats.uai import read_uai, uai_text
+
+__all__ = ["read", "read_evidence", "write", "write_marginals", "write_pr"]
+
+_READERS: dict[str, Callable[[str, bytes], FactorGraph]] = {
+    ".uai": read_uai,
+    ".fg": read_fg,
+    ".bif": read_bif,
+}
+_WRITERS: dict[str, Callable[[FactorGraph], Iterator[str]]] = {
+    ".uai": uai_text,
+    ".fg": fg_text,
+    ".bif": bif_text,
+}
+_MARGINALS: dict[str, Callable[[Marginals], Iterator[str]]] = {".mar": mar_text, ".csv": csv_text}
+
+
+def read(path: PathName) -> FactorGraph:
+    """Read a model; the suffix gives the format.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.uai"
+    >>> _ = file.write_text("MARKOV 1  2  1  1 0  2  0.5 1.5")
+    >>> read(file)
+    FactorGraph(1 variable, 1 factor, 2 table entries)
+    """
+    reader = _READERS[_known_suffix(path, _READERS)]
+    try:
+        return reader(fspath(path), load(path))
+    except FormatError:
+        raise
+    except ModelError as error:
+        raise FormatError(path, None, str(error), "mend the model") from error
+
+
+def write(graph: FactorGraph, path: PathName) -> None:
+    """Write a model, whole or not at all; the suffix gives the format.
+
+    What is read back has the same tables to the last bit if these came from a file, and to
+    1e-15 otherwise. A `log_constant` is multiplied into the first factor.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.fg.gz"
+    >>> graph = FactorGraph([2], [((0,), [0.1, 0.7])])
+    >>> write(graph, file)
+    >>> read(file) == graph
+    True
+    """
+    writer = _WRITERS[_known_suffix(path, _WRITERS)]
+    save(path, writer(graph))
+
+
+def read_evidence(path: PathName, graph: FactorGraph) -> Observations:
+    """Read observed states of variables of `graph`: {variable number: state number}.
+
+    The file is in the UAI format, with or without the number of cases before it, or JSON
+    (`{"rain": 1, "sky": "grey"}`), where a list of numbers is passed on as it is.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.evid"
+    >>> _ = file.write_text("1  0 1")
+    >>> read_evidence(file, FactorGraph([2], []))
+    {0: 1}
+    """
+    return parse_evidence(fspath(path), load(path), graph)
+
+
+def write_marginals(beliefs: Marginals, path: PathName) -> None:
+    """Write the marginals of all variables: `.MAR` for the UAI format, `.csv` for a table."""
+    text = _MARGINALS[_known_suffix(path, _MARGINALS)]
+    save(path, text(beliefs))
+
+
+def write_pr(log_z: float, path: PathName) -> None:
+    """Write log Z in the UAI format PR, to base 10."""
+    save(path, [pr_text(log_z)])
+
+
+def _known_suffix(path: PathName, known: Iterable[str]) -> str:
+    found = suffix(path)
+    if found not in known:
+        listing = ", ".join(known)
+        raise KikuchiError(
+            f"{fspath(path)}: '{found}' is no format of such a file; end its name in one of "
+            f"{listing} (each also with .gz)"
+        )
+    return found

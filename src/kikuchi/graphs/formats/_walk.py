@@ -1,0 +1,75 @@
+"""Walks over the counts in a file: the same source runs as Python and, for large files, compiled.
+
+A count says how many tokens follow, so the place of the next one is known only after it was read.
+That chain is all that cannot be done on whole arrays. A walk stops at what is not
+good, and the caller says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kikuchi.graphs.formats.kinds import INTEGER
+
+
+def scopes(
+    values: Any,
+    kinds: Any,
+    cards: Any,
+    first: int,
+    low: int,
+    starts: Any,
+    sizes: Any,
+    variables: Any,
+    seen: Any,
+) -> tuple[int, int, int]:
+    """The scopes of a UAI file: `len(starts)` lists, each a count (at least `low`) and variables.
+
+    Fills, for each factor, its first token and the size of its table, and all variables one after
+    the other; `seen` holds -1 for each variable. Answers how many scopes are good, the token where
+    the next one begins, and the number of variables filled in.
+    """
+    end = len(values)
+    place = first
+    filled = 0
+    for factor in range(len(starts)):
+        if place >= end or kinds[place] != INTEGER or not low <= values[place] < end - place:
+            return factor, place, filled
+        size = 1.0
+        following = place + 1 + int(values[place])
+        for token in range(place + 1, following):
+            if kinds[token] != INTEGER or values[token] >= len(cards):
+                return factor, place, filled
+            variable = int(values[token])
+            if seen[variable] == factor:
+                return factor, place, filled
+            seen[variable] = factor
+            size *= cards[variable]
+            variables[filled] = variable
+            filled += 1
+        starts[factor] = place
+        sizes[factor] = size
+        place = following
+    return len(starts), place, filled
+
+
+def block_starts(values: Any, kinds: Any, first: int, starts: Any) -> tuple[int, int]:
+    """Where each factor of libDAI's format begins; fills `starts`.
+
+    A factor is: order, as many labels, as many cardinalities, a count, as many (index, value).
+    Answers how many factors are complete, and the token where the next one begins.
+    """
+    end = len(values)
+    place = first
+    for k in range(len(starts)):
+        if place >= end or kinds[place] != INTEGER or values[place] > end:
+            return k, place
+        count = place + 1 + 2 * int(values[place])
+        if count >= end or kinds[count] != INTEGER or values[count] > end:
+            return k, place
+        following = count + 1 + 2 * int(values[count])
+        if following > end:
+            return k, place
+        starts[k] = place
+        place = following
+    return len(starts), place

@@ -1,0 +1,139 @@
+"""Evidence files: the UAI format, and JSON.
+
+The UAI format is "count variable state variable state ...". Some programs write the number of
+cases before it, so two readings are tried on the numbers `t`:
+
+- without cases: the file holds 1 + 2 t[0] numbers;
+- with cases: t[0] cases follow, each a count and as many pairs.
+
+One case makes an even number of numbers, no cases an odd one, so the two cannot be confused. Where
+a file of several cases could also be read without cases, it is. `0` and an empty file are no
+evidence. JSON is one object, `{"rain": 1, "sky": "grey"}`: variables and states by name or number.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.errors import FormatError, KikuchiError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.formats.kinds import INTEGER
+from kikuchi.graphs.formats.tokens import Tokens, shown, tokenise
+
+Observations = dict[int, Any]
+
+
+def parse_evidence(path: str, data: bytes, graph: FactorGraph) -> Observations:
+    """Evidence from the bytes of a file, as {variable number: state number}.
+
+    A JSON list of numbers, an observed marginal, is passed on as it is.
+
+    >>> graph = FactorGraph([2, 3], [], names=["a", "b"])
+    >>> parse_evidence("x.evid", b"1  1 1 2", graph), parse_evidence("x", b'{"b": 0}', graph)
+    ({1: 2}, {1: 0})
+    """
+    if data.lstrip().startswith(b"{"):
+        return _parse_json(path, data, graph)
+    return _parse_uai(path, data, graph)
+
+
+# ---------------------------------------------------------------------- UAI
+
+
+def _parse_uai(path: str, data: bytes, graph: FactorGraph) -> Observations:
+    tokens = tokenise(path, data)
+    if not len(tokens):
+        return {}
+    first = _first_pair(tokens)
+    n = graph.n_variables
+    observed: Observations = {}
+    for k in range(first, len(tokens), 2):
+        v = tokens.whole(k, "a variable", high=n - 1)
+        state = tokens.whole(
+            k + 1, f"a state of variable {graph.label(v)}", high=int(graph.cardinalities[v]) - 1
+        )
+        if observed.setdefault(v, state) != state:
+            expected = f"state {observed[v]} of variable {graph.label(v)}, as before"
+            raise tokens.error(k + 1, expected)
+    return observed
+
+
+def _first_pair(tokens: Tokens) -> int:
+    """The token where the pairs begin, after the counts."""
+    count = tokens.whole(0, "the number of observations")
+    if len(tokens) == 1 + 2 * count:
+        return 1
+    if count == 1 and len(tokens) % 2 == 0:
+        pairs = tokens.whole(1, "the number of observations")
+        if len(tokens) == 2 + 2 * pairs:
+            return 2
+        raise _wrong_count(tokens, 1, pairs, len(tokens) - 2)
+    if count > 1 and _is_cases(tokens, count):
+        raise tokens.error(0, "one; keep one case in the file", f"found {count} cases of evidence")
+    raise _wrong_count(tokens, 0, count, len(tokens) - 1)
+
+
+def _is_cases(tokens: Tokens, cases: int) -> bool:
+    """Whether the numbers are exactly `cases` lists of pairs, each after its count."""
+    place = 1
+    for _ in range(cases):
+        if place >= len(tokens) or tokens.kinds[place] != INTEGER:
+            return False
+        if tokens.values[place] > len(tokens):
+            return False
+        place += 1 + 2 * int(tokens.values[place])
+    return place == len(tokens)
+
+
+def _wrong_count(tokens: Tokens, token: int, pairs: int, numbers: int) -> FormatError:
+    numeric = tokens.kinds[token + 1 :] == INTEGER
+    if not numeric.all():
+        bad = token + 1 + int(np.argmin(numeric))
+        return tokens.error(bad, "variables and states, whole numbers >= 0")
+    found = f"found {pairs} as the number of observations, and {numbers} numbers after it"
+    return tokens.error(token, f"{2 * pairs}, a variable and a state for each", found)
+
+
+# ---------------------------------------------------------------------- JSON
+
+
+def _parse_json(path: str, data: bytes, graph: FactorGraph) -> Observations:
+    try:
+        pairs = json.loads(data, object_pairs_hook=list)
+    except json.JSONDecodeError as error:
+        raise FormatError(path, error.lineno, f"found no JSON ({error.msg})", _EXAMPLE) from error
+    except (ValueError, RecursionError) as error:  # bytes that are no text, nested lists
+        raise FormatError(path, None, f"found no JSON ({error})", _EXAMPLE) from error
+    observed: Observations = {}
+    for key, value in pairs:
+        v, state = _resolved(path, key, value, graph)
+        if v in observed and observed[v] != state:
+            found = f"variable {shown(key)} is observed twice, differently"
+            raise FormatError(path, None, found, "expected one state for each variable")
+        observed[v] = state
+    return observed
+
+
+_EXAMPLE = 'expected for example {"rain": 1, "sky": "grey"}'
+
+
+def _resolved(path: str, key: str, value: Any, graph: FactorGraph) -> tuple[int, Any]:
+    try:
+        number = graph.names is None or key not in graph.names
+        v = graph.index(int(key) if number and key.isdecimal() and len(key) < 10 else key)
+        if _is_distribution(value):
+            return v, value
+        return v, graph.state_index(v, value)
+    except KikuchiError as error:
+        raise FormatError(path, None, str(error), _EXAMPLE) from error
+
+
+def _is_distribution(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in value)
+    )

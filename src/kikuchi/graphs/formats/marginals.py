@@ -1,0 +1,78 @@
+"""Answers as files: marginals as UAI `MAR` or as a table, log Z as UAI `PR`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import KikuchiError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.formats.layout import text_pieces
+
+
+class Marginals(Protocol):
+    """What is written: a graph and the marginals of its variables, one after the other."""
+
+    @property
+    def graph(self) -> FactorGraph:
+        """The graph whose variables they are."""
+
+    @property
+    def flat_marginals(self) -> NDArray[np.float64]:
+        """The marginals, laid out by `graph.state_offsets`."""
+
+
+def mar_text(beliefs: Marginals) -> Iterator[str]:
+    """UAI MAR: the word, then the number of variables and, for each, its states and probabilities.
+
+    >>> from types import SimpleNamespace
+    >>> graph = FactorGraph([2, 1], [])
+    >>> beliefs = SimpleNamespace(graph=graph, flat_marginals=np.array([0.25, 0.75, 1.0]))
+    >>> print("".join(mar_text(beliefs)), end="")
+    MAR
+    2 2 0.25 0.75 1 1.0
+    """
+    yield f"MAR\n{beliefs.graph.n_variables}"
+    for _, groups in text_pieces(beliefs.flat_marginals, beliefs.graph.state_offsets):
+        yield "".join(f" {len(words)} {' '.join(words)}" for words in groups)
+    yield "\n"
+
+
+def csv_text(beliefs: Marginals) -> Iterator[str]:
+    """A table with the columns variable, state and probability; names where the graph has them.
+
+    >>> from types import SimpleNamespace
+    >>> graph = FactorGraph([2], [], names=["rain"], states=[["no", "yes"]])
+    >>> beliefs = SimpleNamespace(graph=graph, flat_marginals=np.array([0.25, 0.75]))
+    >>> print("".join(csv_text(beliefs)), end="")
+    variable,state,probability
+    rain,no,0.25
+    rain,yes,0.75
+    """
+    graph = beliefs.graph
+    yield "variable,state,probability\n"
+    for first, groups in text_pieces(beliefs.flat_marginals, beliefs.graph.state_offsets):
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        for v, words in enumerate(groups, start=first):
+            states = graph.states[v] if graph.states else range(len(words))
+            name = graph.label(v)
+            writer.writerows((name, s, p) for s, p in zip(states, words, strict=True))
+        yield buffer.getvalue()
+
+
+def pr_text(log_z: float) -> str:
+    """UAI PR: the word, then log Z to base 10.
+
+    >>> pr_text(0.0).split()
+    ['PR', '0.0']
+    """
+    if not math.isfinite(log_z):
+        raise KikuchiError(f"log Z must be a finite number to be written, got {log_z}")
+    return f"PR\n{float(log_z) * math.log10(math.e)!r}\n"

@@ -1,0 +1,147 @@
+"""Weights for text: decimal numbers whose logarithms come back as they were.
+
+Files hold weights, a `FactorGraph` their logarithms. exp and log each lose up to the last bit, so
+the weight to write is searched for: the shortest decimal nearby (15 digits) or else a neighbouring
+double whose logarithm is the stored one to the last bit. Weights that came from a file always have
+one, so they are written as they were read, and a second round trip changes nothing. Logarithms that
+no double has as its own are moved by less than 1e-15 max(1, |log|).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import numerics
+from kikuchi.core.errors import ModelError
+from kikuchi.graphs.factor_graph import FactorGraph
+
+Array = NDArray[np.float64]
+
+LOWEST_LOG = -708.3964185  # normal doubles only: below, weights have fewer digits
+HIGHEST_LOG = 709.7827
+_CHUNK = 1 << 18
+_ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
+
+
+def text_weights(graph: FactorGraph) -> Array:
+    """exp(log_constant) prod_a phi_a as tables to write, laid out as `graph.log_tables`.
+
+    The constant goes into the first factor. Factors that are out of the range of doubles are
+    rescaled and what was taken from them is given to the first factors that can hold it.
+
+    >>> graph = FactorGraph([2], [((0,), [0.1, 0.7])])
+    >>> text_weights(graph).tolist()
+    [0.1, 0.7]
+    """
+    logs = graph.log_tables
+    shifts = _shifts(graph)
+    if np.any(shifts):
+        logs = logs + np.repeat(shifts, np.diff(graph.table_offsets))
+    return weights_of(logs)
+
+
+def weights_of(logs: Array) -> Array:
+    """The weight to write for each logarithm.
+
+    >>> weights_of(np.log([0.3, 1e-12, 2.0]))[:2].tolist()
+    [0.3, 1e-12]
+    """
+    out = np.empty(len(logs))
+    for lo in range(0, len(logs), _CHUNK):
+        out[lo : lo + _CHUNK] = _weights_of_chunk(logs[lo : lo + _CHUNK])
+    return out
+
+
+def _weights_of_chunk(logs: Array) -> Array:
+    weights = np.exp(logs)
+    out = weights.copy()
+    open_ = np.flatnonzero(weights > 0)
+    short = _fifteen_digits(weights[open_])
+    fits = numerics.log(short) == logs[open_]
+    out[open_[fits]] = short[fits]
+    open_ = open_[~fits]
+    for ulps in _ULPS:
+        if not open_.size:
+            break
+        # Neighbouring doubles are neighbouring integers.
+        candidate = (weights[open_].view(np.int64) + ulps).view(np.float64)
+        fits = numerics.log(candidate) == logs[open_]
+        out[open_[fits]] = candidate[fits]
+        open_ = open_[~fits]
+    return out
+
+
+def _fifteen_digits(weights: Array) -> Array:
+    """Each weight rounded to 15 decimal digits: the nearest double to that decimal."""
+    decade = np.floor(np.log10(weights))
+    exact = np.abs(14 - decade) <= 22  # powers of ten that doubles hold exactly
+    power = 10.0 ** np.where(exact, np.abs(14 - decade), 0)
+    scaled_up = np.rint(weights * power) / power
+    scaled_down = np.rint(weights / power) * power
+    out = np.where(decade <= 14, scaled_up, scaled_down)
+    for k in np.flatnonzero(~exact):
+        out[k] = float(f"{weights[k]:.15g}")
+    return out
+
+
+# ---------------------------------------------------------------------- range
+
+
+def _shifts(graph: FactorGraph) -> Array:
+    """What to add to the logarithms of each factor; sums to `log_constant`."""
+    if not graph.n_factors:
+        return np.zeros(0)
+    starts = graph.table_offsets[:-1]
+    lowest = np.minimum.reduceat(
+        np.where(graph.log_tables == -np.inf, np.inf, graph.log_tables), starts
+    )
+    down = LOWEST_LOG - lowest
+    up = HIGHEST_LOG - np.maximum.reduceat(graph.log_tables, starts)
+    if np.any(down > up):
+        factor = int(np.argmax(down - up))
+        ratio = down[factor] - up[factor] + HIGHEST_LOG - LOWEST_LOG
+        raise ModelError(
+            f"factor {factor} cannot be written: its largest weight is exp({ratio:.4g}) times its "
+            "smallest, more than the numbers in a file can hold"
+        )
+    shifts = np.clip(0.0, down, up)
+    rest = graph.log_constant - shifts.sum()
+    room = up - shifts if rest > 0 else shifts - down
+    taken = np.clip(abs(rest) - (np.cumsum(room) - room), 0.0, room)
+    if taken.sum() < abs(rest) * (1 - 1e-12):
+        raise ModelError(
+            f"the constant exp({graph.log_constant:.6g}) of the model cannot be written: its "
+            "factors are too close to the largest or smallest number that a file can hold"
+        )
+    return np.asarray(shifts + np.copysign(taken, rest))
+
+
+def with_units(graph: FactorGraph, variables: NDArray[np.int64]) -> FactorGraph:
+    """The same undirected model with a factor of ones for each of `variables` at its end."""
+    if not len(variables):
+        return graph
+    sizes = graph.cardinalities[variables].astype(np.int64)
+    ends = graph.scope_offsets[-1] + 1 + np.arange(len(variables))
+    return FactorGraph.from_arrays(
+        graph.cardinalities,
+        np.concatenate([graph.scopes, variables.astype(np.uint32)]),
+        np.concatenate([graph.scope_offsets, ends]),
+        np.concatenate([graph.log_tables, np.zeros(int(sizes.sum()))]),
+        names=graph.names,
+        states=graph.states,
+        log_constant=graph.log_constant,
+        validate=False,
+    )
+
+
+def with_room_for_constant(graph: FactorGraph) -> FactorGraph:
+    """The same model with at least one factor, if its constant needs one to go into."""
+    if graph.n_factors or graph.log_constant == 0.0:
+        return graph
+    if not graph.n_variables:
+        raise ModelError(
+            f"a model without variables has no factor that could hold its constant "
+            f"exp({graph.log_constant:.6g}); add a variable"
+        )
+    return with_units(graph, np.zeros(1, dtype=np.int64))

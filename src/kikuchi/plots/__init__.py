@@ -1,0 +1,25 @@
+"""Figures: every function takes plain arrays and answers with a matplotlib Figure.
+
+matplotlib itself is imported when the first figure is drawn, never before.
+"""
+
+from kikuchi.plots.beliefs import grid_beliefs, histogram, marginal_bars, overview
+from kikuchi.plots.comparison import comparison, error_bars, scatter
+from kikuchi.plots.convergence import convergence
+from kikuchi.plots.factor_graph import draw_graph, drawable
+from kikuchi.plots.style import to_png_bytes, to_svg
+
+__all__ = [
+    "comparison",
+    "convergence",
+    "draw_graph",
+    "drawable",
+    "error_bars",
+    "grid_beliefs",
+    "histogram",
+    "marginal_bars",
+    "overview",
+    "scatter",
+    "to_png_bytes",
+    "to_svg",
+]

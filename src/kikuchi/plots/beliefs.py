@@ -1,0 +1,218 @@
+"""Marginals as pictures: bars for a few variables, images for grids, histograms for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import ModelError
+from kikuchi.core.trace import Trace
+from kikuchi.plots import style
+from kikuchi.plots.convergence import draw_convergence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BARS = 40
+_MOST_IMAGES = 6
+_MOST_PIXELS = 400  # a side; beyond it neighbouring cells are averaged
+_BAR_INCHES = 0.27
+
+Marginals = Sequence[NDArray[np.float64]]
+Names = Sequence[str] | None
+States = Sequence[Sequence[str]] | None
+
+
+def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -> Figure:
+    """Beliefs of a grid as images, variables in row-major order.
+
+    `p` has one number a variable (the probability of state 1), or a row of state probabilities
+    for each: two states give one image of state 1, up to six states an image each, and more
+    states the most probable state with its probability.
+
+    >>> len(grid_beliefs(np.full(6, 0.5), 2, 3).axes)  # the image and its colour bar
+    2
+    """
+    images = _grid_images(np.asarray(p, dtype=np.float64), rows, cols)
+    with style.styled():
+        width, height = _image_inches(rows, cols, 2.4 if len(images) > 1 else 3.7)
+        figure, axes = style.new_figure((width + 0.6) * len(images) + 0.7, height, len(images))
+        for panel, (label, image, top) in zip(axes, images, strict=True):
+            _draw_image(figure, panel, label, image, top, bar=panel is axes[-1] or top != 1.0)
+        if title:
+            figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def marginal_bars(marginals: Marginals, names: Names = None, states: States = None) -> Figure:
+    """Each marginal as one stacked bar, a segment a state, for at most `MOST_BARS` variables.
+
+    >>> figure = marginal_bars([np.array([0.2, 0.8])], ["rain"], [["no", "yes"]])
+    >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    ['rain']
+    """
+    if len(marginals) > MOST_BARS:
+        raise ModelError(
+            f"bars for {len(marginals)} variables would not be legible; "
+            f"give at most {MOST_BARS} marginals, or use histogram"
+        )
+    with style.styled():
+        figure, axes = style.new_figure(7.0, 0.9 + _BAR_INCHES * max(len(marginals), 2))
+        _draw_bars(axes[0], marginals, names, states)
+    return figure
+
+
+def histogram(marginals: Marginals) -> Figure:
+    """How decided the marginals are: counts of P(x=1) if all are binary, else of the largest."""
+    with style.styled():
+        figure, axes = style.new_figure(5.2, 3.1)
+        _draw_histogram(axes[0], marginals)
+    return figure
+
+
+def overview(
+    marginals: Marginals,
+    trace: Trace,
+    title: str,
+    names: Names = None,
+    states: States = None,
+    grid: tuple[int, int] | None = None,
+) -> Figure:
+    """Convergence on the left; on the right the marginals in the form that suits their number.
+
+    >>> len(overview([np.array([0.3, 0.7])], Trace(), "bp").axes)
+    2
+    """
+    binary_grid = grid is not None and all(len(m) == 2 for m in marginals)
+    few = len(marginals) <= MOST_BARS
+    height = 3.6
+    if few and not binary_grid:
+        height = max(height, 0.9 + _BAR_INCHES * len(marginals))
+    with style.styled():
+        figure, (left, right) = style.new_figure(10.4, height, 2)
+        draw_convergence(left, trace)
+        if grid is not None and binary_grid:
+            label, image, top = _grid_images(np.array([m[1] for m in marginals]), *grid)[0]
+            _draw_image(figure, right, label, image, top, bar=True)
+        elif few:
+            _draw_bars(right, marginals, names, states)
+        else:
+            _draw_histogram(right, marginals)
+        figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+# ---------------------------------------------------------------------- grids
+
+
+def _grid_images(
+    p: NDArray[np.float64], rows: int, cols: int
+) -> list[tuple[str, NDArray[np.float64], float]]:
+    """Title, picture and largest value of each image."""
+    if rows < 1 or cols < 1 or p.ndim not in (1, 2) or len(p) != rows * cols:
+        raise ModelError(f"beliefs of shape {p.shape} do not fill a grid of {rows} by {cols}")
+    if p.ndim == 1 or p.shape[1] == 2:
+        return [("P(x = 1)", _coarse((p if p.ndim == 1 else p[:, 1]).reshape(rows, cols)), 1.0)]
+    states = p.shape[1]
+    if states <= _MOST_IMAGES:
+        return [(f"P(x = {k})", _coarse(p[:, k].reshape(rows, cols)), 1.0) for k in range(states)]
+    likely = p.argmax(axis=1).astype(np.float64).reshape(rows, cols)
+    step = _reduction(rows, cols)
+    return [
+        ("Most probable state", likely[::step, ::step], float(states - 1)),
+        ("Its probability", _coarse(p.max(axis=1).reshape(rows, cols)), 1.0),
+    ]
+
+
+def _image_inches(rows: int, cols: int, side: float) -> tuple[float, float]:
+    """Width of an image and height of its figure; a long side may grow to twice `side`."""
+    stretch = min(max(cols / rows, rows / cols), 2.0)
+    width = side * stretch if cols > rows else side * stretch * cols / rows
+    return max(width, 0.8), max(width * rows / cols, 1.2) + 0.8
+
+
+def _reduction(rows: int, cols: int) -> int:
+    return -(-max(rows, cols) // _MOST_PIXELS)
+
+
+def _coarse(image: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The image itself, or averages over square blocks when it has too many cells to show."""
+    step = _reduction(*image.shape)
+    if step == 1:
+        return image
+    down = np.add.reduceat(image, np.arange(0, image.shape[0], step), axis=0)
+    both = np.add.reduceat(down, np.arange(0, image.shape[1], step), axis=1)
+    ones = np.ones(image.shape)
+    counts = np.add.reduceat(ones, np.arange(0, image.shape[0], step), axis=0)
+    counts = np.add.reduceat(counts, np.arange(0, image.shape[1], step), axis=1)
+    return np.asarray(both / counts)
+
+
+def _draw_image(
+    figure: Figure, axes: Axes, label: str, image: NDArray[np.float64], top: float, *, bar: bool
+) -> None:
+    colours: Any = style.probability_map() if label.startswith("P(") else style.confidence_map()
+    shown = axes.imshow(image, cmap=colours, vmin=0.0, vmax=top, aspect="equal")
+    axes.set_title(label)
+    axes.grid(False)
+    axes.set_xlabel("column")
+    axes.set_ylabel("row")
+    for axis in (axes.xaxis, axes.yaxis):
+        style.few_ticks(axis, whole=True)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    if bar:
+        scale = figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02)
+        scale.set_label("probability" if top == 1.0 else "state")
+        scale.outline.set_visible(False)
+
+
+# ---------------------------------------------------------------------- bars and histograms
+
+
+def _draw_bars(axes: Axes, marginals: Marginals, names: Names, states: States) -> None:
+    widest = max((len(m) for m in marginals), default=1)
+    colours = style.state_colours(widest)
+    for v, marginal in enumerate(marginals):
+        left = 0.0
+        for k, p in enumerate(marginal):
+            axes.barh(v, p, left=left, height=0.8, color=colours[k], edgecolor="white", lw=0.6)
+            label = _segment_label(states[v][k] if states else str(k), float(p))
+            if label:
+                colour = style.text_on(colours[k])
+                middle = left + float(p) / 2
+                axes.text(middle, v, label, ha="center", va="center", fontsize=7.5, color=colour)
+            left += float(p)
+    labels = [style.plain(style.shorten(n)) for n in names] if names else None
+    axes.set_yticks(range(len(marginals)), labels or [f"x{v}" for v in range(len(marginals))])
+    axes.set_ylim(len(marginals) - 0.4, -0.6)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_xlabel("probability")
+    axes.set_title("Marginals")
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _segment_label(state: str, p: float) -> str:
+    """State and probability, as much of it as fits into a segment of width `p`."""
+    room = int(p * 62)
+    number = f"{p:.3f}".lstrip("0") if p < 0.9995 else f"{p:.4g}"
+    state = style.plain(state)
+    if len(state) + len(number) + 1 <= room:
+        return f"{state} {number}"
+    return style.shorten(state, room) if room >= 3 else ""
+
+
+def _draw_histogram(axes: Axes, marginals: Marginals) -> None:
+    binary = all(len(m) == 2 for m in marginals)
+    values = np.array([m[1] if binary else m.max() for m in marginals])
+    axes.hist(values, bins=40, range=(0.0, 1.0), color=style.BLUE, edgecolor="white", lw=0.4)
+    axes.set_xlabel("P(x = 1)" if binary else "probability of the most probable state")
+    axes.set_ylabel("variables")
+    axes.set_title(f"Marginals of {len(values)} variables")
+    axes.grid(False, axis="x")

@@ -1,0 +1,167 @@
+"""The look that all figures share, and how a figure becomes bytes.
+
+Figures are plain `matplotlib.figure.Figure` objects, made without pyplot, so that drawing leaves
+no state behind and needs no display. Colours come from the Okabe-Ito set, which people with any
+common form of colour blindness can tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+INK = "#20262e"  # text, axes; the report swaps it for its own colour, so nothing else may use it
+SOFT = "#8a939e"  # reference lines, remarks
+GRID = "#dfe3e8"
+BLUE, VERMILLION, GREEN, PURPLE, SKY, AMBER = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#b5618f",
+    "#56b4e9",
+    "#e69f00",
+)
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY)
+STATE_COLOURS = ("#9fc5de", "#f2b98f", "#93d3bf", "#dfb6cf", "#f3d48a", "#c9ced4")
+LINE_STYLES = ("-", "--", "-.", ":")
+
+_RC: Any = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8.0,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "none",
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.constrained_layout.h_pad": 0.08,
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: small files, searchable pages
+    "svg.hashsalt": "kikuchi",  # the same figure gives the same bytes
+    "image.interpolation": "none",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Apply the shared look inside the block, and nothing outside it."""
+    from matplotlib import rc_context
+
+    with rc_context(_RC):
+        yield
+
+
+def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of the given size in inches with a row of axes; call inside `styled()`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)
+    return figure, list(axes[0])
+
+
+def probability_map() -> LinearSegmentedColormap:
+    """Colours of a probability: blue at 0, near white at 1/2 (undecided), vermillion at 1."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    stops = ["#00598c", "#5aa2cd", "#f4f4f2", "#ec9355", "#b84d00"]
+    return LinearSegmentedColormap.from_list("probability", stops)
+
+
+def confidence_map() -> LinearSegmentedColormap:
+    """Colours of a quantity between 0 and 1 without a middle: near white to dark blue."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("confidence", ["#f4f4f2", "#5aa2cd", "#003f66"])
+
+
+def state_colours(count: int) -> list[Any]:
+    """One fill colour a state: distinct ones for a few states, a ramp for many."""
+    if count <= len(STATE_COLOURS):
+        return list(STATE_COLOURS[:count])
+    ramp = confidence_map()
+    return [ramp(0.1 + 0.75 * k / (count - 1)) for k in range(count)]
+
+
+def text_on(fill: Any) -> str:
+    """Dark or white, whichever can be read on `fill`."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(fill)
+    return "#14181d" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+
+
+def few_ticks(axis: Axis, count: int = 6, *, whole: bool = False) -> None:
+    """At most `count` ticks on round numbers, or on whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=count, integer=whole))
+
+
+def remark(axes: Axes, text: str) -> None:
+    """Write a remark in the middle of otherwise empty axes."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, wrap=True)
+
+
+def plain(text: str) -> str:
+    """A name as matplotlib should show it: a dollar sign would otherwise begin a formula.
+
+    >>> plain("cost$")
+    'cost\\\\$'
+    """
+    return text.replace("$", r"\$")
+
+
+def shorten(text: str, length: int = 24) -> str:
+    """A name cut to what fits beside an axis.
+
+    >>> shorten("a" * 30, 8)
+    'aaaaaaa…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as a standalone SVG text, the same for the same figure."""
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    buffer = io.StringIO()
+    with styled():
+        figure.savefig(buffer, format="svg", metadata=metadata)
+    return buffer.getvalue()
+
+
+def to_png_bytes(figure: Figure, dpi: int = 150) -> bytes:
+    """The figure as the bytes of a PNG picture on white."""
+    buffer = io.BytesIO()
+    with styled():
+        figure.savefig(buffer, format="png", dpi=dpi, facecolor="white")
+    return buffer.getvalue()

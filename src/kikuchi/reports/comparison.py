@@ -1,0 +1,220 @@
+"""Several methods on one model, measured against the exact answer where it can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.budget import Budget, format_bytes
+from kikuchi.core.errors import KikuchiError
+from kikuchi.core.progress import Progress
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import as_method
+
+_EXACT = "jt"
+_WARM_UP_FACTORS = 12
+
+Announce = Callable[[str], Progress | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: its answer with its errors, or the reason why there is none.
+
+    The error of a marginal is the largest absolute difference over the states of the variable;
+    `largest_error` and `mean_error` are over the variables that were not observed.
+    """
+
+    method: str
+    beliefs: Beliefs | None = None
+    problem: str | None = None
+    log_z_error: float | None = None
+    largest_error: float | None = None
+    mean_error: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: the answer without its marginals, and its errors."""
+        answer = {} if self.beliefs is None else self.beliefs.to_dict()
+        for name in ("marginals", "state", "diagnostics"):
+            answer.pop(name, None)
+        return {
+            **answer,
+            "method": self.method,
+            "problem": self.problem,
+            "log_z_error": self.log_z_error,
+            "largest_error": self.largest_error,
+            "mean_error": self.mean_error,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of a comparison, the exact answer if it was feasible, and a remark about it."""
+
+    graph: FactorGraph
+    rows: tuple[Row, ...]
+    exact: Beliefs | None
+    exact_note: str
+    evidence: Mapping[int, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "exact": None if self.exact is None else {"log_z": self.exact.log_z},
+            "exact_note": self.exact_note,
+            "methods": [row.to_dict() for row in self.rows],
+        }
+
+
+def compare(
+    graph: FactorGraph,
+    methods: Sequence[str | Method],
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+    announce: Announce | None = None,
+) -> Comparison:
+    """Run each method on the model; one that fails or refuses becomes a row with its reason.
+
+    The exact answer comes from the junction tree if its plan fits the memory of the budget.
+    `announce(text)` is called before each run and may answer with a progress to report to.
+    Compiled loops are loaded on a small piece of the model first, so that the seconds of a row
+    are those of its own work.
+
+    >>> import kikuchi as kk
+    >>> result = compare(kk.FactorGraph([2], [((0,), [1, 3])]), ["bp", "enumerate"])
+    >>> [row.method for row in result.rows], result.rows[0].largest_error < 1e-12
+    (['bp', 'enumerate'], True)
+    """
+    chosen = [as_method(method) for method in methods]
+    observed = graph.resolve(evidence)
+    graph.condition(observed)  # impossible evidence is an error of the question, not of a method
+    limits = budget or Budget()
+    tell = announce or _say_nothing
+    exact, note = _exact_answer(graph, observed, limits, tell)
+    rows: list[Row] = []
+    interrupted = exact is not None and exact.stopped == "interrupted"
+    for method in chosen:
+        if interrupted:
+            rows.append(Row(method.text, problem="not run: interrupted"))
+        elif method.text == _EXACT and exact is not None:
+            rows.append(_measured(method, exact, exact, observed))
+        else:
+            rows.append(_run(method, graph, observed, limits, tell, exact))
+        answer = rows[-1].beliefs
+        interrupted = interrupted or (answer is not None and answer.stopped == "interrupted")
+    return Comparison(graph, tuple(rows), exact, note, observed)
+
+
+def marginal_errors(
+    beliefs: Beliefs, exact: Beliefs, observed: Mapping[int, int] | None = None
+) -> tuple[float, float]:
+    """Largest and mean error over the variables that were not observed (see `Row`).
+
+    >>> import kikuchi as kk
+    >>> answer = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "enumerate")
+    >>> marginal_errors(answer, answer)
+    (0.0, 0.0)
+    """
+    graph = exact.graph
+    gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
+    if not gaps.size:
+        return 0.0, 0.0
+    worst = np.maximum.reduceat(gaps, graph.state_offsets[:-1])
+    free = np.ones(graph.n_variables, dtype=bool)
+    free[list(observed or {})] = False
+    worst = worst[free]
+    return (float(worst.max()), float(worst.mean())) if worst.size else (0.0, 0.0)
+
+
+def gives_marginals(method: Method) -> bool:
+    """False for methods set to maximise: their beliefs are max-marginals, not to be compared."""
+    return getattr(method, "mode", "sum") == "sum"
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _say_nothing(text: str) -> Progress | None:
+    return None
+
+
+def _exact_answer(
+    graph: FactorGraph, observed: Mapping[int, int], budget: Budget, tell: Announce
+) -> tuple[Beliefs | None, str]:
+    from kikuchi.inference.junction_tree import plan
+
+    cost = plan(graph, evidence=observed)
+    figures = f"width {cost.width}, {format_bytes(cost.bytes)}"
+    if budget.bytes is not None and cost.bytes > budget.bytes:
+        allowed = format_bytes(budget.bytes)
+        return None, f"exact inference is not feasible: {figures}, the budget is {allowed}"
+    method = as_method(_EXACT)
+    try:
+        _warm_up(method, graph)
+        exact = method.run(graph, evidence=observed, budget=budget, progress=tell(_EXACT))
+    except KikuchiError as error:
+        return None, f"there is no exact answer: {error}"
+    if not exact.converged:
+        return None, "there is no exact answer: the junction tree did not finish"
+    return exact, f"errors are against the junction tree ({figures})"
+
+
+def _run(
+    method: Method,
+    graph: FactorGraph,
+    observed: Mapping[int, int],
+    budget: Budget,
+    tell: Announce,
+    exact: Beliefs | None,
+) -> Row:
+    try:
+        _warm_up(method, graph)
+        beliefs = method.run(graph, evidence=observed, budget=budget, progress=tell(method.text))
+    except KikuchiError as error:
+        return Row(method.text, problem=str(error))
+    except MemoryError:
+        return Row(method.text, problem="ran out of memory")
+    return _measured(method, beliefs, exact, observed)
+
+
+def _measured(
+    method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Mapping[int, int]
+) -> Row:
+    if exact is None or not gives_marginals(method):
+        return Row(method.text, beliefs)
+    largest, mean = marginal_errors(beliefs, exact, observed)
+    gap = None
+    if beliefs.log_z is not None and exact.log_z is not None:
+        gap = beliefs.log_z - exact.log_z
+    return Row(method.text, beliefs, None, gap, largest, mean)
+
+
+def _warm_up(method: Method, graph: FactorGraph) -> None:
+    """Load the compiled loops that the model will need, on its first few factors alone."""
+    import contextlib
+
+    with contextlib.suppress(KikuchiError):  # the run itself will say what is wrong
+        method.run(_small_piece(graph), budget=Budget(iterations=2, seconds=1.0))
+
+
+def _small_piece(graph: FactorGraph) -> FactorGraph:
+    """The first small factors of a model over their own variables."""
+    sizes = np.diff(graph.table_offsets)
+    chosen = np.flatnonzero(sizes <= 4096)[:_WARM_UP_FACTORS]
+    scopes = [graph.scope(int(a)) for a in chosen]
+    variables = sorted({v for scope in scopes for v in scope})
+    number = {v: k for k, v in enumerate(variables)}
+    return FactorGraph(
+        graph.cardinalities[variables],
+        [
+            ([number[v] for v in scope], graph.log_table(int(a)))
+            for a, scope in zip(chosen, scopes, strict=True)
+        ],
+        log=True,
+    )

@@ -1,0 +1,167 @@
+"""What a model is, and what exact inference in it would cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.shapes import grid_shape
+from kikuchi.reports import text
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts of a model; from `components` on, of what evidence leaves of it.
+
+    `log10_states` is the logarithm of the number of joint states; `width`, `largest_clique`,
+    `exact_bytes` and `exact_operations` describe the junction tree that `kikuchi.plan` proposes.
+    """
+
+    variables: int
+    factors: int
+    edges: int
+    table_entries: int
+    zeros: int
+    bytes: int
+    cardinalities: dict[int, int]
+    orders: dict[int, int]
+    directed: bool
+    named: bool
+    grid: tuple[int, int] | None
+    observed: int
+    components: int
+    forest: bool
+    log10_states: float
+    width: int
+    largest_clique: int
+    exact_bytes: int
+    exact_operations: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; histograms become lists of pairs."""
+        data = asdict(self)
+        for name in ("cardinalities", "orders"):
+            data[name] = [list(pair) for pair in data[name].items()]
+        data["grid"] = None if self.grid is None else list(self.grid)
+        return data
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Label and text of each fact, for a table."""
+        share = f" ({self.zeros / self.table_entries:.1%})" if self.zeros else ""
+        kind = "directed (conditional tables)" if self.directed else "undirected"
+        after = " left by the evidence" if self.observed else ""
+        found = [
+            ("kind", kind + (f", grid of {self.grid[0]} by {self.grid[1]}" if self.grid else "")),
+            ("variables", text.whole(self.variables)),
+            ("states of a variable", text.tally(self.cardinalities)),
+            ("factors", text.whole(self.factors)),
+            ("variables in a factor", text.tally(self.orders) or "no factors"),
+            ("edges", text.whole(self.edges)),
+            (
+                "table entries",
+                f"{text.whole(self.table_entries)} in {format_bytes(self.bytes)}, "
+                f"{text.whole(self.zeros)} of them zero{share}",
+            ),
+        ]
+        if self.observed:
+            found.append(("observed variables", text.whole(self.observed)))
+        return [
+            *found,
+            (f"components{after}", text.whole(self.components)),
+            (f"cycles{after}", "none: a forest" if self.forest else "yes"),
+            (f"joint states{after}", f"10^{self.log10_states:.1f}"),
+            ("elimination width", f"{self.width} (largest clique {self.largest_clique} variables)"),
+            (
+                "exact inference",
+                f"{format_bytes(self.exact_bytes)}, about {self.exact_operations:.2g} operations",
+            ),
+        ]
+
+    def fitting_methods(self, bytes_allowed: int | None = DEFAULT_BYTES) -> list[Fit]:
+        """Which methods suit the model within a memory budget, and why."""
+        return [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
+
+    def _exact_fits(self, allowed: int | None) -> list[Fit]:
+        from kikuchi.inference.enumeration import Enumeration
+
+        most = Enumeration().max_states
+        few = self.log10_states <= np.log10(most)
+        affordable = allowed is None or self.exact_bytes <= allowed
+        need = f"needs {format_bytes(self.exact_bytes)}"
+        if allowed is not None:
+            need += (
+                f" of {format_bytes(allowed)}"
+                if affordable
+                else (f", more than {format_bytes(allowed)}")
+            )
+        states = f"10^{self.log10_states:.1f} joint states"
+        limit = "" if few else f", more than its limit of {most:,}"
+        return [
+            Fit("jt", affordable, f"exact; {need}"),
+            Fit("enumerate", bool(few), f"exact; {states}{limit}"),
+        ]
+
+    def _approximate_fits(self) -> list[Fit]:
+        loops = (
+            "exact here: there are no cycles" if self.forest else "approximate: there are cycles"
+        )
+        stuck = "; zeros may separate the states it can reach" if self.zeros else ""
+        return [
+            Fit("bp", True, loops),
+            Fit("mf", True, "approximate; certifies a lower bound on log Z"),
+            Fit("gibbs", True, f"sampling; no log Z{stuck}"),
+        ]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A method, whether it fits a model, and why."""
+
+    method: str
+    fits: bool
+    why: str
+
+
+def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts:
+    """Count everything about a model, and plan exact inference without doing it.
+
+    >>> import kikuchi as kk
+    >>> facts = describe(kk.FactorGraph([2, 2], [((0, 1), [[1, 0], [3, 4]])]))
+    >>> facts.variables, facts.zeros, facts.forest, facts.cardinalities
+    (2, 1, True, {2: 2})
+    """
+    from kikuchi.inference.junction_tree import plan
+
+    observed = graph.resolve(evidence)
+    rest = graph.condition(observed).graph if observed else graph
+    exact = plan(graph, evidence=observed)
+    return ModelFacts(
+        variables=graph.n_variables,
+        factors=graph.n_factors,
+        edges=graph.n_edges,
+        table_entries=int(graph.log_tables.size),
+        zeros=int(np.count_nonzero(np.isneginf(graph.log_tables))),
+        bytes=graph.nbytes,
+        cardinalities=_histogram(graph.cardinalities),
+        orders=_histogram(np.diff(graph.scope_offsets)),
+        directed=graph.is_directed,
+        named=graph.names is not None,
+        grid=grid_shape(graph),
+        observed=len(observed),
+        components=rest.n_components,
+        forest=rest.is_forest,
+        log10_states=float(np.log10(rest.cardinalities.astype(np.float64)).sum()),
+        width=int(exact.width),
+        largest_clique=int(exact.largest_clique),
+        exact_bytes=int(exact.bytes),
+        exact_operations=int(exact.operations),
+    )
+
+
+def _histogram(values: Any) -> dict[int, int]:
+    found, counts = np.unique(np.asarray(values), return_counts=True)
+    return {int(value): int(n) for value, n in zip(found, counts, strict=True)}

@@ -1,0 +1,193 @@
+"""Sections that both kinds of page share: the question, the pictures, the marginals, the rerun."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kikuchi import __version__
+from kikuchi.graphs.shapes import grid_shape
+from kikuchi.plots import beliefs as belief_plots
+from kikuchi.plots import factor_graph as graph_plots
+from kikuchi.reports import html, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from kikuchi.graphs.factor_graph import FactorGraph
+    from kikuchi.inference.beliefs import Beliefs
+
+OPEN_ROWS = 200
+_MOST_ROWS = 1000  # keeps the page of a large model small
+_MOST_COLUMNS = 5
+
+
+def model_pairs(
+    graph: FactorGraph, model: str | None, evidence: Mapping[int, int] | None
+) -> list[tuple[str, str]]:
+    """What was given: the model, its size and the evidence."""
+    cards = graph.cardinalities
+    states = "no variables"
+    if len(cards):
+        low, high = int(cards.min()), int(cards.max())
+        states = f"{low} states each" if low == high else f"{low} to {high} states each"
+    size = (
+        f"{text.count(graph.n_variables, 'variable')} ({states}), "
+        f"{text.count(graph.n_factors, 'factor')}, "
+        f"{text.count(graph.log_tables.size, 'table entry', 'table entries')}"
+    )
+    kind = "directed (conditional tables)" if graph.is_directed else "undirected factors"
+    shape = grid_shape(graph)
+    return [
+        ("Model", model or "given in Python"),
+        ("Size", size),
+        ("Kind", kind + (f", a grid of {shape[0]} by {shape[1]}" if shape else "")),
+        ("Evidence", text.observations(graph, evidence or {})),
+    ]
+
+
+def version_pairs() -> list[tuple[str, str]]:
+    """What it was computed with."""
+    others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba"))
+    return [
+        ("Software", f"kikuchi {__version__}, Python {platform.python_version()}, {others}"),
+        ("Written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+    ]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+def belief_pictures(
+    beliefs: Beliefs, evidence: Mapping[int, int] | None
+) -> list[tuple[Figure, str]]:
+    """The pictures that suit the model: an image of a grid, or a drawing and bars, or counts."""
+    graph = beliefs.graph
+    if graph.n_variables == 0:
+        return []
+    shape = grid_shape(graph)
+    if shape is not None and len(set(graph.cardinalities.tolist())) == 1:
+        p = beliefs.flat_marginals.reshape(graph.n_variables, -1)
+        caption = f"Beliefs of the {shape[0]} by {shape[1]} grid, one cell a variable."
+        return [(belief_plots.grid_beliefs(p, *shape), caption)]
+    found: list[tuple[Figure, str]] = []
+    if graph_plots.drawable(graph.n_variables, graph.n_factors):
+        found.append(_drawing(beliefs, evidence))
+    if graph.n_variables <= belief_plots.MOST_BARS:
+        bars = belief_plots.marginal_bars(beliefs.marginals, graph.names, graph.states)
+        found.append((bars, "Marginal of each variable; segments are its states in order."))
+    else:
+        counts = belief_plots.histogram(beliefs.marginals)
+        found.append((counts, "How decided the variables are."))
+    return found
+
+
+def _drawing(beliefs: Beliefs, evidence: Mapping[int, int] | None) -> tuple[Figure, str]:
+    graph = beliefs.graph
+    shade, label, centred = _shading(beliefs)
+    figure = graph_plots.draw_graph(
+        [graph.scope(a) for a in range(graph.n_factors)],
+        graph.n_variables,
+        belief=shade,
+        names=graph.names,
+        children=None if graph.children is None else [int(c) for c in graph.children],
+        observed=list(evidence or {}),
+        belief_label=label,
+        centred=centred,
+    )
+    caption = "The factor graph, shaded by belief"
+    caption += "; arrows point to the child of a table" if graph.is_directed else ""
+    return figure, caption + ("; heavy rims are observed." if evidence else ".")
+
+
+def _shading(beliefs: Beliefs) -> tuple[list[float], str, bool]:
+    """P(state 1) if all variables are binary with the same states, else how decided each is."""
+    graph = beliefs.graph
+    marginals = beliefs.marginals
+    if all(len(m) == 2 for m in marginals):
+        names = set(graph.states) if graph.states is not None else {("0", "1")}
+        if len(names) == 1:
+            return [float(m[1]) for m in marginals], f"P({names.pop()[1]})", True
+    return [float(m.max()) for m in marginals], "probability of the most probable state", False
+
+
+# ---------------------------------------------------------------------- marginals
+
+
+def marginal_table(beliefs: Beliefs, exact: Beliefs | None = None) -> str:
+    """All marginals; many are folded away, and beyond `_MOST_ROWS` only the first are shown."""
+    graph = beliefs.graph
+    shown = min(graph.n_variables, _MOST_ROWS)
+    body = _marginal_rows(beliefs, exact, shown)
+    if graph.n_variables <= OPEN_ROWS:
+        return body
+    if shown == graph.n_variables:
+        return html.collapsed(f"Marginals of all {graph.n_variables:,} variables", body)
+    rest = f"The first {shown:,} of {graph.n_variables:,} variables; all of them: "
+    return html.collapsed(rest + "kikuchi infer ... --output marginals.csv", body)
+
+
+def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
+    graph = beliefs.graph
+    cards = graph.cardinalities[:shown]
+    uniform = len(cards) > 0 and cards.min() == cards.max() <= _MOST_COLUMNS
+    same = graph.states is None or len(set(graph.states[:shown])) == 1
+    names = [text.variable_name(graph, v) for v in range(shown)]
+    errors = _errors(beliefs, exact)
+    if uniform and same:
+        head = ["variable", *(f"P({s})" for s in text.state_names(graph, 0))]
+        rows = [[names[v], *(f"{p:.6f}" for p in beliefs[v])] for v in range(shown)]
+        numeric = list(range(1, len(head)))
+    else:
+        head = ["variable", "marginal"]
+        rows = [[names[v], text.marginal_text(graph, v, beliefs[v].tolist())] for v in range(shown)]
+        numeric = []
+    if beliefs.state is not None:
+        head.append("best state")
+        for v, row in enumerate(rows):
+            row.append(text.state_names(graph, v)[int(beliefs.state[v])])
+    if errors is not None:
+        numeric.append(len(head))
+        head.append("error")
+        for row, value in zip(rows, errors, strict=False):
+            row.append(text.error(value))
+    return html.table(head, rows, numeric)
+
+
+def _errors(beliefs: Beliefs, exact: Beliefs | None) -> list[float] | None:
+    if exact is None or exact is beliefs or not beliefs.graph.n_variables:
+        return None
+    gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
+    worst: list[float] = np.maximum.reduceat(gaps, beliefs.graph.state_offsets[:-1]).tolist()
+    return worst
+
+
+# ---------------------------------------------------------------------- the rest
+
+
+def rerun(command: str | None, python: str) -> str:
+    """How to get the same answer again."""
+    parts = [html.code(command)] if command else []
+    return html.section("How to run this again", *parts, html.code(python))
+
+
+def python_text(model: str | None, call: str, evidence: Mapping[Any, int] | None) -> str:
+    """The lines of Python that do the same."""
+    if model and model.startswith("example:"):
+        source = f"from kikuchi.data import example\ngraph = example({model[8:]!r})"
+    else:
+        source = f"graph = kk.read({model!r})" if model else "graph = ...  # the model of this page"
+    observed = f"evidence = {dict(evidence)!r}\n" if evidence else "evidence = None\n"
+    return f"import kikuchi as kk\n{source}\n{observed}{call}"

@@ -1,0 +1,122 @@
+"""The rules of the house hold, and the check that says so finds what breaks them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from project_tools import load_tool
+
+house = load_tool("check_house")
+PUBLIC = {"read": "graphs", "infer": "inference"}
+
+
+def imports(name: str, source: str) -> list[str]:
+    return list(house.import_faults(name, ast.parse(source), PUBLIC))
+
+
+def banned(source: str) -> list[str]:
+    return list(house.banned_faults(ast.parse(source)))
+
+
+def test_the_project_keeps_the_rules() -> None:
+    assert house.check() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("inference/bp.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
+        ("inference/bp.py", "from kikuchi.inference.kernels import bp_binary"),
+        ("inference/bp.py", "from .kernels import bp_binary"),
+        ("graphs/formats/uai.py", "from ..factor_graph import FactorGraph"),
+        ("graphs/formats/uai.py", "import kikuchi.core.errors"),
+        ("cli/main.py", "from kikuchi import __version__"),
+        ("cli/main.py", "from kikuchi import infer, read"),
+        ("plots/beliefs.py", "from kikuchi.core.trace import Trace"),
+        ("reports/page.py", "from kikuchi.data import grids"),
+        ("__init__.py", "from kikuchi.cli.main import main"),
+        ("graphs/binary.py", "import numpy as np\nfrom dataclasses import dataclass"),
+    ],
+)
+def test_imports_that_go_down_are_allowed(name: str, source: str) -> None:
+    assert imports(name, source) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("graphs/binary.py", "from kikuchi.inference.method import Method"),
+        ("graphs/binary.py", "def f():\n    from kikuchi.inference import method"),
+        ("graphs/formats/uai.py", "from ...inference import method"),
+        ("graphs/binary.py", "from kikuchi import infer"),
+        ("graphs/binary.py", "import kikuchi"),
+        ("plots/beliefs.py", "from kikuchi.graphs.factor_graph import FactorGraph"),
+        ("core/trace.py", "from kikuchi.plots import beliefs"),
+        ("inference/bp.py", "from kikuchi.data import grids"),
+        ("boltzmann/rbm.py", "from kikuchi.ica import priors"),
+        ("reports/page.py", "from kikuchi.cli import main"),
+        ("attic/old.py", "import numpy"),
+    ],
+)
+def test_imports_that_do_not_are_faults(name: str, source: str) -> None:
+    assert len(imports(name, source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "np.load(path, allow_pickle=True)",
+        "eval(text)",
+        "try:\n    f()\nexcept:\n    x = 1",
+        "try:\n    f()\nexcept Exception:\n    pass",
+        "try:\n    f()\nexcept (ValueError, BaseException):\n    pass",
+    ],
+)
+def test_banned_code_is_found(source: str) -> None:
+    assert len(banned(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "np.load(path, allow_pickle=False)",
+        "try:\n    f()\nexcept ValueError:\n    pass",
+        "try:\n    f()\nexcept BaseException:\n    clean()\n    raise",
+    ],
+)
+def test_honest_code_is_not(source: str) -> None:
+    assert banned(source) == []
+
+
+def test_notes_long_modules_and_classes_among_kernels_are_found() -> None:
+    note = "x = 1  # TO" + "DO later\n"
+    assert len(list(house.note_faults(note))) == 1
+    assert list(house.note_faults("x = 'to do'  # a plain comment\n")) == []
+    assert len(list(house.length_faults("graphs/x.py", "\n" * 601))) == 1
+    assert list(house.length_faults("graphs/x.py", "\n" * 600)) == []
+    assert len(list(house.class_faults(ast.parse("class A: ...")))) == 1
+    assert list(house.class_faults(ast.parse("class A(NamedTuple): ..."))) == []
+
+
+def test_machine_paths_are_found_in_any_file(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "kikuchi"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("_PUBLIC: dict[str, str] = {}\n")
+    (tmp_path / "notes.md").write_text("see /" + "home/ada/models\nand https://x.org/home/page\n")
+    faults = house.check(tmp_path)
+    assert len(faults) == 1 and faults[0].startswith("notes.md: line 1")
+
+
+def test_import_kikuchi_stays_light() -> None:
+    heavy = ["numba", "scipy", "matplotlib", "networkx", "rich", "typer"]
+    code = f"import sys, kikuchi; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

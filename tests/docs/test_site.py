@@ -1,0 +1,69 @@
+"""The site builds strictly, fetches nothing from elsewhere, and lists the methods that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from project_tools import ROOT, load_tool
+
+
+def test_the_page_of_methods_is_what_the_registry_says() -> None:
+    methods = load_tool("methods")
+    assert methods.PAGE.read_text(encoding="utf-8") == methods.render()
+
+
+def test_docstrings_are_made_ready_for_the_site() -> None:
+    pytest.importorskip("griffe")
+    ready = load_tool("griffe_docstrings").for_site
+    fenced = "```pycon\n>>> 1\n1\n```"
+    assert (
+        ready("Adds.\n\n>>> 1\n1\n\nMore.\n>>> 1\n1") == f"Adds.\n\n{fenced}\n\nMore.\n\n{fenced}"
+    )
+    assert ready(fenced) == fenced
+    assert ready("Weights\n>= 0.") == "Weights\n&gt;= 0."
+    section = "Parameters\n----------\n"
+    assert (
+        ready(f"{section}n : how many,\n    at least 1.\n\n>>> 1\n1")
+        == f"{section}n\n    how many,\n    at least 1.\n\nExamples\n--------\n>>> 1\n1"
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    loads = re.compile(
+        r"<(?:script|img|iframe)[^>]*\ssrc=\"?(?:https?:)?//[^\s\">]*"
+        r"|<link[^>]*rel=\"?(?:stylesheet|preconnect|preload)[^>]*href=\"?(?:https?:)?//[^>]*"
+    )
+    imported = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)\"']*")
+    for page in site.rglob("*.html"):
+        assert loads.findall(page.read_text(encoding="utf-8")) == [], page
+    for sheet in site.rglob("*.css"):
+        assert imported.findall(sheet.read_text(encoding="utf-8")) == [], sheet
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    import kikuchi
+
+    pages = (site / "reference").rglob("*.html")
+    anchors = set(re.findall(r"id=\"?kikuchi\.([\w.]+)", "".join(p.read_text() for p in pages)))
+    documented = {anchor.rpartition(".")[2] for anchor in anchors}
+    assert set(kikuchi.__all__) - {"__version__"} <= documented

@@ -1,0 +1,243 @@
+"""The rules of the house, checked: where imports may go, how long a module may be, what is banned.
+
+    python tools/check_house.py     one line a fault; exit code 1 if there is any
+
+Rules
+-----
+* A module of `src/kikuchi` imports its own room or a room below it, never one beside or above.
+* `data` is read by `reproduce`, `reports`, `cli` and tests only.
+* A module has at most 600 lines.
+* Kernels (`inference/kernels`) hold functions over flat arrays: no classes but NamedTuples.
+* No pickle, no code run from data, no handler that swallows every error, no work left as a note.
+* No path of one person's machine in any file of the project.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_LINES = 600
+ALLOWED_LINES = {
+    "graphs/factor_graph.py": 700,  # one class with the checks of its arrays, which belong together
+}
+
+_FAMILIES = ("boltzmann", "energy", "ica", "beliefnets", "temporal", "bayesnn", "neural")
+_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("core",),
+    ("plots",),
+    ("graphs",),
+    ("inference",),
+    ("learning",),
+    (*_FAMILIES, "data"),
+    ("reproduce",),
+    ("reports",),
+    ("cli",),
+)
+RANKS = {room: rank for rank, rooms in enumerate(_FLOORS) for room in rooms}
+READERS_OF_DATA = {"data", "reproduce", "reports", "cli"}
+
+_PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal"}
+_RUNNERS = {"eval", "exec"}
+_NOTES = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:work|root|home|Users)/[\w.]+|\b[A-Z]:\\Users\\")
+_BINARY = {".png", ".jpg", ".gz", ".npz", ".ico", ".woff2", ".pdf", ".so"}
+
+
+def check(root: Path = ROOT) -> list[str]:
+    """Every fault of the tree below `root`, one line each."""
+    faults = []
+    source = root / "src" / "kikuchi"
+    public = _public_names(source / "__init__.py")
+    for path in sorted(source.rglob("*.py")):
+        name = path.relative_to(source).as_posix()
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        found = [*import_faults(name, tree, public), *length_faults(name, text)]
+        found += [*banned_faults(tree), *note_faults(text)]
+        if name.startswith("inference/kernels/"):
+            found += class_faults(tree)
+        faults += [f"src/kikuchi/{name}: {fault}" for fault in found]
+    for path in project_files(root):
+        for number, line in _lines(path):
+            if _MACHINE_PATH.search(line):
+                where = path.relative_to(root).as_posix()
+                faults.append(f"{where}: line {number}: a path of one machine: {line.strip()[:80]}")
+    return faults
+
+
+# ---------------------------------------------------------------------- imports
+
+
+def room_of(name: str) -> str | None:
+    """Room of a module such as `graphs/formats/uai.py`; None for the package's own front."""
+    head, slash, _ = name.partition("/")
+    if slash:
+        return head
+    return "cli" if name == "__main__.py" else None
+
+
+def import_faults(name: str, tree: ast.AST, public: dict[str, str]) -> Iterator[str]:
+    """Imports of one module that do not go down."""
+    room = room_of(name)
+    if room is None:
+        return
+    if room not in RANKS:
+        yield f"room '{room}' is not in the house; known: {', '.join(RANKS)}"
+        return
+    for line, target in _imported_rooms(tree, public, name):
+        if target == room:
+            continue
+        if target not in RANKS:
+            yield f"line {line}: imports kikuchi.{target}, which is no room"
+        elif target == "data" and room not in READERS_OF_DATA:
+            yield f"line {line}: {room} imports data; give the data as an argument instead"
+        elif RANKS[target] >= RANKS[room]:
+            yield f"line {line}: {room} imports {target}, which is not below it"
+
+
+def _imported_rooms(tree: ast.AST, public: dict[str, str], name: str) -> Iterator[tuple[int, str]]:
+    """(line, room) of each import from kikuchi, also those inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == "kikuchi":
+                    yield node.lineno, _room_of_dotted(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute(node, name)
+            if module == "kikuchi":
+                for alias in node.names:
+                    if alias.name != "__version__":
+                        yield node.lineno, public.get(alias.name, alias.name)
+            elif module.startswith("kikuchi."):
+                yield node.lineno, _room_of_dotted(module)
+
+
+def _room_of_dotted(dotted: str) -> str:
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else "(the whole package)"
+
+
+def _absolute(node: ast.ImportFrom, name: str) -> str:
+    """The module an import names, with leading dots resolved against the importing file."""
+    if node.level == 0:
+        return node.module or ""
+    package = ["kikuchi", *name.split("/")[:-1]]
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
+
+
+def _public_names(front: Path) -> dict[str, str]:
+    """Public name -> room, from the table in the package's front."""
+    for node in ast.parse(front.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "_PUBLIC":
+            table: dict[str, str] = ast.literal_eval(node.value) if node.value else {}
+            return {name: home.partition(".")[0] for name, home in table.items()}
+    return {}
+
+
+# ---------------------------------------------------------------------- contents
+
+
+def length_faults(name: str, text: str) -> Iterator[str]:
+    """Modules that have grown too long to read."""
+    lines = text.count("\n")
+    limit = ALLOWED_LINES.get(name, MAX_LINES)
+    if lines > limit:
+        yield f"{lines} lines, at most {limit}; split it"
+
+
+def banned_faults(tree: ast.AST) -> Iterator[str]:
+    """Pickle, code run from data, and handlers that swallow every error."""
+    for node in ast.walk(tree):
+        names = _imported_modules(node)
+        for module in names & _PICKLES:
+            yield f"line {node.lineno}: imports {module}; files must hold data only"
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in _RUNNERS:
+                yield f"line {node.lineno}: calls {node.func.id}"
+            for keyword in node.keywords:
+                if keyword.arg == "allow_pickle" and not _is_false(keyword.value):
+                    yield f"line {node.lineno}: allow_pickle; files must hold data only"
+        if isinstance(node, ast.ExceptHandler) and _swallows(node):
+            yield f"line {node.lineno}: swallows every error; name the error or raise"
+
+
+def _imported_modules(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return {(node.module or "").partition(".")[0]}
+    return set()
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    broad = any(
+        kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException"))
+        for kind in kinds
+    )
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    empty = all(isinstance(node, ast.Pass | ast.Continue) for node in handler.body)
+    return broad and not raises and (handler.type is None or empty)
+
+
+def note_faults(text: str) -> Iterator[str]:
+    """Comments that leave work for later."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and _NOTES.search(token.string):
+            yield f"line {token.start[0]}: {token.string.strip()[:60]}; do it or open an issue"
+
+
+def class_faults(tree: ast.AST) -> Iterator[str]:
+    """Classes among the kernels; a NamedTuple of arrays is allowed, compiled code knows it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and "NamedTuple" not in map(ast.unparse, node.bases):
+            yield f"line {node.lineno}: class {node.name}; kernels are functions over flat arrays"
+
+
+# ---------------------------------------------------------------------- files
+
+
+def project_files(root: Path) -> list[Path]:
+    """Files of the project: those that git tracks or would track; all files where git is not."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+        paths = [root / name for name in listing.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        paths = [p for p in root.rglob("*") if not _hidden(p.relative_to(root))]
+    return sorted(p for p in paths if p.is_file() and p.suffix not in _BINARY)
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return enumerate(text.splitlines(), start=1)
+
+
+def main() -> int:
+    """Run the check."""
+    faults = check()
+    for fault in faults:
+        print(fault)
+    print(f"house: {len(faults)} faults" if faults else "house: in order")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

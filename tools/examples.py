@@ -1,0 +1,222 @@
+"""Runs the examples of the documents, so that what a reader copies works and prints what is shown.
+
+    python tools/examples.py             run every page; exit code 1 if anything disagrees
+    python tools/examples.py --update    also write what was really printed into the pages
+
+How a page is read, from top to bottom, in an empty folder of its own:
+
+* a fence with `title="name"` (not Python) is written to that file;
+* a `python` fence is run; all fences of a page share one namespace. If a `text` fence comes next,
+  it is what the code prints;
+* a `console` fence holds commands after `$ ` (`kikuchi`, `cat`), each followed by its output;
+* `...` in an expected output stands for anything; any other fence is not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("index.md", "tutorial.md", "how-to/*.md", "reference/commands.md")
+
+# A script's own folder leads the import path, and Numba imports a package named like coverage.py.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
+
+_OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
+_CHECKER = doctest.OutputChecker()
+_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_WIDTH = "100"
+
+
+@dataclass
+class Fence:
+    """One fenced block: its language, title, text and the lines between the fences."""
+
+    language: str
+    title: str
+    text: str
+    first: int
+    last: int
+
+
+@dataclass
+class Fault:
+    """A place where a page and the program disagree; `got` is what belongs there, if known."""
+
+    page: str
+    line: int
+    what: str
+    fence: Fence | None = None
+    got: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page}, line {self.line}: {self.what}"
+
+
+def pages(docs: Path = ROOT / "docs") -> list[Path]:
+    """The pages whose examples are run."""
+    return [path for pattern in PAGES for path in sorted(docs.glob(pattern))]
+
+
+def fences(text: str) -> list[Fence]:
+    """The fenced blocks of a page, in order."""
+    found: list[Fence] = []
+    opened: tuple[str, str, int] | None = None
+    body: list[str] = []
+    for number, line in enumerate(text.splitlines()):
+        match = _OPEN.match(line)
+        if opened is None and match:
+            opened, body = (match[1], match[2] or "", number + 1), []
+        elif opened is not None and line.strip() == "```":
+            language, title, first = opened
+            found.append(Fence(language, title, "".join(b + "\n" for b in body), first, number))
+            opened = None
+        elif opened is not None:
+            body.append(line)
+    return found
+
+
+def run_page(path: Path) -> list[Fault]:
+    """Run one page in a folder of its own."""
+    text = path.read_text(encoding="utf-8")
+    name = path.name
+    module = ModuleType(f"page_{path.stem.replace('-', '_')}")
+    sys.modules[module.__name__] = module
+    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
+        try:
+            return list(_run_fences(name, text, module))
+        finally:
+            del sys.modules[module.__name__]
+
+
+@contextlib.contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    saved = {key: os.environ.get(key) for key in ("COLUMNS", "MPLBACKEND")}
+    os.environ.update(COLUMNS=_WIDTH, MPLBACKEND="Agg")
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        for key, value in saved.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def _run_fences(name: str, text: str, module: ModuleType) -> Iterator[Fault]:
+    blocks = fences(text)
+    lines = text.splitlines()
+    for k, block in enumerate(blocks):
+        if block.language == "python":
+            following = blocks[k + 1] if k + 1 < len(blocks) else None
+            adjacent = following is not None and not any(
+                line.strip() for line in lines[block.last + 1 : following.first - 1]
+            )
+            shown = following if adjacent and following.language == "text" else None
+            fault = _run_python(name, block, shown, module)
+            if fault is not None:
+                yield fault
+        elif block.language == "console":
+            yield from _run_console(name, block)
+        elif block.title:
+            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.title).write_text(block.text, encoding="utf-8")
+
+
+def _run_python(name: str, block: Fence, shown: Fence | None, module: ModuleType) -> Fault | None:
+    printed = io.StringIO()
+    code = compile("\n" * block.first + block.text, f"{name} (example)", "exec")
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(code, module.__dict__)
+    except Exception:
+        last = traceback.format_exc().strip().splitlines()[-1]
+        return Fault(name, block.first, f"the example fails: {last}")
+    got = printed.getvalue()
+    if shown is None:
+        return Fault(name, block.first, f"prints without showing it: {got}") if got else None
+    if _same(shown.text, got):
+        return None
+    return Fault(name, shown.first, f"shows\n{shown.text}but prints\n{got}", shown, got)
+
+
+def _run_console(name: str, block: Fence) -> Iterator[Fault]:
+    parts = re.split(r"^\$ (.*(?:\\\n.*)*)\n", block.text, flags=re.MULTILINE)
+    real = [parts[0]]
+    wrong = []
+    for command, shown in zip(parts[1::2], parts[2::2], strict=True):
+        got = _run_command(command.replace("\\\n", " "))
+        real.append(f"$ {command}\n" + (shown if _same(shown, got) else got))
+        if not _same(shown, got):
+            wrong.append(f"$ {command}\nshows\n{shown}but prints\n{got}")
+    if wrong:
+        yield Fault(name, block.first, "\n".join(wrong), block, "".join(real))
+
+
+def _run_command(command: str) -> str:
+    program, *arguments = shlex.split(command)
+    if program == "cat":
+        return "".join(Path(file).read_text(encoding="utf-8") for file in arguments)
+    if program != "kikuchi":
+        return f"{program}: only kikuchi and cat are run; use a sh fence for other commands\n"
+    from typer.testing import CliRunner
+
+    from kikuchi.cli.main import app
+
+    result = CliRunner(env={"COLUMNS": _WIDTH}).invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"{result.output}{type(result.exception).__name__}: {result.exception}\n"
+    return result.output
+
+
+def _same(shown: str, got: str) -> bool:
+    return _CHECKER.check_output(_trimmed(shown), _trimmed(got), _FLAGS)
+
+
+def _trimmed(text: str) -> str:
+    return "".join(line.rstrip() + "\n" for line in text.strip("\n").splitlines())
+
+
+def update(path: Path, faults: list[Fault]) -> None:
+    """Write what was printed into the page, from the bottom up so that line numbers hold."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for fault in sorted(faults, key=lambda f: -f.line):
+        if fault.fence is not None and fault.got is not None:
+            lines[fault.fence.first : fault.fence.last] = _trimmed(fault.got).splitlines()
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tool."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--update", action="store_true", help="write real outputs into the pages")
+    parser.add_argument("pages", nargs="*", type=Path, help="pages to run; all when left out")
+    options = parser.parse_args(arguments)
+    wrong = 0
+    for path in options.pages or pages():
+        faults = run_page(path.resolve())
+        if options.update:
+            update(path, faults)
+        for fault in faults:
+            print(fault)
+        wrong += len(faults)
+    print(f"examples: {wrong} faults" if wrong else "examples: all run as shown")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Our docstrings as the site wants them: an extension of griffe, which reads the source.
+
+* Bare `>>>` examples are fenced; Markdown would read them as nested quotations. After a section
+  such as Parameters, which would swallow them, they become a section of their own.
+* `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
+  read the text as a type, and it knows the types from the signature.
+* A line of prose that begins with `>` is kept from becoming a quotation.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_UNDERLINE = re.compile(r"\s*-{3,}\s*$")
+_ENTRY = re.compile(r"(\w[\w, ]*) : (.*)")
+
+
+def for_site(text: str) -> str:
+    """A docstring ready to be parsed as numpy style and shown as Markdown."""
+    return fence_doctests(_entries_below_names(_no_quotations(text)))
+
+
+def fence_doctests(text: str) -> str:
+    """The text with each run of `>>>` lines and their output inside a fence."""
+    lines = text.splitlines()
+    out: list[str] = []
+    inside = fenced = in_section = False
+    for number, line in enumerate(lines):
+        mark = line.lstrip()
+        fenced ^= mark.startswith("```")
+        in_section |= bool(_UNDERLINE.match(line))
+        if not fenced and not inside and mark.startswith(">>> "):
+            if out and out[-1].strip():
+                out.append("")
+            if in_section:
+                return "\n".join([*out, "Examples", "--------", *lines[number:]])
+            out.append("```pycon")
+            inside = True
+        elif inside and not mark:
+            out.append("```")
+            inside = False
+        out.append(line)
+    return "\n".join([*out, "```"] if inside else out)
+
+
+def _entries_below_names(text: str) -> str:
+    out: list[str] = []
+    in_parameters = False
+    for line in text.splitlines():
+        if _UNDERLINE.match(line) and out:
+            in_parameters = out[-1].strip() == "Parameters"
+        entry = _ENTRY.match(line) if in_parameters else None
+        out += [entry[1], f"    {entry[2]}"] if entry else [line]
+    return "\n".join(out)
+
+
+def _no_quotations(text: str) -> str:
+    return re.sub(r"^(\s*)>(?!>> )", r"\1&gt;", text, flags=re.MULTILINE)
+
+
+class HouseDocstrings(griffe.Extension):
+    """Applies `for_site` to every docstring."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Called by griffe for each object after it is loaded."""
+        if obj.docstring is not None:
+            obj.docstring.value = for_site(obj.docstring.value)

@@ -1,0 +1,105 @@
+"""The page of methods, written from the registry so that it cannot go stale.
+
+python tools/methods.py             write docs/reference/methods.md
+python tools/methods.py --check     exit code 1 if the page is not what the registry says
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "methods.md"
+
+# A script's own folder leads the import path, and Numba imports a package named like coverage.py.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
+
+from kikuchi.inference.method import Method, option_range, option_type  # noqa: E402
+from kikuchi.inference.registry import DEFAULT, METHODS, method_class  # noqa: E402
+
+HEAD = f"""\
+<!-- Written by tools/methods.py from the registry; run it again instead of editing. -->
+
+# Methods
+
+A method is a short text, `name:option=value,option=value`, on the command line and in Python alike.
+Options that are left out keep their defaults. `kikuchi methods` prints the same list.
+The default method is `{DEFAULT}`.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    classes = {name: method_class(name) for name in METHODS}
+    lines = [HEAD, "| name | class | what it does |", "|---|---|---|"]
+    for name, cls in classes.items():
+        lines.append(f"| [`{name}`](#{name}) | `kk.{cls.__name__}` | {cell(cls.summary)} |")
+    for name, cls in classes.items():
+        lines += ["", *section(name, cls)]
+    return "\n".join(lines) + "\n"
+
+
+def section(name: str, cls: type[Method]) -> list[str]:
+    """One method with its options."""
+    lines = [f"## {name}", "", cls.summary, ""]
+    fields = dataclasses.fields(cls)
+    if not fields:
+        return [*lines, "No options."]
+    hints = typing.get_type_hints(cls)
+    lines += ["| option | default | takes | meaning |", "|---|---|---|---|"]
+    for field in fields:
+        takes = kind_of(hints[field.name], field)
+        meaning = cell(field.metadata.get("help", ""))
+        lines.append(f"| `{field.name}` | `{as_text(field.default)}` | {takes} | {meaning} |")
+    return lines
+
+
+def kind_of(hint: Any, field: dataclasses.Field[Any]) -> str:
+    """What an option takes: its choices, or its type and range."""
+    kind, optional = option_type(hint)
+    if typing.get_origin(kind) is typing.Literal:
+        text = ", ".join(f"`{choice}`" for choice in typing.get_args(kind))
+    else:
+        names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
+        text = names.get(kind, getattr(kind, "__name__", str(kind)))
+        limits = option_range(field)
+        text = f"{text} in {limits}" if limits else text
+    return f"{text}, or `none`" if optional else text
+
+
+def as_text(value: Any) -> str:
+    """A default as it is written in a method text."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def cell(text: str) -> str:
+    """A text that fits in one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tool."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare; write nothing")
+    options = parser.parse_args(arguments)
+    text = render()
+    name = PAGE.relative_to(ROOT)
+    if not options.check:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"{name}: {len(METHODS)} methods")
+        return 0
+    fresh = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+    print(f"{name}: up to date" if fresh else f"{name}: not up to date; run tools/methods.py")
+    return 0 if fresh else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
