@@ -78,11 +78,11 @@ def _cycle4() -> FactorGraph:
 
 
 def _grid10() -> FactorGraph:
-    return grid(10, 10, seed=0, coupling=1.0, field=0.5)
+    return grid(10, 10, seed=0)
 
 
 def _ldpc24() -> FactorGraph:
-    return ldpc(24, 3, 6, noise=0.05, seed=0)
+    return ldpc(24, 3, 6, noise=0.05, seed=9)
 
 
 def _hmm30(steps: int = 30) -> FactorGraph:

@@ -183,22 +183,23 @@ def missing_pairs(offsets: Any, neighbours: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _before(a: int, b: int, far: Any, first: Any, second: Any, tie: Any) -> bool:
-    if far[a] != far[b]:
-        return far[a] < far[b]
-    if first[a] != first[b]:
-        return first[a] < first[b]
-    if second[a] != second[b]:
-        return second[a] < second[b]
-    return tie[a] < tie[b]
+def _before(keys: Any, a: int, b: int) -> bool:
+    """Rows of `keys` are (level, score, weight, tie): one cache line for each variable."""
+    if keys[a, 0] != keys[b, 0]:
+        return bool(keys[a, 0] < keys[b, 0])
+    if keys[a, 1] != keys[b, 1]:
+        return bool(keys[a, 1] < keys[b, 1])
+    if keys[a, 2] != keys[b, 2]:
+        return bool(keys[a, 2] < keys[b, 2])
+    return bool(keys[a, 3] < keys[b, 3])
 
 
 @njit(cache=True, error_model="numpy")
-def _sift_up(heap: Any, where: Any, i: int, far: Any, first: Any, second: Any, tie: Any) -> int:
+def _sift_up(heap: Any, where: Any, i: int, keys: Any) -> int:
     v = heap[i]
     while i > 0:
         up = (i - 1) >> 1
-        if not _before(v, heap[up], far, first, second, tie):
+        if not _before(keys, v, heap[up]):
             break
         heap[i] = heap[up]
         where[heap[i]] = i
@@ -209,18 +210,16 @@ def _sift_up(heap: Any, where: Any, i: int, far: Any, first: Any, second: Any, t
 
 
 @njit(cache=True, error_model="numpy")
-def _sift_down(
-    heap: Any, where: Any, i: int, size: int, far: Any, first: Any, second: Any, tie: Any
-) -> None:
+def _sift_down(heap: Any, where: Any, i: int, size: int, keys: Any) -> None:
     v = heap[i]
     while True:
         child = 2 * i + 1
         if child >= size:
             break
         right = child + 1
-        if right < size and _before(heap[right], heap[child], far, first, second, tie):
+        if right < size and _before(keys, heap[right], heap[child]):
             child = right
-        if not _before(heap[child], v, far, first, second, tie):
+        if not _before(keys, heap[child], v):
             break
         heap[i] = heap[child]
         where[heap[i]] = i
@@ -385,15 +384,16 @@ def eliminate(
         place += rooms[v]
     alive = np.ones(n, np.bool_)
     fill = initial_fill.copy()
-    far = levels.copy()
-    for v in range(n):
-        if with_fill and fill[v] == 0:
-            far[v] = 0
     first = fill if with_fill else (degree if rule == 1 else weight)
+    keys = np.empty((n, 4), np.int64)
+    for v in range(n):
+        keys[v, 0], keys[v, 1], keys[v, 2], keys[v, 3] = levels[v], first[v], weight[v], tie[v]
+        if with_fill and fill[v] == 0:
+            keys[v, 0] = 0
     heap = np.arange(n)
     where = np.arange(n)
     for i in range(n // 2 - 1, -1, -1):
-        _sift_down(heap, where, i, n, far, first, weight, tie)
+        _sift_down(heap, where, i, n, keys)
     mark = np.zeros(n, np.int64)
     touch = np.zeros(n, np.int64)
     touched = np.empty(n, np.int64)
@@ -417,7 +417,7 @@ def eliminate(
         if size:
             heap[0] = last
             where[last] = 0
-            _sift_down(heap, where, 0, size, far, first, weight, tie)
+            _sift_down(heap, where, 0, size, keys)
         alive[v] = False
         d = 0
         for k in range(starts[v], starts[v] + lengths[v]):
@@ -483,10 +483,11 @@ def eliminate(
                     weight[b] += weights[a]
         for i in range(n_touched):
             u = touched[i]
+            keys[u, 1], keys[u, 2] = first[u], weight[u]
             if with_fill and fill[u] == 0:
-                far[u] = 0
-            k = _sift_up(heap, where, where[u], far, first, weight, tie)
-            _sift_down(heap, where, k, size, far, first, weight, tie)
+                keys[u, 0] = 0
+            k = _sift_up(heap, where, where[u], keys)
+            _sift_down(heap, where, k, size, keys)
         order[done] = v
         member_offsets[done + 1] = end
         done += 1

@@ -44,8 +44,9 @@ def bayesian_network(
     """
     names, states, cards = _described_variables(variables)
     keys = list(names) if names is not None else list(range(len(cards)))
+    known = set(keys)
     missing = [key for key in keys if key not in tables]
-    unknown = [key for key in tables if key not in keys]
+    unknown = [key for key in tables if key not in known]
     if missing or unknown:
         what = f"no table for variable {missing[0]}" if missing else f"no variable {unknown[0]!r}"
         raise ModelError(f"there is {what}; every variable needs exactly one table")

@@ -351,7 +351,7 @@ class _Ratios:
 
     def __init__(self, graph: FactorGraph, model: _BinaryModel) -> None:
         self.graph = graph
-        self.model = model
+        self.constant = model.constant
         edges = graph.variable_edges
         by_node = edges[np.diff(graph.scope_offsets)[graph.edge_factors[edges]] == 2]
         self.slot = np.empty(graph.n_edges, dtype=np.uint32)
@@ -407,13 +407,14 @@ class _Ratios:
         energy = bp_binary.bethe(
             self.start, self.reverse, self.node, self.k, self.field, self.r, self.product
         )
-        return self.model.constant - float(energy)
+        return self.constant - float(energy)
 
     def factor_beliefs(self) -> NDArray[np.float64]:
         """Through general messages: m(1) / m(0) is the ratio times the factor's own pull."""
         general = _Tables(self.graph, bp_tables.LOG_SUM)
-        edges = self.model.edges.astype(np.int64)
-        log_ratio = np.log(self.r[self.slot[edges]]) + self.model.pulls[edges]
+        model = _binary_model(self.graph)
+        edges = model.edges.astype(np.int64)
+        log_ratio = np.log(self.r[self.slot[edges]]) + model.pulls[edges]
         general.m[2 * edges] = 0.0
         general.m[2 * edges + 1] = log_ratio
         general._refresh()
@@ -433,21 +434,24 @@ class _BinaryModel:
 
 def _binary_model(graph: FactorGraph) -> _BinaryModel:
     pair = np.diff(graph.scope_offsets) == 2
-    in_pair = np.repeat(pair, np.diff(graph.table_offsets))
-    t = graph.log_tables[in_pair].reshape(-1, 4)
-    u = graph.log_tables[~in_pair].reshape(-1, 2)
     first = graph.scope_offsets[:-1][pair]
+    begin = graph.table_offsets[:-1][pair]
+    t00, t01, t10, t11 = (graph.log_tables[begin + k] for k in range(4))
+    couplings = 0.25 * (t00 + t11 - t01 - t10)
     pulls = np.zeros(graph.n_edges)
-    pulls[first] = 0.5 * (t[:, 2] + t[:, 3] - t[:, 0] - t[:, 1])
-    pulls[first + 1] = 0.5 * (t[:, 1] + t[:, 3] - t[:, 0] - t[:, 2])
-    pulls[graph.scope_offsets[:-1][~pair]] = u[:, 1] - u[:, 0]
-    return _BinaryModel(
-        couplings=0.25 * (t[:, 0] + t[:, 3] - t[:, 1] - t[:, 2]),
-        edges=np.stack([first, first + 1], axis=1).ravel().astype(np.uint32),
-        pulls=pulls,
-        fields=np.asarray(np.bincount(graph.scopes, pulls, graph.n_variables), dtype=np.float64),
-        constant=float(t.sum() / 4.0 + u.sum() / 2.0 - pulls.sum() / 2.0),
-    )
+    pulls[first] = 0.5 * (t10 + t11 - t00 - t01)
+    pulls[first + 1] = 0.5 * (t01 + t11 - t00 - t10)
+    constant = 0.25 * float(t00.sum() + t01.sum() + t10.sum() + t11.sum())
+    del t00, t01, t10, t11  # large graphs: the arrays below need their room
+    begin = graph.table_offsets[:-1][~pair]
+    u0, u1 = graph.log_tables[begin], graph.log_tables[begin + 1]
+    pulls[graph.scope_offsets[:-1][~pair]] = u1 - u0
+    constant += 0.5 * float(u0.sum() + u1.sum() - pulls.sum())
+    edges = np.empty(2 * len(first), dtype=np.uint32)
+    edges[0::2] = first
+    edges[1::2] = first + 1
+    fields = np.bincount(graph.scopes, pulls, graph.n_variables).astype(np.float64)
+    return _BinaryModel(couplings, edges, pulls, fields, constant)
 
 
 def _new_queue(size: int) -> tuple[NDArray[Any], ...]:

@@ -61,7 +61,7 @@ class Enumeration(Method):
 
     def _count_states(self, graph: FactorGraph) -> int:
         digits = float(np.log10(graph.cardinalities.astype(np.float64)).sum())
-        total = math.prod(graph.cardinalities.tolist()) if digits < 18 else None
+        total = int(math.prod(graph.cardinalities.tolist())) if digits < 18 else None
         if total is None or total > self.max_states:
             figure = f"10^{digits:.1f}" if total is None else str(total)
             raise BudgetError(
@@ -164,7 +164,7 @@ class _Walk:
     @property
     def done(self) -> int:
         """How many states are summed or skipped: the place of the current prefix."""
-        below = math.prod(self._cards.tolist())
+        below = int(math.prod(self._cards.tolist()))
         if self.finished:
             return below
         place = 0
@@ -201,7 +201,7 @@ class _Walk:
             return self._tables
         offsets = self.graph.table_offsets
         sums = np.add.reduceat(self._tables, offsets[:-1])
-        return self._tables / np.repeat(sums, np.diff(offsets))
+        return np.asarray(self._tables / np.repeat(sums, np.diff(offsets)))
 
 
 def level_order(graph: FactorGraph) -> NDArray[np.int64]:
@@ -219,7 +219,7 @@ def level_order(graph: FactorGraph) -> NDArray[np.int64]:
     left = list(range(graph.n_variables))
     deepest_first = []
     while left:
-        counts = {v: 0 for v in left}
+        counts = dict.fromkeys(left, 0)
         for scope in scopes:
             for v in scope:
                 counts[v] += 1

@@ -92,6 +92,12 @@ class Bits(NamedTuple):
     offsets: NDArray[np.uint32]
     neighbours: NDArray[np.uint32]
     weights: NDArray[np.float64]
+    constant: float
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """Number of neighbours of each variable."""
+        return np.diff(self.offsets.astype(np.int64)).astype(np.int64)
 
 
 def bits_form(graph: FactorGraph) -> Bits | None:
@@ -113,6 +119,7 @@ def bits_form(graph: FactorGraph) -> Bits | None:
         return None
     n = graph.n_variables
     biases = np.zeros(n)
+    constant = float(graph.log_tables[graph.table_offsets[:-1]].sum())  # all bits at 0
     ones = orders == 1
     start = graph.table_offsets[:-1][ones]
     slope = graph.log_tables[start + 1] - graph.log_tables[start]
@@ -132,4 +139,5 @@ def bits_form(graph: FactorGraph) -> Bits | None:
         matrix.indptr.astype(np.uint32),
         matrix.indices.astype(np.uint32),
         np.asarray(matrix.data, dtype=np.float64),
+        constant,
     )

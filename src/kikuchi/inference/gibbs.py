@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -10,22 +9,23 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core import diagnostics, seeds
+from kikuchi.core import seeds
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.feasibility import Constraints
-from kikuchi.inference.flat import Bits, FlatGraph, bits_form, flatten
+from kikuchi.inference.flat import FlatGraph, flatten
+from kikuchi.inference.gibbs_sweepers import TableSweeper, make_sweeper, state_dtype
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 Array = NDArray[np.float64]
 
-_WANTED_DRAWS = 500  # kept of each chain for R-hat and ESS when `thin` is not given
-_DRAW_BYTES = 5 * 10**8
+_WANTED_DRAWS = 500  # recorded of each chain at least, when `thin` is not given
+_CHEAP_BYTES = 2**24  # every sweep is recorded when that takes no more than this
+_MOST_BYTES = 5 * 10**8
 _FEW_DRAWS = 20  # below this, R-hat says nothing
 _ESS_PER_CHAIN = 100
-_LARGEST_EXPONENT = 700.0  # of e^x in double precision, with a margin
 _CHUNK_UPDATES = 4e6  # variable updates between two looks at the clock: about 30 ms
-_DIAGNOSED_AT_ONCE = 2**21  # numbers in a block of draws
+_DIAGNOSED_AT_ONCE = 2**22  # recorded states in a block
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ class Gibbs(Method):
         "sequential", "variables in order, or colour by colour (no two neighbours share one)"
     )
     thin: int | None = option(
-        None, "record every so many sweeps for R-hat, ESS and factors; none: about 500", low=1
+        None,
+        "record every so many sweeps for R-hat, ESS and factors; none: as memory allows",
+        low=1,
     )
     rhat: float = option(1.01, "largest split R-hat that counts as converged", above=1.0)
     seed: int = option(0, "seed of the chains", low=0)
@@ -79,7 +81,7 @@ def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> 
     """
     from kikuchi.inference.kernels.gibbs import conditional_weights
 
-    sweeper = _TableSweeper(flatten(graph), 1, np.arange(graph.n_variables))
+    sweeper = TableSweeper(flatten(graph), 1, np.arange(graph.n_variables))
     sweeper.set(np.asarray(state)[:, None])
     v = np.uint64(variable)
     total = conditional_weights(
@@ -129,12 +131,18 @@ class _Chains:
         self.burn_in, self.sweeps = self._lengths()
         self.thin = self._thinning()
         flat = flatten(graph)
-        self.sweeper = _sweeper(graph, flat, method.chains, _update_order(graph, method.schedule))
+        self.sweeper = make_sweeper(
+            graph, flat, method.chains, _update_order(graph, method.schedule)
+        )
         self.sweeper.set(self._starts(flat))
         self.sweeper.seed(seeds.kernel_seeds(method.seed, method.chains))
-        self.sweeper.allocate(max(1, self.sweeps // self.thin))
+        self.sweeper.allocate(self.sweeps // self.thin)
         self.burned = 0
-        self.kept = 0
+
+    @property
+    def kept(self) -> int:
+        """Sweeps kept so far."""
+        return int(self.sweeper.kept[0])
 
     def _lengths(self) -> tuple[int, int]:
         """Sweeps to throw away and to keep, both cut alike by a budget of iterations."""
@@ -151,13 +159,13 @@ class _Chains:
                 a_draw * (self.sweeps // self.method.thin), "keeping the draws", "raise thin"
             )
             return self.method.thin
-        room = min(_DRAW_BYTES, budget.bytes // 4 if budget.bytes is not None else _DRAW_BYTES)
-        draws = max(1, min(_WANTED_DRAWS, room // a_draw))
+        room = min(_MOST_BYTES, budget.bytes // 4 if budget.bytes is not None else _MOST_BYTES)
+        draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), room // a_draw))
         return -(-self.sweeps // draws)
 
     def _starts(self, flat: FlatGraph) -> NDArray[np.int64]:
         """One state of positive weight for each chain, as different as can be."""
-        rng = seeds.generator([self.method.seed, 1])
+        rng = seeds.generator(np.random.SeedSequence([self.method.seed, 1]))
         shape = (self.graph.n_variables, self.method.chains)
         if np.all(flat.log_tables > -np.inf):
             return rng.integers(0, flat.cards.astype(np.int64)[:, None], size=shape)
@@ -189,12 +197,8 @@ class _Chains:
             self.burned += many
             yield self._step()
         while self.kept < self.sweeps:
-            self._keep(min(chunk, self.sweeps - self.kept))
+            self.sweeper.sample(min(chunk, self.sweeps - self.kept), self.thin)
             yield self._step()
-
-    def _keep(self, many: int) -> None:
-        self.sweeper.sample(self.kept, many, self.thin)
-        self.kept += many
 
     def _step(self) -> Step:
         return Step(self.burned + self.kept, objective=self.sweeper.mean_score())
@@ -204,15 +208,13 @@ class _Chains:
     def solution(self) -> Solution:
         """What the sweeps so far say."""
         method = self.method
-        if self.kept == 0:
-            self.warnings.append("the run ended during burn-in; the marginals are of one sweep")
-            self.thin = 1
-            self._keep(1)
+        if self.kept < self.thin:
+            self._finish_first_draw()
         rhat, ess = self._diagnose()
         converged = rhat is not None and float(rhat.max()) <= method.rhat
         if self.run.stopped == "iterations" and converged:
             self.run.stopped = "converged"
-        best = self.sweeper.best()
+        state, score = self._best()
         found: dict[str, Any] = {
             "chains": method.chains,
             "sweeps": self.kept,
@@ -227,13 +229,26 @@ class _Chains:
             marginals=_normalised(self.graph, self.sweeper.sums()),
             converged=converged,
             iterations=self.burned + self.kept,
-            log_z_lower=None if best is None else best[1],
-            state=None if best is None else best[0],
-            score=None if best is None else best[1],
+            log_z_lower=score,
+            state=state,
+            score=score,
             factor_tables=self._factor_tables,
             warnings=self.warnings,
             diagnostics=found,
         )
+
+    def _finish_first_draw(self) -> None:
+        """Sweep until one state is recorded: even a run cut short has an answer."""
+        if self.kept == 0:
+            self.warnings.append("the run ended during burn-in; the marginals are of a few sweeps")
+        self.sweeper.sample(self.thin - self.kept, self.thin)
+
+    def _best(self) -> tuple[NDArray[np.int64], float]:
+        """The recorded state of largest weight and its log-weight."""
+        scores = self.sweeper.scores[: self.kept // self.thin]
+        number, chain = np.unravel_index(int(scores.argmax()), scores.shape)
+        state = self._draws[number, :, chain].astype(np.int64)
+        return state, float(self.graph.log_score(state)) - self.graph.log_constant
 
     @property
     def _draws(self) -> NDArray[Any]:
@@ -269,202 +284,12 @@ class _Chains:
         return rhat, ess
 
     def _factor_tables(self) -> Array:
-        counts = self.sweeper.counts.astype(np.float64)
-        if self.graph.n_factors == 0:
-            return counts
-        sums = np.add.reduceat(counts, self.graph.table_offsets[:-1])
-        return np.asarray(counts / np.repeat(sums, np.diff(self.graph.table_offsets)))
-
-
-# ---------------------------------------------------------------------- sweepers
-
-
-class _Sweeper(ABC):
-    """Chains in lock step: states, random streams and sums, and the kernels that move them."""
-
-    path: ClassVar[str]
-
-    def __init__(self, flat: FlatGraph, chains: int, dtype: np.dtype[Any]) -> None:
-        self.flat = flat
-        self.chains = chains
-        self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
-        self.entries = np.zeros(flat.n_factors * chains, dtype=np.uint64)
-        self.counts = np.zeros(flat.log_tables.size, dtype=np.int64)
-        self._best = np.array([-np.inf])
-        self._best_state = np.zeros(flat.n_variables, dtype=np.int64)
-
-    def set(self, states: NDArray[np.int64]) -> None:
-        """Put chain c at `states[:, c]`."""
-        from kikuchi.inference.kernels.gibbs import locate
-
-        self.states[:] = states.ravel()
-        locate(self.flat, self.states, self.entries)
-
-    def seed(self, words: NDArray[np.uint64]) -> None:
-        """Give each chain its own random stream."""
-        from kikuchi.inference.kernels.gibbs import seed_streams
-
-        self.streams = seed_streams(words)
-
-    def allocate(self, draws: int) -> None:
-        """Make room for the recorded states."""
-        self.draws = np.zeros((draws, len(self.states)), dtype=self.states.dtype)
-
-    def mean_score(self) -> float:
-        """Mean log-weight of the chains' states."""
-        from kikuchi.inference.kernels.gibbs import chain_scores, locate
-
-        locate(self.flat, self.states, self.entries)
-        return float(chain_scores(self.flat, self.chains, self.entries).mean())
-
-    def best(self) -> tuple[NDArray[np.int64], float] | None:
-        """The recorded state of largest weight and its log-weight."""
-        if self._best[0] == -np.inf:
-            return None
-        return self._best_state.copy(), float(self._best[0])
-
-    @abstractmethod
-    def burn(self, sweeps: int) -> None:
-        """Sweep and keep nothing."""
-
-    @abstractmethod
-    def sample(self, first: int, sweeps: int, thin: int) -> None:
-        """Sweep, add up the conditionals, record every `thin`-th state."""
-
-    @abstractmethod
-    def sums(self) -> Array:
-        """Summed conditionals, flat as the marginals."""
-
-
-class _BitSweeper(_Sweeper):
-    """Positive binary pairwise models: products of odds, no exponential."""
-
-    path = "bits"
-
-    def __init__(
-        self, flat: FlatGraph, bits: Bits, chains: int, order: NDArray[np.int64]
-    ) -> None:
-        super().__init__(flat, chains, np.dtype(np.uint8))
-        self._order = order
-        degrees = np.diff(bits.offsets.astype(np.int64))[order]
-        offsets = np.concatenate([[0], np.cumsum(degrees)])
-        first = bits.offsets[:-1].astype(np.int64)[order]
-        gather = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], degrees)
-        multipliers = np.ones((len(gather), 2))
-        multipliers[:, 1] = np.exp(bits.weights[gather])
-        self._rows = (
-            (order * chains).astype(np.uint64),
-            offsets.astype(np.uint64),
-            bits.neighbours[gather].astype(np.uint64) * np.uint64(chains),
-            multipliers.ravel(),
-            np.exp(bits.biases[order]),
-        )
-        self._sums = np.zeros(flat.n_variables)
-        self._sweeps = 0
-
-    def burn(self, sweeps: int) -> None:
-        from kikuchi.inference.kernels.gibbs import burn_bits
-
-        burn_bits(*self._rows, self.states, self.streams, sweeps, self._sums)
-
-    def sample(self, first: int, sweeps: int, thin: int) -> None:
-        from kikuchi.inference.kernels.gibbs import sample_bits
-
-        sample_bits(
-            self.flat,
-            *self._rows,
-            self.states,
-            self.streams,
-            first,
-            sweeps,
-            thin,
-            self._sums,
-            self.entries,
-            self.draws,
-            self.counts,
-            self._best,
-            self._best_state,
-        )
-        self._sweeps += sweeps
-
-    def sums(self) -> Array:
-        ones = np.empty(len(self._sums))
-        ones[self._order] = self._sums
-        return np.stack([self._sweeps * self.chains - ones, ones], axis=1).ravel()
-
-
-class _TableSweeper(_Sweeper):
-    """Any cardinalities, any order, zeros."""
-
-    path = "tables"
-
-    def __init__(self, flat: FlatGraph, chains: int, order: NDArray[np.int64]) -> None:
-        super().__init__(flat, chains, _state_dtype(flat.max_card))
-        self.rows = flat.variable_offsets.astype(np.uint64)
-        factors = flat.edge_factors[flat.variable_edges]
-        self.row_factors = factors.astype(np.uint64) * np.uint64(chains)
-        self.row_strides = flat.edge_strides[flat.variable_edges].astype(np.uint64)
-        self.field = np.zeros(flat.max_card)
-        self._order = order.astype(np.uint64)
-        self._sums = np.zeros(int(flat.state_offsets[-1]))
-
-    @property
-    def _rows(self) -> tuple[NDArray[np.uint64], ...]:
-        return self._order, self.rows, self.row_factors, self.row_strides
-
-    def burn(self, sweeps: int) -> None:
-        from kikuchi.inference.kernels.gibbs import burn_tables
-
-        burn_tables(
-            self.flat,
-            *self._rows,
-            self.states,
-            self.streams,
-            sweeps,
-            self.field,
-            self._sums,
-            self.entries,
+        return self.sweeper.entry_counts(self.kept // self.thin) / (
+            self.kept // self.thin * self.method.chains
         )
 
-    def sample(self, first: int, sweeps: int, thin: int) -> None:
-        from kikuchi.inference.kernels.gibbs import sample_tables
 
-        sample_tables(
-            self.flat,
-            *self._rows,
-            self.states,
-            self.streams,
-            first,
-            sweeps,
-            thin,
-            self.field,
-            self._sums,
-            self.entries,
-            self.draws,
-            self.counts,
-            self._best,
-            self._best_state,
-        )
-
-    def sums(self) -> Array:
-        return self._sums
-
-
-def _sweeper(
-    graph: FactorGraph, flat: FlatGraph, chains: int, order: NDArray[np.int64]
-) -> _Sweeper:
-    bits = bits_form(graph)
-    if bits is not None and _odds_fit(bits):
-        return _BitSweeper(flat, bits, chains, order)
-    return _TableSweeper(flat, chains, order)
-
-
-def _odds_fit(bits: Bits) -> bool:
-    """Whether no product of odds can leave the range of double precision."""
-    rows = np.repeat(np.arange(len(bits.biases)), np.diff(bits.offsets.astype(np.int64)))
-    reach = np.abs(bits.biases)
-    reach += np.bincount(rows, weights=np.abs(bits.weights), minlength=len(reach))
-    return bool(np.all(reach < _LARGEST_EXPONENT))
+# ---------------------------------------------------------------------- parts
 
 
 def _update_order(graph: FactorGraph, schedule: str) -> NDArray[np.int64]:
@@ -473,12 +298,8 @@ def _update_order(graph: FactorGraph, schedule: str) -> NDArray[np.int64]:
     return np.argsort(colouring(graph), kind="stable")
 
 
-def _state_dtype(max_card: int) -> np.dtype[Any]:
-    return np.dtype(np.uint8 if max_card <= 256 else np.uint32)
-
-
 def _state_type(graph: FactorGraph) -> np.dtype[Any]:
-    return _state_dtype(int(graph.cardinalities.max()))
+    return state_dtype(int(graph.cardinalities.max()))
 
 
 def _normalised(graph: FactorGraph, sums: Array) -> Array:
@@ -486,19 +307,16 @@ def _normalised(graph: FactorGraph, sums: Array) -> Array:
     return np.asarray(sums / np.repeat(totals, graph.cardinalities))
 
 
-def _worst_over_states(
-    draws: NDArray[Any], cards: NDArray[np.uint32]
-) -> tuple[Array, Array]:
+def _worst_over_states(draws: NDArray[Any], cards: NDArray[np.uint32]) -> tuple[Array, Array]:
     """Largest split R-hat and smallest ESS over the indicators of each variable's states."""
+    from kikuchi.inference.kernels.gibbs import indicator_diagnostics
+
     number, n, chains = draws.shape
-    rhat, ess = np.ones(n), np.full(n, float(number * chains))
+    rhat, ess = np.empty(n), np.empty(n)
+    halves = np.empty((2 * chains, number // 2), dtype=np.uint8)
     block = max(1, _DIAGNOSED_AT_ONCE // (number * chains))
-    for k in range(int(cards.max())):
-        # the two indicators of a binary variable mirror each other: one is enough
-        concerned = np.flatnonzero((cards > k) & ((cards > 2) | (k == 1)))
-        for start in range(0, len(concerned), block):
-            some = concerned[start : start + block]
-            series = np.ascontiguousarray((draws[:, some] == k).transpose(2, 0, 1))
-            rhat[some] = np.maximum(rhat[some], diagnostics.split_rhat(series))
-            ess[some] = np.minimum(ess[some], diagnostics.effective_sample_size(series))
+    for start in range(0, n, block):
+        some = slice(start, start + block)
+        series = np.ascontiguousarray(draws[:, some].transpose(1, 2, 0))
+        indicator_diagnostics(series, cards[some], halves, rhat[some], ess[some])
     return rhat, ess

@@ -70,10 +70,14 @@ class MeanField(Method):
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         flat = flatten(graph)
         climb = _Climb(self, flat, bits_form(graph), run)
-        for start in range(self.restarts + 1):
-            climb.from_start(start)
-            if climb.must_end:
-                break
+        try:
+            for start in range(self.restarts + 1):
+                climb.from_start(start)
+                if climb.must_end:
+                    break
+        except KeyboardInterrupt:
+            run.stopped = "interrupted"
+            climb.end_here()
         return climb.solution(graph.log_constant)
 
 
@@ -107,14 +111,20 @@ class _Climb:
         """Climb from the uniform start (number 0) or from a random one."""
         self.first_steps.append(len(self.run.trace))
         uniform = number == 0
-        masses = np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
+        masses = (
+            np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
+        )
         self.engine.set(self._normalised(masses * self.alive))
         limit = self.done + self.method.max_iterations + self._preparation_sweeps
         self._take(self._preparation(), 0.0, limit)
         if self.constraints.any and not self._enter_box():
-            self.peaks.append(_Peak(self.engine.q(), -math.inf, False, math.inf))
+            self.end_here()
             return
         converged = not self.must_end and self._take(self._ascent(), self.method.tol, limit)
+        self.end_here(converged)
+
+    def end_here(self, converged: bool = False) -> None:
+        """Take the current distribution as where this start ended."""
         q = self.engine.q()
         self.peaks.append(_Peak(q, self._bound(q), converged, self.run.trace.last_residual))
 
@@ -350,7 +360,7 @@ class _BitsEngine(_Engine):
     ) -> tuple[int, float]:
         from kikuchi.inference.kernels.mean_field import sweep_bits
 
-        done, change = sweep_bits(*self._bits, self._means, order, temperatures, tol)
+        done, change = sweep_bits(*self._bits[:4], self._means, order, temperatures, tol)
         return int(done), float(change)
 
 

@@ -13,31 +13,27 @@ What is malformed raises one `FormatError`: file, line, what was found, what was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
+from importlib import import_module
 from os import fspath
+from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, KikuchiError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.formats.bif import bif_text, read_bif
-from kikuchi.graphs.formats.evidence import Observations, parse_evidence
-from kikuchi.graphs.formats.fg import fg_text, read_fg
-from kikuchi.graphs.formats.marginals import Marginals, csv_text, mar_text, pr_text
 from kikuchi.graphs.formats.source import PathName, load, save, suffix
-from kikuchi.graphs.formats.uai import read_uai, uai_text
+
+if TYPE_CHECKING:
+    from kikuchi.graphs.formats.marginals import Marginals
 
 __all__ = ["read", "read_evidence", "write", "write_marginals", "write_pr"]
 
-_READERS: dict[str, Callable[[str, bytes], FactorGraph]] = {
-    ".uai": read_uai,
-    ".fg": read_fg,
-    ".bif": read_bif,
+# Module, reader and writer of each format; a module is imported when it is needed.
+_MODELS = {
+    ".uai": ("uai", "read_uai", "uai_text"),
+    ".fg": ("fg", "read_fg", "fg_text"),
+    ".bif": ("bif", "read_bif", "bif_text"),
 }
-_WRITERS: dict[str, Callable[[FactorGraph], Iterator[str]]] = {
-    ".uai": uai_text,
-    ".fg": fg_text,
-    ".bif": bif_text,
-}
-_MARGINALS: dict[str, Callable[[Marginals], Iterator[str]]] = {".mar": mar_text, ".csv": csv_text}
+_MARGINALS = {".mar": "mar_text", ".csv": "csv_text"}
 
 
 def read(path: PathName) -> FactorGraph:
@@ -49,9 +45,10 @@ def read(path: PathName) -> FactorGraph:
     >>> read(file)
     FactorGraph(1 variable, 1 factor, 2 table entries)
     """
-    reader = _READERS[_known_suffix(path, _READERS)]
+    module, reader, _ = _MODELS[_known_suffix(path, _MODELS)]
     try:
-        return reader(fspath(path), load(path))
+        graph: FactorGraph = _part(module, reader)(fspath(path), load(path))
+        return graph
     except FormatError:
         raise
     except ModelError as error:
@@ -71,11 +68,11 @@ def write(graph: FactorGraph, path: PathName) -> None:
     >>> read(file) == graph
     True
     """
-    writer = _WRITERS[_known_suffix(path, _WRITERS)]
-    save(path, writer(graph))
+    module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
+    save(path, _part(module, writer)(graph))
 
 
-def read_evidence(path: PathName, graph: FactorGraph) -> Observations:
+def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:
     """Read observed states of variables of `graph`: {variable number: state number}.
 
     The file is in the UAI format, with or without the number of cases before it, or JSON
@@ -87,18 +84,26 @@ def read_evidence(path: PathName, graph: FactorGraph) -> Observations:
     >>> read_evidence(file, FactorGraph([2], []))
     {0: 1}
     """
+    from kikuchi.graphs.formats.evidence import parse_evidence
+
     return parse_evidence(fspath(path), load(path), graph)
 
 
 def write_marginals(beliefs: Marginals, path: PathName) -> None:
     """Write the marginals of all variables: `.MAR` for the UAI format, `.csv` for a table."""
-    text = _MARGINALS[_known_suffix(path, _MARGINALS)]
-    save(path, text(beliefs))
+    writer = _MARGINALS[_known_suffix(path, _MARGINALS)]
+    save(path, _part("marginals", writer)(beliefs))
 
 
 def write_pr(log_z: float, path: PathName) -> None:
     """Write log Z in the UAI format PR, to base 10."""
+    from kikuchi.graphs.formats.marginals import pr_text
+
     save(path, [pr_text(log_z)])
+
+
+def _part(module: str, name: str) -> Any:
+    return getattr(import_module(f"kikuchi.graphs.formats.{module}"), name)
 
 
 def _known_suffix(path: PathName, known: Iterable[str]) -> str:

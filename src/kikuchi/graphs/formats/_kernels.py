@@ -130,6 +130,11 @@ def _is_space(byte: Any) -> Any:
 
 
 @compiled
+def _is_digit(byte: Any) -> Any:
+    return byte >= 48 and byte <= 57
+
+
+@compiled
 def count_tokens(text: NDArray[np.uint8]) -> int:
     """Number of runs of bytes that are not white space."""
     count = 0
@@ -174,7 +179,7 @@ def scan(
         kept = 0  # significant digits in `digits`
         power = 0
         cut = False  # a digit that is not 0 was left out
-        while place < size and text[place] >= 48 and text[place] <= 57:
+        while place < size and _is_digit(text[place]):
             digit = np.uint64(text[place]) - np.uint64(48)
             if kept < _NINETEEN_DIGITS:
                 digits = digits * _10 + digit
@@ -188,7 +193,7 @@ def scan(
         if place < size and text[place] == 46:  # .
             plain = False
             place += _1
-            while place < size and text[place] >= 48 and text[place] <= 57:
+            while place < size and _is_digit(text[place]):
                 digit = np.uint64(text[place]) - np.uint64(48)
                 if kept < _NINETEEN_DIGITS:
                     digits = digits * _10 + digit
@@ -207,9 +212,10 @@ def scan(
             if place < size and (text[place] == 43 or text[place] == 45):
                 below = text[place] == 45
                 place += _1
-            good = place < size and text[place] >= 48 and text[place] <= 57
+            good = False
             written = 0
-            while place < size and text[place] >= 48 and text[place] <= 57:
+            while place < size and _is_digit(text[place]):
+                good = True
                 if written < _FAR:
                     written = written * 10 + int(text[place]) - 48
                 place += _1

@@ -23,7 +23,7 @@ from kikuchi.graphs.formats.layout import first_repeat, too_many
 from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT, shown
 from kikuchi.graphs.formats.weights import LOWEST_LOG, weights_of
 
-_ROW_TOLERANCE = 1e-2
+_ROW_TOLERANCE = 1e-2 + 1e-9  # 0.33 + 0.33 + 0.33 is within
 
 # Possessive quantifiers (++, *+) keep every pattern linear in the length of the text.
 _NAME = r'(?:"[^"\n]*+"|[^\s{}()\[\];,|"]++)'

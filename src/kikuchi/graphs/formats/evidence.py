@@ -21,7 +21,7 @@ import numpy as np
 from kikuchi.core.errors import FormatError, KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.kinds import INTEGER
-from kikuchi.graphs.formats.tokens import Tokens, shown, tokenise
+from kikuchi.graphs.formats.tokens import Check, Tokens, shown, tokenise
 
 Observations = dict[int, Any]
 
@@ -48,17 +48,35 @@ def _parse_uai(path: str, data: bytes, graph: FactorGraph) -> Observations:
     if not len(tokens):
         return {}
     first = _first_pair(tokens)
-    n = graph.n_variables
-    observed: Observations = {}
-    for k in range(first, len(tokens), 2):
-        v = tokens.whole(k, "a variable", high=n - 1)
-        state = tokens.whole(
-            k + 1, f"a state of variable {graph.label(v)}", high=int(graph.cardinalities[v]) - 1
+    variables, states = tokens.values[first::2], tokens.values[first + 1 :: 2]
+    whole = tokens.kinds == INTEGER
+    known = whole[first::2] & (variables < graph.n_variables)
+    numbers = np.where(known, variables, 0).astype(np.int64)
+    limits = graph.cardinalities[numbers] if known.any() else np.zeros(len(known))
+
+    def in_range(k: int) -> str:
+        return f"a state of variable {graph.label(numbers[k])} in 0..{int(limits[k]) - 1}"
+
+    tokens.require(
+        Check(
+            known, lambda k: first + 2 * k, lambda _: f"a variable in 0..{graph.n_variables - 1}"
+        ),
+        Check(
+            whole[first + 1 :: 2] & ((states < limits) | ~known),
+            lambda k: first + 2 * k + 1,
+            in_range,
+        ),
+    )
+    _, first_mention, same = np.unique(numbers, return_index=True, return_inverse=True)
+    before = states[first_mention][same.ravel()]
+    tokens.require(
+        Check(
+            states == before,
+            lambda k: first + 2 * k + 1,
+            lambda k: f"state {before[k]:.0f} of variable {graph.label(numbers[k])}, as before",
         )
-        if observed.setdefault(v, state) != state:
-            expected = f"state {observed[v]} of variable {graph.label(v)}, as before"
-            raise tokens.error(k + 1, expected)
-    return observed
+    )
+    return dict(zip(numbers.tolist(), states.astype(np.int64).tolist(), strict=True))
 
 
 def _first_pair(tokens: Tokens) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable
 from os import PathLike, fspath
 from pathlib import Path
 
 from kikuchi.core.errors import FormatError, KikuchiError
-from kikuchi.core.files import atomic_write
 
 PathName = str | PathLike[str]
 
@@ -48,6 +45,9 @@ def load(path: PathName) -> bytes:
 
 
 def _decompressed(path: PathName, data: bytes) -> bytes:
+    import gzip
+    import zlib
+
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
@@ -57,6 +57,10 @@ def _decompressed(path: PathName, data: bytes) -> bytes:
 
 def save(path: PathName, pieces: Iterable[str]) -> None:
     """Write text atomically as UTF-8, compressed if the name ends in .gz."""
+    import gzip
+
+    from kikuchi.core.files import atomic_write
+
     try:
         with atomic_write(path, "wb") as file:
             if is_compressed(path):

@@ -68,7 +68,10 @@ class Tokens:
         start, end = _span(self.data, token)
         line = self.data.count(b"\n", 0, start) + 1
         if found is None:
-            found = f"found {shown(self.data[start:end])}"
+            word = self.data[start:end]
+            found = f"found {shown(word)}"
+            if word.startswith((b"#", b"//", b"/*")):
+                found += ", and comments are not part of this format"
             if self.kinds[token] == TINY:
                 found += f", which is below the smallest number, {SMALLEST_WEIGHT}"
         return FormatError(self.path, line, found, f"expected {expected}")

@@ -161,6 +161,38 @@ def cavities(v, offsets, edges, at, m, nu, run, mode):
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST, inline="always")
+def _contract_both_sum(
+    source,
+    source_at,
+    prefixes,
+    states,
+    weights,
+    weights_at,
+    nu,
+    new,
+    message_at,
+    shorter,
+    shorter_at,
+):
+    """One pass over S_k for new(x) = sum_p W(p) S(p, x) and shorter(p) = sum_x S(p, x) nu(x)."""
+    status = OK
+    for x in range(states):
+        new[message_at + x] = 0.0
+    for p in range(prefixes):
+        row = source_at + p * states
+        w = weights[weights_at + p]
+        total = 0.0
+        for x in range(states):
+            value = source[row + x]
+            total += value * nu[message_at + x]
+            new[message_at + x] += w * value
+        shorter[shorter_at + p] = total
+        if 0.0 < total < _SUFFIX_FLOOR:
+            status = UNDERFLOW
+    return status
+
+
+@njit(cache=True, error_model="numpy", fastmath=_FAST)
 def _contract_last_sum(source, source_at, prefixes, states, nu, nu_at, shorter, shorter_at):
     """shorter(p) = sum_x S(p, x) nu(x)."""
     status = OK
@@ -175,7 +207,7 @@ def _contract_last_sum(source, source_at, prefixes, states, nu, nu_at, shorter, 
     return status
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST, inline="always")
+@njit(cache=True, error_model="numpy", fastmath=_FAST)
 def _contract_first_sum(source, source_at, prefixes, states, weights, weights_at, out, out_at):
     """out(x) = sum_p W(p) S(p, x)."""
     for x in range(states):
@@ -263,8 +295,9 @@ def factor_messages(a, layout, tables, nu, new, work, mode):
         k = last - back
         states = at[k + _U1] - at[k]
         if mode == SUM:
-            _contract_first_sum(source, source_at, size, states, work, begin, new, at[k])
-            found = _contract_last_sum(source, source_at, size, states, nu, at[k], work, top)
+            found = _contract_both_sum(
+                source, source_at, size, states, work, begin, nu, new, at[k], work, top
+            )
             status = max(status, found)
         else:
             _contract_first_log(source, source_at, size, states, work, begin, new, at[k], mode)

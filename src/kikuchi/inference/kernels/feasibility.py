@@ -41,7 +41,7 @@ def propagate_all(g: FlatGraph, w: Work) -> bool:
     """Remove every state without support in some factor; False if a variable has none left."""
     for a in range(len(w.hard)):
         _enqueue(w, a)
-    return _propagate(g, w)
+    return bool(_propagate(g, w))
 
 
 @njit(cache=True, error_model="numpy")
@@ -108,9 +108,9 @@ def thin(g: FlatGraph, w: Work, q: NDArray[np.float64]) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def breadth_first(g: FlatGraph, hard: NDArray[np.uint8], roots: NDArray[np.int64]) -> NDArray[
-    np.int64
-]:
+def breadth_first(
+    g: FlatGraph, hard: NDArray[np.uint8], roots: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Variables in breadth-first order through the hard factors, components by their root."""
     n = len(roots)
     order = np.empty(n, np.int64)
@@ -152,7 +152,7 @@ def _fix(g: FlatGraph, w: Work, v: int, chosen: int) -> bool:
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if slot != chosen and w.alive[slot]:
             _kill(g, w, slot)
-    return _propagate(g, w)
+    return bool(_propagate(g, w))
 
 
 @njit(cache=True, error_model="numpy")
@@ -185,7 +185,7 @@ def _enqueue(w: Work, a: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _dequeue(w: Work) -> int:
-    a = w.queue[w.numbers[1]]
+    a = int(w.queue[w.numbers[1]])
     w.numbers[1] = (w.numbers[1] + 1) % len(w.queue)
     w.numbers[2] -= 1
     w.queued[a] = 0
@@ -208,7 +208,7 @@ def _propagate(g: FlatGraph, w: Work) -> bool:
 def _propagate_aside(g: FlatGraph, w: Work) -> bool:
     """Propagate while the digits of another walk are in use."""
     kept = w.digits.copy()
-    fine = _propagate(g, w)
+    fine = bool(_propagate(g, w))
     w.digits[:] = kept
     return fine
 
@@ -217,19 +217,19 @@ def _propagate_aside(g: FlatGraph, w: Work) -> bool:
 def _revise(g: FlatGraph, w: Work, a: int) -> bool:
     """Remove the states that no live, allowed entry of factor a contains."""
     lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
-    width = 0
+    width = np.int64(0)
     for e in range(lo, hi):
         width += np.int64(g.cards[g.scopes[e]])
     w.support[:width] = 0
     _clear(w.digits)
     for entry in range(g.table_offsets[a], g.table_offsets[a + 1]):
         if g.log_tables[entry] > -np.inf and _entry_alive(g, w, a):
-            start = 0
+            start = np.int64(0)
             for e in range(lo, hi):
                 w.support[start + w.digits[e - lo]] = 1
                 start += np.int64(g.cards[g.scopes[e]])
         _advance(g, w, a)
-    start = 0
+    start = np.int64(0)
     for e in range(lo, hi):
         v = g.scopes[e]
         for x in range(np.int64(g.cards[v])):

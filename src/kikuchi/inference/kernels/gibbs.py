@@ -64,30 +64,54 @@ def uniform(streams: U8, k: np.uint64) -> float:
 
 @njit(cache=True, error_model="numpy")
 def sample_bits(
-    g: FlatGraph,
     places: U8,
     offsets: U8,
     neighbours: U8,
     multipliers: F8,
     odds: F8,
+    biases: F8,
+    weights: F8,
     states: States,
     streams: U8,
-    first: int,
+    kept: NDArray[np.int64],
     sweeps: int,
     thin: int,
     sums: F8,
-    entries: U8,
     draws: States,
-    counts: NDArray[np.int64],
-    best: F8,
-    best_state: NDArray[np.int64],
+    scores: F8,
 ) -> None:
-    """Kept sweeps number `first` and on; every `thin`-th is recorded."""
-    for sweep in range(first, first + sweeps):
+    """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
+    for _ in range(sweeps):
         sweep_bits(places, offsets, neighbours, multipliers, odds, states, streams, True, sums)
-        if (sweep + 1) % thin == 0:
-            locate(g, states, entries)
-            _record((sweep + 1) // thin - 1, g, states, entries, draws, counts, best, best_state)
+        kept[0] += 1
+        if kept[0] % thin == 0:
+            number = kept[0] // thin - 1
+            draws[number, :] = states
+            score_bits(places, offsets, neighbours, biases, weights, states, scores[number])
+
+
+@njit(cache=True, error_model="numpy")
+def score_bits(
+    places: U8,
+    offsets: U8,
+    neighbours: U8,
+    biases: F8,
+    weights: F8,
+    states: States,
+    scores: F8,
+) -> None:
+    """Log-weight of each chain's state, without the constant: every coupling is met twice."""
+    chains = _U(len(scores))
+    for k in range(chains):
+        scores[k] = 0.0
+    for r in range(_U(len(places))):
+        here = places[r]
+        for k in range(chains):
+            if states[here + k]:
+                field = 0.0
+                for e in range(offsets[r], offsets[r + _ONE]):
+                    field += weights[e] * states[neighbours[e] + k]
+                scores[k] += biases[r] + 0.5 * field
 
 
 @njit(cache=True, error_model="numpy")
@@ -174,24 +198,36 @@ def sample_tables(
     row_strides: U8,
     states: States,
     streams: U8,
-    first: int,
+    kept: NDArray[np.int64],
     sweeps: int,
     thin: int,
     field: F8,
     sums: F8,
     entries: U8,
     draws: States,
-    counts: NDArray[np.int64],
-    best: F8,
-    best_state: NDArray[np.int64],
+    scores: F8,
 ) -> None:
-    """Kept sweeps number `first` and on; every `thin`-th is recorded."""
-    for sweep in range(first, first + sweeps):
+    """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
+    for _ in range(sweeps):
         sweep_tables(
             g, order, rows, row_factors, row_strides, states, streams, True, field, sums, entries
         )
-        if (sweep + 1) % thin == 0:
-            _record((sweep + 1) // thin - 1, g, states, entries, draws, counts, best, best_state)
+        kept[0] += 1
+        if kept[0] % thin == 0:
+            number = kept[0] // thin - 1
+            draws[number, :] = states
+            score_tables(g, entries, scores[number])
+
+
+@njit(cache=True, error_model="numpy")
+def score_tables(g: FlatGraph, entries: U8, scores: F8) -> None:
+    """Log-weight of each chain's state, without the constant."""
+    chains = _U(len(scores))
+    for k in range(chains):
+        scores[k] = 0.0
+    for a in range(_U(len(entries)) // chains):
+        for k in range(chains):
+            scores[k] += g.log_tables[entries[a * chains + k]]
 
 
 @njit(cache=True, error_model="numpy")
@@ -252,7 +288,7 @@ def sweep_tables(
                 weight = field[x]
                 cumulated += weight
                 if weight > 0.0 and not chosen:
-                    new = x  # the last state of positive weight if rounding leaves u above all
+                    new = _U(x)  # the last state of positive weight if rounding leaves u above all
                     chosen = u < cumulated
                 if keep:
                     sums[slot + x] += weight / total
@@ -303,50 +339,96 @@ def conditional_weights(
 def locate(g: FlatGraph, states: States, entries: U8) -> None:
     """The entry of every factor's table that each chain is at."""
     factors = _U(len(g.table_offsets) - 1)
-    if factors == _ZERO:
-        return
-    chains = _U(len(entries)) // factors
+    chains = _U(len(states)) // _U(len(g.cards))
     for a in range(factors):
         lo, hi = _U(g.scope_offsets[a]), _U(g.scope_offsets[a + _ONE])
-        for c in range(chains):
+        for k in range(chains):
             entry = _U(g.table_offsets[a])
             for e in range(lo, hi):
-                entry += _U(g.edge_strides[e]) * _U(states[_U(g.scopes[e]) * chains + c])
-            entries[a * chains + c] = entry
+                entry += _U(g.edge_strides[e]) * _U(states[_U(g.scopes[e]) * chains + k])
+            entries[a * chains + k] = entry
 
 
 @njit(cache=True, error_model="numpy")
-def chain_scores(g: FlatGraph, chains: int, entries: U8) -> F8:
-    """Log-weight of each chain's state."""
-    scores = np.zeros(chains)
-    for k in range(len(entries)):
-        scores[k % chains] += g.log_tables[entries[k]]
-    return scores
+def count_entries(g: FlatGraph, draws: States, entries: U8, counts: F8) -> None:
+    """How often each entry of each table occurs in the draws."""
+    for number in range(len(draws)):
+        locate(g, draws[number], entries)
+        for entry in entries:
+            counts[entry] += 1.0
 
 
 @njit(cache=True, error_model="numpy")
-def _record(
-    number: int,
-    g: FlatGraph,
-    states: States,
-    entries: U8,
-    draws: States,
-    counts: NDArray[np.int64],
-    best: F8,
-    best_state: NDArray[np.int64],
+def indicator_diagnostics(
+    series: States, cards: U4, halves: NDArray[np.uint8], rhat: F8, ess: F8
 ) -> None:
-    """Keep the states as draw `number`, count the factors' entries, note the best state."""
-    n = len(best_state)
-    chains = len(states) // n
-    draws[number, :] = states
-    for entry in entries:
-        counts[entry] += 1
-    scores = chain_scores(g, chains, entries)
-    for c in range(chains):
-        if scores[c] > best[0]:
-            best[0] = scores[c]
-            for v in range(n):
-                best_state[v] = states[v * chains + c]
+    """Largest split R-hat and smallest ESS over the indicators of each variable's states.
+
+    `series` is shaped (variables, chains, draws), `halves` (2 chains, draws // 2). The same
+    numbers as `core.diagnostics`, which says what they mean, from sums of zeros and ones. The two
+    indicators of a binary variable mirror each other, so one is enough.
+    """
+    m, n = halves.shape
+    for v in range(len(cards)):
+        rhat[v], ess[v] = 1.0, float(m * n)
+        for x in range(1 if cards[v] == 2 else 0, cards[v]):
+            for c in range(m // 2):
+                for t in range(n):
+                    halves[2 * c, t] = series[v, c, t] == x
+                    halves[2 * c + 1, t] = series[v, c, series.shape[2] - n + t] == x
+            r, e = _indicator(halves)
+            rhat[v] = max(rhat[v], r)
+            ess[v] = min(ess[v], e)
+
+
+@njit(cache=True, error_model="numpy")
+def _indicator(halves: NDArray[np.uint8]) -> tuple[float, float]:
+    m, n = halves.shape
+    means = np.empty(m)
+    within = 0.0
+    for h in range(m):
+        means[h] = _overlap(halves[h], 0) / n
+        within += means[h] * (1.0 - means[h]) * n / (n - 1) / m
+    spread = np.sum((means - means.mean()) ** 2) / (m - 1)
+    pooled = (n - 1) / n * within + spread
+    if pooled == 0.0:
+        return 1.0, float(m * n)
+    tau = -1.0
+    previous = np.inf
+    for lag in range(0, n - 1, 2):
+        first = 1.0 if lag == 0 else 1.0 - (within - _covariance(halves, means, lag)) / pooled
+        second = 1.0 - (within - _covariance(halves, means, lag + 1)) / pooled
+        pair = min(first + second, previous)
+        if not pair > 0.0:
+            break
+        tau += 2.0 * pair
+        previous = pair
+    tau = max(tau, 1.0 / np.log10(m * n))
+    return np.sqrt(pooled / within) if within > 0.0 else np.inf, m * n / tau
+
+
+@njit(cache=True, error_model="numpy")
+def _covariance(halves: NDArray[np.uint8], means: F8, lag: int) -> float:
+    """Mean autocovariance of the halves: products of the ones, corrected for the means."""
+    m, n = halves.shape
+    total = 0.0
+    for h in range(m):
+        half = halves[h]
+        ends = 0
+        for t in range(lag):
+            ends += half[t] + half[n - 1 - t]
+        mean = means[h]
+        total += _overlap(half, lag) - mean * (2.0 * n * mean - ends) + (n - lag) * mean * mean
+    return float(total / (m * n))
+
+
+@njit(cache=True, error_model="numpy")
+def _overlap(half: NDArray[np.uint8], lag: int) -> np.int64:
+    """How often a one is followed by a one `lag` draws later."""
+    total = np.uint32(0)
+    for t in range(len(half) - lag):
+        total += np.uint32(half[t] & half[t + lag])
+    return np.int64(total)
 
 
 @njit(cache=True, error_model="numpy")

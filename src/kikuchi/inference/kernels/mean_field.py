@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from kikuchi.inference.flat import FlatGraph
 
 F8 = NDArray[np.float64]
+I8 = NDArray[np.int64]
 U4 = NDArray[np.uint32]
+
+_U = np.uint64
+_ZERO, _ONE, _TWO = _U(0), _U(1), _U(2)
+_NO_EDGE = _U(2**64 - 1)
 
 
 @njit(cache=True, error_model="numpy")
@@ -33,104 +38,117 @@ def sweep_tables(
     """One sweep for each temperature, ended early when no probability moves more than `tol`.
 
     Answers the sweeps done and the largest change in the last. `field` has room for the states of
-    one variable, `scratch` for half of the largest table.
+    one variable, `scratch` for half of the largest table. The arrays are taken out of the tuple
+    once: every access to a field of it would count references, ten times the work itself.
     """
+    cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
+    variable_offsets, variable_edges, edge_factors, edge_strides = g[6:]
     largest = np.inf
     for sweep in range(len(temperatures)):
         largest = 0.0
-        for v in order:
-            fill_field(g, q, v, field, scratch)
-            change = _move(g, q, alive, v, temperatures[sweep], field)
-            largest = max(largest, change)
+        for number in order:
+            v = _U(number)
+            card = _U(cards[v])
+            first = _U(state_offsets[v])
+            for x in range(card):
+                field[x] = 0.0
+            for k in range(_U(variable_offsets[v]), _U(variable_offsets[v + _ONE])):
+                edge = _U(variable_edges[k])
+                a = _U(edge_factors[edge])
+                lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
+                start = _U(table_offsets[a])
+                if hi - lo == _ONE:
+                    for x in range(card):
+                        field[x] += log_tables[start + x]
+                elif hi - lo == _TWO:
+                    other = _U(scopes[lo + hi - _ONE - edge])
+                    step = _U(edge_strides[edge])
+                    other_step = _ONE if edge == lo else card
+                    other_first = _U(state_offsets[other])
+                    for y in range(_U(cards[other])):
+                        p = q[other_first + y]
+                        if p > 0.0:
+                            entry = start + y * other_step
+                            for x in range(card):
+                                field[x] += p * log_tables[entry]
+                                entry += step
+                else:
+                    _contract(
+                        cards, scopes, state_offsets, log_tables, start, lo, hi, edge, q, scratch
+                    )
+                    for x in range(card):
+                        field[x] += scratch[x]
+            largest = max(largest, _move(q, alive, first, card, temperatures[sweep], field))
         if largest <= tol:
             return sweep + 1, largest
     return len(temperatures), largest
 
 
 @njit(cache=True, error_model="numpy")
-def fill_field(g: FlatGraph, q: F8, v: int, field: F8, scratch: F8) -> None:
-    """field[x] = sum over the factors of v of the expected log-potential given x_v = x."""
-    card = np.int64(g.cards[v])
-    field[:card] = 0.0
-    for k in range(g.variable_offsets[v], g.variable_offsets[v + 1]):
-        edge = np.int64(g.variable_edges[k])
-        a = g.edge_factors[edge]
-        lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
-        start = g.table_offsets[a]
-        if hi - lo == 1:
-            for x in range(card):
-                field[x] += g.log_tables[start + x]
-        elif hi - lo == 2:
-            other = g.scopes[lo] if edge > lo else g.scopes[hi - 1]
-            step = g.edge_strides[edge]
-            other_step = np.int64(1) if edge == lo else card
-            first = g.state_offsets[other]
-            for y in range(np.int64(g.cards[other])):
-                p = q[first + y]
-                if p > 0.0:
-                    entry = start + y * other_step
-                    for x in range(card):
-                        field[x] += p * g.log_tables[entry + x * step]
-        else:
-            _contract(g, q, a, edge, scratch)
-            for x in range(card):
-                field[x] += scratch[x]
-
-
-@njit(cache=True, error_model="numpy")
-def _contract(g: FlatGraph, q: F8, a: int, edge: int, scratch: F8) -> int:
-    """Expectation of table a over all its variables but that of `edge` (all if edge is -1).
+def _contract(
+    cards: U4,
+    scopes: U4,
+    state_offsets: I8,
+    log_tables: F8,
+    start: np.uint64,
+    lo: np.uint64,
+    hi: np.uint64,
+    edge: np.uint64,
+    q: F8,
+    scratch: F8,
+) -> None:
+    """Expectation of the table at `start`, of scope `lo` to `hi`, over all its variables but that
+    of `edge` (over all if `edge` is `_NO_EDGE`).
 
     One axis at a time: first those behind the edge, last first, then those before it.
     """
-    lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
-    start = g.table_offsets[a]
-    size = g.table_offsets[a + 1] - start
-    copied = False
-    e = hi - 1
-    while e > max(edge, lo - 1):
-        card = np.int64(g.cards[g.scopes[e]])
-        first = g.state_offsets[g.scopes[e]]
+    size = _ONE
+    for e in range(lo, hi):
+        size *= _U(cards[scopes[e]])
+    whole = True
+    behind = hi - lo if edge == _NO_EDGE else hi - edge - _ONE
+    for back in range(behind):
+        v = scopes[hi - _ONE - back]
+        card = _U(cards[v])
+        first = _U(state_offsets[v])
         size //= card
+        entry = start if whole else _ZERO
         for row in range(size):
             total = 0.0
             for y in range(card):
                 p = q[first + y]
                 if p > 0.0:
-                    value = (
-                        scratch[row * card + y] if copied else g.log_tables[start + row * card + y]
-                    )
-                    total += p * value
+                    total += p * (log_tables[entry] if whole else scratch[entry])
+                entry += _ONE
             scratch[row] = total
-        copied = True
-        e -= 1
-    for e in range(lo, edge):
-        card = np.int64(g.cards[g.scopes[e]])
-        first = g.state_offsets[g.scopes[e]]
+        whole = False
+    for e in range(lo, lo if edge == _NO_EDGE else edge):
+        v = scopes[e]
+        card = _U(cards[v])
+        first = _U(state_offsets[v])
         size //= card
         for column in range(size):
             total = 0.0
+            entry = start + column if whole else _U(column)
             for y in range(card):
                 p = q[first + y]
                 if p > 0.0:
-                    value = (
-                        scratch[y * size + column]
-                        if copied
-                        else g.log_tables[start + y * size + column]
-                    )
-                    total += p * value
+                    total += p * (log_tables[entry] if whole else scratch[entry])
+                entry += size
             scratch[column] = total
-        copied = True
-    return size
+        whole = False
 
 
 @njit(cache=True, error_model="numpy")
 def _move(
-    g: FlatGraph, q: F8, alive: NDArray[np.bool_], v: int, temperature: float, field: F8
+    q: F8,
+    alive: NDArray[np.bool_],
+    first: np.uint64,
+    card: np.uint64,
+    temperature: float,
+    field: F8,
 ) -> float:
     """Set q_v to its optimum exp(field / T), normalised over the live states."""
-    first = g.state_offsets[v]
-    card = np.int64(g.cards[v])
     top = -np.inf
     for x in range(card):
         if alive[first + x] and field[x] > top:
@@ -139,8 +157,11 @@ def _move(
         return 0.0
     total = 0.0
     for x in range(card):
-        field[x] = np.exp((field[x] - top) / temperature) if alive[first + x] else 0.0
-        total += field[x]
+        weight = 0.0
+        if alive[first + x]:
+            weight = 1.0 if field[x] == top else np.exp((field[x] - top) / temperature)
+        field[x] = weight
+        total += weight
     change = 0.0
     for x in range(card):
         p = field[x] / total
@@ -152,9 +173,12 @@ def _move(
 @njit(cache=True, error_model="numpy")
 def bound(g: FlatGraph, q: F8, scratch: F8) -> float:
     """sum_a E_q log phi_a + H(q); -inf when a forbidden entry has positive probability."""
+    cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     total = 0.0
-    for a in range(len(g.table_offsets) - 1):
-        _contract(g, q, a, np.int64(-1), scratch)
+    for a in range(_U(len(table_offsets) - 1)):
+        lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
+        start = _U(table_offsets[a])
+        _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, _NO_EDGE, q, scratch)
         total += scratch[0]
     for p in q:
         if p > 0.0:

@@ -1,0 +1,65 @@
+"""Run the benchmarks: python -m benchmarks [bp exact others] [--json FILE] [--markdown FILE]."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # before NumPy is imported: one thread everywhere
+
+from benchmarks import belief_propagation, exact, others  # noqa: E402
+from benchmarks.common import Row  # noqa: E402
+
+GROUPS = {"bp": belief_propagation.rows, "exact": exact.rows, "others": others.rows}
+
+
+def run(groups: list[str]) -> Iterator[Row]:
+    for name in groups:
+        yield from GROUPS[name]()
+
+
+def cells(row: Row) -> list[str]:
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f} x {row.baseline_name}"
+    met = {None: "", True: "yes", False: "no"}[row.met]
+    return [row.what, f"{row.ours:.3g} {row.unit}", ratio, row.target, met, row.note]
+
+
+HEAD = ["what", "measured", "ratio", "target", "met", "note"]
+
+
+def markdown(rows: list[Row]) -> str:
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], default=list(GROUPS))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for row in run(options.groups):
+        rows.append(row)
+        print("  ".join(filter(None, cells(row))), flush=True)
+    if options.json:
+        machine = platform.processor() or platform.machine()
+        data = {"machine": machine, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(data, indent=1))
+    if options.markdown:
+        options.markdown.write_text(markdown(rows))
+    missed = [row.what for row in rows if row.met is False]
+    print(
+        f"{len(rows)} figures, {len(missed)} targets missed" + "".join(f"\n  {m}" for m in missed)
+    )
+
+
+if __name__ == "__main__":
+    main()

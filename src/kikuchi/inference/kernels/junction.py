@@ -1,0 +1,428 @@
+"""Products of tables summed over axes: the inner loop of all junction tree propagation.
+
+`contract` walks the states of a clique once. Its operands are tables over some of the clique's
+variables, all in one buffer `mem`; each is given by an offset and one stride for each axis of the
+clique, 0 where the variable is absent. The product is made in tiles (the fastest axes) that stay in
+the first-level cache, so that no clique is ever held whole. Within a tile, runs of axes that an
+operand treats alike are fused, which leaves one or two long loops for most operands.
+
+With children the same walk gives the product without each child in turn (Shafer-Shenoy), from
+products of the children before it and after it.
+
+Three arithmetics: SUM multiplies and adds; MAX adds logarithms and takes the largest; EXPSUM adds
+logarithms and sums exponentials above maxima that a MAX walk left in place. In SUM with `check`, a
+product of two numbers above 0 that falls below FLOOR is reported: the caller starts again with
+logarithms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+SUM, MAX, EXPSUM = 0, 1, 2
+FLOOR = 1e-290
+TILE = 2048
+_SMALL = 64
+
+_SET, _MULTIPLY, _ADD, _CHECKED = 0, 1, 2, 3
+_U0, _U1, _U2 = np.uint64(0), np.uint64(1), np.uint64(2)
+_SUMS = {"reassoc", "nsz"}  # sums may be reordered, so that they vectorise
+_EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _combine_rows(
+    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int
+) -> bool:
+    """Combine n2 rows of n1 tile entries with an operand of strides s2 and s1."""
+    bad = False
+    if how == _CHECKED:
+        for _ in range(n2):
+            for k in range(n1):
+                a, y = t[p + k], x[b + k * s1]
+                r = a * y
+                bad |= (r < FLOOR) & (a != 0.0) & (y != 0.0)
+                t[p + k] = r
+            p += n1
+            b += s2
+    elif s1 == _U1:
+        if n1 == _U2 and s2 == _U0:
+            c, d = x[b], x[b + _U1]
+            if how == _SET:
+                for i in range(n2):
+                    t[p + _U2 * i] = c
+                    t[p + _U2 * i + _U1] = d
+            elif how == _MULTIPLY:
+                for i in range(n2):
+                    t[p + _U2 * i] *= c
+                    t[p + _U2 * i + _U1] *= d
+            else:
+                for i in range(n2):
+                    t[p + _U2 * i] += c
+                    t[p + _U2 * i + _U1] += d
+        else:
+            for _ in range(n2):
+                if how == _SET:
+                    for k in range(n1):
+                        t[p + k] = x[b + k]
+                elif how == _MULTIPLY:
+                    for k in range(n1):
+                        t[p + k] *= x[b + k]
+                else:
+                    for k in range(n1):
+                        t[p + k] += x[b + k]
+                p += n1
+                b += s2
+    elif s1 == _U0:
+        if n1 == _U2 and s2 == _U1:
+            if how == _SET:
+                for i in range(n2):
+                    c = x[b + i]
+                    t[p + _U2 * i] = c
+                    t[p + _U2 * i + _U1] = c
+            elif how == _MULTIPLY:
+                for i in range(n2):
+                    c = x[b + i]
+                    t[p + _U2 * i] *= c
+                    t[p + _U2 * i + _U1] *= c
+            else:
+                for i in range(n2):
+                    c = x[b + i]
+                    t[p + _U2 * i] += c
+                    t[p + _U2 * i + _U1] += c
+        else:
+            for _ in range(n2):
+                c = x[b]
+                if how == _SET:
+                    for k in range(n1):
+                        t[p + k] = c
+                elif how == _MULTIPLY:
+                    for k in range(n1):
+                        t[p + k] *= c
+                else:
+                    for k in range(n1):
+                        t[p + k] += c
+                p += n1
+                b += s2
+    else:
+        for _ in range(n2):
+            for k in range(n1):
+                y = x[b + k * s1]
+                if how == _SET:
+                    t[p + k] = y
+                elif how == _MULTIPLY:
+                    t[p + k] *= y
+                else:
+                    t[p + k] += y
+            p += n1
+            b += s2
+    return bad
+
+
+@njit(cache=True, error_model="numpy")
+def _combine(
+    t: Any, p: Any, x: Any, b: Any, runs: Any, strides: Any, at: int, n: int, count: Any, how: int
+) -> bool:
+    """Combine a tile with an operand whose fused axes are runs[at:at + n], slowest first."""
+    n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
+    if n == 1:
+        return _combine_rows(t, p, x, b, _U1, _U0, n1, s1, how)
+    n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
+    if n == 2:
+        return _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
+    bad = False
+    block = n1 * n2
+    for g in range(n - 2):
+        count[g] = 0
+    while True:
+        bad |= _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
+        p += block
+        g = n - 3
+        while g >= 0:
+            count[g] += 1
+            b += np.uint64(strides[at + g])
+            if count[g] < runs[at + g]:
+                break
+            b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
+            count[g] = 0
+            g -= 1
+        if g < 0:
+            return bad
+
+
+@njit(cache=True, error_model="numpy", fastmath=_SUMS, inline="always")
+def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
+    """Add n2 rows of n1 tile entries into a result of strides s2 and s1."""
+    if s1 == _U1:
+        for _ in range(n2):
+            for k in range(n1):
+                x[b + k] += t[p + k]
+            p += n1
+            b += s2
+    elif s1 == _U0:
+        if n1 == _U2 and s2 == _U1:
+            for i in range(n2):
+                x[b + i] += t[p + _U2 * i] + t[p + _U2 * i + _U1]
+        else:
+            for _ in range(n2):
+                total = 0.0
+                for k in range(n1):
+                    total += t[p + k]
+                x[b] += total
+                p += n1
+                b += s2
+    else:
+        for _ in range(n2):
+            for k in range(n1):
+                x[b + k * s1] += t[p + k]
+            p += n1
+            b += s2
+
+
+@njit(cache=True, error_model="numpy", fastmath=_EXTREMES, inline="always")
+def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
+    """Raise a result of strides s2 and s1 to n2 rows of n1 tile entries."""
+    if s1 == _U1:
+        for _ in range(n2):
+            for k in range(n1):
+                x[b + k] = max(x[b + k], t[p + k])
+            p += n1
+            b += s2
+    elif s1 == _U0:
+        for _ in range(n2):
+            top = x[b]
+            for k in range(n1):
+                top = max(top, t[p + k])
+            x[b] = top
+            p += n1
+            b += s2
+    else:
+        for _ in range(n2):
+            for k in range(n1):
+                x[b + k * s1] = max(x[b + k * s1], t[p + k])
+            p += n1
+            b += s2
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _expsum_rows(
+    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, shift: Any
+) -> None:
+    """Add exp(entry - maximum) into the sums that lie `shift` after the maxima."""
+    for _ in range(n2):
+        for k in range(n1):
+            i = b + k * s1
+            if t[p + k] > -np.inf:
+                x[i + shift] += np.exp(t[p + k] - x[i])
+        p += n1
+        b += s2
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _reduce_rows(
+    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int, shift: Any
+) -> None:
+    if how == SUM:
+        _sum_rows(t, p, x, b, n2, s2, n1, s1)
+    elif how == MAX:
+        _max_rows(t, p, x, b, n2, s2, n1, s1)
+    else:
+        _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift)
+
+
+@njit(cache=True, error_model="numpy")
+def _reduce(
+    t: Any,
+    p: Any,
+    x: Any,
+    b: Any,
+    runs: Any,
+    strides: Any,
+    at: int,
+    n: int,
+    count: Any,
+    how: int,
+    shift: Any,
+) -> None:
+    """Sum (or maximise) a tile into a result whose fused axes are runs[at:at + n]."""
+    n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
+    if n == 1:
+        _reduce_rows(t, p, x, b, _U1, _U0, n1, s1, how, shift)
+        return
+    n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
+    block = n1 * n2
+    for g in range(n - 2):
+        count[g] = 0
+    while True:
+        _reduce_rows(t, p, x, b, n2, s2, n1, s1, how, shift)
+        p += block
+        g = n - 3
+        while g >= 0:
+            count[g] += 1
+            b += np.uint64(strides[at + g])
+            if count[g] < runs[at + g]:
+                break
+            b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
+            count[g] = 0
+            g -= 1
+        if g < 0:
+            return
+
+
+@njit(cache=True, error_model="numpy")
+def tile_split(dims: Any, nd: int, buffers: int) -> Any:
+    """The first axis of the tile and the tile's size: trailing axes that fit TILE.
+
+    Many buffers share the cache, so each is smaller; a tile below _SMALL is widened anyway.
+    """
+    limit = max(_SMALL, 2 * TILE // max(buffers, 2))
+    size = 1
+    first = nd
+    while first > 0 and (size * dims[first - 1] <= limit or size < _SMALL):
+        first -= 1
+        size *= dims[first]
+    return first, size
+
+
+@njit(cache=True, error_model="numpy")
+def _fuse(dims: Any, first: int, nd: int, steps: Any, row: int, runs: Any, strides: Any) -> int:
+    """Fuse neighbouring tile axes of one operand; answers the number of runs left."""
+    n = 0
+    for a in range(first, nd):
+        if dims[a] == 1:
+            continue
+        step = steps[row + a]
+        if n and strides[row + n - 1] == dims[a] * step:
+            runs[row + n - 1] *= dims[a]
+            strides[row + n - 1] = step
+        else:
+            runs[row + n] = dims[a]
+            strides[row + n] = step
+            n += 1
+    if n == 0:
+        runs[row] = 1
+        strides[row] = 0
+        n = 1
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def contract(
+    mem: Any,
+    tile: Any,
+    dims: Any,
+    nd: int,
+    steps: Any,
+    bases: Any,
+    runs: Any,
+    strides: Any,
+    lengths: Any,
+    places: Any,
+    count: Any,
+    n_fixed: int,
+    n_children: int,
+    n_targets: int,
+    store: bool,
+    how: int,
+    check: bool,
+    shift: int,
+) -> bool:
+    """One walk over a clique; answers whether a product fell below FLOOR.
+
+    Operands stand in this order: fixed inputs, children's inputs, children's results (each the
+    product of everything but that child), targets (results of the whole product). `steps` holds
+    nd strides for each operand, `bases` their offsets in `mem`. Results must be initialised (0, or
+    -inf for MAX), except that with `store` the one target is overwritten: its axes are the
+    clique's. `runs`, `strides`, `lengths`, `places`, `count` are scratch.
+    """
+    n_operands = n_fixed + 2 * n_children + n_targets
+    first, size = tile_split(dims, nd, n_children + 1)
+    tiles = 1
+    for a in range(first):
+        tiles *= dims[a]
+    for k in range(n_operands):
+        lengths[k] = _fuse(dims, first, nd, steps, k * nd, runs, strides)
+        places[k] = bases[k]
+    # Axes that the first result sums over turn fastest, so that its tile stays in the cache.
+    walk = count[nd:]
+    index = count[2 * nd :]
+    result = (n_fixed + n_children) * nd
+    n = 0
+    for summed in range(2):
+        for a in range(first):
+            if (steps[result + a] == 0) == (summed == 1):
+                walk[n] = a
+                index[n] = 0
+                n += 1
+    times = _MULTIPLY if how == SUM else _ADD
+    if check and how == SUM:
+        times = _CHECKED
+    one = 1.0 if how == SUM else 0.0
+    width = np.uint64(size)
+    bad = False
+    child = n_fixed
+    child_result = n_fixed + n_children
+    target = n_fixed + 2 * n_children
+    for _ in range(tiles):
+        if n_fixed == 0:
+            for i in range(width):
+                tile[i] = one
+        for k in range(n_fixed):
+            bad |= _combine(
+                tile, _U0, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k], count,
+                _SET if k == 0 else times,
+            )  # fmt: skip
+        if n_children:
+            # Buffer j holds the product of the fixed inputs and of the children before j.
+            last = n_children if n_targets else n_children - 1
+            for j in range(last):
+                low, high = np.uint64(j) * width, np.uint64(j + 1) * width
+                for i in range(width):
+                    tile[high + i] = tile[low + i]
+                k = child + j
+                watched = times if j < n_children - 1 or times != _CHECKED else _MULTIPLY
+                bad |= _combine(
+                    tile, high, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, watched,
+                )  # fmt: skip
+        full = np.uint64(n_children) * width
+        for k in range(target, target + n_targets):
+            if store:
+                b = np.uint64(places[k])
+                for i in range(width):
+                    mem[b + i] = tile[full + i]
+            else:
+                _reduce(
+                    tile, full, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, how, np.uint64(shift),
+                )  # fmt: skip
+        for j in range(n_children - 1, -1, -1):
+            low = np.uint64(j) * width
+            if j < n_children - 1:  # `full` now collects the children after j
+                k = child + j + 1
+                bad |= _combine(
+                    tile, full, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    count, _SET if j == n_children - 2 else times,
+                )  # fmt: skip
+                bad |= _combine_rows(tile, low, tile, full, _U1, _U0, width, _U1, times)
+            k = child_result + j
+            _reduce(
+                tile, low, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                count, how, np.uint64(shift),
+            )  # fmt: skip
+        g = first - 1
+        while g >= 0:
+            a = walk[g]
+            index[g] += 1
+            if index[g] < dims[a]:
+                for k in range(n_operands):
+                    places[k] += steps[k * nd + a]
+                break
+            for k in range(n_operands):
+                places[k] -= steps[k * nd + a] * (dims[a] - 1)
+            index[g] = 0
+            g -= 1
+    return bad
