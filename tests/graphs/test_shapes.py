@@ -12,6 +12,8 @@ from scipy import stats
 
 from kikuchi import FactorGraph, complete, grid, random_tree
 from kikuchi.graphs.shapes import (
+    _pair_of_number,
+    _Switching,
     complete_edges,
     grid_edges,
     grid_shape,
@@ -114,6 +116,35 @@ def test_small_regular_graphs_are_uniform(degree: int) -> None:
     seen = Counter(tuple(map(tuple, edges.tolist())) for edges in draws)
     assert len(seen) == 70
     assert stats.chisquare(list(seen.values())).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_loops_and_double_edges_are_mended(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fixed = [[0, 0], [1, 1], [2, 3], [3, 2], [2, 4], [4, 3]]
+    ring = [[v, v + 1] for v in range(5, 11)] + [[11, 5]]
+    edges = np.array(fixed + ring)
+    degrees = np.bincount(edges.ravel())
+    assert _Switching(12, edges, rng).mend()
+    assert np.all(edges[:, 0] != edges[:, 1])
+    assert len(as_set(np.sort(edges, axis=1))) == len(edges)
+    assert np.array_equal(np.bincount(edges.ravel()), degrees)
+
+
+def test_pairing_that_cannot_be_mended_says_so() -> None:
+    assert not _Switching(2, np.array([[0, 0], [1, 1]]), np.random.default_rng(0)).mend()
+
+
+def test_pairs_are_numbered_exactly_where_roots_round() -> None:
+    for j in [1, 2, 94_906_267, 2**31 - 2, 2**31 - 1]:
+        start = j * (j - 1) // 2
+        numbers = np.array([start, start + j - 1], dtype=np.int64)
+        assert _pair_of_number(numbers).tolist() == [[0, j], [j - 1, j]]
+    rng = np.random.default_rng(0)
+    j = rng.integers(1, 2**31, size=20_000)
+    edge_cases = np.concatenate([j * (j - 1) // 2, j * (j - 1) // 2 + j - 1])
+    expected = np.stack([np.concatenate([0 * j, j - 1]), np.concatenate([j, j])], axis=1)
+    assert np.array_equal(_pair_of_number(edge_cases), expected)
 
 
 def test_trees_are_trees() -> None:

@@ -14,7 +14,7 @@ import kikuchi as kk
 from kikuchi import BeliefPropagation, Budget, FactorGraph
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.inference import belief_propagation as module
-from kikuchi.inference.kernels import bp_tables
+from kikuchi.inference.kernels import bp_messages
 from oracle import enumerate_exact, random_model
 
 SCHEDULES = ["parallel", "sequential", "random", "residual"]
@@ -55,7 +55,7 @@ def force(monkeypatch: pytest.MonkeyPatch, arithmetic: str) -> None:
     if arithmetic != "ratios":
         monkeypatch.setattr(module._Ratios, "of", classmethod(lambda cls, graph: None))
     if arithmetic == "logarithms":
-        monkeypatch.setattr(bp_tables, "TABLE_FLOOR", np.inf)
+        monkeypatch.setattr(bp_messages, "TABLE_FLOOR", np.inf)
 
 
 # ---------------------------------------------------------------------- exact on forests

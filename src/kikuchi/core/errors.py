@@ -62,6 +62,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     "did you mean 'damping'? known: damping, tol"
     """
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     listing = "known: " + ", ".join(names)
     return f"did you mean '{near[0]}'? {listing}" if near else listing

@@ -195,7 +195,7 @@ def ancestral_subgraph(
 
 
 def separated(graph: FactorGraph, a: Variables, b: Variables, given: Variables = ()) -> bool:
-    """True when every path from `a` to `b` meets `given` (TEH-M1): then a ⊥ b | given.
+    """True when every path from `a` to `b` meets `given` (TEH-M1, HOJ-M2): then a ⊥ b | given.
 
     Directions are ignored: for a directed model this is separation in its moral graph.
 

@@ -10,15 +10,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core import numerics
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
+from kikuchi.graphs._checks import (
+    INDEX,
+    MAX_STATES,
+    all_zero_factors,
+    as_cardinalities,
+    as_names,
+    as_states,
+    as_table,
+    check_children,
+    check_scopes,
+    check_tables,
+    frozen,
+    log_of_weights,
+    offsets_of_tables,
+    same,
+    scope_and_table,
+    scope_rows,
+    variable_number,
+)
 
 Variable = int | str
 State = int | str
 Evidence = Mapping[Any, Any]
-
-_INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
-_MAX_STATES = 2**31 - 1
 
 
 class FactorGraph:
@@ -66,17 +81,17 @@ class FactorGraph:
         children: Sequence[Variable] | None = None,
         log_constant: float = 0.0,
     ) -> None:
-        cards = _as_cardinalities(np.array(cardinalities))
+        cards = as_cardinalities(np.array(cardinalities))
         index = {name: v for v, name in enumerate(names)} if names is not None else {}
         constant = float(log_constant)
         scopes: list[list[int]] = []
         tables: list[NDArray[np.float64]] = []
         for number, factor in enumerate(factors):
-            scope, table = _scope_and_table(factor, number)
-            variables = [_variable_number(v, index, len(cards)) for v in scope]
+            scope, table = scope_and_table(factor, number)
+            variables = [variable_number(v, index, len(cards)) for v in scope]
             shape = tuple(int(cards[v]) for v in variables)
-            values = _as_table(table, shape, number)
-            logs = values if log else _log_of_weights(values, number)
+            values = as_table(table, shape, number)
+            logs = values if log else log_of_weights(values, number)
             if variables:
                 scopes.append(variables)
                 tables.append(logs.ravel())
@@ -86,11 +101,11 @@ class FactorGraph:
         child_numbers = (
             None
             if children is None
-            else np.array([_variable_number(v, index, len(cards)) for v in children], dtype=_INDEX)
+            else np.array([variable_number(v, index, len(cards)) for v in children], dtype=INDEX)
         )
         self._set(
             cards,
-            np.array([v for scope in scopes for v in scope], dtype=_INDEX),
+            np.array([v for scope in scopes for v in scope], dtype=INDEX),
             np.concatenate([[0], np.cumsum(orders, dtype=np.int64)]).astype(np.int64),
             np.concatenate(tables) if tables else np.zeros(0),
             names=names,
@@ -126,17 +141,17 @@ class FactorGraph:
         raw = np.asarray(scopes)
         if raw.size and raw.dtype.kind not in "iu":
             raise ModelError(f"scopes must hold whole numbers, got {raw.dtype}")
-        if raw.size and raw.dtype != _INDEX and (raw.min() < 0 or raw.max() > _MAX_STATES):
+        if raw.size and raw.dtype != INDEX and (raw.min() < 0 or raw.max() > MAX_STATES):
             worst = raw.min() if raw.min() < 0 else raw.max()
             raise ModelError(f"scopes: variable numbers must be in 0..n-1, got {worst}")
         graph._set(
-            _as_cardinalities(cardinalities),
-            np.ascontiguousarray(raw, dtype=_INDEX),
+            as_cardinalities(cardinalities),
+            np.ascontiguousarray(raw, dtype=INDEX),
             np.ascontiguousarray(scope_offsets, dtype=np.int64),
             np.ascontiguousarray(log_tables, dtype=np.float64),
             names=names,
             states=states,
-            children=None if children is None else np.ascontiguousarray(children, dtype=_INDEX),
+            children=None if children is None else np.ascontiguousarray(children, dtype=INDEX),
             log_constant=float(log_constant),
             validate=validate,
         )
@@ -155,8 +170,8 @@ class FactorGraph:
         log_constant: float,
         validate: bool = True,
     ) -> None:
-        _check_scopes(cards, scopes, scope_offsets)
-        table_offsets = _table_offsets(cards, scopes, scope_offsets)
+        check_scopes(cards, scopes, scope_offsets)
+        table_offsets = offsets_of_tables(cards, scopes, scope_offsets)
         if table_offsets[-1] != log_tables.size:
             raise ModelError(
                 f"the scopes need {table_offsets[-1]} table entries, there are {log_tables.size}"
@@ -164,20 +179,20 @@ class FactorGraph:
         if not np.isfinite(log_constant):
             raise ModelError(f"the constant factor must be positive and finite, got {log_constant}")
         if validate:
-            _check_tables(log_tables, table_offsets)
+            check_tables(log_tables, table_offsets)
         fields: dict[str, Any] = {
             "cardinalities": cards,
             "scopes": scopes,
             "scope_offsets": scope_offsets,
             "log_tables": log_tables,
             "table_offsets": table_offsets,
-            "names": _as_names(names, len(cards)),
-            "states": _as_states(states, cards),
+            "names": as_names(names, len(cards)),
+            "states": as_states(states, cards),
             "children": children,
             "log_constant": log_constant,
         }
         if children is not None:
-            _check_children(children, len(cards), scopes, scope_offsets)
+            check_children(children, len(cards), scopes, scope_offsets)
         for name, value in fields.items():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
@@ -192,7 +207,7 @@ class FactorGraph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copied or unpickled array is writable again, and compiled loops would see a new type.
         for name, value in state.items():
-            self.__dict__[name] = _frozen(value) if isinstance(value, np.ndarray) else value
+            self.__dict__[name] = frozen(value) if isinstance(value, np.ndarray) else value
 
     # ------------------------------------------------------------------ sizes and looks
 
@@ -234,7 +249,7 @@ class FactorGraph:
             return NotImplemented
         arrays = ("cardinalities", "scopes", "scope_offsets", "log_tables", "children")
         return (
-            all(_same(getattr(self, a), getattr(other, a)) for a in arrays)
+            all(same(getattr(self, a), getattr(other, a)) for a in arrays)
             and self.names == other.names
             and self.states == other.states
             and self.log_constant == other.log_constant
@@ -270,7 +285,7 @@ class FactorGraph:
 
     def index(self, variable: Variable) -> int:
         """Number of a variable given by number or name."""
-        return _variable_number(variable, self._name_index, self.n_variables)
+        return variable_number(variable, self._name_index, self.n_variables)
 
     def state_index(self, variable: Variable, state: State) -> int:
         """Number of a state given by number or name."""
@@ -308,29 +323,29 @@ class FactorGraph:
     def edge_factors(self) -> NDArray[np.uint32]:
         """Factor of each edge; edge e is the e-th entry of `scopes`."""
         orders = np.diff(self.scope_offsets)
-        return _frozen(np.repeat(np.arange(self.n_factors, dtype=_INDEX), orders))
+        return frozen(np.repeat(np.arange(self.n_factors, dtype=INDEX), orders))
 
     @cached_property
     def variable_offsets(self) -> NDArray[np.int64]:
         """Where the edges of each variable begin in `variable_edges`; has n + 1 entries."""
         counts = np.bincount(self.scopes, minlength=self.n_variables)
-        return _frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+        return frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
     @cached_property
     def variable_edges(self) -> NDArray[np.uint32]:
         """Edges grouped by variable, in factor order within each."""
-        return _frozen(np.argsort(self.scopes, kind="stable").astype(_INDEX))
+        return frozen(np.argsort(self.scopes, kind="stable").astype(INDEX))
 
     @cached_property
     def state_offsets(self) -> NDArray[np.int64]:
         """Where the states of each variable begin in a flat buffer of marginals."""
-        return _frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
+        return frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
 
     @cached_property
     def message_offsets(self) -> NDArray[np.int64]:
         """Where the message of each edge begins in a flat buffer of messages."""
         sizes = self.cardinalities[self.scopes].astype(np.int64)
-        return _frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        return frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @cached_property
     def components(self) -> NDArray[np.int64]:
@@ -344,7 +359,7 @@ class FactorGraph:
         size = n + self.n_factors
         matrix = coo_array((np.ones(len(rows), dtype=np.int8), (rows, cols)), shape=(size, size))
         labels = connected_components(matrix, directed=False)[1][:n]
-        return _frozen(np.unique(labels, return_inverse=True)[1].astype(np.int64))
+        return frozen(np.unique(labels, return_inverse=True)[1].astype(np.int64))
 
     @property
     def n_components(self) -> int:
@@ -376,10 +391,10 @@ class FactorGraph:
         keys = np.sort(np.concatenate(found))
         fresh = np.ones(len(keys), dtype=bool)
         fresh[1:] = keys[1:] != keys[:-1]
-        return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(_INDEX)
+        return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(INDEX)
 
     def _scope_rows(self, orders: NDArray[Any], order: int) -> NDArray[np.uint32]:
-        return _scope_rows(self.scopes, self.scope_offsets, orders, order)
+        return scope_rows(self.scopes, self.scope_offsets, orders, order)
 
     # ------------------------------------------------------------------ values
 
@@ -466,7 +481,7 @@ class FactorGraph:
         renumber = np.cumsum(~is_observed) - 1
         log_tables = values[~constant_factors]
         offsets = np.concatenate([[0], np.cumsum(sizes[kept_factors])]).astype(np.int64)
-        dead = _all_zero_factors(log_tables, offsets)
+        dead = all_zero_factors(log_tables, offsets)
         if constant == -np.inf or dead.size:
             where = f" (factor {kept_factors[dead[0]]} has no weight left)" if dead.size else ""
             raise ImpossibleEvidenceError(
@@ -498,7 +513,7 @@ class FactorGraph:
             indicators.append(table)
         return FactorGraph.from_arrays(
             self.cardinalities,
-            np.concatenate([self.scopes, np.array(list(observed), dtype=_INDEX)]),
+            np.concatenate([self.scopes, np.array(list(observed), dtype=INDEX)]),
             np.concatenate(
                 [self.scope_offsets, self.scope_offsets[-1] + 1 + np.arange(len(observed))]
             ),
@@ -544,179 +559,3 @@ class Conditioned:
         unobserved = np.zeros(self.original.n_variables, dtype=bool)
         unobserved[self.variables] = True
         return np.repeat(unobserved, self.original.cardinalities)
-
-
-# ---------------------------------------------------------------------- checks
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
-
-
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool(np.array_equal(a, b))
-
-
-def _as_cardinalities(cardinalities: ArrayLike) -> NDArray[np.uint32]:
-    raw = np.asarray(cardinalities)
-    if raw.dtype == _INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
-        return np.ascontiguousarray(raw)
-    if raw.ndim != 1 or (raw.size and not np.issubdtype(raw.dtype, np.integer)):
-        raise ModelError("cardinalities must be a list of whole numbers, one for each variable")
-    bad = np.flatnonzero((raw < 1) | (raw > _MAX_STATES))
-    if bad.size:
-        raise ModelError(
-            f"variable {bad[0]} has {raw[bad[0]]} states; every variable needs at least 1"
-        )
-    return np.ascontiguousarray(raw, dtype=_INDEX)
-
-
-def _variable_number(variable: Variable, index: Mapping[str, int], count: int) -> int:
-    if isinstance(variable, str):
-        if variable not in index:
-            hint = (
-                suggestion(variable, list(index)[:20]) if index else "the variables have no names"
-            )
-            raise ModelError(f"there is no variable '{variable}'; {hint}")
-        return index[variable]
-    if not isinstance(variable, int | np.integer) or isinstance(variable, bool | np.bool_):
-        raise ModelError(f"{variable!r} is not a variable; give a number or a name")
-    if not 0 <= variable < count:
-        raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
-    return int(variable)
-
-
-def _scope_and_table(factor: Any, number: int) -> tuple[Sequence[Variable], ArrayLike]:
-    try:
-        scope, table = factor
-        return list(scope), table
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"factor {number} must be a pair (scope, table), such as ((0, 1), [[1, 2], [3, 4]])"
-        ) from error
-
-
-def _as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[np.float64]:
-    try:
-        values = np.asarray(table, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"factor {number}: the table is not an array of numbers") from error
-    if values.size != int(np.prod(shape, dtype=np.int64)) or (
-        values.ndim > 1 and values.shape != shape
-    ):
-        raise ModelError(f"factor {number}: table of shape {values.shape}, scope needs {shape}")
-    return values
-
-
-def _log_of_weights(values: NDArray[np.float64], number: int) -> NDArray[np.float64]:
-    if not np.all(values >= 0) or np.any(np.isinf(values)):
-        worst = values[~(values >= 0) | np.isinf(values)][0]
-        raise ModelError(f"factor {number}: weights must be finite and not negative, got {worst}")
-    return numerics.log(values)
-
-
-def _scope_rows(
-    scopes: NDArray[np.uint32], offsets: NDArray[np.int64], orders: NDArray[Any], order: int
-) -> NDArray[np.uint32]:
-    """Scopes of all factors of one order, as the rows of a matrix."""
-    starts = offsets[:-1][orders == order]
-    rows: NDArray[np.uint32] = scopes[starts[:, None] + np.arange(order)]
-    return rows
-
-
-def _check_scopes(
-    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
-) -> None:
-    orders = np.diff(offsets)
-    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
-        raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
-    beyond = np.flatnonzero(scopes >= len(cards))
-    if beyond.size:
-        factor = int(np.searchsorted(offsets, beyond[0], side="right")) - 1
-        raise ModelError(
-            f"factor {factor}: variable {scopes[beyond[0]]} does not exist; "
-            f"the model has variables 0..{len(cards) - 1}"
-        )
-    for order in np.unique(orders):
-        rows = np.sort(_scope_rows(scopes, offsets, orders, int(order)), axis=1)
-        repeated = np.any(rows[:, 1:] == rows[:, :-1], axis=1)
-        if np.any(repeated):
-            factor = int(np.flatnonzero(orders == order)[np.flatnonzero(repeated)[0]])
-            raise ModelError(f"factor {factor} names a variable twice in its scope")
-
-
-def _table_offsets(
-    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    if len(offsets) == 1:
-        return np.zeros(1, dtype=np.int64)
-    sizes = np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1])
-    if sizes.sum() > 2**53:
-        factor = int(np.argmax(sizes))
-        raise ModelError(f"factor {factor} would need {sizes[factor]:.3g} table entries")
-    return np.concatenate([[0], np.cumsum(sizes.astype(np.int64))]).astype(np.int64)
-
-
-def _all_zero_factors(
-    log_tables: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    if len(offsets) == 1:
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
-
-
-def _check_tables(log_tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
-    bad = np.flatnonzero(~(log_tables < np.inf))
-    if bad.size:
-        factor = int(np.searchsorted(offsets, bad[0], side="right")) - 1
-        raise ModelError(
-            f"factor {factor}: log-potentials must be below infinity, got {log_tables[bad[0]]}"
-        )
-    zero = _all_zero_factors(log_tables, offsets)
-    if zero.size:
-        raise ModelError(f"factor {zero[0]} is zero everywhere, so no state has any probability")
-
-
-def _as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    result = tuple(str(name) for name in names)
-    if len(result) != count:
-        raise ModelError(f"{len(result)} names for {count} variables")
-    if len(set(result)) != count:
-        twice = next(name for name in result if result.count(name) > 1)
-        raise ModelError(f"two variables are named '{twice}'; names must differ")
-    return result
-
-
-def _as_states(
-    states: Sequence[Sequence[str]] | None, cards: NDArray[np.uint32]
-) -> tuple[tuple[str, ...], ...] | None:
-    if states is None:
-        return None
-    result = tuple(tuple(str(s) for s in group) for group in states)
-    if len(result) != len(cards):
-        raise ModelError(f"state names for {len(result)} of {len(cards)} variables")
-    for v, group in enumerate(result):
-        if len(group) != cards[v] or len(set(group)) != len(group):
-            raise ModelError(f"variable {v} needs {cards[v]} different state names, got {group}")
-    return result
-
-
-def _check_children(
-    children: NDArray[np.uint32],
-    count: int,
-    scopes: NDArray[np.uint32],
-    offsets: NDArray[np.int64],
-) -> None:
-    if len(children) != len(offsets) - 1 or not np.array_equal(
-        np.sort(children), np.arange(count, dtype=_INDEX)
-    ):
-        raise ModelError("a directed model needs one factor for each variable, its child")
-    holds = np.add.reduceat(scopes == np.repeat(children, np.diff(offsets)), offsets[:-1])
-    if not np.all(holds == 1):
-        factor = int(np.flatnonzero(holds != 1)[0])
-        raise ModelError(f"factor {factor} does not contain its child {children[factor]}")

@@ -1,4 +1,4 @@
-"""Pairwise forms: any model with factors over at most two variables, and Teh's phi form."""
+"""Pairwise forms (LIU-M5): any model with factors over two variables at most, and the phi form."""
 
 from __future__ import annotations
 

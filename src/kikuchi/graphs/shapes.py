@@ -77,8 +77,7 @@ def random_edges(n: int, p: float, rng: np.random.Generator) -> Edges:
 def _pair_of_number(number: NDArray[np.int64]) -> NDArray[np.int64]:
     """The pair i < j whose number is j (j - 1) / 2 + i."""
     j = ((1 + np.sqrt(1 + 8 * number.astype(np.float64))) / 2).astype(np.int64)
-    j -= j * (j - 1) // 2 > number  # the root may be rounded up or down
-    j += j * (j + 1) // 2 <= number
+    j -= j * (j - 1) // 2 > number  # below 2^31 the root is rounded up at times, never down
     return np.stack([number - j * (j - 1) // 2, j], axis=1)
 
 

@@ -14,7 +14,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.kernels import bp_binary, bp_tables
+from kikuchi.inference.kernels import bp_binary, bp_messages, bp_tables
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 _RATIO_LIMIT = 300.0  # sum of |log ratio| around a node that the ratio form is trusted with
@@ -72,12 +72,12 @@ class BeliefPropagation(Method):
         if binary is not None:
             return self._run(binary, run)
         if self.mode == "max":
-            return self._run(_Tables(graph, bp_tables.LOG_MAX), run)
+            return self._run(_Tables(graph, bp_messages.LOG_MAX), run)
         try:
-            return self._run(_Tables(graph, bp_tables.SUM), run)
+            return self._run(_Tables(graph, bp_messages.SUM), run)
         except _UnderflowError:
             run.trace.clear()
-            return self._run(_Tables(graph, bp_tables.LOG_SUM), run)
+            return self._run(_Tables(graph, bp_messages.LOG_SUM), run)
 
     def _run(self, messages: _Messages, run: Run) -> Solution:
         if self.schedule == "tree":
@@ -129,7 +129,7 @@ class BeliefPropagation(Method):
 
     @property
     def _kind(self) -> int:
-        return bp_tables.LINEAR if self.damping_kind == "linear" else bp_tables.GEOMETRIC
+        return bp_messages.LINEAR if self.damping_kind == "linear" else bp_messages.GEOMETRIC
 
     # ------------------------------------------------------------------ reading
 
@@ -194,9 +194,9 @@ class _Tables:
         self.peaks = float(peaks.sum())
         self.tables: NDArray[np.float64] = graph.log_tables - np.repeat(peaks, sizes)
         self._set_mode(mode)
-        if mode == bp_tables.SUM:
+        if mode == bp_messages.SUM:
             np.exp(self.tables, out=self.tables)
-            if np.any((self.tables < bp_tables.TABLE_FLOOR) & (graph.log_tables > -np.inf)):
+            if np.any((self.tables < bp_messages.TABLE_FLOOR) & (graph.log_tables > -np.inf)):
                 raise _UnderflowError
         self.m = self._initial(np.diff(graph.scope_offsets))
         self.nu = np.empty_like(self.m)
@@ -208,7 +208,7 @@ class _Tables:
 
     def _set_mode(self, mode: int) -> None:
         self.mode = mode
-        self.arithmetic = "probabilities" if mode == bp_tables.SUM else "logarithms"
+        self.arithmetic = "probabilities" if mode == bp_messages.SUM else "logarithms"
 
     def _initial(self, orders: NDArray[Any]) -> NDArray[np.float64]:
         """Uniform messages, but those of one-variable factors at their final value."""
@@ -217,7 +217,7 @@ class _Tables:
         single = orders[graph.edge_factors] == 1
         at_message = np.repeat(single, sizes)
         at_table = np.repeat(orders == 1, np.diff(graph.table_offsets))
-        if self.mode == bp_tables.SUM:
+        if self.mode == bp_messages.SUM:
             m = np.repeat(1.0 / sizes, sizes)
             totals = np.add.reduceat(self.tables, graph.table_offsets[:-1])[orders == 1]
             m[at_message] = self.tables[at_table] / np.repeat(totals, sizes[single])
@@ -234,9 +234,9 @@ class _Tables:
         self._check(bp_tables.all_cavities(self.layout, self.m, self.nu, self.work, self.mode))
 
     def _check(self, status: int) -> None:
-        if status == bp_tables.OK:
+        if status == bp_messages.OK:
             return
-        if self.mode == bp_tables.SUM:
+        if self.mode == bp_messages.SUM:
             raise _UnderflowError  # a contradiction too is only believed in logarithms
         raise ImpossibleEvidenceError(
             "the evidence has probability zero: the tables allow no common state"
@@ -277,7 +277,7 @@ class _Tables:
         out = np.empty(int(self.graph.state_offsets[-1]))
         state_at = self.graph.state_offsets.view(np.uint64)
         status = bp_tables.variable_beliefs(self.layout, self.m, state_at, out, self.mode)
-        if status == bp_tables.UNDERFLOW:
+        if status == bp_messages.UNDERFLOW:
             self._to_logarithms()
             return self.variable_beliefs()
         self._check(status)
@@ -321,7 +321,7 @@ class _Tables:
 
     def _to_logarithms(self) -> None:
         """Read the same messages as logarithms."""
-        self._set_mode(bp_tables.LOG_SUM)
+        self._set_mode(bp_messages.LOG_SUM)
         self.tables = log(self.tables)
         self.m = log(self.m)
 
@@ -411,7 +411,7 @@ class _Ratios:
 
     def factor_beliefs(self) -> NDArray[np.float64]:
         """Through general messages: m(1) / m(0) is the ratio times the factor's own pull."""
-        general = _Tables(self.graph, bp_tables.LOG_SUM)
+        general = _Tables(self.graph, bp_messages.LOG_SUM)
         model = _binary_model(self.graph)
         edges = model.edges.astype(np.int64)
         log_ratio = np.log(self.r[self.slot[edges]]) + model.pulls[edges]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.errors import KikuchiError
-from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.feasibility import Constraints
 from kikuchi.inference.flat import FlatGraph, flatten
 from kikuchi.inference.gibbs_sweepers import TableSweeper, make_sweeper, state_dtype
@@ -71,6 +72,36 @@ class Gibbs(Method):
         run.iterate(chains.steps(), tol=0.0, limit=chains.burn_in + chains.sweeps)
         return chains.solution()
 
+    def _answer(self, reduced: Conditioned, solution: Solution, run: Run) -> Beliefs:
+        """Give the diagnostics of every variable of the original graph; observed ones are sure."""
+        found = solution.diagnostics
+        if "rhat" in found:
+            sure = {"rhat": 1.0, "ess": float(found["draws"] * found["chains"])}
+            for name, value in sure.items():
+                full = np.full(reduced.original.n_variables, value)
+                full[reduced.variables] = found[name]
+                found[name] = full
+            solution.warnings += self._doubts(reduced.original, found["rhat"], found["ess"])
+        return super()._answer(reduced, solution, run)
+
+    def _doubts(self, graph: FactorGraph, rhat: Array, ess: Array) -> list[str]:
+        doubts = []
+        high, worst = int((rhat > self.rhat).sum()), int(rhat.argmax())
+        if high:
+            doubts.append(
+                f"the chains disagree: split R-hat is {rhat[worst]:.3f} for variable "
+                f"{graph.label(worst)} and above {self.rhat:g} for {high} of {len(rhat)}; "
+                "more sweeps are needed"
+            )
+        enough = _ESS_PER_CHAIN * self.chains
+        low, worst = int((ess < enough).sum()), int(ess.argmin())
+        if low:
+            doubts.append(
+                f"the effective sample size is {ess[worst]:.0f} for variable {graph.label(worst)} "
+                f"and below {enough} for {low} of {len(ess)}; more sweeps are needed"
+            )
+        return doubts
+
 
 def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> Array:
     """p(x_variable | the rest of `state`): what a Gibbs update draws from.
@@ -83,13 +114,13 @@ def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> 
 
     sweeper = TableSweeper(flatten(graph), 1, np.arange(graph.n_variables))
     sweeper.set(np.asarray(state)[:, None])
-    v = np.uint64(variable)
     total = conditional_weights(
-        sweeper.flat,
-        v,
+        graph.log_tables,
+        np.uint64(graph.cardinalities[variable]),
+        sweeper.rows[variable],
+        sweeper.rows[variable + 1],
         np.uint64(state[variable]),
         np.uint64(0),
-        sweeper.rows,
         sweeper.row_factors,
         sweeper.row_strides,
         sweeper.entries,
@@ -158,7 +189,7 @@ class _Chains:
             budget.require_bytes(
                 a_draw * (self.sweeps // self.method.thin), "keeping the draws", "raise thin"
             )
-            return self.method.thin
+            return min(self.method.thin, self.sweeps)
         room = min(_MOST_BYTES, budget.bytes // 4 if budget.bytes is not None else _MOST_BYTES)
         draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), room // a_draw))
         return -(-self.sweeps // draws)
@@ -208,8 +239,13 @@ class _Chains:
     def solution(self) -> Solution:
         """What the sweeps so far say."""
         method = self.method
-        if self.kept < self.thin:
-            self._finish_first_draw()
+        if self.kept < self.sweeps:
+            self.warnings.append(
+                f"cut short after {self.burned + self.kept} of {self.burn_in + self.sweeps} sweeps"
+                + ("" if self.kept else ", during burn-in: the marginals say little")
+            )
+        if self.kept < self.thin:  # even a run cut short records one state, so has an answer
+            self.sweeper.sample(self.thin - self.kept, self.thin)
         rhat, ess = self._diagnose()
         converged = rhat is not None and float(rhat.max()) <= method.rhat
         if self.run.stopped == "iterations" and converged:
@@ -220,6 +256,7 @@ class _Chains:
             "sweeps": self.kept,
             "burn_in": self.burned,
             "thin": self.thin,
+            "draws": len(self._draws),
             "path": self.sweeper.path,
         }
         if rhat is not None and ess is not None:
@@ -236,12 +273,6 @@ class _Chains:
             warnings=self.warnings,
             diagnostics=found,
         )
-
-    def _finish_first_draw(self) -> None:
-        """Sweep until one state is recorded: even a run cut short has an answer."""
-        if self.kept == 0:
-            self.warnings.append("the run ended during burn-in; the marginals are of a few sweeps")
-        self.sweeper.sample(self.thin - self.kept, self.thin)
 
     def _best(self) -> tuple[NDArray[np.int64], float]:
         """The recorded state of largest weight and its log-weight."""
@@ -265,23 +296,7 @@ class _Chains:
                 "allow more sweeps or lower thin"
             )
             return None, None
-        rhat, ess = _worst_over_states(draws, self.graph.cardinalities)
-        if float(rhat.max()) > self.method.rhat:
-            v = int(rhat.argmax())
-            self.warnings.append(
-                f"the chains disagree: split R-hat is {rhat[v]:.3f} for variable "
-                f"{self.graph.label(v)} and above {self.method.rhat:g} for "
-                f"{int((rhat > self.method.rhat).sum())} of {len(rhat)}; more sweeps are needed"
-            )
-        enough = _ESS_PER_CHAIN * self.method.chains
-        if float(ess.min()) < enough:
-            v = int(ess.argmin())
-            self.warnings.append(
-                f"the effective sample size is {ess[v]:.0f} for variable {self.graph.label(v)} and "
-                f"below {enough} for {int((ess < enough).sum())} of {len(ess)}; "
-                "more sweeps are needed"
-            )
-        return rhat, ess
+        return _worst_over_states(draws, self.graph.cardinalities)
 
     def _factor_tables(self) -> Array:
         return self.sweeper.entry_counts(self.kept // self.thin) / (

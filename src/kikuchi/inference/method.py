@@ -259,7 +259,7 @@ def _checked(method: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> A
         value = float(value)
     elif kind is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
         value = int(value)
-    elif not isinstance(value, kind):
+    elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise MethodError(f"{where} must be {_type_name(kind)}, got {value!r}")
     m = f.metadata
     if kind in (int, float) and (
@@ -279,15 +279,9 @@ def _type_name(kind: Any) -> str:
 
 
 def _option_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else str(value).lower()
-        if value is None
-        else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # ---------------------------------------------------------------------- checks

@@ -30,7 +30,7 @@ _NAME = r'(?:"[^"\n]*+"|[^\s{}()\[\];,|"]++)'
 _IN_BRACES = r'((?:[^{}"]++|"[^"\n]*+")*+)'
 _IN_BRACKETS = r'((?:[^(){};"]++|"[^"\n]*+")*+)'
 _SPACE = re.compile(r"\s*+")
-_WORD = re.compile(rf"{_NAME}|\S")
+_WORD = re.compile(rf"\s*+({_NAME}|\S)")
 _NAMES = re.compile(_NAME)
 _COMMENTS = re.compile(r'"[^"\n]*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(\*/)?')
 _NETWORK = re.compile(rf"network\b(?:\s*{_NAME})*+\s*\{{")
@@ -151,7 +151,7 @@ class _Reader:
         line = self.text.count("\n", 0, min(at, len(self.text.rstrip()))) + 1
         if found is None:
             word = _WORD.match(self.text, at)
-            found = f"found {shown(word[0])}" if word else "found the end of the file"
+            found = f"found {shown(word[1])}" if word else "found the end of the file"
         return FormatError(self.path, line, found, f"expected {expected}")
 
     # ------------------------------------------------------------------ blocks

@@ -222,12 +222,13 @@ def sample_tables(
 @njit(cache=True, error_model="numpy")
 def score_tables(g: FlatGraph, entries: U8, scores: F8) -> None:
     """Log-weight of each chain's state, without the constant."""
+    log_tables = g.log_tables
     chains = _U(len(scores))
     for k in range(chains):
         scores[k] = 0.0
     for a in range(_U(len(entries)) // chains):
         for k in range(chains):
-            scores[k] += g.log_tables[entries[a * chains + k]]
+            scores[k] += log_tables[entries[a * chains + k]]
 
 
 @njit(cache=True, error_model="numpy")
@@ -270,28 +271,38 @@ def sweep_tables(
     `entries[a * chains + c]` is the current entry of factor a in chain c; `row_factors` and
     `row_strides` list the factors of each variable (times `chains`) and its strides in them.
     """
+    cards, log_tables, state_offsets = g.cards, g.log_tables, g.state_offsets
     chains = _U(len(streams)) // _FOUR
     for v in order:
-        card = _U(g.cards[v])
-        slot = _U(g.state_offsets[v])
+        card = _U(cards[v])
+        slot = _U(state_offsets[v])
         for c in range(chains):
             here = v * chains + c
             old = _U(states[here])
             total = conditional_weights(
-                g, v, old, c, rows, row_factors, row_strides, entries, field
+                log_tables,
+                card,
+                rows[v],
+                rows[v + _ONE],
+                old,
+                c,
+                row_factors,
+                row_strides,
+                entries,
+                field,
             )
             u = uniform(streams, c * _FOUR) * total
-            new = old
-            cumulated = 0.0
-            chosen = False
-            for x in range(card):
-                weight = field[x]
-                cumulated += weight
-                if weight > 0.0 and not chosen:
-                    new = _U(x)  # the last state of positive weight if rounding leaves u above all
-                    chosen = u < cumulated
-                if keep:
-                    sums[slot + x] += weight / total
+            if keep:
+                share = 1.0 / total
+                for x in range(card):
+                    sums[slot + x] += field[x] * share
+            new = _ZERO
+            cumulated = field[new]
+            while cumulated <= u and new + _ONE < card:
+                new += _ONE
+                cumulated += field[new]
+            while field[new] == 0.0:
+                new -= _ONE  # rounding left u above all: the last state of positive weight
             if new != old:
                 states[here] = new
                 for k in range(rows[v], rows[v + _ONE]):
@@ -301,25 +312,28 @@ def sweep_tables(
 
 @njit(cache=True, error_model="numpy")
 def conditional_weights(
-    g: FlatGraph,
-    v: np.uint64,
+    log_tables: F8,
+    card: np.uint64,
+    lo: np.uint64,
+    hi: np.uint64,
     old: np.uint64,
     c: np.uint64,
-    rows: U8,
     row_factors: U8,
     row_strides: U8,
     entries: U8,
     field: F8,
 ) -> float:
-    """Fill `field` with weights proportional to p(x_v | rest), the largest 1; answers their sum."""
-    card = _U(g.cards[v])
+    """Fill `field` with weights proportional to p(x_v | rest), the largest 1; answers their sum.
+
+    The factors of v are at `lo` to `hi` in `row_factors`; `old` is the state of v in chain c.
+    """
     for x in range(card):
         field[x] = 0.0
-    for k in range(rows[v], rows[v + _ONE]):
+    for k in range(lo, hi):
         stride = row_strides[k]
         entry = entries[row_factors[k] + c] - old * stride
         for x in range(card):
-            field[x] += g.log_tables[entry]
+            field[x] += log_tables[entry]
             entry += stride
     top = field[_ZERO]
     for x in range(card):
@@ -338,14 +352,15 @@ def conditional_weights(
 @njit(cache=True, error_model="numpy")
 def locate(g: FlatGraph, states: States, entries: U8) -> None:
     """The entry of every factor's table that each chain is at."""
-    factors = _U(len(g.table_offsets) - 1)
+    scopes, scope_offsets, table_offsets = g.scopes, g.scope_offsets, g.table_offsets
+    edge_strides = g.edge_strides
     chains = _U(len(states)) // _U(len(g.cards))
-    for a in range(factors):
-        lo, hi = _U(g.scope_offsets[a]), _U(g.scope_offsets[a + _ONE])
+    for a in range(_U(len(table_offsets) - 1)):
+        lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
         for k in range(chains):
-            entry = _U(g.table_offsets[a])
+            entry = _U(table_offsets[a])
             for e in range(lo, hi):
-                entry += _U(g.edge_strides[e]) * _U(states[_U(g.scopes[e]) * chains + k])
+                entry += _U(edge_strides[e]) * _U(states[_U(scopes[e]) * chains + k])
             entries[a * chains + k] = entry
 
 

@@ -1,0 +1,188 @@
+"""Checks and conversions behind `FactorGraph`: every array is looked at once, when it enters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core import numerics
+from kikuchi.core.errors import ModelError, suggestion
+
+INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
+MAX_STATES = 2**31 - 1
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(np.array_equal(a, b))
+
+
+def as_cardinalities(cardinalities: ArrayLike) -> NDArray[np.uint32]:
+    raw = np.asarray(cardinalities)
+    if raw.dtype == INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
+        return np.ascontiguousarray(raw)
+    if raw.ndim != 1 or (raw.size and not np.issubdtype(raw.dtype, np.integer)):
+        raise ModelError("cardinalities must be a list of whole numbers, one for each variable")
+    bad = np.flatnonzero((raw < 1) | (raw > MAX_STATES))
+    if bad.size:
+        raise ModelError(
+            f"variable {bad[0]} has {raw[bad[0]]} states; every variable needs at least 1"
+        )
+    return np.ascontiguousarray(raw, dtype=INDEX)
+
+
+def variable_number(variable: int | str, index: Mapping[str, int], count: int) -> int:
+    if isinstance(variable, str):
+        if variable not in index:
+            hint = (
+                suggestion(variable, list(index)[:20]) if index else "the variables have no names"
+            )
+            raise ModelError(f"there is no variable '{variable}'; {hint}")
+        return index[variable]
+    if not isinstance(variable, int | np.integer) or isinstance(variable, bool | np.bool_):
+        raise ModelError(f"{variable!r} is not a variable; give a number or a name")
+    if not 0 <= variable < count:
+        raise ModelError(f"there is no variable {variable}; the model has variables 0..{count - 1}")
+    return int(variable)
+
+
+def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], ArrayLike]:
+    try:
+        scope, table = factor
+        return list(scope), table
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"factor {number} must be a pair (scope, table), such as ((0, 1), [[1, 2], [3, 4]])"
+        ) from error
+
+
+def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[np.float64]:
+    try:
+        values = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"factor {number}: the table is not an array of numbers") from error
+    if values.size != int(np.prod(shape, dtype=np.int64)) or (
+        values.ndim > 1 and values.shape != shape
+    ):
+        raise ModelError(f"factor {number}: table of shape {values.shape}, scope needs {shape}")
+    return values
+
+
+def log_of_weights(values: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    if not np.all(values >= 0) or np.any(np.isinf(values)):
+        worst = values[~(values >= 0) | np.isinf(values)][0]
+        raise ModelError(f"factor {number}: weights must be finite and not negative, got {worst}")
+    return numerics.log(values)
+
+
+def scope_rows(
+    scopes: NDArray[np.uint32], offsets: NDArray[np.int64], orders: NDArray[Any], order: int
+) -> NDArray[np.uint32]:
+    """Scopes of all factors of one order, as the rows of a matrix."""
+    starts = offsets[:-1][orders == order]
+    rows: NDArray[np.uint32] = scopes[starts[:, None] + np.arange(order)]
+    return rows
+
+
+def check_scopes(
+    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
+) -> None:
+    orders = np.diff(offsets)
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
+        raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
+    beyond = np.flatnonzero(scopes >= len(cards))
+    if beyond.size:
+        factor = int(np.searchsorted(offsets, beyond[0], side="right")) - 1
+        raise ModelError(
+            f"factor {factor}: variable {scopes[beyond[0]]} does not exist; "
+            f"the model has variables 0..{len(cards) - 1}"
+        )
+    for order in np.unique(orders):
+        rows = np.sort(scope_rows(scopes, offsets, orders, int(order)), axis=1)
+        repeated = np.any(rows[:, 1:] == rows[:, :-1], axis=1)
+        if np.any(repeated):
+            factor = int(np.flatnonzero(orders == order)[np.flatnonzero(repeated)[0]])
+            raise ModelError(f"factor {factor} names a variable twice in its scope")
+
+
+def offsets_of_tables(
+    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    if len(offsets) == 1:
+        return np.zeros(1, dtype=np.int64)
+    sizes = np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1])
+    if sizes.sum() > 2**53:
+        factor = int(np.argmax(sizes))
+        raise ModelError(f"factor {factor} would need {sizes[factor]:.3g} table entries")
+    return np.concatenate([[0], np.cumsum(sizes.astype(np.int64))]).astype(np.int64)
+
+
+def all_zero_factors(
+    log_tables: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    if len(offsets) == 1:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
+
+
+def check_tables(log_tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+    bad = np.flatnonzero(~(log_tables < np.inf))
+    if bad.size:
+        factor = int(np.searchsorted(offsets, bad[0], side="right")) - 1
+        raise ModelError(
+            f"factor {factor}: log-potentials must be below infinity, got {log_tables[bad[0]]}"
+        )
+    zero = all_zero_factors(log_tables, offsets)
+    if zero.size:
+        raise ModelError(f"factor {zero[0]} is zero everywhere, so no state has any probability")
+
+
+def as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    result = tuple(str(name) for name in names)
+    if len(result) != count:
+        raise ModelError(f"{len(result)} names for {count} variables")
+    if len(set(result)) != count:
+        twice = next(name for name in result if result.count(name) > 1)
+        raise ModelError(f"two variables are named '{twice}'; names must differ")
+    return result
+
+
+def as_states(
+    states: Sequence[Sequence[str]] | None, cards: NDArray[np.uint32]
+) -> tuple[tuple[str, ...], ...] | None:
+    if states is None:
+        return None
+    result = tuple(tuple(str(s) for s in group) for group in states)
+    if len(result) != len(cards):
+        raise ModelError(f"state names for {len(result)} of {len(cards)} variables")
+    for v, group in enumerate(result):
+        if len(group) != cards[v] or len(set(group)) != len(group):
+            raise ModelError(f"variable {v} needs {cards[v]} different state names, got {group}")
+    return result
+
+
+def check_children(
+    children: NDArray[np.uint32],
+    count: int,
+    scopes: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+) -> None:
+    if len(children) != len(offsets) - 1 or not np.array_equal(
+        np.sort(children), np.arange(count, dtype=INDEX)
+    ):
+        raise ModelError("a directed model needs one factor for each variable, its child")
+    holds = np.add.reduceat(scopes == np.repeat(children, np.diff(offsets)), offsets[:-1])
+    if not np.all(holds == 1):
+        factor = int(np.flatnonzero(holds != 1)[0])
+        raise ModelError(f"factor {factor} does not contain its child {children[factor]}")

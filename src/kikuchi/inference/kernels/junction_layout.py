@@ -1,0 +1,347 @@
+"""From an elimination to a junction tree laid out in flat arrays: nothing here touches a table.
+
+Variables are renamed by rank: the last one eliminated has rank 0. Every table of the tree lists its
+variables by rising rank and is row-major, so the variables that a clique sums out run fastest and
+its separator comes first. Cliques are numbered so that children come before parents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kikuchi.inference.kernels.junction import tile_split
+
+_MERGED = 4096  # factors of a clique are multiplied beforehand while their product stays this small
+_OPEN_GROUPS = 8
+
+
+@njit(cache=True, error_model="numpy")
+def _sorted_neighbours(n: int, order: Any, offsets: Any, members: Any) -> Any:
+    """Neighbour sets at elimination, as ranks in rising order; transposed twice, never sorted."""
+    rank = np.empty(n, np.int64)
+    for i in range(n):
+        rank[order[i]] = n - 1 - i
+    starts = np.zeros(n + 1, np.int64)
+    for k in range(len(members)):
+        starts[rank[members[k]] + 1] += 1
+    for r in range(n):
+        starts[r + 1] += starts[r]
+    step_of = np.empty(len(members), np.int64)
+    fill = starts[:-1].copy()
+    for i in range(n):
+        for k in range(offsets[i], offsets[i + 1]):
+            r = rank[members[k]]
+            step_of[fill[r]] = i
+            fill[r] += 1
+    ranked = np.empty(len(members), np.int64)
+    end = offsets[:-1].copy()
+    for r in range(n):
+        for k in range(starts[r], starts[r + 1]):
+            i = step_of[k]
+            ranked[end[i]] = r
+            end[i] += 1
+    return rank, ranked
+
+
+@njit(cache=True, error_model="numpy")
+def clique_tree(n: int, order: Any, offsets: Any, members: Any) -> Any:
+    """Maximal cliques of an elimination, joined in a tree (TEH-I2, HOJ-I3).
+
+    The clique of a step lies inside that of an earlier step u exactly if u's neighbours are that
+    clique; such steps form chains, and each chain is one maximal clique. The next clique is the one
+    that eliminates the first remaining neighbour, which gives running intersection at once.
+
+    Answers (rank of each variable, clique offsets, clique variables by rising rank, number of
+    variables summed out in each clique, parent or -1, clique that sums out each rank).
+    """
+    rank, ranked = _sorted_neighbours(n, order, offsets, members)
+    inner = np.full(n, -1, np.int64)  # step -> the earlier step whose clique holds its clique
+    outer = np.full(n, -1, np.int64)
+    for i in range(n):
+        d = offsets[i + 1] - offsets[i]
+        if d:
+            p = n - 1 - ranked[offsets[i + 1] - 1]
+            if d == offsets[p + 1] - offsets[p] + 1 and inner[p] < 0:
+                inner[p] = i
+                outer[i] = p
+    n_cliques = 0
+    total = 0
+    for i in range(n):
+        if outer[i] < 0:
+            n_cliques += 1
+        if inner[i] < 0:
+            total += offsets[i + 1] - offsets[i] + 1
+    clique_offsets = np.zeros(n_cliques + 1, np.int64)
+    clique_vars = np.empty(total, np.int64)
+    residual = np.empty(n_cliques, np.int64)
+    parent = np.full(n_cliques, -1, np.int64)
+    home = np.empty(n, np.int64)
+    c = 0
+    for i in range(n):
+        if outer[i] >= 0:
+            continue
+        place = clique_offsets[c]
+        for k in range(offsets[i], offsets[i + 1]):
+            clique_vars[place] = ranked[k]
+            place += 1
+        j = i
+        residual[c] = 0
+        while j >= 0:  # from the last step of the chain to the first: rising rank
+            clique_vars[place] = n - 1 - j
+            home[n - 1 - j] = c
+            place += 1
+            residual[c] += 1
+            j = inner[j]
+        clique_offsets[c + 1] = place
+        c += 1
+    for c in range(n_cliques):
+        last = clique_offsets[c + 1] - residual[c] - 1
+        if last >= clique_offsets[c]:
+            parent[c] = home[clique_vars[last]]
+    return rank, clique_offsets, clique_vars, residual, parent, home
+
+
+@njit(cache=True, error_model="numpy")
+def sizes(cards: Any, rank: Any, clique_offsets: Any, clique_vars: Any, residual: Any) -> Any:
+    """Cardinality of each rank; states of each clique and of its separator (as floats)."""
+    card = np.empty(len(rank), np.int64)
+    for v in range(len(rank)):
+        card[rank[v]] = cards[v]
+    n_cliques = len(residual)
+    clique_size = np.ones(n_cliques)
+    separator_size = np.ones(n_cliques)
+    for c in range(n_cliques):
+        for k in range(clique_offsets[c], clique_offsets[c + 1]):
+            clique_size[c] *= card[clique_vars[k]]
+            if k < clique_offsets[c + 1] - residual[c]:
+                separator_size[c] *= card[clique_vars[k]]
+    return card, clique_size, separator_size
+
+
+@njit(cache=True, error_model="numpy")
+def ranked_scopes(rank: Any, cards: Any, scopes: Any, scope_offsets: Any) -> Any:
+    """Each factor's ranks in rising order, and the stride of each in the factor's own table."""
+    ranks = np.empty(len(scopes), np.int64)
+    strides = np.empty(len(scopes), np.int64)
+    for a in range(len(scope_offsets) - 1):
+        low, high = scope_offsets[a], scope_offsets[a + 1]
+        stride = 1
+        for e in range(high - 1, low - 1, -1):
+            # insert from the right: entries after e are sorted already
+            r = rank[scopes[e]]
+            k = e
+            while k + 1 < high and ranks[k + 1] < r:
+                ranks[k] = ranks[k + 1]
+                strides[k] = strides[k + 1]
+                k += 1
+            ranks[k] = r
+            strides[k] = stride
+            stride *= np.int64(cards[scopes[e]])
+    return ranks, strides
+
+
+@njit(cache=True, error_model="numpy")
+def lists_by(owner: Any, n_owners: int) -> Any:
+    """Items grouped by owner (offsets, items in rising order); owners below 0 own nothing."""
+    offsets = np.zeros(n_owners + 1, np.int64)
+    for i in range(len(owner)):
+        if owner[i] >= 0:
+            offsets[owner[i] + 1] += 1
+    for c in range(n_owners):
+        offsets[c + 1] += offsets[c]
+    items = np.empty(offsets[n_owners], np.int64)
+    fill = offsets[:-1].copy()
+    for i in range(len(owner)):
+        if owner[i] >= 0:
+            items[fill[owner[i]]] = i
+            fill[owner[i]] += 1
+    return offsets, items
+
+
+@njit(cache=True, error_model="numpy")
+def _union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out: Any) -> int:
+    n = 0
+    while a_low < a_high or b_low < b_high:
+        if b_low >= b_high or (a_low < a_high and a[a_low] < b[b_low]):
+            out[n] = a[a_low]
+            a_low += 1
+        else:
+            if a_low < a_high and a[a_low] == b[b_low]:
+                a_low += 1
+            out[n] = b[b_low]
+            b_low += 1
+        n += 1
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def group_factors(
+    factor_home: Any,
+    scope_offsets: Any,
+    ranks: Any,
+    card: Any,
+    clique_offsets: Any,
+    clique_size: Any,
+) -> Any:
+    """Which factors of a clique are multiplied beforehand into one table.
+
+    A factor joins a group if their product is no larger than the larger of the two, or small
+    against the clique. Large factors go first, so that small ones fall into them.
+
+    Answers (groups of each clique as offsets, offsets and ranks of each group's variables, offset
+    of each group's table, group of each factor).
+    """
+    n_factors = len(scope_offsets) - 1
+    n_cliques = len(clique_size)
+    size = np.ones(n_factors)
+    for a in range(n_factors):
+        for e in range(scope_offsets[a], scope_offsets[a + 1]):
+            size[a] *= card[ranks[e]]
+    owned, factors = lists_by(factor_home, n_cliques)
+    by_clique = np.zeros(n_cliques + 1, np.int64)
+    group_of = np.empty(n_factors, np.int64)
+    starts = np.empty(n_factors + 1, np.int64)  # each group's variables: room for a whole clique
+    ends = np.empty(n_factors + 1, np.int64)
+    group_size = np.ones(n_factors + 1)
+    room = np.empty(len(ranks) + len(card) + 64, np.int64)
+    union = np.empty(len(card) + 1, np.int64)
+    used = 0
+    n_groups = 0
+    for c in range(n_cliques):
+        low, high = owned[c], owned[c + 1]
+        for i in range(low + 1, high):  # stable insertion sort, largest first
+            a = factors[i]
+            k = i
+            while k > low and size[factors[k - 1]] < size[a]:
+                factors[k] = factors[k - 1]
+                k -= 1
+            factors[k] = a
+        cheap = max(16.0, min(clique_size[c] / 8, _MERGED))
+        for i in range(low, high):
+            a = factors[i]
+            a_low, a_high = scope_offsets[a], scope_offsets[a + 1]
+            joined = False
+            for g in range(max(by_clique[c], n_groups - _OPEN_GROUPS), n_groups):
+                n = _union(room, starts[g], ends[g], ranks, a_low, a_high, union)
+                together = 1.0
+                for k in range(n):
+                    together *= card[union[k]]
+                if together > max(cheap, group_size[g]):
+                    continue
+                if n > ends[g] - starts[g]:  # move to the end, where there is room to grow
+                    if used + n > len(room):
+                        larger = np.empty(2 * (used + n), np.int64)
+                        larger[:used] = room[:used]
+                        room = larger
+                    starts[g] = used
+                    used += n
+                    room[starts[g] : used] = union[:n]
+                    ends[g] = used
+                group_size[g] = together
+                group_of[a] = g
+                joined = True
+                break
+            if joined:
+                continue
+            n = a_high - a_low
+            if used + n > len(room):
+                larger = np.empty(2 * (used + n), np.int64)
+                larger[:used] = room[:used]
+                room = larger
+            starts[n_groups] = used
+            room[used : used + n] = ranks[a_low:a_high]
+            used += n
+            ends[n_groups] = used
+            group_size[n_groups] = size[a]
+            group_of[a] = n_groups
+            n_groups += 1
+        by_clique[c + 1] = n_groups
+    group_offsets = np.zeros(n_groups + 1, np.int64)
+    table_offsets = np.zeros(n_groups + 1, np.int64)
+    for g in range(n_groups):
+        group_offsets[g + 1] = group_offsets[g] + ends[g] - starts[g]
+        table_offsets[g + 1] = table_offsets[g] + np.int64(group_size[g])
+    group_vars = np.empty(group_offsets[n_groups], np.int64)
+    for g in range(n_groups):
+        group_vars[group_offsets[g] : group_offsets[g + 1]] = room[starts[g] : ends[g]]
+    return by_clique, group_offsets, group_vars, table_offsets, group_of
+
+
+@njit(cache=True, error_model="numpy")
+def smallest_tables(
+    rank: Any,
+    home: Any,
+    parent: Any,
+    residual: Any,
+    clique_offsets: Any,
+    clique_vars: Any,
+    clique_size: Any,
+    separator_size: Any,
+) -> Any:
+    """Where each variable's marginal is read: (clique or -1, separator or -1), the smallest table.
+
+    A separator is named by the clique below it.
+    """
+    n = len(rank)
+    best = np.empty(n)
+    in_clique = np.empty(n, np.int64)
+    in_separator = np.full(n, -1, np.int64)
+    for v in range(n):
+        in_clique[v] = home[rank[v]]
+        best[rank[v]] = clique_size[home[rank[v]]]
+    by_rank = np.full(n, -1, np.int64)
+    for c in range(len(parent)):
+        for k in range(clique_offsets[c], clique_offsets[c + 1] - residual[c]):
+            r = clique_vars[k]
+            if separator_size[c] < best[r]:
+                best[r] = separator_size[c]
+                by_rank[r] = c
+    for v in range(n):
+        if by_rank[rank[v]] >= 0:
+            in_separator[v] = by_rank[rank[v]]
+            in_clique[v] = -1
+    return in_clique, in_separator
+
+
+@njit(cache=True, error_model="numpy")
+def workspace(
+    card: Any,
+    clique_offsets: Any,
+    clique_vars: Any,
+    children_offsets: Any,
+    groups: Any,
+    clique_targets: Any,
+    separator_targets: Any,
+) -> Any:
+    """Scratch that the walks need: (tile entries, operands, operands x axes, axes)."""
+    tile, operands, table, axes = 1, 1, 1, 1
+    dims = np.empty(len(card) + 1, np.int64)
+    for c in range(len(clique_offsets) - 1):
+        nd = clique_offsets[c + 1] - clique_offsets[c]
+        for k in range(nd):
+            dims[k] = card[clique_vars[clique_offsets[c] + k]]
+        n_children = children_offsets[c + 1] - children_offsets[c]
+        used = (
+            2
+            + (groups[c + 1] - groups[c])
+            + max(2 * n_children, 1)
+            + max(
+                clique_targets[c + 1] - clique_targets[c],
+                separator_targets[c + 1] - separator_targets[c],
+                1,
+            )
+        )
+        _, size = tile_split(dims, nd, n_children + 1)
+        tile = max(tile, (n_children + 1) * size)
+        _, size = tile_split(dims, nd, 1)  # the upward walk treats children as fixed inputs
+        tile = max(tile, size)
+        for ns in range(1, nd):  # a separator is a prefix of the clique: its tile may be larger
+            _, size = tile_split(dims, ns, 1)
+            tile = max(tile, size)
+        operands = max(operands, used)
+        table = max(table, used * nd)
+        axes = max(axes, nd)
+    return tile, operands, table, axes

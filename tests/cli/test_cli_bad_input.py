@@ -1,0 +1,142 @@
+"""Every kind of bad input is one line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_runner import fails, run
+
+COMMANDS = (["info"], ["infer"], ["compare"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_file(command: list[str], tmp_path: Path) -> None:
+    fails([*command, tmp_path / "nowhere.uai"], "nowhere.uai", "No such file")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_is_no_model(command: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "folder.uai"
+    folder.mkdir()
+    fails([*command, folder], "folder.uai")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00\xff\xfe" * 50, b"MARKOV", b"MARKOV 1000000000 2", b"MARKOV 1 2 1 1 0 2 1 -1"],
+)
+def test_garbage_file(command: list[str], content: bytes, tmp_path: Path) -> None:
+    model = tmp_path / "bad.uai"
+    model.write_bytes(content)
+    fails([*command, model], "bad.uai")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_format(command: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "model.docx"
+    model.write_text("MARKOV")
+    fails([*command, model], ".docx", ".uai")
+
+
+def test_unknown_example() -> None:
+    fails(["infer", "example:asiaa"], "asiaa", "did you mean 'asia'")
+
+
+@pytest.mark.parametrize(
+    ("method", "fragments"),
+    [
+        ("bpp", ["there is no method 'bpp'", "did you mean 'bp'"]),
+        ("bp:dampin=0.5", ["no option 'dampin'", "did you mean 'damping'"]),
+        ("bp:damping=2", ["option damping must be in [0, 1), got 2"]),
+        ("bp:damping=high", ["option damping cannot be 'high'"]),
+        ("bp:schedule=upwards", ["must be one of", "residual"]),
+        ("bp:damping", ["not of the form option=value"]),
+        ("", ["there is no method ''"]),
+    ],
+)
+def test_bad_method_text(pair: Path, method: str, fragments: list[str]) -> None:
+    fails(["infer", pair, "--method", method], *fragments)
+
+
+def test_bad_method_among_several(pair: Path) -> None:
+    fails(["compare", pair, "--methods", "bp,xyz"], "there is no method 'xyz'")
+    fails(["compare", pair, "--methods", " , "], "no method was given")
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["--memory", "lots"], "'lots' is not a size"),
+        (["--seconds", "0"], "seconds must be positive"),
+        (["--seconds", "-1"], "seconds must be positive"),
+        (["--seconds", "nan"], "seconds must be positive"),
+        (["--method", "gibbs", "--seed", "-1"], "option seed must be in"),
+    ],
+)
+def test_bad_option_values(pair: Path, words: list[str], fragment: str) -> None:
+    fails(["infer", pair, *words], fragment)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["infer"],
+        ["infer", "a.uai", "--seconds", "soon"],
+        ["infer", "a.uai", "--no-such-option"],
+        ["nonsense"],
+        ["generate", "grid", "3"],
+        ["generate", "grid", "3", "three", "--out", "x.uai"],
+        ["generate", "triangle"],
+        ["convert", "a.uai"],
+    ],
+)
+def test_usage_errors(words: list[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr and "Traceback" not in result.stderr
+
+
+# ---------------------------------------------------------------------- outputs
+
+
+def test_outputs_are_checked_before_the_work(tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "folder"
+    for option, name in (("--json", "a.json"), ("--output", "a.csv"), ("--report", "a.html")):
+        # The model does not exist either: that the output is named shows the order of the checks.
+        line = fails(["infer", "nowhere.uai", option, missing / name], f"cannot write {missing}")
+        assert "No such file or directory" in line
+    fails(["compare", "nowhere.uai", "--report", missing / "a.html"], "cannot write")
+    fails(["info", "nowhere.uai", "--json", missing / "a.json"], "cannot write")
+    fails(["convert", "nowhere.uai", missing / "b.uai"], "cannot write")
+    fails(["generate", "grid", 3, 3, "--out", missing / "g.uai"], "cannot write")
+
+
+def test_an_output_that_is_a_folder_or_a_device(pair: Path, tmp_path: Path) -> None:
+    fails(["infer", pair, "--json", tmp_path], "it is a folder")
+    fails(["infer", pair, "--json", "/dev/null"], "not an ordinary file")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_unknown_form_of_output(pair: Path, tmp_path: Path) -> None:
+    fails(["infer", pair, "--output", tmp_path / "out.txt"], ".mar, .csv, .pr")
+    fails(["convert", pair, tmp_path / "out.xml"], ".uai, .fg, .bif")
+    fails(["generate", "tree", 5, "--out", tmp_path / "out.csv"], ".uai, .fg, .bif")
+
+
+def test_outputs_may_not_destroy_the_model_or_each_other(pair: Path, tmp_path: Path) -> None:
+    before = pair.read_text()
+    fails(["infer", pair, "--json", pair], "is the model itself")
+    fails(["convert", pair, pair], "is the model itself")
+    same = tmp_path / "same.csv"
+    fails(["infer", pair, "--json", same, "--output", same], "two outputs go to")
+    assert pair.read_text() == before
+
+
+def test_a_failed_run_leaves_old_output_alone(pair: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("old")
+    fails(["infer", pair, "--evidence", "x0=7", "--json", out], "got 7")
+    assert out.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "pair.uai"]

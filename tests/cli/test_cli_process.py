@@ -1,0 +1,127 @@
+"""The installed command as a process of its own: start-up, signals, pipes, exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import kikuchi as kk
+
+COMMAND = [sys.executable, "-m", "kikuchi.cli.main"]
+HEAVY = ("scipy.linalg", "scipy.sparse", "matplotlib", "networkx", "pandas")
+
+
+def start(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *(str(word) for word in words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def imported_by(*words: object) -> set[str]:
+    """Names of all modules that a command imports."""
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kikuchi.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    lines = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip() for line in lines}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    found = imported_by("--help")
+    assert "typer" in found
+    for name in (*HEAVY, "numpy", "numba", "scipy", "rich.console", "kikuchi.graphs"):
+        assert name not in found, name
+
+
+def test_inference_by_bp_imports_nothing_it_does_not_need(loop: Path) -> None:
+    found = imported_by("infer", loop, "--method", "bp")
+    assert "numba" in found
+    for name in (*HEAVY, "rich.console"):
+        assert name not in found, name
+
+
+def test_exit_codes_and_streams(pair: Path, tmp_path: Path) -> None:
+    good = start("infer", pair)
+    assert good.returncode == 0 and good.stderr == "" and "log Z" in good.stdout
+    bad = start("infer", tmp_path / "nowhere.uai")
+    assert bad.returncode == 2 and bad.stdout == ""
+    assert bad.stderr.count("\n") == 1 and bad.stderr.startswith("kikuchi: ")
+    assert start("infer", pair, "--method", "bp:nonsense=1").returncode == 2
+    assert start("infer").returncode == 2
+
+
+def test_not_converged_with_strict(loop: Path) -> None:
+    result = start("infer", loop, "--method", "bp:max_iterations=1", "--strict", "-q")
+    assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    model = tmp_path / "g.uai"
+    kk.write(kk.grid(60, 60, seed=0, coupling=0.1), model)
+    process = subprocess.Popen(
+        [*COMMAND, "infer", str(model), "--method", "bp", "--json", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    message = process.stderr.read().decode()
+    process.stderr.close()
+    process.wait(timeout=120)
+    assert message == ""
+
+
+def interrupted(words: list[str], wait: float) -> subprocess.CompletedProcess[str]:
+    """Start a command, send it Ctrl-C after `wait` seconds, and collect what it says."""
+    process = subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
+    model = tmp_path / "g.uai"
+    kk.write(kk.grid(50, 50, seed=0), model)
+    endless = "bp:tol=0,max_iterations=1000000000"
+    start("infer", model, "--method", "bp:max_iterations=2", "-q")  # fills the cache of loops
+    result = interrupted(["infer", str(model), "--method", endless], wait=5.0)
+    assert result.returncode == 0, result.stderr
+    assert "no: interrupted" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_elsewhere_exits_with_130(tmp_path: Path) -> None:
+    program = (
+        "import sys, kikuchi.cli.inputs as inputs\n"
+        "def slow(word):\n"
+        "    raise KeyboardInterrupt\n"
+        "inputs.load_model = slow\n"
+        "from kikuchi.cli.main import main\n"
+        "sys.argv = ['kikuchi', 'infer', 'a.uai', '--method', 'bp']\n"
+        "main()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (130, "kikuchi: interrupted\n")

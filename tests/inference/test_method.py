@@ -1,0 +1,190 @@
+"""What all methods share: texts, options, evidence, and the way back from the reduced graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
+from kikuchi.inference.method import Method, Run, Solution, option_range
+from kikuchi.inference.registry import METHODS, method_class, parse_method
+from oracle import enumerate_exact, random_model
+
+TEXTS = list(METHODS)
+EXACT = ["enumerate", "jt", "jt:propagation=hugin"]
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def test_text_round_trip() -> None:
+    method = parse_method(" bp:damping=0.5, schedule=residual ")
+    assert method == kk.BeliefPropagation(schedule="residual", damping=0.5)
+    assert parse_method(method.text) == method
+    assert parse_method("bp").text == "bp"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_option_can_be_written_in_a_text(name: str) -> None:
+    cls = method_class(name)
+    method = cls()
+    every = ",".join(
+        f"{f.name}={str(getattr(method, f.name)).lower()}" for f in dataclasses.fields(cls)
+    )
+    assert parse_method(f"{name}:{every}") == method
+    for f in dataclasses.fields(cls):
+        assert f.metadata["help"], f"option {f.name} of {name} has no description"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("bq", "there is no method 'bq'; did you mean 'bp'"),
+        ("nonsense", "known: enumerate, jt, bp"),
+        ("bp:dampin=0.5", "did you mean 'damping'"),
+        ("bp:damping", "not of the form option=value"),
+        ("bp:damping=half", "cannot be 'half'; it takes a number"),
+        ("bp:max_iterations=1.5", "it takes a whole number"),
+        ("bp:damping=1", r"must be in \[0, 1\), got 1"),
+        ("bp:damping=nan", r"must be in \[0, 1\)"),
+        ("bp:damping=0.1,damping=0.2", "given twice"),
+        ("bp:schedule=fast", "must be one of parallel, sequential"),
+        ("bp:trace_energy=maybe", "it takes true or false"),
+        ("", "there is no method ''"),
+    ],
+)
+def test_bad_texts_say_what_to_do(text: str, complaint: str) -> None:
+    with pytest.raises(MethodError, match=complaint):
+        parse_method(text)
+
+
+def test_options_are_checked_when_built() -> None:
+    with pytest.raises(MethodError, match="option damping"):
+        kk.BeliefPropagation(damping=-0.1)
+    with pytest.raises(MethodError, match="whole number"):
+        kk.BeliefPropagation(max_iterations=3.5)  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="whole number"):
+        kk.BeliefPropagation(max_iterations=True)
+    assert kk.BeliefPropagation(damping=0).damping == 0.0
+    assert kk.BeliefPropagation(damping_end=None).damping_end is None
+    ranges = {f.name: option_range(f) for f in dataclasses.fields(kk.BeliefPropagation)}
+    assert ranges["damping"] == "[0, 1)"
+    assert ranges["schedule"] == ""
+
+
+def test_methods_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kk.BeliefPropagation().damping = 0.5  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------- every method
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_method_answers_in_the_same_shape(text: str) -> None:
+    graph = random_model(np.random.default_rng(1), n=5, n_factors=6, zeros=0.0)
+    beliefs = kk.infer(graph, text)
+    log_z, _, _ = enumerate_exact(graph)
+    assert [len(m) for m in beliefs.marginals] == graph.cardinalities.tolist()
+    for marginal in beliefs.marginals:
+        assert marginal.min() >= 0
+        assert marginal.sum() == pytest.approx(1.0, abs=1e-12)
+    for a in range(graph.n_factors):
+        assert beliefs.factor(a).shape == graph.shape(a)
+        assert beliefs.factor(a).sum() == pytest.approx(1.0, abs=1e-9)
+    if beliefs.log_z_lower is not None:
+        assert beliefs.log_z_lower <= log_z + 1e-9
+    if beliefs.log_z_upper is not None:
+        assert beliefs.log_z_upper >= log_z - 1e-9
+    plain = json.loads(json.dumps(beliefs.to_dict(), allow_nan=False))
+    contract = {"method", "log_z", "log_z_lower", "log_z_upper", "converged", "iterations"}
+    assert contract | {"seconds", "marginals", "warnings"} <= set(plain)
+    assert isinstance(beliefs.to_dict()["converged"], bool)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_evidence_reaches_every_method(text: str) -> None:
+    """Observed variables get all mass; a fully observed model has its weight as Z."""
+    graph = random_model(np.random.default_rng(2), n=4, n_factors=5)
+    state = {v: int(c) - 1 for v, c in enumerate(graph.cardinalities)}
+    beliefs = kk.infer(graph, text, evidence=state)
+    score = graph.log_score([state[v] for v in range(4)])
+    assert beliefs.log_z == pytest.approx(score)
+    assert beliefs.log_z_lower == pytest.approx(score)
+    for v, k in state.items():
+        assert beliefs[v][k] == 1.0
+    assert beliefs.factor(0).max() == 1.0
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_conditioning_agrees_with_enumeration(text: str) -> None:
+    for seed in range(10):
+        graph = random_model(np.random.default_rng(seed), n=6, n_factors=7, zeros=0.1)
+        evidence = {1: 0, 3: int(graph.cardinalities[3]) - 1}
+        clamped = graph.clamp(evidence)
+        with np.errstate(all="ignore"):
+            log_z, singles, tables = enumerate_exact(clamped)
+        if not np.isfinite(log_z):
+            with pytest.raises(ImpossibleEvidenceError, match="probability zero"):
+                kk.infer(graph, text, evidence=evidence)
+            continue
+        beliefs = kk.infer(graph, text, evidence=evidence)
+        assert beliefs.log_z == pytest.approx(log_z, abs=1e-10)
+        np.testing.assert_allclose(beliefs.flat_marginals, np.concatenate(singles), atol=1e-11)
+        flat = np.concatenate([t.ravel() for t in tables[: graph.n_factors]])
+        np.testing.assert_allclose(beliefs.flat_factors, flat, atol=1e-11)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_graph_without_factors_is_uniform(text: str) -> None:
+    beliefs = kk.infer(kk.FactorGraph([2, 3, 1], []), text)
+    assert beliefs.log_z == pytest.approx(np.log(6))
+    np.testing.assert_allclose(beliefs.flat_marginals, [0.5, 0.5, 1 / 3, 1 / 3, 1 / 3, 1.0])
+
+
+@pytest.mark.parametrize("text", ["bp", "mf", "gibbs", "jt", "enumerate"])
+def test_observed_marginals_are_refused(text: str) -> None:
+    graph = kk.FactorGraph([2], [((0,), [1, 2])])
+    with pytest.raises(EvidenceError, match="observed states, not observed marginals"):
+        kk.infer(graph, text, evidence={0: [0.3, 0.7]})
+
+
+def test_bad_evidence_is_named() -> None:
+    graph = kk.FactorGraph(
+        [2, 2], [((0, 1), np.ones((2, 2)))], names=["rain", "wet"], states=[["no", "yes"]] * 2
+    )
+    for evidence, complaint in [
+        ({"ran": 1}, "did you mean 'rain'"),
+        ({"rain": 2}, "states 0..1, got 2"),
+        ({"rain": "maybe"}, "no state 'maybe'"),
+        ({"rain": -1}, "states 0..1, got -1"),
+        ({"rain": 0.5}, "is not a state"),
+        ({5: 1}, "no variable 5"),
+        ({"rain": 0, 0: 1}, "observed twice"),
+    ]:
+        with pytest.raises(EvidenceError, match=complaint):
+            kk.infer(graph, "jt", evidence=evidence)
+    assert kk.infer(graph, "jt", evidence={"rain": "yes"})["rain"].tolist() == [0.0, 1.0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat(Method):
+    name: ClassVar[str] = "flat"
+    summary: ClassVar[str] = "Says nothing"
+
+    def _solve(self, graph: kk.FactorGraph, run: Run) -> Solution:
+        cards = graph.cardinalities
+        return Solution(np.repeat(1.0 / cards, cards))
+
+
+def test_a_new_method_needs_only_its_mathematics() -> None:
+    """The promise of the design: options and `_solve` make a method."""
+    beliefs = Flat().run(kk.FactorGraph([2, 4], [((0, 1), np.ones(8))]), evidence={0: 1})
+    assert beliefs[1].tolist() == [0.25] * 4
+    assert beliefs[0].tolist() == [0.0, 1.0]
+    assert beliefs.log_z is None
