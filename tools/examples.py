@@ -170,7 +170,7 @@ def _run_console(name: str, block: Fence) -> Iterator[Fault]:
 def _run_command(command: str) -> str:
     program, *arguments = shlex.split(command)
     if program == "cat":
-        return "".join(Path(file).read_text(encoding="utf-8") for file in arguments)
+        return "".join(_contents(file) for file in arguments)
     if program != "kikuchi":
         return f"{program}: only kikuchi and cat are run; use a sh fence for other commands\n"
     from typer.testing import CliRunner
@@ -181,6 +181,11 @@ def _run_command(command: str) -> str:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{result.output}{type(result.exception).__name__}: {result.exception}\n"
     return result.output
+
+
+def _contents(file: str) -> str:
+    path = Path(file)
+    return path.read_text(encoding="utf-8") if path.is_file() else f"cat: {file}: no such file\n"
 
 
 def _same(shown: str, got: str) -> bool:

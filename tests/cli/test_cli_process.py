@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -87,41 +85,51 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert message == ""
 
 
-def interrupted(words: list[str], wait: float) -> subprocess.CompletedProcess[str]:
-    """Start a command, send it Ctrl-C after `wait` seconds, and collect what it says."""
-    process = subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def interrupted(patch: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A command whose program is patched first, so that Ctrl-C comes at a known place."""
+    arguments = ["kikuchi", *(str(word) for word in words)]
+    program = (
+        "import os, signal, sys\n"
+        "def ctrl_c(*_, **__):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        f"{patch}\n"
+        "from kikuchi.cli.main import main\n"
+        f"sys.argv = {arguments!r}\n"
+        "main()\n"
     )
-    time.sleep(wait)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
     model = tmp_path / "g.uai"
     kk.write(kk.grid(50, 50, seed=0), model)
+    at_first_report = "import kikuchi.cli.console as c; c.ProgressBar.__call__ = ctrl_c"
     endless = "bp:tol=0,max_iterations=1000000000"
-    start("infer", model, "--method", "bp:max_iterations=2", "-q")  # fills the cache of loops
-    result = interrupted(["infer", str(model), "--method", endless], wait=5.0)
+    result = interrupted(at_first_report, "infer", model, "--method", endless)
     assert result.returncode == 0, result.stderr
     assert "no: interrupted" in result.stdout
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-def test_ctrl_c_elsewhere_exits_with_130(tmp_path: Path) -> None:
-    program = (
-        "import sys, kikuchi.cli.inputs as inputs\n"
-        "def slow(word):\n"
-        "    raise KeyboardInterrupt\n"
-        "inputs.load_model = slow\n"
-        "from kikuchi.cli.main import main\n"
-        "sys.argv = ['kikuchi', 'infer', 'a.uai', '--method', 'bp']\n"
-        "main()\n"
+def test_ctrl_c_stops_a_comparison_after_the_running_method(tmp_path: Path) -> None:
+    model = tmp_path / "g.uai"
+    kk.write(kk.grid(50, 50, seed=0), model)
+    at_first_report = "import kikuchi.cli.console as c; c.ProgressBar.__call__ = ctrl_c"
+    methods = "bp:tol=0,max_iterations=1000000000,mf"
+    result = interrupted(
+        at_first_report, "compare", model, "--methods", methods, "--memory", "100kB"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    assert result.returncode == 0, result.stderr
+    assert "no (interrupted)" in result.stdout
+    assert "mf: not run: interrupted" in result.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_elsewhere_exits_with_130(pair: Path) -> None:
+    while_reading = "import kikuchi.cli.inputs as inputs; inputs.load_model = ctrl_c"
+    result = interrupted(while_reading, "infer", pair, "--method", "bp")
     assert (result.returncode, result.stderr) == (130, "kikuchi: interrupted\n")

@@ -115,6 +115,22 @@ def test_convergence_shows_the_numbers_of_the_trace() -> None:
     np.testing.assert_allclose(lines_of(figure, 1)["bp"][1], trace.objective)
 
 
+def test_a_method_has_one_colour_in_all_panels_and_unlike_objectives_do_not_mix() -> None:
+    other = falling_trace(40)
+    other.objective_name = "lower bound"
+    figure = plots.convergence({"jt": Trace(), "bp": falling_trace(), "mf": other})
+    assert [axes.get_title("left") for axes in figure.axes] == [
+        "Residual",
+        "Bethe log Z",
+        "Lower bound",
+    ]
+    colours = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
+    assert colours["bp"] != colours["mf"]
+    assert figure.axes[1].get_lines()[0].get_color() == colours["bp"]
+    assert figure.axes[2].get_lines()[0].get_color() == colours["mf"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["bp", "mf"]
+
+
 def test_convergence_leaves_out_what_is_unknown() -> None:
     assert len(plots.convergence({"bp": falling_trace(objective=False)}).axes) == 1
     empty = plots.convergence({"jt": Trace()})

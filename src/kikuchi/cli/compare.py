@@ -104,7 +104,7 @@ def table_row(row: Row) -> list[str]:
         return [row.method, *[text.UNKNOWN] * 6, "no answer"]
     return [
         row.method,
-        text.figure(answer.log_z, 10),
+        text.log_z(answer.log_z),
         text.error(row.log_z_error),
         text.error(row.largest_error),
         text.error(row.mean_error),
@@ -119,8 +119,6 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
     notes = [f"{row.method}: {row.problem}" for row in rows if row.problem]
     for row in rows:
         notes += [f"{row.method}: {text}" for text in (row.beliefs.warnings if row.beliefs else ())]
-    return [
-        *notes,
-        "error: log Z minus the exact one; largest, mean: errors of the marginals over variables.",
-        "seconds: wall clock of each run; compiled loops were loaded beforehand.",
-    ]
+    if any(row.largest_error is not None for row in rows):
+        notes.append("error: log Z minus the exact one; largest, mean: errors of the marginals.")
+    return [*notes, "seconds: wall clock of each run; compiled loops were loaded beforehand."]

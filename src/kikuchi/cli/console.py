@@ -9,6 +9,8 @@ from typing import Any
 
 Rows = Sequence[Sequence[str]]
 
+_LABEL = 30  # characters of a method's text beside the bar
+
 
 class Screen:
     """Standard output for answers, standard error for remarks; silent with `quiet`."""
@@ -160,4 +162,5 @@ def _rich_progress(label: str, total: int) -> tuple[Any, Any]:
         transient=True,
     )
     bar.start()
-    return bar, bar.add_task(escape(label), total=total, detail="")
+    short = label if len(label) <= _LABEL else label[: _LABEL - 1] + "…"
+    return bar, bar.add_task(escape(short), total=total, detail="")

@@ -12,8 +12,10 @@ from kikuchi.cli import options
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
+    from kikuchi.core.budget import Budget
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.inference.method import Method
 
 NOT_CONVERGED = 3
 _MOST_ROWS = 40
@@ -72,7 +74,8 @@ def infer(
     if output is not None:
         outputs.write_marginals_file(beliefs, output)
     if report is not None:
-        _write_report(beliefs, report, model, observed, evidence)
+        exact = _exact_for_report(chosen, graph, observed, budget)
+        _write_report(beliefs, exact, report, model, observed, evidence)
     for path in (json, output, report):
         if path is not None and path != outputs.STANDARD_OUTPUT:
             screen.note(f"written: {path}")
@@ -110,12 +113,12 @@ def _show(
     work = f"{text.count(beliefs.iterations, 'iteration')}, {text.seconds(beliefs.seconds)}"
     facts += [
         ("method", beliefs.method),
-        ("log Z", text.figure(beliefs.log_z)),
+        ("log Z", text.log_z(beliefs.log_z)),
         ("bounds on log Z", text.bounds(beliefs)),
         ("converged", f"{text.verdict(beliefs)} ({work})"),
     ]
     if beliefs.score is not None:
-        facts.append(("best state", f"log-weight {text.figure(beliefs.score)}"))
+        facts.append(("best state", f"log-weight {text.log_z(beliefs.score)}"))
     screen.facts(facts)
     screen.line()
     head, rows, right = _marginal_rows(graph, beliefs)
@@ -145,8 +148,20 @@ def _marginal_rows(
     return head, rows, []
 
 
+def _exact_for_report(
+    method: Method, graph: FactorGraph, observed: Mapping[int, int], budget: Budget
+) -> Beliefs | None:
+    """What an approximate answer is held against on its page, if that is cheap to have."""
+    from kikuchi.reports.comparison import cheap_exact, gives_marginals
+
+    if method.name in ("jt", "enumerate") or not gives_marginals(method):
+        return None
+    return cheap_exact(graph, observed, budget)
+
+
 def _write_report(
     beliefs: Beliefs,
+    exact: Beliefs | None,
     path: Path,
     model: str,
     observed: Mapping[int, int],
@@ -160,4 +175,4 @@ def _write_report(
     if evidence:
         words += ["--evidence", evidence]
     command = shlex.join([*words, "--report", str(path)])
-    infer_report(beliefs, path, model=model, evidence=observed, command=command)
+    infer_report(beliefs, path, exact, model=model, evidence=observed, command=command)

@@ -58,8 +58,12 @@ def choose_method(word: str, seed: int | None) -> Method:
 
 
 def with_seed(method: Method, seed: int | None) -> Method:
-    """The same method with another seed; methods without random numbers stay as they are."""
-    if seed is None or not any(f.name == "seed" for f in dataclasses.fields(method)):
+    """The same method with another seed; methods that use no random numbers stay as they are.
+
+    Those are the ones without the option, and those whose seed is none unless it is given.
+    """
+    random = any(f.name == "seed" and f.default is not None for f in dataclasses.fields(method))
+    if seed is None or not random:
         return method
     return dataclasses.replace(method, seed=seed)  # type: ignore[call-arg]
 

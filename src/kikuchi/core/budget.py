@@ -90,7 +90,7 @@ def format_bytes(count: int | float) -> str:
     >>> format_bytes(2_100_000), format_bytes(12)
     ('2.1 MB', '12 B')
     """
-    value = float(count)
+    value = float(min(count, 1e300))  # the cost of a plan may be a whole number beyond any float
     for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
         if value < 1000 or unit == "EB":
             break

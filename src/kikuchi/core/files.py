@@ -37,8 +37,10 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
             yield file
         Path(temporary).chmod(_mode_for(target))
         Path(temporary).replace(target)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
         raise
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import numerics
-from kikuchi.core.errors import ModelError, suggestion
+from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 
 INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
 MAX_STATES = 2**31 - 1
@@ -186,3 +186,21 @@ def check_children(
     if not np.all(holds == 1):
         factor = int(np.flatnonzero(holds != 1)[0])
         raise ModelError(f"factor {factor} does not contain its child {children[factor]}")
+
+
+def as_distribution(value: ArrayLike, states: int, label: str) -> NDArray[np.float64]:
+    """An observed marginal, normalised; it must be close to a distribution already."""
+    try:
+        target = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EvidenceError(f"variable {label}: {value!r} is not a list of numbers") from error
+    if target.shape != (states,):
+        raise EvidenceError(
+            f"variable {label} has {states} states; an observed marginal needs as many numbers"
+        )
+    if not np.all(target >= 0) or not abs(target.sum() - 1.0) < 1e-6:
+        raise EvidenceError(
+            f"variable {label}: an observed marginal must be >= 0 and sum to 1, got {target}"
+        )
+    normalised: NDArray[np.float64] = target / target.sum()
+    return normalised

@@ -147,7 +147,7 @@ def _best_of(
         if (
             count >= tries
             or count - last_gain >= _PATIENCE
-            or effort * (count + 1) > allowed * count  # the next try would pass what is allowed
+            or effort * (count + 1) >= allowed * count  # the next try would pass what is allowed
             or not best.complete
         ):
             break

@@ -16,6 +16,7 @@ from kikuchi.graphs._checks import (
     MAX_STATES,
     all_zero_factors,
     as_cardinalities,
+    as_distribution,
     as_names,
     as_states,
     as_table,
@@ -427,20 +428,40 @@ class FactorGraph:
 
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
-    def resolve(self, evidence: Evidence | None) -> dict[int, int]:
-        """Hard evidence as numbers, checked: {variable number: state number}."""
-        resolved: dict[int, int] = {}
-        for variable, state in (evidence or {}).items():
+    def observations(
+        self, evidence: Evidence | None
+    ) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
+        """Evidence as numbers, checked: observed states, and observed marginals (TEH-M24).
+
+        A marginal with all its mass on one state is that state.
+
+        >>> graph = FactorGraph([2, 2, 2], [], names=["a", "b", "c"])
+        >>> graph.observations({"a": 1, "b": [0.25, 0.75], "c": [1, 0]})
+        ({0: 1, 2: 0}, {1: array([0.25, 0.75])})
+        """
+        found: dict[int, NDArray[np.float64]] = {}
+        for variable, value in (evidence or {}).items():
             v = self._evidence_variable(variable)
-            if np.ndim(state) > 0:
-                raise EvidenceError(
-                    f"variable {self.label(v)}: a distribution was given where a state is needed; "
-                    "observed marginals are not a state of the variable"
-                )
-            k = self.state_index(v, state)
-            if resolved.setdefault(v, k) != k:
+            if np.ndim(value) == 0:
+                target = np.zeros(int(self.cardinalities[v]))
+                target[self.state_index(v, value)] = 1.0
+            else:
+                target = as_distribution(value, int(self.cardinalities[v]), self.label(v))
+            if not np.array_equal(found.setdefault(v, target), target):
                 raise EvidenceError(f"variable {self.label(v)} is observed twice, differently")
-        return resolved
+        states = {v: int(t.argmax()) for v, t in found.items() if t.max() == 1.0}
+        targets = {v: t for v, t in found.items() if t.max() < 1.0}
+        return states, targets
+
+    def resolve(self, evidence: Evidence | None) -> dict[int, int]:
+        """Observed states as numbers, checked: {variable number: state number}."""
+        states, targets = self.observations(evidence)
+        if targets:
+            raise EvidenceError(
+                f"variable {self.label(next(iter(targets)))}: a distribution was given where a "
+                "state is needed"
+            )
+        return states
 
     def _evidence_variable(self, variable: Variable) -> int:
         try:

@@ -211,9 +211,9 @@ def level_order(graph: FactorGraph) -> NDArray[np.int64]:
     counts only for the deepest variable of its scope.
 
     >>> import kikuchi as kk
-    >>> chain = [((0, 1), [1] * 4), ((1, 2), [1] * 4)]
-    >>> int(level_order(kk.FactorGraph([2, 2, 2], chain))[0])
-    1
+    >>> star = [((2, 0), [1] * 4), ((2, 1), [1] * 4), ((2, 3), [1] * 4)]
+    >>> level_order(kk.FactorGraph([2] * 4, star)).tolist()
+    [0, 2, 1, 3]
     """
     scopes = [set(graph.scope(a)) for a in range(graph.n_factors)]
     left = list(range(graph.n_variables))

@@ -130,9 +130,8 @@ def bits_form(graph: FactorGraph) -> Bits | None:
     np.add.at(biases, i, w10 - w00)
     np.add.at(biases, j, w01 - w00)
     couplings = (w11 - w10) - (w01 - w00)
-    values = np.concatenate([couplings, couplings])
-    rows, columns = np.concatenate([i, j]), np.concatenate([j, i])
-    matrix: Any = coo_array((values, (rows, columns)), shape=(n, n)).tocsr()
+    upper = coo_array((couplings, (np.minimum(i, j), np.maximum(i, j))), shape=(n, n)).tocsr()
+    matrix: Any = (upper + upper.T).tocsr()
     matrix.sort_indices()
     return Bits(
         biases,

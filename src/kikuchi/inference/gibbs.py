@@ -132,13 +132,15 @@ def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> 
 def colouring(graph: FactorGraph) -> NDArray[np.int64]:
     """A colour for each variable, different for variables that share a factor.
 
-    Greedy, from the variable with most neighbours to that with fewest. Variables of one colour
-    are independent given the rest, so a sweep colour by colour may update each colour at once.
+    Greedy in breadth-first order, which needs no more than two colours wherever two are enough.
+    Variables of one colour are independent given the rest, so a sweep colour by colour could
+    update each colour at once.
 
     >>> chain = [((0, 1), np.ones(4)), ((1, 2), np.ones(4))]
     >>> colouring(FactorGraph([2, 2, 2], chain)).tolist()
     [1, 0, 1]
     """
+    from kikuchi.inference.kernels.feasibility import breadth_first
     from kikuchi.inference.kernels.gibbs import greedy_colours
 
     pairs = graph.pairs().astype(np.int64)
@@ -146,8 +148,11 @@ def colouring(graph: FactorGraph) -> NDArray[np.int64]:
     both = both[np.argsort(both[:, 0], kind="stable")]
     degrees = np.bincount(both[:, 0], minlength=graph.n_variables)
     offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.uint32)
-    order = np.argsort(-degrees, kind="stable").astype(np.uint32)
-    colours: NDArray[np.int64] = greedy_colours(offsets, both[:, 1].astype(np.uint32), order)
+    roots = np.argsort(-degrees, kind="stable").astype(np.int64)
+    order = breadth_first(flatten(graph), np.ones(graph.n_factors, dtype=np.uint8), roots)
+    colours: NDArray[np.int64] = greedy_colours(
+        offsets, both[:, 1].astype(np.uint32), order.astype(np.uint32)
+    )
     return colours
 
 

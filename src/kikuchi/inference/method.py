@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import EvidenceError, KikuchiError, MethodError
+from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
@@ -72,13 +73,25 @@ class Step:
 
 
 class Run:
-    """A run in progress: clock, trace and progress, and why it stopped."""
+    """A run in progress: clock, trace and progress, why it stopped, and the observed marginals.
 
-    def __init__(self, clock: Clock, progress: Progress, trace: Trace, offset: float) -> None:
+    `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
+    says `takes_observed_marginals`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        progress: Progress,
+        trace: Trace,
+        offset: float,
+        targets: dict[int, NDArray[np.float64]] | None = None,
+    ) -> None:
         self.clock = clock
         self.progress = progress
         self.trace = trace
         self.offset = offset
+        self.targets = targets or {}
         self.stopped = "converged"
         self._next_progress = _PROGRESS_EVERY
 
@@ -160,14 +173,24 @@ class Method(ABC):
         progress: Progress | None = None,
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`."""
-        if not self.takes_observed_marginals:
-            _refuse_observed_marginals(self.name, graph, evidence)
         clock = (budget or Budget()).start()
+        states, targets = graph.observations(evidence)
+        if targets and not self.takes_observed_marginals:
+            raise EvidenceError(
+                f"variable {graph.label(next(iter(targets)))}: method {self.name} takes observed "
+                "states, not observed marginals; `kikuchi methods` says which methods do"
+            )
         single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-        reduced = graph.condition({**graph.resolve(evidence), **single})
-        run = Run(clock, progress or silent, Trace(self.objective_name), reduced.graph.log_constant)
+        reduced = graph.condition({**states, **single})
+        run = Run(
+            clock,
+            progress or silent,
+            Trace(self.objective_name),
+            reduced.graph.log_constant,
+            {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
+        )
         if reduced.graph.n_factors == 0:
-            solution = _uniform(reduced.graph)
+            solution = _independent(reduced.graph, run.targets)
         else:
             solution = self._solve(reduced.graph, run)
         return self._answer(reduced, solution, run)
@@ -287,20 +310,15 @@ def _option_text(value: Any) -> str:
 # ---------------------------------------------------------------------- checks
 
 
-def _refuse_observed_marginals(name: str, graph: FactorGraph, evidence: Evidence | None) -> None:
-    for variable, value in (evidence or {}).items():
-        if np.ndim(value) > 0:
-            raise EvidenceError(
-                f"variable {variable}: method {name} takes observed states, not observed marginals"
-            )
-
-
-def _uniform(graph: FactorGraph) -> Solution:
-    """The answer of every method when no factor is left: all states weigh the same."""
+def _independent(graph: FactorGraph, targets: dict[int, NDArray[np.float64]]) -> Solution:
+    """The answer of every method when no factor is left: uniform but for observed marginals."""
     cards = graph.cardinalities.astype(np.float64)
-    log_z = float(np.log(cards).sum())
+    marginals = np.repeat(1.0 / cards, graph.cardinalities)
+    for v, target in targets.items():
+        marginals[graph.state_offsets[v] : graph.state_offsets[v + 1]] = target
+    log_z = float(entropy(marginals))
     return Solution(
-        np.repeat(1.0 / cards, graph.cardinalities),
+        marginals,
         log_z,
         log_z_lower=log_z,
         log_z_upper=log_z,

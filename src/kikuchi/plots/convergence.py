@@ -23,6 +23,7 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
     """Residual (logarithmic) and objective of each trace against iterations.
 
     A panel appears only if some trace has numbers for it; a trace without steps is left out.
+    Objectives of different names are different quantities and get a panel each.
 
     >>> trace = Trace()
     >>> for k in range(1, 5):
@@ -30,13 +31,17 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
     >>> len(convergence({"bp": trace}).axes)
     1
     """
-    known = [c for c in ("residual", "objective") if any(_has(t, c) for t in traces.values())]
+    panels = _panels(traces)
+    looks = {name: _look(k) for k, name in enumerate(traces)}
     with style.styled():
-        figure, axes = style.new_figure(4.9 * max(len(known), 1), 3.1, max(len(known), 1))
-        if not known:
+        count = max(len(panels), 1)
+        figure, axes = style.new_figure((4.9 if count < 3 else 3.7) * count, 3.1, count)
+        if not panels:
             style.remark(axes[0], "No iterations were recorded: the method took one step.")
-        for panel, column in zip(axes, known, strict=False):
-            _panel(panel, traces, column)
+        for panel, (column, shown) in zip(axes, panels, strict=False):
+            _draw(panel, shown, column, looks)
+        if len({name for _, shown in panels for name in shown}) > 1:
+            _legend(figure, axes)
         if title:
             figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
     return figure
@@ -44,34 +49,57 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
 
 def draw_convergence(axes: Axes, trace: Trace) -> None:
     """The one panel that says most about a run: its residual, or else its objective."""
-    column = next((c for c in ("residual", "objective") if _has(trace, c)), None)
-    if column is None:
+    panels = _panels({"": trace})
+    if not panels:
         style.remark(axes, "No iterations were recorded:\nthe method took one step.")
     else:
-        _panel(axes, {"": trace}, column)
+        column, shown = panels[0]
+        _draw(axes, shown, column, {"": _look(0)})
 
 
-def _panel(axes: Axes, traces: Mapping[str, Trace], column: str) -> None:
-    shown = [(name, t) for name, t in traces.items() if _has(t, column)]
-    for k, (name, trace) in enumerate(shown):
+def _panels(traces: Mapping[str, Trace]) -> list[tuple[str, dict[str, Trace]]]:
+    """Column and traces of each panel: the residuals together, then objectives by their name."""
+    residuals = {name: trace for name, trace in traces.items() if _has(trace, "residual")}
+    found = [("residual", residuals)] if residuals else []
+    objectives = {name: trace for name, trace in traces.items() if _has(trace, "objective")}
+    for label in dict.fromkeys(trace.objective_name for trace in objectives.values()):
+        same = {name: t for name, t in objectives.items() if t.objective_name == label}
+        found.append(("objective", same))
+    return found
+
+
+def _look(number: int) -> tuple[str, str]:
+    """Colour and dashes of a trace, the same in every panel."""
+    colours, dashes = style.COLOURS, style.LINE_STYLES
+    return colours[number % len(colours)], dashes[number // len(colours) % len(dashes)]
+
+
+def _draw(
+    axes: Axes, shown: Mapping[str, Trace], column: str, looks: Mapping[str, tuple[str, str]]
+) -> None:
+    for name, trace in shown.items():
         x, y = _points(trace, column)
-        colour = style.COLOURS[k % len(style.COLOURS)]
-        dash = style.LINE_STYLES[k // len(style.COLOURS) % len(style.LINE_STYLES)]
+        colour, dash = looks[name]
         mark = "o" if len(x) <= 30 else None
         axes.plot(x, y, dash, color=colour, label=style.plain(name), marker=mark, markersize=3)
-    names = {t.objective_name for _, t in shown}
     if column == "residual":
         axes.set_yscale("log")
         axes.set_title("Residual")
         axes.set_ylabel("largest change in one iteration")
     else:
-        label = names.pop() if len(names) == 1 else "objective"
+        label = next(iter(shown.values())).objective_name
         axes.set_title(style.plain(label[:1].upper() + label[1:]))
-        axes.set_ylabel(style.plain(f"{label} (nats)"))
+        axes.set_ylabel("nats")
     axes.set_xlabel("iterations")
     style.few_ticks(axes.xaxis, whole=True)
-    if len(shown) > 1:
-        axes.legend()
+
+
+def _legend(figure: Figure, axes: list[Axes]) -> None:
+    handles: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=3)
 
 
 def _has(trace: Trace, column: str) -> bool:

@@ -17,8 +17,9 @@ from kikuchi.reports import text
 class ModelFacts:
     """Facts of a model; from `components` on, of what evidence leaves of it.
 
-    `log10_states` is the logarithm of the number of joint states; `width`, `largest_clique`,
-    `exact_bytes` and `exact_operations` describe the junction tree that `kikuchi.plan` proposes.
+    `log10_states` is the logarithm of the number of joint states; `width`, `largest_clique` (in
+    states), `exact_bytes` and `exact_operations` describe the junction tree that `kikuchi.plan`
+    proposes, or bound it from below if the search for one was given up.
     """
 
     variables: int
@@ -40,6 +41,7 @@ class ModelFacts:
     largest_clique: int
     exact_bytes: int
     exact_operations: int
+    exact_is_lower_bound: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; histograms become lists of pairs."""
@@ -53,6 +55,7 @@ class ModelFacts:
         """Label and text of each fact, for a table."""
         share = f" ({self.zeros / self.table_entries:.1%})" if self.zeros else ""
         kind = "directed (conditional tables)" if self.directed else "undirected"
+        least = "at least " if self.exact_is_lower_bound else ""
         after = " left by the evidence" if self.observed else ""
         found = [
             ("kind", kind + (f", grid of {self.grid[0]} by {self.grid[1]}" if self.grid else "")),
@@ -73,11 +76,15 @@ class ModelFacts:
             *found,
             (f"components{after}", text.whole(self.components)),
             (f"cycles{after}", "none: a forest" if self.forest else "yes"),
-            (f"joint states{after}", f"10^{self.log10_states:.1f}"),
-            ("elimination width", f"{self.width} (largest clique {self.largest_clique} variables)"),
+            (f"joint states{after}", text.power_of_ten(self.log10_states)),
+            (
+                "elimination width",
+                f"{least}{self.width} (largest clique {text.whole(self.largest_clique)} states)",
+            ),
             (
                 "exact inference",
-                f"{format_bytes(self.exact_bytes)}, about {self.exact_operations:.2g} operations",
+                f"{least}{format_bytes(self.exact_bytes)}, "
+                f"{text.whole(self.exact_operations)} operations",
             ),
         ]
 
@@ -91,14 +98,15 @@ class ModelFacts:
         most = Enumeration().max_states
         few = self.log10_states <= np.log10(most)
         affordable = allowed is None or self.exact_bytes <= allowed
-        need = f"needs {format_bytes(self.exact_bytes)}"
+        least = "at least " if self.exact_is_lower_bound else ""
+        need = f"needs {least}{format_bytes(self.exact_bytes)}"
         if allowed is not None:
             need += (
                 f" of {format_bytes(allowed)}"
                 if affordable
                 else (f", more than {format_bytes(allowed)}")
             )
-        states = f"10^{self.log10_states:.1f} joint states"
+        states = f"{text.power_of_ten(self.log10_states)} joint states"
         limit = "" if few else f", more than its limit of {most:,}"
         return [
             Fit("jt", affordable, f"exact; {need}"),
@@ -159,6 +167,7 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
         largest_clique=int(exact.largest_clique),
         exact_bytes=int(exact.bytes),
         exact_operations=int(exact.operations),
+        exact_is_lower_bound=not exact.complete,
     )
 
 

@@ -93,14 +93,14 @@ def _warnings(beliefs: Beliefs) -> list[str]:
 
 def _tiles(beliefs: Beliefs) -> list[tuple[str, str, str]]:
     entries = [
-        ("log Z (nats)", text.figure(beliefs.log_z), ""),
+        ("log Z (nats)", text.log_z(beliefs.log_z), ""),
         ("bounds on log Z", text.bounds(beliefs), ""),
         ("converged", "yes" if beliefs.converged else "no", "good" if beliefs.converged else "bad"),
         ("iterations", text.whole(beliefs.iterations), ""),
         ("time, with loading", text.seconds(beliefs.seconds), ""),
     ]
     if beliefs.score is not None:
-        entries.append(("log-weight of the best state", text.figure(beliefs.score), ""))
+        entries.append(("log-weight of the best state", text.log_z(beliefs.score), ""))
     return entries
 
 
@@ -112,7 +112,7 @@ def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Mapping[in
     if beliefs.log_z is not None and exact.log_z is not None:
         gap = beliefs.log_z - exact.log_z
     pairs = [
-        ("Exact log Z", f"{text.figure(exact.log_z)} (by {exact.method})"),
+        ("Exact log Z", f"{text.log_z(exact.log_z)} (by {exact.method})"),
         ("Error of log Z", text.error(gap)),
         ("Largest error of a marginal", text.error(largest)),
         ("Mean error of the marginals", text.error(mean)),

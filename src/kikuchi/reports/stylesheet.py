@@ -18,7 +18,7 @@ body {
   margin: 0; background: var(--paper); color: var(--ink); line-height: 1.5;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
 }
-main { max-width: 1020px; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 1080px; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.65rem; line-height: 1.25; margin: 0 0 .2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.4rem 0 .7rem; padding-top: .8rem;
   border-top: 1px solid var(--rule); }
@@ -39,7 +39,7 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 .warn ul { margin: .3rem 0 0; padding-left: 1.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: .32rem .9rem .32rem 0;
+th, td { text-align: left; vertical-align: top; padding: .32rem 1.1rem .32rem 0;
   border-bottom: 1px solid var(--rule); }
 thead th { color: var(--soft); font-weight: 600; white-space: nowrap; vertical-align: bottom; }
 td { white-space: pre-wrap; }

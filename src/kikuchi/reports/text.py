@@ -22,6 +22,26 @@ def figure(value: float | None, digits: int = 12) -> str:
     return UNKNOWN if value is None or math.isnan(value) else f"{value:.{digits}g}"
 
 
+def log_z(value: float | None) -> str:
+    """A log Z to nine decimals, as reference tables print it.
+
+    >>> log_z(165.6474642921), log_z(-1e-16), log_z(None)
+    ('165.647464292', '0.000000000', '–')
+    """
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return figure(value, 16) if abs(value) >= 1e7 else f"{round(value, 9) + 0.0:.9f}"
+
+
+def power_of_ten(exponent: float) -> str:
+    """A number given by its decimal logarithm: written out while that is short.
+
+    >>> power_of_ten(2.1072), power_of_ten(90.3)
+    ('128', '10^90.3')
+    """
+    return whole(round(10**exponent)) if exponent < 9 else f"10^{exponent:.1f}"
+
+
 def error(value: float | None) -> str:
     """An error to three digits.
 
@@ -62,7 +82,7 @@ def whole(number: float) -> str:
     >>> whole(90000), whole(2**80)
     ('90,000', '1.21e+24')
     """
-    return f"{int(number):,}" if number < 1e15 else f"{number:.3g}"
+    return f"{int(number):,}" if number < 1e15 else f"{float(min(number, 1e300)):.3g}"
 
 
 def tally(counts: Mapping[int, int]) -> str:
@@ -96,15 +116,15 @@ def verdict(beliefs: Beliefs) -> str:
 
 
 def bounds(beliefs: Beliefs) -> str:
-    """The certified bounds on log Z as an interval."""
+    """The certified bounds on log Z: one side, an interval, or exact."""
     low, high = beliefs.log_z_lower, beliefs.log_z_upper
     if low is None and high is None:
         return "none certified"
     if low is not None and high is not None and high - low <= 1e-9 * max(1.0, abs(low)):
         return "exact"
-    left = "-inf" if low is None else figure(low)
-    right = "inf" if high is None else figure(high)
-    return f"[{left}, {right}]"
+    if low is None or high is None:
+        return f"≥ {log_z(low)}" if high is None else f"≤ {log_z(high)}"
+    return f"[{log_z(low)}, {log_z(high)}]"
 
 
 def state_names(graph: FactorGraph, variable: int) -> Sequence[str]:

@@ -61,6 +61,11 @@ def test_rows_that_nearly_sum_to_one_are_kept_as_they_are() -> None:
     assert np.allclose(graph.table(0), [0.33, 0.66], rtol=1e-15, atol=0)
 
 
+def test_any_white_space_separates_numbers() -> None:
+    text = "variable a { type discrete [ 2 ] { x, y }; } probability ( a ) { table\n.5\u00a0.5; }"
+    assert read_bif("x", text.encode()).table(0).tolist() == [0.5, 0.5]
+
+
 def test_the_text_of_a_directed_graph() -> None:
     table = [[[0.1, 0.9], [0.2, 0.8]], [[0.3, 0.7], [1.0, 0.0]]]
     graph = FactorGraph(

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import random_model
 
 from kikuchi import FactorGraph, KikuchiError
 from kikuchi.graphs.formats.bif import bif_text, read_bif
 from kikuchi.graphs.formats.evidence import parse_evidence
 from kikuchi.graphs.formats.fg import fg_text, read_fg
 from kikuchi.graphs.formats.uai import read_uai, uai_text
+from oracle import random_model
 
 Parse = Callable[[str, bytes], object]
 

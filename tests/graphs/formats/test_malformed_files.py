@@ -245,6 +245,23 @@ def test_a_lying_header_costs_neither_memory_nor_time(
     assert seconds < 2.0
 
 
+def test_tables_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
+    n = 1100
+    scope, nines = " ".join(map(str, range(n))), "9 " * n
+    (tmp_path / "a.uai").write_text(f"MARKOV {n} {nines} 1 {n} {scope} 7 1")
+    (tmp_path / "b.fg").write_text(f"1 {n} {scope} {nines} 1 0 1")
+    variables = "".join(f"variable v{k} {{ type discrete [ 2 ] {{ x, y }}; }}" for k in range(n))
+    names = ", ".join(f"v{k}" for k in range(n))
+    (tmp_path / "c.bif").write_text(f"{variables} probability ( {names} ) {{ default 1 0; }}")
+    for name, message in (
+        ("a.uai", "found '7'; expected the number of entries"),
+        ("b.fg", "factor 0 has inf entries; expected fewer"),
+        ("c.bif", "found a table of inf entries; expected fewer"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read(tmp_path / name)
+
+
 def test_a_long_bad_file_is_refused_soon(tmp_path: Path) -> None:
     """No step of a refusal is quadratic in what was read."""
     n = 30_000

@@ -17,6 +17,8 @@ NETWORKS = [
     *("hailfinder", "hepar2", "insurance", "link", "mildew", "munin", "munin1", "munin2"),
     *("munin3", "munin4", "pathfinder", "pigs", "sachs", "survey", "water", "win95pts"),
 ]
+# Not child: pyAgrum does not read names like Asy/Patch and <5.
+COMPARED = ["asia", "alarm", "sachs", "insurance", "survey", "hailfinder", "water"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def test_all_networks_read_and_come_back(networks: Path, tmp_path: Path, name: s
         assert read(tmp_path / "copy.bif") == graph
 
 
-@pytest.mark.parametrize("name", ["asia", "child", "alarm", "sachs", "insurance", "survey"])
+@pytest.mark.parametrize("name", COMPARED)
 def test_tables_agree_with_pyagrum(networks: Path, tmp_path: Path, name: str) -> None:
     gum = pytest.importorskip("pyagrum")
     path = tmp_path / f"{name}.bif"
@@ -96,5 +98,6 @@ def check_against_pyagrum(graph: FactorGraph, network: object, gum: object) -> N
         table = graph.table(a)
         while not where.end():
             ours = table[tuple(where.val(name) for name in scope)]
+            # pyAgrum reads the numbers of a BIF file in single precision.
             assert ours == pytest.approx(theirs.get(where), rel=1e-6, abs=1e-9)
             where.inc()

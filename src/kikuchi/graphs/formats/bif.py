@@ -8,6 +8,7 @@ words is no more than a space. Names with spaces or brackets in them stand in do
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -203,7 +204,7 @@ class _Reader:
             found = f"found a second probability of variable {shown(self.names[child])}"
             raise self.error("one for each variable", found, match.start())
         self.given[child] = match.start()
-        rows = float(np.prod([float(len(self.states[v])) for v in parents]))
+        rows = math.prod(float(len(self.states[v])) for v in parents)
         if too_many(rows * len(self.states[child]), len(self.text)):
             found = f"found a table of {rows * len(self.states[child]):.3g} entries"
             raise self.error("fewer, for the file is not that long", found, match.start())
@@ -283,9 +284,10 @@ class _Reader:
         except ValueError:
             strict = False
         if not strict or not all(0 <= v < np.inf for v in values):
-            bad = next(w for w in words if not _NUMBER(w) or not 0 <= float(w) < np.inf)
-            expected = "a finite number that is not negative"
-            raise self.error(expected, f"found {shown(bad)}", match.start(2))
+            bad = [w for w in words if not _NUMBER(w) or not 0 <= float(w) < np.inf]
+            if bad:  # none if only a space was not ASCII
+                expected = "a finite number that is not negative"
+                raise self.error(expected, f"found {shown(bad[0])}", match.start(2))
         if 0.0 in values:
             self.refuse_tiny(words, match.start(2))
         return values

@@ -126,7 +126,8 @@ class Tokens:
             from kikuchi.graphs.formats import _kernels
 
             return getattr(_kernels, walk.__name__)(self.values, self.kinds, *arguments)
-        return walk(self.values.tolist(), self.kinds.tolist(), *arguments)
+        with np.errstate(over="ignore"):  # a table size may be infinite
+            return walk(self.values.tolist(), self.kinds.tolist(), *arguments)
 
     def room(self, count: int, first: int) -> int:
         """`count`, or the number of tokens from `first` on if that is less: never more memory."""

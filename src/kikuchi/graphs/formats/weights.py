@@ -1,10 +1,10 @@
 """Weights for text: decimal numbers whose logarithms come back as they were.
 
 Files hold weights, a `FactorGraph` their logarithms. exp and log each lose up to the last bit, so
-the weight to write is searched for: the shortest decimal nearby (15 digits) or else a neighbouring
-double whose logarithm is the stored one to the last bit. Weights that came from a file always have
-one, so they are written as they were read, and a second round trip changes nothing. Logarithms that
-no double has as its own are moved by less than 1e-15 max(1, |log|).
+the weight to write is searched for: a short decimal nearby, or else a neighbouring double, whose
+logarithm is the stored one to the last bit. Logarithms that came from a file always have one, so
+they come back unchanged, and 0.1 is written as 0.1. Logarithms that no double has as its own are
+moved by less than 1e-15 max(1, |log|), once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 LOWEST_LOG = -708.3964185  # normal doubles only: below, weights have fewer digits
 HIGHEST_LOG = 709.7827
 _CHUNK = 1 << 18
+# Decimal digits to try, and from which |log| on: beyond 16, many doubles share a logarithm.
+_DIGITS = ((12, 16.0), (15, 0.0))
 _ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
 
 
@@ -56,32 +58,31 @@ def weights_of(logs: Array) -> Array:
 def _weights_of_chunk(logs: Array) -> Array:
     weights = np.exp(logs)
     out = weights.copy()
-    open_ = np.flatnonzero(weights > 0)
-    short = _fifteen_digits(weights[open_])
-    fits = numerics.log(short) == logs[open_]
-    out[open_[fits]] = short[fits]
-    open_ = open_[~fits]
+    missing = weights > 0
+
+    def attempt(places: NDArray[np.int64], candidates: Array) -> None:
+        fits = numerics.log(candidates) == logs[places]
+        out[places[fits]] = candidates[fits]
+        missing[places[fits]] = False
+
+    for digits, beyond in _DIGITS:
+        places = np.flatnonzero(missing & (np.abs(logs) >= beyond))
+        attempt(places, _rounded(weights[places], digits))
     for ulps in _ULPS:
-        if not open_.size:
-            break
+        places = np.flatnonzero(missing)
         # Neighbouring doubles are neighbouring integers.
-        candidate = (weights[open_].view(np.int64) + ulps).view(np.float64)
-        fits = numerics.log(candidate) == logs[open_]
-        out[open_[fits]] = candidate[fits]
-        open_ = open_[~fits]
+        attempt(places, (weights[places].view(np.int64) + ulps).view(np.float64))
     return out
 
 
-def _fifteen_digits(weights: Array) -> Array:
-    """Each weight rounded to 15 decimal digits: the nearest double to that decimal."""
-    decade = np.floor(np.log10(weights))
-    exact = np.abs(14 - decade) <= 22  # powers of ten that doubles hold exactly
-    power = 10.0 ** np.where(exact, np.abs(14 - decade), 0)
-    scaled_up = np.rint(weights * power) / power
-    scaled_down = np.rint(weights / power) * power
-    out = np.where(decade <= 14, scaled_up, scaled_down)
+def _rounded(weights: Array, digits: int) -> Array:
+    """Each weight rounded to so many decimal digits: the nearest double to that decimal."""
+    scale = digits - 1 - np.floor(np.log10(weights))
+    exact = np.abs(scale) <= 22  # powers of ten that doubles hold exactly
+    power = 10.0 ** np.where(exact, np.abs(scale), 0)
+    out = np.where(scale >= 0, np.rint(weights * power) / power, np.rint(weights / power) * power)
     for k in np.flatnonzero(~exact):
-        out[k] = float(f"{weights[k]:.15g}")
+        out[k] = float(f"{weights[k]:.{digits}g}")
     return out
 
 

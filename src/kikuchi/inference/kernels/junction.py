@@ -1,8 +1,8 @@
 """Products of tables summed over axes: the inner loop of all junction tree propagation.
 
 `contract` walks the states of a clique once. Its operands are tables over some of the clique's
-variables, all in one buffer `mem`; each is given by an offset and one stride for each axis of the
-clique, 0 where the variable is absent. The product is made in tiles (the fastest axes) that stay in
+variables, inputs in one buffer `mem` and results in another; each is given by an offset and one
+stride for each axis of the clique, 0 where the variable is absent. The product is made in tiles (the fastest axes) that stay in
 the first-level cache, so that no clique is ever held whole. Within a tile, runs of axes that an
 operand treats alike are fused, which leaves one or two long loops for most operands.
 
@@ -33,7 +33,7 @@ _SUMS = {"reassoc", "nsz"}  # sums may be reordered, so that they vectorise
 _EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _combine_rows(
     t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int
 ) -> bool:
@@ -153,7 +153,7 @@ def _combine(
             return bad
 
 
-@njit(cache=True, error_model="numpy", fastmath=_SUMS, inline="always")
+@njit(cache=True, error_model="numpy", fastmath=_SUMS)
 def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
     """Add n2 rows of n1 tile entries into a result of strides s2 and s1."""
     if s1 == _U1:
@@ -182,7 +182,7 @@ def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
             b += s2
 
 
-@njit(cache=True, error_model="numpy", fastmath=_EXTREMES, inline="always")
+@njit(cache=True, error_model="numpy", fastmath=_EXTREMES)
 def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
     """Raise a result of strides s2 and s1 to n2 rows of n1 tile entries."""
     if s1 == _U1:
@@ -207,7 +207,7 @@ def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
             b += s2
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _expsum_rows(
     t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, shift: Any
 ) -> None:
@@ -221,7 +221,7 @@ def _expsum_rows(
         b += s2
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _reduce_rows(
     t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int, shift: Any
 ) -> None:
@@ -312,6 +312,7 @@ def _fuse(dims: Any, first: int, nd: int, steps: Any, row: int, runs: Any, strid
 @njit(cache=True, error_model="numpy")
 def contract(
     mem: Any,
+    results: Any,
     tile: Any,
     dims: Any,
     nd: int,
@@ -334,9 +335,8 @@ def contract(
 
     Operands stand in this order: fixed inputs, children's inputs, children's results (each the
     product of everything but that child), targets (results of the whole product). `steps` holds
-    nd strides for each operand, `bases` their offsets in `mem`. Results must be initialised (0, or
-    -inf for MAX), except that with `store` the one target is overwritten: its axes are the
-    clique's. `runs`, `strides`, `lengths`, `places`, `count` are scratch.
+    nd strides for each operand, `bases` their offsets. Results must be initialised (0, or -inf for
+    MAX), except that with `store` the one target is overwritten: its axes are the clique's. `runs`, `strides`, `lengths`, `places`, `count` are scratch.
     """
     n_operands = n_fixed + 2 * n_children + n_targets
     first, size = tile_split(dims, nd, n_children + 1)
@@ -393,10 +393,10 @@ def contract(
             if store:
                 b = np.uint64(places[k])
                 for i in range(width):
-                    mem[b + i] = tile[full + i]
+                    results[b + i] = tile[full + i]
             else:
                 _reduce(
-                    tile, full, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                    tile, full, results, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
                     count, how, np.uint64(shift),
                 )  # fmt: skip
         for j in range(n_children - 1, -1, -1):
@@ -410,7 +410,7 @@ def contract(
                 bad |= _combine_rows(tile, low, tile, full, _U1, _U0, width, _U1, times)
             k = child_result + j
             _reduce(
-                tile, low, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
+                tile, low, results, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
                 count, how, np.uint64(shift),
             )  # fmt: skip
         g = first - 1

@@ -311,6 +311,7 @@ def workspace(
     card: Any,
     clique_offsets: Any,
     clique_vars: Any,
+    residual: Any,
     children_offsets: Any,
     groups: Any,
     clique_targets: Any,
@@ -338,10 +339,59 @@ def workspace(
         tile = max(tile, (n_children + 1) * size)
         _, size = tile_split(dims, nd, 1)  # the upward walk treats children as fixed inputs
         tile = max(tile, size)
-        for ns in range(1, nd):  # a separator is a prefix of the clique: its tile may be larger
-            _, size = tile_split(dims, ns, 1)
-            tile = max(tile, size)
+        _, size = tile_split(dims, nd - residual[c], 1)  # a separator is a prefix of its clique
+        tile = max(tile, size)
         operands = max(operands, used)
         table = max(table, used * nd)
         axes = max(axes, nd)
     return tile, operands, table, axes
+
+
+@njit(cache=True, error_model="numpy")
+def costs(
+    clique_size: Any,
+    separator_size: Any,
+    parent: Any,
+    child_offsets: Any,
+    children: Any,
+    groups: Any,
+    target_sizes: Any,
+    clique_targets: Any,
+    in_clique: Any,
+    separator_targets: Any,
+    in_separator: Any,
+) -> Any:
+    """What Shafer-Shenoy propagation takes, in table entries (floats: they may be astronomic).
+
+    Answers (multiply-adds of each clique's upward walk, of its downward walk, largest temporary
+    results of an upward walk, of a downward walk, of reading a separator).
+    """
+    n_cliques = len(parent)
+    up = np.zeros(n_cliques)
+    down = np.zeros(n_cliques)
+    up_room, down_room, read_room = 1.0, 1.0, 0.0
+    for c in range(n_cliques):
+        n_groups = groups[c + 1] - groups[c]
+        n_children = child_offsets[c + 1] - child_offsets[c]
+        n_targets = clique_targets[c + 1] - clique_targets[c]
+        up[c] = clique_size[c] * (n_groups + n_children + 1)
+        up_room = max(up_room, separator_size[c])
+        if n_children or n_targets:
+            products = n_groups + (parent[c] >= 0) + max(3 * (n_children - 1), 0)
+            products += n_children > 0 and n_targets > 0
+            down[c] = clique_size[c] * (products + n_children + n_targets)
+        room = 0.0
+        for i in range(clique_targets[c], clique_targets[c + 1]):
+            room += target_sizes[in_clique[i]]
+        for i in range(child_offsets[c], child_offsets[c + 1]):
+            j = children[i]
+            room += separator_size[j]
+            read = 0.0
+            for t in range(separator_targets[j], separator_targets[j + 1]):
+                read += target_sizes[in_separator[t]]
+            n_read = separator_targets[j + 1] - separator_targets[j]
+            if n_read:
+                down[c] += separator_size[j] * (1 + n_read)
+            read_room = max(read_room, read)
+        down_room = max(down_room, room)
+    return up, down, up_room, down_room, read_room
