@@ -161,7 +161,14 @@ def test_ldpc24_has_two_flipped_bits_and_its_best_word_is_the_one_sent() -> None
     assert len(code) >= 2**12
     scores = graph.log_score(code)
     assert np.isfinite(scores).all()
+    ranked = np.sort(scores)
     assert not code[np.argmax(scores)].any()
+    assert ranked[-1] > ranked[-2] + 1
+    posterior_of_ones = np.exp(scores) @ code / np.exp(scores).sum()
+    assert posterior_of_ones.max() < 0.05
+    exact = kk.infer(graph, "jt")
+    assert np.allclose(exact.flat_marginals[1::2], posterior_of_ones, atol=1e-12)
+    assert exact.log_z == pytest.approx(np.log(np.exp(scores).sum()), abs=1e-12)
     decoded = [int(np.argmax(m)) for m in kk.infer(graph, "bp").marginals]
     assert decoded == [0] * 24
 

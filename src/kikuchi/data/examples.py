@@ -82,7 +82,7 @@ def _grid10() -> FactorGraph:
 
 
 def _ldpc24() -> FactorGraph:
-    return ldpc(24, 3, 6, noise=0.05, seed=9)
+    return ldpc(24, 3, 6, noise=0.05, seed=40)
 
 
 def _hmm30(steps: int = 30) -> FactorGraph:
