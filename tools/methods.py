@@ -46,7 +46,7 @@ def render() -> str:
 
 def section(name: str, cls: type[Method]) -> list[str]:
     """One method with its options."""
-    lines = [f"## {name}", "", cls.summary, ""]
+    lines = [f"## {name}", "", f"{cls.summary[:1].upper()}{cls.summary[1:]}.", ""]
     fields = dataclasses.fields(cls)
     if not fields:
         return [*lines, "No options."]

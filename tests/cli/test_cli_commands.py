@@ -48,7 +48,7 @@ def test_info_as_json(loop: Path) -> None:
     assert data["forest"] is False and data["components"] == 1 and data["directed"] is False
     assert data["width"] == 2 and data["exact_bytes"] > 0 and data["exact_operations"] > 0
     assert data["log10_states"] == pytest.approx(3 * math.log10(2))
-    assert {m["method"] for m in data["methods"]} == set(METHODS)
+    assert [m["method"] for m in data["methods"]] == list(METHODS)
 
 
 def test_info_after_evidence_sees_what_is_left(loop: Path) -> None:
@@ -62,7 +62,8 @@ def test_info_says_which_methods_fit(tmp_path: Path) -> None:
     kk.write(kk.complete(40, seed=0), model)
     data = json.loads(run("info", model, "--memory", "1MB", "--json", "-").stdout)
     fits = {m["method"]: m["fits"] for m in data["methods"]}
-    assert fits == {"jt": False, "enumerate": False, "bp": True, "mf": True, "gibbs": True}
+    expected = {"jt": False, "enumerate": False, "bp": True, "mf": True, "gibbs": True}
+    assert expected.items() <= fits.items()
 
 
 def test_info_of_a_grid_and_of_a_directed_model(tmp_path: Path) -> None:

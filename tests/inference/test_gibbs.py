@@ -227,6 +227,24 @@ def test_same_seed_same_result_and_another_differs() -> None:
     assert not np.array_equal(one.flat_marginals, other.flat_marginals)
 
 
+def test_recorded_states_carry_their_log_weights() -> None:
+    for graph in (square(3, 3), random_model(np.random.default_rng(0), n=5)):
+        flat, bits, order = flatten(graph), bits_form(graph), np.arange(graph.n_variables)
+        sweeper: Sweeper = (
+            TableSweeper(flat, 3, order) if bits is None else BitSweeper(flat, bits, 3, order)
+        )
+        sweeper.set(np.zeros((graph.n_variables, 3), dtype=np.int64))
+        sweeper.seed(seeds.kernel_seeds(0, 3))
+        sweeper.allocate(10)
+        sweeper.sample(20, 2)
+        constant = 0.0 if bits is None else bits.constant
+        for draw, scores in zip(sweeper.draws, sweeper.scores, strict=True):
+            states = draw.reshape(graph.n_variables, 3).T
+            np.testing.assert_allclose(scores + constant, graph.log_score(states), atol=1e-12)
+        last = graph.log_score(sweeper.states.reshape(graph.n_variables, 3).T)
+        assert sweeper.mean_score() == pytest.approx(last.mean(), abs=1e-12)
+
+
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for graph in (square(3, 3), random_model(np.random.default_rng(0), n=5)):
         whole = kk.infer(graph, "gibbs:sweeps=120,burn_in=31,thin=7")
@@ -330,7 +348,10 @@ def test_diagnostics_follow_the_variables_of_the_original_graph() -> None:
     graph = random_model(np.random.default_rng(2), n=6, n_factors=9, max_card=2)
     beliefs = kk.infer(graph, "gibbs:sweeps=500", evidence={2: 1, 4: 0})
     assert beliefs.diagnostics["rhat"].shape == beliefs.diagnostics["ess"].shape == (6,)
-    assert beliefs.diagnostics["rhat"][2] == 1.0
+    ess, total = beliefs.diagnostics["ess"], 4 * beliefs.diagnostics["draws"]
+    assert ess[2] == ess[4] == total
+    assert ess[5] < total
+    assert beliefs.diagnostics["rhat"][2] == beliefs.diagnostics["rhat"][4] == 1.0
     assert beliefs.state[2] == 1
     assert beliefs[4].tolist() == [1.0, 0.0]
     singles = enumerate_exact(graph.clamp({2: 1, 4: 0}))[1]

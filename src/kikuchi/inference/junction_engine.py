@@ -17,6 +17,7 @@ from kikuchi.core.budget import Clock, format_bytes
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.inference.junction_plan import WAY_OUT, Mode, Plan, Propagation
 from kikuchi.inference.kernels import junction_passes as passes
+from kikuchi.inference.kernels import junction_states as states
 from kikuchi.inference.kernels.junction_passes import Scratch, Targets, Tree
 
 Report = Callable[[int, int], None]
@@ -24,6 +25,7 @@ Read = Callable[[Plan], Targets]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
 _LOG_FLOOR = -667.0
+_NO_TABLES = np.zeros(0, dtype=np.int64)
 
 
 class _Underflow(Exception):
@@ -74,7 +76,7 @@ class Run:
         up, end = _offsets(separator, end)
         down, end = _offsets(separator, end) if keep and not hugin else (up, end)
         clique = skeleton.clique_size.astype(np.int64)
-        tables, end = _offsets(clique, end) if hugin else (up, end)
+        tables, end = _offsets(clique, end) if hugin else (_NO_TABLES, end)
         self.tree = Tree(
             skeleton.card,
             skeleton.clique_offsets,
@@ -131,78 +133,76 @@ class Run:
 
     def collect(self, watch: Watch, total: float) -> None:
         """The upward pass: afterwards `log_z` is known (the best score, for maxima)."""
+        task = passes.HUGIN_UP if self.hugin else passes.UP
         for start, stop, done in _chunks(self.cost.up):
-            if self.hugin:
-                status = passes.hugin_collect(
-                    self.tree, self.scratch, self.mem, self.temporary, self.scales,
-                    start, stop, self.arithmetic,
-                )  # fmt: skip
-            else:
-                status = passes.collect(
-                    self.tree, self.scratch, self.mem, self.temporary, self.group_floors,
-                    self.message_floors, self.scales, start, stop, self.arithmetic,
-                )  # fmt: skip
-            _raise_for(status)
+            self._sweep(task, start, stop)
             watch.check(done, total)
         self.log_z += float(self.scales.sum())
 
     def distribute(self, watch: Watch, total: float) -> None:
         """The downward pass: afterwards `out` holds all targets."""
         before = float(self.cost.up.sum())
-        last = len(self.cost.down) - 1
+        task = passes.HUGIN_DOWN if self.hugin else passes.DOWN
         for start, stop, done in _chunks(self.cost.down[::-1]):
-            if self.hugin:
-                status = passes.hugin_distribute(
-                    self.tree, self.scratch, self.mem, self.temporary, self.targets, self.out,
-                    last - start, last - stop, self.arithmetic,
-                )  # fmt: skip
-            else:
-                status = passes.distribute(
-                    self.tree, self.scratch, self.mem, self.temporary, self.group_floors,
-                    self.message_floors, self.targets, self.out,
-                    last - start, last - stop, self.arithmetic,
-                )  # fmt: skip
-            _raise_for(status)
+            self._sweep(task, start, stop)
             watch.check(before + done, total)
-
-    def best_state(self) -> NDArray[np.int64]:
-        """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
-        states = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
-        spread, weights = self._room_for_states()
-        passes.decode(
-            self.tree, self.scratch, self.mem, states, spread, weights, self.hugin
-        )
-        return self._by_variable(states)[0]
-
-    def draw(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
-        states = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
-        spread, weights = self._room_for_states()
-        for c in range(self.plan._skeleton.n_cliques - 1, -1, -1):
-            passes.draw(
-                self.tree, self.scratch, self.mem, c, states, rng.random(n), spread, weights,
-                self.logs, self.hugin,
-            )  # fmt: skip
-        return self._by_variable(states)
 
     def read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
         """Targets from the belief of one clique, after both passes with messages kept."""
         size = int(targets.sizes.sum())
-        out = np.empty(size)
         temporary = np.empty(2 * size if self.arithmetic == passes.LOG_SUM else size)
-        status = passes.read_clique(
-            self.tree, self.scratch, self.mem, temporary, clique, targets, out,
-            self.arithmetic, self.hugin,
-        )  # fmt: skip
-        _raise_for(status)
+        out = np.empty(size)
+        _raise_for(self._call(passes.READ, temporary, targets, out, clique, clique + 1))
         return out
 
-    def _room_for_states(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        spread, weights = self.plan.decode_sizes()
-        return np.empty(int(spread), dtype=np.int64), np.empty(int(weights))
+    def _sweep(self, task: int, start: int, stop: int) -> None:
+        _raise_for(self._call(task, self.temporary, self.targets, self.out, start, stop))
 
-    def _by_variable(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.ascontiguousarray(states[self.plan._skeleton.rank].T)
+    def _call(
+        self,
+        task: int,
+        temporary: NDArray[np.float64],
+        targets: Targets,
+        out: NDArray[np.float64],
+        start: int,
+        stop: int,
+    ) -> int:
+        status: int = passes.sweep(
+            task,
+            self.tree,
+            self.scratch,
+            self.mem,
+            temporary,
+            self.group_floors,
+            self.message_floors,
+            self.scales,
+            targets,
+            out,
+            start,
+            stop,
+            self.arithmetic,
+        )
+        return status
+
+    def best_state(self) -> NDArray[np.int64]:
+        """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
+        columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
+        weights = np.empty(int(self.plan.largest_residual))
+        states.decode(self.tree, self.scratch, self.mem, columns, weights)
+        return self._by_variable(columns)[0]
+
+    def draw(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
+        columns = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
+        weights = np.empty(int(self.plan.largest_residual))
+        for c in range(self.plan._skeleton.n_cliques - 1, -1, -1):
+            states.draw(
+                self.tree, self.scratch, self.mem, c, columns, rng.random(n), weights, self.logs
+            )
+        return self._by_variable(columns)
+
+    def _by_variable(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.ascontiguousarray(columns[self.plan._skeleton.rank].T)
 
 
 def propagate(

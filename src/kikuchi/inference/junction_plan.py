@@ -18,7 +18,7 @@ from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.kernels import junction_layout as layout
-from kikuchi.inference.kernels.junction_passes import SPREAD, Targets
+from kikuchi.inference.kernels.junction_passes import Targets
 
 if TYPE_CHECKING:
     from kikuchi.inference.junction_tree import CalibratedTree
@@ -168,7 +168,7 @@ class Plan:
         if hugin:
             entries += float(skeleton.clique_size.sum())
         if decode:
-            entries += sum(self.decode_sizes())
+            entries += self.largest_residual
         indices = skeleton.nbytes + sum(array.nbytes for array in targets)
         return _whole(8 * entries) + indices
 
@@ -205,13 +205,11 @@ class Plan:
         )
         return found
 
-    def decode_sizes(self) -> tuple[float, float]:
-        """Room that choosing states of the summed-out variables needs: offsets and weights."""
+    @property
+    def largest_residual(self) -> float:
+        """States of the variables that one clique sums out, at most."""
         s = self._skeleton
-        residual = np.rint(s.clique_size / s.separator_size)
-        operands = np.diff(s.groups) + np.diff(s.child_offsets) + 1
-        listed = (residual * operands)[residual <= SPREAD]
-        return float(listed.max(initial=1.0)), float(residual.max(initial=1.0))
+        return float(np.rint(s.clique_size / s.separator_size).max(initial=1.0))
 
     # ------------------------------------------------------------------ shape
 

@@ -241,8 +241,7 @@ class _Climb:
         number = int(np.argmax([peak.bound for peak in self.peaks]))
         best = self.peaks[number]
         found = best.bound > -math.inf
-        if not self.must_end:
-            self.run.stopped = "converged" if best.converged else "iterations"
+        self.run.stopped = self._why_stopped(best)
         bounds = [p.bound + constant if p.bound > -math.inf else None for p in self.peaks]
         return Solution(
             marginals=best.q,
@@ -258,6 +257,13 @@ class _Climb:
                 "first_steps": self.first_steps,
             },
         )
+
+    def _why_stopped(self, best: _Peak) -> str:
+        if self.run.stopped in ("seconds", "interrupted"):
+            return self.run.stopped
+        if len(self.peaks) > self.method.restarts:
+            return "converged" if best.converged else "iterations"
+        return "seconds" if self.run.clock.expired else "iterations"
 
     def _warnings(self, best: _Peak) -> list[str]:
         warnings = []

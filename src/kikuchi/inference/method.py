@@ -76,7 +76,8 @@ class Run:
     """A run in progress: clock, trace and progress, why it stopped, and the observed marginals.
 
     `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
-    says `takes_observed_marginals`.
+    says `takes_observed_marginals`. `variables` are the numbers that the variables of the reduced
+    graph have in the original.
     """
 
     def __init__(
@@ -86,12 +87,14 @@ class Run:
         trace: Trace,
         offset: float,
         targets: dict[int, NDArray[np.float64]] | None = None,
+        variables: NDArray[np.int64] | None = None,
     ) -> None:
         self.clock = clock
         self.progress = progress
         self.trace = trace
         self.offset = offset
         self.targets = targets or {}
+        self.variables = np.zeros(0, dtype=np.int64) if variables is None else variables
         self.stopped = "converged"
         self._next_progress = _PROGRESS_EVERY
 
@@ -188,6 +191,7 @@ class Method(ABC):
             Trace(self.objective_name),
             reduced.graph.log_constant,
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
+            reduced.variables,
         )
         if reduced.graph.n_factors == 0:
             solution = _independent(reduced.graph, run.targets)

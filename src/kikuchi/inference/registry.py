@@ -22,6 +22,8 @@ METHODS: dict[str, str] = {
     "jt": "junction_tree:JunctionTree",
     "bp": "belief_propagation:BeliefPropagation",
     "mf": "mean_field:MeanField",
+    "gbp": "generalised_bp:GeneralisedBP",
+    "kikuchi": "kikuchi:Kikuchi",
     "gibbs": "gibbs:Gibbs",
 }
 

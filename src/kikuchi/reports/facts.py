@@ -89,8 +89,15 @@ class ModelFacts:
         ]
 
     def fitting_methods(self, bytes_allowed: int | None = DEFAULT_BYTES) -> list[Fit]:
-        """Which methods suit the model within a memory budget, and why."""
-        return [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
+        """Which methods suit the model within a memory budget, and why.
+
+        Methods that nothing is known about here are said to fit, with their own summary.
+        """
+        from kikuchi.inference.registry import METHODS, method_class
+
+        known = [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
+        named = {fit.method: fit for fit in known}
+        return [named.get(name) or Fit(name, True, method_class(name).summary) for name in METHODS]
 
     def _exact_fits(self, allowed: int | None) -> list[Fit]:
         from kikuchi.inference.enumeration import Enumeration

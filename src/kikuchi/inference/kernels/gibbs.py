@@ -100,18 +100,21 @@ def score_bits(
     states: States,
     scores: F8,
 ) -> None:
-    """Log-weight of each chain's state, without the constant: every coupling is met twice."""
+    """Log-weight of each chain's state, without the constant; every coupling counts once."""
     chains = _U(len(scores))
     for k in range(chains):
         scores[k] = 0.0
     for r in range(_U(len(places))):
         here = places[r]
+        bias = biases[r]
         for k in range(chains):
-            if states[here + k]:
-                field = 0.0
-                for e in range(offsets[r], offsets[r + _ONE]):
-                    field += weights[e] * states[neighbours[e] + k]
-                scores[k] += biases[r] + 0.5 * field
+            scores[k] += bias * np.float64(np.int64(states[here + k]))
+        for e in range(offsets[r], offsets[r + _ONE]):
+            there = neighbours[e]
+            if there < here:
+                weight = weights[e]
+                for k in range(chains):
+                    scores[k] += weight * np.float64(np.int64(states[here + k] & states[there + k]))
 
 
 @njit(cache=True, error_model="numpy")

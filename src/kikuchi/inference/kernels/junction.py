@@ -36,90 +36,83 @@ _EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
 @njit(cache=True, error_model="numpy")
 def _combine_rows(
     t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int
-) -> bool:
+) -> None:
     """Combine n2 rows of n1 tile entries with an operand of strides s2 and s1."""
-    bad = False
-    if how == _CHECKED:
+    if s1 == _U1:
         for _ in range(n2):
-            for k in range(n1):
-                a, y = t[p + k], x[b + k * s1]
-                r = a * y
-                bad |= (r < FLOOR) & (a != 0.0) & (y != 0.0)
-                t[p + k] = r
+            if how == _SET:
+                for k in range(n1):
+                    t[p + k] = x[b + k]
+            elif how == _MULTIPLY:
+                for k in range(n1):
+                    t[p + k] *= x[b + k]
+            else:
+                for k in range(n1):
+                    t[p + k] += x[b + k]
             p += n1
             b += s2
-    elif s1 == _U1:
-        if n1 == _U2 and s2 == _U0:
-            c, d = x[b], x[b + _U1]
-            if how == _SET:
-                for i in range(n2):
-                    t[p + _U2 * i] = c
-                    t[p + _U2 * i + _U1] = d
-            elif how == _MULTIPLY:
-                for i in range(n2):
-                    t[p + _U2 * i] *= c
-                    t[p + _U2 * i + _U1] *= d
-            else:
-                for i in range(n2):
-                    t[p + _U2 * i] += c
-                    t[p + _U2 * i + _U1] += d
-        else:
-            for _ in range(n2):
-                if how == _SET:
-                    for k in range(n1):
-                        t[p + k] = x[b + k]
-                elif how == _MULTIPLY:
-                    for k in range(n1):
-                        t[p + k] *= x[b + k]
-                else:
-                    for k in range(n1):
-                        t[p + k] += x[b + k]
-                p += n1
-                b += s2
-    elif s1 == _U0:
-        if n1 == _U2 and s2 == _U1:
-            if how == _SET:
-                for i in range(n2):
-                    c = x[b + i]
-                    t[p + _U2 * i] = c
-                    t[p + _U2 * i + _U1] = c
-            elif how == _MULTIPLY:
-                for i in range(n2):
-                    c = x[b + i]
-                    t[p + _U2 * i] *= c
-                    t[p + _U2 * i + _U1] *= c
-            else:
-                for i in range(n2):
-                    c = x[b + i]
-                    t[p + _U2 * i] += c
-                    t[p + _U2 * i + _U1] += c
-        else:
-            for _ in range(n2):
-                c = x[b]
-                if how == _SET:
-                    for k in range(n1):
-                        t[p + k] = c
-                elif how == _MULTIPLY:
-                    for k in range(n1):
-                        t[p + k] *= c
-                else:
-                    for k in range(n1):
-                        t[p + k] += c
-                p += n1
-                b += s2
-    else:
-        for _ in range(n2):
+        return
+    for _ in range(n2):
+        c = x[b]
+        if s1 != _U0:
             for k in range(n1):
                 y = x[b + k * s1]
-                if how == _SET:
-                    t[p + k] = y
-                elif how == _MULTIPLY:
-                    t[p + k] *= y
-                else:
-                    t[p + k] += y
-            p += n1
-            b += s2
+                t[p + k] = y if how == _SET else (t[p + k] * y if how == _MULTIPLY else t[p + k] + y)
+        elif how == _SET:
+            for k in range(n1):
+                t[p + k] = c
+        elif how == _MULTIPLY:
+            for k in range(n1):
+                t[p + k] *= c
+        else:
+            for k in range(n1):
+                t[p + k] += c
+        p += n1
+        b += s2
+
+
+@njit(cache=True, error_model="numpy")
+def _combine_pairs(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, s1: Any, how: int) -> None:
+    """Rows of two entries, as binary variables make them: the loop runs over the rows."""
+    for i in range(n2):
+        c, d = x[b + i * s2], x[b + i * s2 + s1]
+        q = p + _U2 * i
+        if how == _SET:
+            t[q] = c
+            t[q + _U1] = d
+        elif how == _MULTIPLY:
+            t[q] *= c
+            t[q + _U1] *= d
+        else:
+            t[q] += c
+            t[q + _U1] += d
+
+
+@njit(cache=True, error_model="numpy")
+def _combine_checked(
+    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
+) -> bool:
+    """Multiply; answers whether a product of two numbers above 0 is below FLOOR."""
+    bad = False
+    for _ in range(n2):
+        for k in range(n1):
+            a, y = t[p + k], x[b + k * s1]
+            r = a * y
+            bad |= (r < FLOOR) & (a != 0.0) & (y != 0.0)
+            t[p + k] = r
+        p += n1
+        b += s2
     return bad
+
+
+@njit(cache=True, error_model="numpy")
+def _combine_tiles(t: Any, p: Any, q: Any, width: Any, how: int) -> bool:
+    """Combine the tile at p with the tile at q."""
+    if how == _CHECKED:
+        return _combine_checked(t, p, t, q, _U1, _U0, width, _U1)
+    for k in range(width):
+        t[p + k] = t[p + k] * t[q + k] if how == _MULTIPLY else t[p + k] + t[q + k]
+    return False
 
 
 @njit(cache=True, error_model="numpy")
@@ -128,17 +121,20 @@ def _combine(
 ) -> bool:
     """Combine a tile with an operand whose fused axes are runs[at:at + n], slowest first."""
     n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
-    if n == 1:
-        return _combine_rows(t, p, x, b, _U1, _U0, n1, s1, how)
-    n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
-    if n == 2:
-        return _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
+    n2, s2 = _U1, _U0
+    if n > 1:
+        n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
     bad = False
     block = n1 * n2
     for g in range(n - 2):
         count[g] = 0
     while True:
-        bad |= _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
+        if how == _CHECKED:
+            bad |= _combine_checked(t, p, x, b, n2, s2, n1, s1)
+        elif n1 == _U2:
+            _combine_pairs(t, p, x, b, n2, s2, s1, how)
+        else:
+            _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
         p += block
         g = n - 3
         while g >= 0:
@@ -162,18 +158,17 @@ def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
                 x[b + k] += t[p + k]
             p += n1
             b += s2
+    elif s1 == _U0 and n1 == _U2:
+        for i in range(n2):
+            x[b + i * s2] += t[p + _U2 * i] + t[p + _U2 * i + _U1]
     elif s1 == _U0:
-        if n1 == _U2 and s2 == _U1:
-            for i in range(n2):
-                x[b + i] += t[p + _U2 * i] + t[p + _U2 * i + _U1]
-        else:
-            for _ in range(n2):
-                total = 0.0
-                for k in range(n1):
-                    total += t[p + k]
-                x[b] += total
-                p += n1
-                b += s2
+        for _ in range(n2):
+            total = 0.0
+            for k in range(n1):
+                total += t[p + k]
+            x[b] += total
+            p += n1
+            b += s2
     else:
         for _ in range(n2):
             for k in range(n1):
@@ -185,26 +180,17 @@ def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
 @njit(cache=True, error_model="numpy", fastmath=_EXTREMES)
 def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
     """Raise a result of strides s2 and s1 to n2 rows of n1 tile entries."""
-    if s1 == _U1:
-        for _ in range(n2):
-            for k in range(n1):
-                x[b + k] = max(x[b + k], t[p + k])
-            p += n1
-            b += s2
-    elif s1 == _U0:
-        for _ in range(n2):
+    for _ in range(n2):
+        if s1 == _U0:
             top = x[b]
             for k in range(n1):
                 top = max(top, t[p + k])
             x[b] = top
-            p += n1
-            b += s2
-    else:
-        for _ in range(n2):
+        else:
             for k in range(n1):
                 x[b + k * s1] = max(x[b + k * s1], t[p + k])
-            p += n1
-            b += s2
+        p += n1
+        b += s2
 
 
 @njit(cache=True, error_model="numpy")
@@ -219,18 +205,6 @@ def _expsum_rows(
                 x[i + shift] += np.exp(t[p + k] - x[i])
         p += n1
         b += s2
-
-
-@njit(cache=True, error_model="numpy")
-def _reduce_rows(
-    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int, shift: Any
-) -> None:
-    if how == SUM:
-        _sum_rows(t, p, x, b, n2, s2, n1, s1)
-    elif how == MAX:
-        _max_rows(t, p, x, b, n2, s2, n1, s1)
-    else:
-        _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift)
 
 
 @njit(cache=True, error_model="numpy")
@@ -249,15 +223,19 @@ def _reduce(
 ) -> None:
     """Sum (or maximise) a tile into a result whose fused axes are runs[at:at + n]."""
     n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
-    if n == 1:
-        _reduce_rows(t, p, x, b, _U1, _U0, n1, s1, how, shift)
-        return
-    n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
+    n2, s2 = _U1, _U0
+    if n > 1:
+        n2, s2 = np.uint64(runs[at + n - 2]), np.uint64(strides[at + n - 2])
     block = n1 * n2
     for g in range(n - 2):
         count[g] = 0
     while True:
-        _reduce_rows(t, p, x, b, n2, s2, n1, s1, how, shift)
+        if how == SUM:
+            _sum_rows(t, p, x, b, n2, s2, n1, s1)
+        elif how == MAX:
+            _max_rows(t, p, x, b, n2, s2, n1, s1)
+        else:
+            _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift)
         p += block
         g = n - 3
         while g >= 0:
@@ -407,7 +385,7 @@ def contract(
                     tile, full, mem, np.uint64(places[k]), runs, strides, k * nd, lengths[k],
                     count, _SET if j == n_children - 2 else times,
                 )  # fmt: skip
-                bad |= _combine_rows(tile, low, tile, full, _U1, _U0, width, _U1, times)
+                bad |= _combine_tiles(tile, low, full, width, times)
             k = child_result + j
             _reduce(
                 tile, low, results, np.uint64(places[k]), runs, strides, k * nd, lengths[k],

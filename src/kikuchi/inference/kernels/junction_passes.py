@@ -5,6 +5,9 @@ of the walk over a clique gather in `temporary` first.
 In Shafer-Shenoy propagation a message up is overwritten by the message down once its parent has
 used it, so that only separators are held, each once. Hugin propagation holds the cliques.
 
+`sweep` is the one entry: compiling it compiles all of this once, which is why the passes are inlined
+into it.
+
 Every message is scaled to a largest entry of 1 (0 as a logarithm). `floors` bound the logarithm of
 the smallest entry above zero of each input; where they cannot exclude that a product falls below
 FLOOR, the walk looks, and if it does the pass answers UNDERFLOW.
@@ -26,7 +29,7 @@ Floats = NDArray[np.float64]
 OK, UNDERFLOW, IMPOSSIBLE = 0, 1, 2
 LINEAR, LOG_MAX, LOG_SUM = 0, 1, 2
 _LOG_FLOOR = float(np.log(FLOOR))
-SPREAD = 4096  # residual states up to which a draw looks offsets up instead of walking
+UP, DOWN, HUGIN_UP, HUGIN_DOWN, READ = 0, 1, 2, 3, 4
 
 
 class Tree(NamedTuple):
@@ -83,112 +86,151 @@ class Scratch(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def _axes(tree: Any, low: int, high: int, dims: Any) -> int:
-    for k in range(low, high):
-        dims[k - low] = tree.card[tree.clique_vars[k]]
-    return high - low
-
-
-@njit(cache=True, error_model="numpy")
-def _operand(
-    s: Any, k: int, base: int, tree: Any, low: int, nd: int, names: Any, first: int, end: int
+def table_steps(
+    steps: Any, k: int, dims: Any, axes: Any, low: int, nd: int, names: Any, first: int, end: int
 ) -> None:
-    """Operand k: a table over names[first:end], laid out by rank like the clique itself."""
-    s.bases[k] = base
+    """Strides of operand k, a table over names[first:end], on the axes axes[low:low + nd]."""
     stride = 1
     j = end - 1
     for a in range(nd - 1, -1, -1):
-        if j >= first and names[j] == tree.clique_vars[low + a]:
-            s.steps[k * nd + a] = stride
-            stride *= s.dims[a]
+        if j >= first and names[j] == axes[low + a]:
+            steps[k * nd + a] = stride
+            stride *= dims[a]
             j -= 1
         else:
-            s.steps[k * nd + a] = 0
+            steps[k * nd + a] = 0
 
 
 @njit(cache=True, error_model="numpy")
-def _separator(s: Any, k: int, base: int, tree: Any, low: int, nd: int, c: int) -> None:
-    """Operand k: a table over the separator above clique c."""
-    end = tree.clique_offsets[c + 1] - tree.residual[c]
-    _operand(s, k, base, tree, low, nd, tree.clique_vars, tree.clique_offsets[c], end)
-
-
-@njit(cache=True, error_model="numpy")
-def _target(s: Any, k: int, base: int, tree: Any, low: int, nd: int, targets: Any, t: int) -> None:
-    """Operand k: a result with axes and strides of its own."""
-    s.bases[k] = base
-    j = targets.offsets[t]
+def _target_steps(
+    steps: Any, k: int, axes: Any, low: int, nd: int, ranks: Any, strides: Any, j: int, end: int
+) -> None:
+    """Strides of operand k, a result with strides of its own."""
     for a in range(nd):
-        if j < targets.offsets[t + 1] and targets.ranks[j] == tree.clique_vars[low + a]:
-            s.steps[k * nd + a] = targets.strides[j]
+        if j < end and ranks[j] == axes[low + a]:
+            steps[k * nd + a] = strides[j]
             j += 1
         else:
-            s.steps[k * nd + a] = 0
+            steps[k * nd + a] = 0
 
 
 @njit(cache=True, error_model="numpy")
-def _factors(s: Any, k: int, tree: Any, low: int, nd: int, c: int) -> int:
-    """Operands k, k + 1, ...: the products of factors of clique c; answers the next number."""
+def clique_axes(card: Any, names: Any, low: int, high: int, dims: Any) -> int:
+    """Cardinalities of names[low:high] into `dims`; answers how many there are."""
+    for k in range(low, high):
+        dims[k - low] = card[names[k]]
+    return high - low
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add_separator(tree: Any, s: Any, k: Any, base: Any, low: Any, nd: Any, c: Any) -> None:
+    """Operand k: a table at `base` over the separator above clique c."""
+    s.bases[k] = base
+    table_steps(
+        s.steps, k, s.dims, tree.clique_vars, low, nd, tree.clique_vars,
+        tree.clique_offsets[c], tree.clique_offsets[c + 1] - tree.residual[c],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add_target(
+    tree: Any, s: Any, k: Any, base: Any, low: Any, nd: Any, targets: Any, t: Any
+) -> None:
+    """Operand k: target t, to be gathered at `base`."""
+    s.bases[k] = base
+    _target_steps(
+        s.steps, k, tree.clique_vars, low, nd, targets.ranks, targets.strides,
+        targets.offsets[t], targets.offsets[t + 1],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add_whole(tree: Any, s: Any, k: Any, base: Any, low: Any, nd: Any) -> None:
+    """Operand k: a table at `base` over all axes."""
+    s.bases[k] = base
+    table_steps(
+        s.steps, k, s.dims, tree.clique_vars, low, nd, tree.clique_vars, low, low + nd
+    )
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add_inputs(tree: Any, s: Any, k: Any, low: Any, nd: Any, c: Any, down: Any, up: Any) -> Any:
+    """Operands k, k + 1, ...: factors of clique c, the message from its parent if `down`, those
+    from its children if `up`; answers the next number.
+    """
     for g in range(tree.groups[c], tree.groups[c + 1]):
-        first, end = tree.group_offsets[g], tree.group_offsets[g + 1]
-        _operand(s, k, tree.group_tables[g], tree, low, nd, tree.group_vars, first, end)
+        s.bases[k] = tree.group_tables[g]
+        table_steps(
+            s.steps, k, s.dims, tree.clique_vars, low, nd, tree.group_vars,
+            tree.group_offsets[g], tree.group_offsets[g + 1],
+        )  # fmt: skip
         k += 1
+    if down and tree.parent[c] >= 0:
+        _add_separator(tree, s, k, tree.down[c], low, nd, c)
+        k += 1
+    if up:
+        for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
+            _add_separator(tree, s, k, tree.up[tree.children[i]], low, nd, tree.children[i])
+            k += 1
     return k
 
 
+# ---------------------------------------------------------------------- walks
+
+
 @njit(cache=True, error_model="numpy")
-def _fill(mem: Any, low: int, high: int, value: float) -> None:
+def _fill(x: Any, low: int, high: int, value: float) -> None:
     for i in range(np.uint64(low), np.uint64(high)):
-        mem[i] = value
+        x[i] = value
 
 
 @njit(cache=True, error_model="numpy")
+def _add_logs(x: Any, low: int, high: int) -> None:
+    """Maxima at x[low:high] and sums of exponentials above them, which follow: log-sum-exp."""
+    for i in range(low, high):
+        if x[i] > -np.inf:
+            x[i] += np.log(x[i + high - low])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
 def _walk(
     mem: Any,
     temporary: Any,
     s: Any,
-    nd: int,
-    n_fixed: int,
-    n_children: int,
-    n_targets: int,
-    low: int,
-    high: int,
-    arithmetic: int,
-    check: bool,
-) -> bool:
+    nd: Any,
+    n_fixed: Any,
+    n_children: Any,
+    n_targets: Any,
+    low: Any,
+    high: Any,
+    arithmetic: Any,
+    check: Any,
+) -> Any:
     """Contract into temporary[low:high]; sums of exponentials use as much after it."""
-    how = SUM if arithmetic == LINEAR else MAX
+    bad = False
     _fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
-    bad = contract(
-        mem, temporary, s.tile, s.dims, nd, s.steps, s.bases, s.runs, s.strides, s.lengths,
-        s.places, s.count, n_fixed, n_children, n_targets, False, how, check, 0,
-    )  # fmt: skip
-    if arithmetic == LOG_SUM:
-        shift = high - low
-        _fill(temporary, high, high + shift, 0.0)
-        contract(
+    for phase in range(2 if arithmetic == LOG_SUM else 1):
+        if phase == 1:
+            _fill(temporary, high, high + high - low, 0.0)
+        how = EXPSUM if phase == 1 else (SUM if arithmetic == LINEAR else MAX)
+        bad |= contract(
             mem, temporary, s.tile, s.dims, nd, s.steps, s.bases, s.runs, s.strides, s.lengths,
-            s.places, s.count, n_fixed, n_children, n_targets, False, EXPSUM, False, shift,
+            s.places, s.count, n_fixed, n_children, n_targets, False, how, check, high - low,
         )  # fmt: skip
-        for i in range(low, high):
-            if temporary[i] > -np.inf:
-                temporary[i] += np.log(temporary[i + shift])
+    if arithmetic == LOG_SUM:
+        _add_logs(temporary, low, high)
     return bad
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _store(
-    mem: Any, s: Any, nd: int, n_fixed: int, base: int, arithmetic: int, check: bool
-) -> bool:
-    """Write the whole product of the fixed operands as a table over all axes."""
-    s.bases[n_fixed] = base
-    stride = 1
-    for a in range(nd - 1, -1, -1):
-        s.steps[n_fixed * nd + a] = stride
-        stride *= s.dims[a]
+    tree: Any, mem: Any, s: Any, low: Any, nd: Any, n_fixed: Any, base: Any, arithmetic: Any
+) -> Any:
+    """Write the whole product of the fixed operands as a table at `base`."""
+    _add_whole(tree, s, n_fixed, base, low, nd)
     return contract(
         mem, mem, s.tile, s.dims, nd, s.steps, s.bases, s.runs, s.strides, s.lengths, s.places,
-        s.count, n_fixed, 0, 1, True, SUM if arithmetic == LINEAR else MAX, check, 0,
+        s.count, n_fixed, 0, 1, True, SUM if arithmetic == LINEAR else MAX, True, 0,
     )  # fmt: skip
 
 
@@ -232,12 +274,19 @@ def _normalise(x: Any, source: int, size: int, mem: Any, to: int, arithmetic: in
 
 @njit(cache=True, error_model="numpy")
 def _answers(
-    x: Any, place: int, targets: Any, which: Any, low: int, high: int, out: Any, arithmetic: int
+    x: Any,
+    place: int,
+    sizes: Any,
+    bases: Any,
+    which: Any,
+    low: int,
+    high: int,
+    out: Any,
+    arithmetic: int,
 ) -> int:
     """Turn targets which[low:high], one after the other in x, into probabilities."""
     for i in range(low, high):
-        t = which[i]
-        size, to = targets.sizes[t], targets.bases[t]
+        size, to = sizes[which[i]], bases[which[i]]
         top = 0.0 if arithmetic == LINEAR else _largest(x, place, size)
         total = 0.0
         for k in range(size):
@@ -250,6 +299,32 @@ def _answers(
             out[to + k] /= total
         place += size
     return OK
+
+
+@njit(cache=True, error_model="numpy")
+def _multiply(
+    mem: Any, up: int, temporary: Any, place: int, size: int, to: int, arithmetic: int
+) -> None:
+    """The belief of a separator: its two messages together."""
+    a, b, c = np.uint64(up), np.uint64(place), np.uint64(to)
+    for i in range(np.uint64(size)):
+        if arithmetic == LINEAR:
+            mem[c + i] = mem[a + i] * temporary[b + i]
+        else:
+            mem[c + i] = mem[a + i] + temporary[b + i]
+
+
+@njit(cache=True, error_model="numpy")
+def _divide(new: Any, place: int, mem: Any, old: int, size: int, arithmetic: int) -> bool:
+    """old <- new / old with 0/0 = 0, scaled to a largest entry of 1; True if an entry got lost."""
+    for i in range(size):
+        if arithmetic == LINEAR:
+            zero = mem[old + i] == 0.0
+            mem[old + i] = 0.0 if zero else new[place + i] / mem[old + i]
+        elif mem[old + i] > -np.inf:
+            mem[old + i] = new[place + i] - mem[old + i]
+    _, floor = _normalise(mem, old, size, mem, old, arithmetic)
+    return bool(floor < _LOG_FLOOR)
 
 
 # ---------------------------------------------------------------------- factors
@@ -321,11 +396,80 @@ def multiply_factors(
     return log_scale
 
 
+# ---------------------------------------------------------------------- reading marginals
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _read_separator(
+    tree: Any,
+    s: Any,
+    mem: Any,
+    belief: Any,
+    temporary: Any,
+    spare: Any,
+    c: Any,
+    targets: Any,
+    out: Any,
+    arithmetic: Any,
+) -> Any:
+    """Marginals from the belief, at mem[belief], of the separator above c."""
+    begin, end = targets.separator_offsets[c], targets.separator_offsets[c + 1]
+    low = tree.clique_offsets[c]
+    high = tree.clique_offsets[c + 1] - tree.residual[c]
+    nd = clique_axes(tree.card, tree.clique_vars, low, high, s.dims)
+    _add_whole(tree, s, 0, belief, low, nd)
+    place = spare
+    for i in range(begin, end):
+        t = targets.in_separator[i]
+        _add_target(tree, s, 1 + i - begin, place, low, nd, targets, t)
+        place += targets.sizes[t]
+    _walk(mem, temporary, s, nd, 1, 0, end - begin, spare, place, arithmetic, False)
+    return _answers(
+        temporary, spare, targets.sizes, targets.bases, targets.in_separator, begin, end, out,
+        arithmetic,
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _read_clique(
+    tree: Any, s: Any, mem: Any, temporary: Any, targets: Any, out: Any, c: Any, arithmetic: Any
+) -> Any:
+    """All targets from the belief of one clique, when messages of both directions are there."""
+    low = tree.clique_offsets[c]
+    nd = clique_axes(tree.card, tree.clique_vars, low, tree.clique_offsets[c + 1], s.dims)
+    if len(tree.tables):
+        _add_whole(tree, s, 0, tree.tables[c], low, nd)
+        k = 1
+    else:
+        k = _add_inputs(tree, s, 0, low, nd, c, True, True)
+    n_targets = len(targets.sizes)
+    end = 0
+    for t in range(n_targets):
+        _add_target(tree, s, k + t, end, low, nd, targets, t)
+        end += targets.sizes[t]
+    _walk(mem, temporary, s, nd, k, 0, n_targets, 0, end, arithmetic, False)
+    return _answers(
+        temporary, 0, targets.sizes, targets.bases, np.arange(n_targets), 0, n_targets, out,
+        arithmetic,
+    )  # fmt: skip
+
+
 # ---------------------------------------------------------------------- Shafer-Shenoy
 
 
-@njit(cache=True, error_model="numpy")
-def collect(
+@njit(cache=True, error_model="numpy", inline="always")
+def _floor(tree: Any, c: Any, group_floors: Any, message_floors: Any) -> Any:
+    """Bound on the logarithm of the product of the factors of c and its children's messages."""
+    floor = 0.0
+    for g in range(tree.groups[c], tree.groups[c + 1]):
+        floor += group_floors[g]
+    for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
+        floor += message_floors[tree.children[i]]
+    return floor
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _collect(
     tree: Any,
     s: Any,
     mem: Any,
@@ -333,39 +477,30 @@ def collect(
     group_floors: Any,
     message_floors: Any,
     scales: Any,
-    start: int,
-    stop: int,
-    arithmetic: int,
-) -> int:
-    """Messages of cliques start..stop - 1 to their parents; scales[c] gets each one's logarithm.
+    c: Any,
+    arithmetic: Any,
+) -> Any:
+    """The message of clique c to its parent; scales[c] gets the logarithm of its scale.
 
     A root has an empty separator: its message is its part of Z.
     """
-    for c in range(start, stop):
-        low = tree.clique_offsets[c]
-        nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-        k = _factors(s, 0, tree, low, nd, c)
-        floor = 0.0
-        for g in range(tree.groups[c], tree.groups[c + 1]):
-            floor += group_floors[g]
-        for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
-            j = tree.children[i]
-            _separator(s, k, tree.up[j], tree, low, nd, j)
-            floor += message_floors[j]
-            k += 1
-        _separator(s, k, 0, tree, low, nd, c)
-        size = tree.separator_size[c]
-        check = floor < _LOG_FLOOR
-        if _walk(mem, temporary, s, nd, k, 0, 1, 0, size, arithmetic, check):
-            return UNDERFLOW
+    low = tree.clique_offsets[c]
+    nd = clique_axes(tree.card, tree.clique_vars, low, tree.clique_offsets[c + 1], s.dims)
+    k = _add_inputs(tree, s, 0, low, nd, c, False, True)
+    _add_separator(tree, s, k, 0, low, nd, c)
+    check = _floor(tree, c, group_floors, message_floors) < _LOG_FLOOR
+    size = tree.separator_size[c]
+    bad = _walk(mem, temporary, s, nd, k, 0, 1, 0, size, arithmetic, check)
+    status = UNDERFLOW if bad else OK
+    if status == OK:
         scales[c], message_floors[c] = _normalise(temporary, 0, size, mem, tree.up[c], arithmetic)
         if scales[c] == -np.inf:
-            return IMPOSSIBLE
-    return OK
+            status = IMPOSSIBLE
+    return status
 
 
-@njit(cache=True, error_model="numpy")
-def distribute(
+@njit(cache=True, error_model="numpy", inline="always")
+def _distribute(
     tree: Any,
     s: Any,
     mem: Any,
@@ -374,408 +509,170 @@ def distribute(
     message_floors: Any,
     targets: Any,
     out: Any,
-    start: int,
-    stop: int,
-    arithmetic: int,
-) -> int:
-    """Messages from cliques start, start - 1, ..., stop + 1 to their children, and marginals."""
-    room = 2 if arithmetic == LOG_SUM else 1
-    for c in range(start, stop, -1):
-        first_child, last_child = tree.child_offsets[c], tree.child_offsets[c + 1]
-        n_children = last_child - first_child
-        first_target, last_target = targets.clique_offsets[c], targets.clique_offsets[c + 1]
-        n_targets = last_target - first_target
-        if n_children == 0 and n_targets == 0:
-            continue
-        low = tree.clique_offsets[c]
-        nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-        n_fixed = _factors(s, 0, tree, low, nd, c)
-        floor = 0.0
-        for g in range(tree.groups[c], tree.groups[c + 1]):
-            floor += group_floors[g]
-        if tree.parent[c] >= 0:
-            _separator(s, n_fixed, tree.down[c], tree, low, nd, c)
-            floor += message_floors[c]
-            n_fixed += 1
-        end = 0
-        for i in range(n_children):
-            j = tree.children[first_child + i]
-            _separator(s, n_fixed + i, tree.up[j], tree, low, nd, j)
-            _separator(s, n_fixed + n_children + i, end, tree, low, nd, j)
-            floor += message_floors[j]
-            end += tree.separator_size[j]
-        place = end
-        for i in range(n_targets):
-            t = targets.in_clique[first_target + i]
-            _target(s, n_fixed + 2 * n_children + i, end, tree, low, nd, targets, t)
-            end += targets.sizes[t]
-        check = floor < _LOG_FLOOR and n_children > 0
-        if _walk(
-            mem, temporary, s, nd, n_fixed, n_children, n_targets, 0, end, arithmetic, check
-        ):
-            return UNDERFLOW
-        status = _answers(
-            temporary, place, targets, targets.in_clique, first_target, last_target, out, arithmetic
-        )
-        if status != OK:
-            return status
-        place = 0
-        for i in range(n_children):
-            j = tree.children[first_child + i]
-            size = tree.separator_size[j]
-            if targets.separator_offsets[j] < targets.separator_offsets[j + 1]:
-                _multiply(mem, tree.up[j], temporary, place, size, tree.down[j], arithmetic)
-                status = _separator_marginals(
-                    tree, s, mem, tree.down[j], temporary, room * end, j, targets, out, arithmetic
-                )
-                if status != OK:
-                    return status
-            top, message_floors[j] = _normalise(
-                temporary, place, size, mem, tree.down[j], arithmetic
-            )
-            if top == -np.inf:
-                return IMPOSSIBLE
-            place += size
-    return OK
-
-
-@njit(cache=True, error_model="numpy")
-def _multiply(
-    mem: Any, up: int, temporary: Any, place: int, size: int, to: int, arithmetic: int
-) -> None:
-    """The belief of a separator: its two messages together."""
-    a, b, c = np.uint64(up), np.uint64(place), np.uint64(to)
-    for i in range(np.uint64(size)):
-        if arithmetic == LINEAR:
-            mem[c + i] = mem[a + i] * temporary[b + i]
-        else:
-            mem[c + i] = mem[a + i] + temporary[b + i]
-
-
-@njit(cache=True, error_model="numpy")
-def _separator_marginals(
-    tree: Any,
-    s: Any,
-    mem: Any,
-    belief: int,
-    temporary: Any,
-    spare: int,
-    c: int,
-    targets: Any,
-    out: Any,
-    arithmetic: int,
-) -> int:
-    """Marginals from the belief, at mem[belief], of the separator above c."""
-    begin, end = targets.separator_offsets[c], targets.separator_offsets[c + 1]
+    c: Any,
+    arithmetic: Any,
+) -> Any:
+    """Messages from clique c to its children, marginals from it and the separators below it."""
+    first_child = tree.child_offsets[c]
+    n_children = tree.child_offsets[c + 1] - first_child
+    first, last = targets.clique_offsets[c], targets.clique_offsets[c + 1]
+    if n_children == 0 and first == last:
+        return OK
     low = tree.clique_offsets[c]
-    nd = _axes(tree, low, tree.clique_offsets[c + 1] - tree.residual[c], s.dims)
-    _separator(s, 0, belief, tree, low, nd, c)
-    place = spare
-    for i in range(begin, end):
-        t = targets.in_separator[i]
-        _target(s, 1 + i - begin, place, tree, low, nd, targets, t)
-        place += targets.sizes[t]
-    _walk(mem, temporary, s, nd, 1, 0, end - begin, spare, place, arithmetic, False)
-    return _answers(temporary, spare, targets, targets.in_separator, begin, end, out, arithmetic)
-
-
-@njit(cache=True, error_model="numpy")
-def read_clique(
-    tree: Any,
-    s: Any,
-    mem: Any,
-    temporary: Any,
-    c: int,
-    targets: Any,
-    out: Any,
-    arithmetic: int,
-    hugin: bool,
-) -> int:
-    """All targets from the belief of one clique, after both passes with every message kept."""
-    low = tree.clique_offsets[c]
-    nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-    if hugin:
-        _operand(s, 0, tree.tables[c], tree, low, nd, tree.clique_vars, low, low + nd)
-        k = 1
-    else:
-        k = _factors(s, 0, tree, low, nd, c)
-        if tree.parent[c] >= 0:
-            _separator(s, k, tree.down[c], tree, low, nd, c)
-            k += 1
-        for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
-            j = tree.children[i]
-            _separator(s, k, tree.up[j], tree, low, nd, j)
-            k += 1
+    nd = clique_axes(tree.card, tree.clique_vars, low, tree.clique_offsets[c + 1], s.dims)
+    k = _add_inputs(tree, s, 0, low, nd, c, True, False)
     end = 0
-    n_targets = len(targets.sizes)
-    for t in range(n_targets):
-        _target(s, k + t, end, tree, low, nd, targets, t)
+    for i in range(n_children):
+        j = tree.children[first_child + i]
+        _add_separator(tree, s, k + i, tree.up[j], low, nd, j)
+        _add_separator(tree, s, k + n_children + i, end, low, nd, j)
+        end += tree.separator_size[j]
+    place = end
+    for i in range(first, last):
+        t = targets.in_clique[i]
+        _add_target(tree, s, k + 2 * n_children + i - first, end, low, nd, targets, t)
         end += targets.sizes[t]
-    _walk(mem, temporary, s, nd, k, 0, n_targets, 0, end, arithmetic, False)
-    return _answers(temporary, 0, targets, np.arange(n_targets), 0, n_targets, out, arithmetic)
+    floor = _floor(tree, c, group_floors, message_floors)
+    if tree.parent[c] >= 0:
+        floor += message_floors[c]
+    check = floor < _LOG_FLOOR and n_children > 0
+    if _walk(mem, temporary, s, nd, k, n_children, last - first, 0, end, arithmetic, check):
+        return UNDERFLOW
+    status = _answers(
+        temporary, place, targets.sizes, targets.bases, targets.in_clique, first, last, out,
+        arithmetic,
+    )  # fmt: skip
+    place = 0
+    spare = 2 * end if arithmetic == LOG_SUM else end
+    for i in range(n_children):
+        if status != OK:
+            break
+        j = tree.children[first_child + i]
+        size = tree.separator_size[j]
+        if targets.separator_offsets[j] < targets.separator_offsets[j + 1]:
+            _multiply(mem, tree.up[j], temporary, place, size, tree.down[j], arithmetic)
+            status = _read_separator(
+                tree, s, mem, tree.down[j], temporary, spare, j, targets, out, arithmetic
+            )
+        top, message_floors[j] = _normalise(temporary, place, size, mem, tree.down[j], arithmetic)
+        if top == -np.inf and status == OK:
+            status = IMPOSSIBLE
+        place += size
+    return status
 
 
 # ---------------------------------------------------------------------- Hugin
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _hugin_collect(
+    tree: Any, s: Any, mem: Any, temporary: Any, scales: Any, c: Any, arithmetic: Any
+) -> Any:
+    """Absorb the children's separators into the table of clique c and sum it onto its own."""
+    low = tree.clique_offsets[c]
+    nd = clique_axes(tree.card, tree.clique_vars, low, tree.clique_offsets[c + 1], s.dims)
+    k = _add_inputs(tree, s, 0, low, nd, c, False, True)
+    if _store(tree, mem, s, low, nd, k, tree.tables[c], arithmetic):
+        return UNDERFLOW
+    _add_whole(tree, s, 0, tree.tables[c], low, nd)
+    _add_separator(tree, s, 1, 0, low, nd, c)
+    size = tree.separator_size[c]
+    _walk(mem, temporary, s, nd, 1, 0, 1, 0, size, arithmetic, False)
+    scales[c], _ = _normalise(temporary, 0, size, mem, tree.up[c], arithmetic)
+    return IMPOSSIBLE if scales[c] == -np.inf else OK
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _hugin_distribute(
+    tree: Any, s: Any, mem: Any, temporary: Any, targets: Any, out: Any, c: Any, arithmetic: Any
+) -> Any:
+    """Sum the table of clique c onto its children's separators and pass the quotients down."""
+    first_child = tree.child_offsets[c]
+    n_children = tree.child_offsets[c + 1] - first_child
+    first, last = targets.clique_offsets[c], targets.clique_offsets[c + 1]
+    low = tree.clique_offsets[c]
+    nd = clique_axes(tree.card, tree.clique_vars, low, tree.clique_offsets[c + 1], s.dims)
+    _add_whole(tree, s, 0, tree.tables[c], low, nd)
+    k = 1
+    end = 0
+    for i in range(n_children):
+        j = tree.children[first_child + i]
+        _add_separator(tree, s, k, end, low, nd, j)
+        end += tree.separator_size[j]
+        k += 1
+    place = end
+    for i in range(first, last):
+        _add_target(tree, s, k, end, low, nd, targets, targets.in_clique[i])
+        end += targets.sizes[targets.in_clique[i]]
+        k += 1
+    _walk(mem, temporary, s, nd, 1, 0, k - 1, 0, end, arithmetic, False)
+    status = _answers(
+        temporary, place, targets.sizes, targets.bases, targets.in_clique, first, last, out,
+        arithmetic,
+    )  # fmt: skip
+    place = 0
+    spare = 2 * end if arithmetic == LOG_SUM else end
+    for i in range(n_children):
+        if status != OK:
+            break
+        j = tree.children[first_child + i]
+        size = tree.separator_size[j]
+        bad = _divide(temporary, place, mem, tree.up[j], size, arithmetic)
+        below = tree.clique_offsets[j]
+        nd = clique_axes(tree.card, tree.clique_vars, below, tree.clique_offsets[j + 1], s.dims)
+        _add_whole(tree, s, 0, tree.tables[j], below, nd)
+        _add_separator(tree, s, 1, tree.up[j], below, nd, j)
+        bad |= _store(tree, mem, s, below, nd, 2, tree.tables[j], arithmetic)
+        _normalise(temporary, place, size, mem, tree.up[j], arithmetic)  # the belief stays
+        if bad:
+            status = UNDERFLOW
+        elif targets.separator_offsets[j] < targets.separator_offsets[j + 1]:
+            status = _read_separator(
+                tree, s, mem, tree.up[j], temporary, spare, j, targets, out, arithmetic
+            )
+        place += size
+    return status
+
+
 @njit(cache=True, error_model="numpy")
-def hugin_collect(
+def sweep(
+    task: int,
     tree: Any,
     s: Any,
     mem: Any,
     temporary: Any,
+    group_floors: Any,
+    message_floors: Any,
     scales: Any,
-    start: int,
-    stop: int,
-    arithmetic: int,
-) -> int:
-    """Absorb the children's separators into each clique's table and sum it onto its own."""
-    for c in range(start, stop):
-        low = tree.clique_offsets[c]
-        nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-        k = _factors(s, 0, tree, low, nd, c)
-        for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
-            j = tree.children[i]
-            _separator(s, k, tree.up[j], tree, low, nd, j)
-            k += 1
-        if _store(mem, s, nd, k, tree.tables[c], arithmetic, True):
-            return UNDERFLOW
-        _operand(s, 0, tree.tables[c], tree, low, nd, tree.clique_vars, low, low + nd)
-        _separator(s, 1, 0, tree, low, nd, c)
-        size = tree.separator_size[c]
-        _walk(mem, temporary, s, nd, 1, 0, 1, 0, size, arithmetic, False)
-        scales[c], _ = _normalise(temporary, 0, size, mem, tree.up[c], arithmetic)
-        if scales[c] == -np.inf:
-            return IMPOSSIBLE
-    return OK
-
-
-@njit(cache=True, error_model="numpy")
-def _divide(new: Any, place: int, mem: Any, old: int, size: int, arithmetic: int) -> bool:
-    """old <- new / old with 0/0 = 0, scaled to a largest entry of 1; True if an entry got lost."""
-    for i in range(size):
-        if arithmetic == LINEAR:
-            zero = mem[old + i] == 0.0
-            mem[old + i] = 0.0 if zero else new[place + i] / mem[old + i]
-        elif mem[old + i] > -np.inf:
-            mem[old + i] = new[place + i] - mem[old + i]
-    _, floor = _normalise(mem, old, size, mem, old, arithmetic)
-    return bool(floor < _LOG_FLOOR)
-
-
-@njit(cache=True, error_model="numpy")
-def hugin_distribute(
-    tree: Any,
-    s: Any,
-    mem: Any,
-    temporary: Any,
     targets: Any,
     out: Any,
     start: int,
     stop: int,
     arithmetic: int,
 ) -> int:
-    """Sum each clique's table onto its children's separators and pass the quotients down."""
-    room = 2 if arithmetic == LOG_SUM else 1
-    for c in range(start, stop, -1):
-        first_child, last_child = tree.child_offsets[c], tree.child_offsets[c + 1]
-        n_children = last_child - first_child
-        first_target, last_target = targets.clique_offsets[c], targets.clique_offsets[c + 1]
-        low = tree.clique_offsets[c]
-        nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-        _operand(s, 0, tree.tables[c], tree, low, nd, tree.clique_vars, low, low + nd)
-        k = 1
-        end = 0
-        for i in range(n_children):
-            j = tree.children[first_child + i]
-            _separator(s, k, end, tree, low, nd, j)
-            end += tree.separator_size[j]
-            k += 1
-        place = end
-        for i in range(first_target, last_target):
-            _target(s, k, end, tree, low, nd, targets, targets.in_clique[i])
-            end += targets.sizes[targets.in_clique[i]]
-            k += 1
-        _walk(mem, temporary, s, nd, 1, 0, k - 1, 0, end, arithmetic, False)
-        status = _answers(
-            temporary, place, targets, targets.in_clique, first_target, last_target, out, arithmetic
-        )
+    """Do one task on the cliques start..stop - 1, counted from the leaves for UP and HUGIN_UP and
+    from the roots for DOWN and HUGIN_DOWN, or READ all targets from the clique `start`.
+    """
+    last = len(tree.parent) - 1
+    status = OK
+    for i in range(start, stop):
+        if task == UP:
+            status = _collect(
+                tree, s, mem, temporary, group_floors, message_floors, scales, i, arithmetic
+            )
+        elif task == DOWN:
+            status = _distribute(
+                tree, s, mem, temporary, group_floors, message_floors, targets, out, last - i,
+                arithmetic,
+            )  # fmt: skip
+        elif task == HUGIN_UP:
+            status = _hugin_collect(tree, s, mem, temporary, scales, i, arithmetic)
+        elif task == HUGIN_DOWN:
+            status = _hugin_distribute(
+                tree, s, mem, temporary, targets, out, last - i, arithmetic
+            )
+        else:
+            status = _read_clique(tree, s, mem, temporary, targets, out, i, arithmetic)
         if status != OK:
-            return status
-        place = 0
-        for i in range(n_children):
-            j = tree.children[first_child + i]
-            size = tree.separator_size[j]
-            if _divide(temporary, place, mem, tree.up[j], size, arithmetic):
-                return UNDERFLOW
-            place += size
-            below = tree.clique_offsets[j]
-            nd = _axes(tree, below, tree.clique_offsets[j + 1], s.dims)
-            table = tree.tables[j]
-            _operand(s, 0, table, tree, below, nd, tree.clique_vars, below, below + nd)
-            _separator(s, 1, tree.up[j], tree, below, nd, j)
-            if _store(mem, s, nd, 2, table, arithmetic, True):
-                return UNDERFLOW
-            if targets.separator_offsets[j] < targets.separator_offsets[j + 1]:
-                first = np.uint64(place - size)
-                for i in range(np.uint64(size)):  # the quotient has done its work
-                    mem[np.uint64(tree.up[j]) + i] = temporary[first + i]
-                status = _separator_marginals(
-                    tree, s, mem, tree.up[j], temporary, room * end, j, targets, out, arithmetic
-                )
-                if status != OK:
-                    return status
-    return OK
-
-
-# ---------------------------------------------------------------------- samples and best states
-
-
-@njit(cache=True, error_model="numpy")
-def _weights(
-    tree: Any,
-    s: Any,
-    mem: Any,
-    low: int,
-    nd: int,
-    ns: int,
-    k: int,
-    states: Any,
-    column: int,
-    spread: Any,
-    size: int,
-    logs: bool,
-    weights: Any,
-) -> None:
-    """Product of the k operands for every residual state, given the separator's states."""
-    for j in range(k):
-        s.places[j] = s.bases[j]
-        for a in range(ns):
-            s.places[j] += s.steps[j * nd + a] * states[tree.clique_vars[low + a], column]
-    if size <= SPREAD:
-        for r in range(size):
-            w = 0.0 if logs else 1.0
-            for j in range(k):
-                y = mem[s.places[j] + spread[j * size + r]]
-                w = w + y if logs else w * y
-            weights[r] = w
-        return
-    steps = np.empty((k + 1) * (nd - ns), np.int64)
-    bases = np.empty(k + 1, np.int64)
-    dims = s.dims[ns:nd].copy()
-    bases[:k] = s.places[:k]
-    bases[k] = 0
-    stride = 1
-    for a in range(nd - ns - 1, -1, -1):
-        for j in range(k):
-            steps[j * (nd - ns) + a] = s.steps[j * nd + ns + a]
-        steps[k * (nd - ns) + a] = stride
-        stride *= dims[a]
-    contract(
-        mem, weights, s.tile, dims, nd - ns, steps, bases, s.runs, s.strides, s.lengths, s.places,
-        s.count, k, 0, 1, True, MAX if logs else SUM, False, 0,
-    )  # fmt: skip
-
-
-@njit(cache=True, error_model="numpy")
-def _inputs_from_below(tree: Any, s: Any, c: int, spread: Any, hugin: bool) -> Any:
-    """Operands of clique c whose product, given the separator, is the conditional weight of the
-    rest: (axes, separator axes, operands, residual states).
-    """
-    low = tree.clique_offsets[c]
-    nd = _axes(tree, low, tree.clique_offsets[c + 1], s.dims)
-    ns = nd - tree.residual[c]
-    if hugin:
-        _operand(s, 0, tree.tables[c], tree, low, nd, tree.clique_vars, low, low + nd)
-        k = 1
-    else:
-        k = _factors(s, 0, tree, low, nd, c)
-        for i in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
-            j = tree.children[i]
-            _separator(s, k, tree.up[j], tree, low, nd, j)
-            k += 1
-    size = 1
-    for a in range(ns, nd):
-        size *= s.dims[a]
-    if size <= SPREAD:
-        for j in range(k):
-            for r in range(size):
-                rest, offset = r, 0
-                for a in range(nd - 1, ns - 1, -1):
-                    offset += s.steps[j * nd + a] * (rest % s.dims[a])
-                    rest //= s.dims[a]
-                spread[j * size + r] = offset
-    return nd, ns, k, size
-
-
-@njit(cache=True, error_model="numpy")
-def _write_state(tree: Any, s: Any, low: int, nd: int, ns: int, r: int, states: Any, i: int) -> None:
-    for a in range(nd - 1, ns - 1, -1):
-        states[tree.clique_vars[low + a], i] = r % s.dims[a]
-        r //= s.dims[a]
-
-
-@njit(cache=True, error_model="numpy")
-def draw(
-    tree: Any,
-    s: Any,
-    mem: Any,
-    c: int,
-    states: Any,
-    uniforms: Any,
-    spread: Any,
-    weights: Any,
-    logs: bool,
-    hugin: bool,
-) -> None:
-    """Draw the variables that clique c sums out, for all samples, given its separator's states.
-
-    `states` has a row for each rank and a column for each sample. Samples that share the states of
-    the separator share the weights.
-    """
-    low = tree.clique_offsets[c]
-    nd, ns, k, size = _inputs_from_below(tree, s, c, spread, hugin)
-    n = len(uniforms)
-    key = np.zeros(n, np.int64)
-    for a in range(ns):
-        for i in range(n):
-            key[i] = key[i] * s.dims[a] + states[tree.clique_vars[low + a], i]
-    order = np.argsort(key) if ns else np.arange(n)
-    previous = np.int64(-1)
-    for place in range(n):
-        i = order[place]
-        if key[i] != previous:
-            previous = key[i]
-            _weights(tree, s, mem, low, nd, ns, k, states, i, spread, size, logs, weights)
-            top = weights[:size].max() if logs else 0.0
-            total = 0.0
-            for r in range(size):
-                total += np.exp(weights[r] - top) if logs else weights[r]
-                weights[r] = total
-        wanted = uniforms[i] * weights[size - 1]
-        first, end = 0, size - 1
-        while first < end:  # the first state whose cumulative weight is above what is wanted
-            middle = (first + end) >> 1
-            if weights[middle] > wanted:
-                end = middle
-            else:
-                first = middle + 1
-        while first > 0 and weights[first] == weights[first - 1]:  # rounding: no state of weight 0
-            first -= 1
-        _write_state(tree, s, low, nd, ns, first, states, i)
-
-
-@njit(cache=True, error_model="numpy")
-def decode(
-    tree: Any, s: Any, mem: Any, states: Any, spread: Any, weights: Any, hugin: bool
-) -> None:
-    """The best state, from the roots down, after a LOG_MAX collect; the first of equals (HOJ-I5)."""
-    for c in range(len(tree.parent) - 1, -1, -1):
-        low = tree.clique_offsets[c]
-        nd, ns, k, size = _inputs_from_below(tree, s, c, spread, hugin)
-        _weights(tree, s, mem, low, nd, ns, k, states, 0, spread, size, True, weights)
-        best = 0
-        for r in range(1, size):
-            if weights[r] > weights[best]:
-                best = r
-        _write_state(tree, s, low, nd, ns, best, states, 0)
+            break
+    return status

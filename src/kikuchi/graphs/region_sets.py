@@ -1,0 +1,244 @@
+"""Families of sets in flat arrays: containment, intersections and closure without a Python loop.
+
+What `regions` needs of set theory; nothing here knows of variables, factors or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import BudgetError
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_PAIRS_AT_ONCE = 300_000  # pairs of sets intersected together: bounds the working memory
+
+
+@dataclass(frozen=True, eq=False)
+class SetFamily:
+    """Sets of whole numbers in 0..n_items-1, one after the other; none is empty, each is rising.
+
+    >>> family = SetFamily.of([(0, 2), (1, 2, 3)], 4)
+    >>> family.items.tolist(), family.offsets.tolist()
+    ([0, 2, 1, 2, 3], [0, 2, 5])
+    """
+
+    items: Ints
+    offsets: Ints
+    n_items: int
+
+    @classmethod
+    def of(cls, sets: Iterable[Iterable[int]], n_items: int) -> SetFamily:
+        """From any sets of numbers; members are sorted."""
+        rows = [sorted(s) for s in sets]
+        items = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        return cls(items, offsets_of([len(row) for row in rows]), n_items)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of members of each set."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def owners(self) -> Ints:
+        """The set that each entry of `items` belongs to."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @cached_property
+    def keys(self) -> Ints:
+        """One number for each (set, member), rising."""
+        return self.owners * self.n_items + self.items
+
+    @cached_property
+    def holders(self) -> SetFamily:
+        """For each item the sets that hold it (items held by none have empty rows)."""
+        order = np.argsort(self.items, kind="stable")
+        counts = np.bincount(self.items, minlength=self.n_items)
+        return SetFamily(self.owners[order], offsets_of(counts), len(self))
+
+    def place(self, sets: Ints, items: Ints) -> Ints:
+        """Position in `items` of a member of a set, which must hold it."""
+        return np.searchsorted(self.keys, sets * self.n_items + items)
+
+    def has(self, sets: Ints, items: Ints) -> Bools:
+        """True where the set holds the item, pair by pair."""
+        wanted = sets * self.n_items + items
+        place = np.searchsorted(self.keys, wanted)
+        found = np.zeros(len(wanted), dtype=bool)
+        inside = place < len(self.keys)
+        found[inside] = self.keys[place[inside]] == wanted[inside]
+        return found
+
+    def take(self, rows: Ints) -> SetFamily:
+        """The family of the chosen sets, in the order of `rows`."""
+        place, _ = spread(self.offsets[rows], self.sizes[rows])
+        return SetFamily(self.items[place], offsets_of(self.sizes[rows]), self.n_items)
+
+    def below(self, limit: int) -> SetFamily:
+        """The members below `limit` of each set."""
+        kept = self.items < limit
+        counts = np.bincount(self.owners[kept], minlength=len(self))
+        return SetFamily(self.items[kept], offsets_of(counts), limit)
+
+    def tuples(self) -> list[tuple[int, ...]]:
+        """The sets as tuples of plain numbers."""
+        items = tuple(self.items.tolist())
+        at = self.offsets.tolist()
+        return [items[at[k] : at[k + 1]] for k in range(len(self))]
+
+
+def offsets_of(sizes: Ints | list[int]) -> Ints:
+    """Where each of several rows begins if they stand one after the other.
+
+    >>> offsets_of([2, 3]).tolist()
+    [0, 2, 5]
+    """
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Indices starts[k], ..., starts[k] + counts[k] - 1 of every row k, and the k of each.
+
+    >>> [part.tolist() for part in spread(np.array([5, 0]), np.array([2, 1]))]
+    [[5, 6, 0], [0, 0, 1]]
+    """
+    row = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+    return np.arange(len(row)) + (starts - first)[row], row
+
+
+def joined(one: SetFamily, other: SetFamily) -> SetFamily:
+    """All sets of two families over the same items."""
+    return SetFamily(
+        np.concatenate([one.items, other.items]),
+        np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]),
+        one.n_items,
+    )
+
+
+def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
+    """All (i, j) with set i of `small` inside set j of `large`, sorted.
+
+    Only the sets of `large` that hold the rarest member of a small set are looked at.
+
+    >>> family = SetFamily.of([(0, 1, 2), (1, 2), (2,)], 3)
+    >>> [part.tolist() for part in subset_pairs(family, family)]
+    [[0, 1, 1, 2, 2, 2], [0, 0, 1, 0, 1, 2]]
+    """
+    held = large.holders.sizes
+    by_rarity = np.lexsort((held[small.items], small.owners))
+    rarest = small.items[by_rarity[small.offsets[:-1]]]
+    place, rows = spread(large.holders.offsets[rarest], held[rarest])
+    cols = large.holders.items[place]
+    sizes = small.sizes
+    found = []
+    for k in range(int(sizes.max(initial=0))):
+        ended = sizes[rows] == k
+        found.append((rows[ended], cols[ended]))
+        rows, cols = rows[~ended], cols[~ended]
+        fits = large.has(cols, small.items[small.offsets[rows] + k])
+        rows, cols = rows[fits], cols[fits]
+    found.append((rows, cols))
+    rows = np.concatenate([part[0] for part in found])
+    cols = np.concatenate([part[1] for part in found])
+    order = np.lexsort((cols, rows))
+    return rows[order], cols[order]
+
+
+def first_copies(family: SetFamily) -> Ints:
+    """Numbers of the sets that equal no earlier one, rising.
+
+    >>> first_copies(SetFamily.of([(0, 1), (1,), (1, 0)], 2)).tolist()
+    [0, 1]
+    """
+    salt = 0
+    while True:
+        print_one, print_two = (_fingerprints(family, salt + k) for k in (0, 1))
+        _, first, group = np.unique(print_one, return_index=True, return_inverse=True)
+        if np.array_equal(print_two, print_two[first[group]]):
+            return np.sort(first)
+        salt += 2  # two different sets share a fingerprint: once in 10^7 years
+
+
+def _fingerprints(family: SetFamily, salt: int) -> NDArray[np.uint64]:
+    """A 64-bit number for each set that differs between different sets."""
+    words = np.random.default_rng([salt, 0x5E75]).integers(
+        0, 2**64, size=family.n_items, dtype=np.uint64
+    )
+    if not len(family):
+        return np.zeros(0, dtype=np.uint64)
+    return np.add.reduceat(words[family.items], family.offsets[:-1])
+
+
+def maximal(family: SetFamily) -> SetFamily:
+    """The sets that lie in no other one, each once, in their order.
+
+    >>> maximal(SetFamily.of([(0, 1), (1,), (2,), (2,)], 3)).tuples()
+    [(0, 1), (2,)]
+    """
+    family = family.take(first_copies(family))
+    rows, cols = subset_pairs(family, family)
+    inside = np.zeros(len(family), dtype=bool)
+    inside[rows[rows != cols]] = True
+    return family.take(np.flatnonzero(~inside))
+
+
+def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
+    """The sets of `roots` and all their intersections that hold an item below `n_essential`.
+
+    Two sets that share an item must share one below `n_essential`. Refuses beyond `limit` sets.
+
+    >>> closure(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3), 3, 100).tuples()
+    [(0, 1), (1, 2), (0, 2), (1,), (0,), (2,)]
+    """
+    found = fresh = roots.take(first_copies(roots))
+    # An intersection of many roots is one root cut with another again and again.
+    while len(fresh):
+        before = len(found)
+        for made in _intersections(fresh, roots, n_essential):
+            found = joined(found, made)
+            found = found.take(first_copies(found))
+            if len(found) > limit:
+                raise BudgetError(
+                    f"the roots have more than {limit} regions as intersections; "
+                    "choose smaller or fewer roots"
+                )
+        fresh = found.take(np.arange(before, len(found)))
+    return found
+
+
+def _intersections(one: SetFamily, roots: SetFamily, n_essential: int) -> Iterator[SetFamily]:
+    """Distinct intersections of sets of `one` with roots that they meet but do not lie in."""
+    met = roots.holders.sizes[one.items] * (one.items < n_essential)
+    work = np.add.reduceat(met, one.offsets[:-1])
+    blocks = np.cumsum(work) // _PAIRS_AT_ONCE
+    ends = np.flatnonzero(np.diff(blocks, append=-1)) + 1
+    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield _cut(one.take(np.arange(begin, end)), roots, n_essential)
+
+
+def _cut(one: SetFamily, roots: SetFamily, n_essential: int) -> SetFamily:
+    shared = np.flatnonzero(one.items < n_essential)
+    items = one.items[shared]
+    place, entry = spread(roots.holders.offsets[items], roots.holders.sizes[items])
+    pairs = np.unique(one.owners[shared][entry] * len(roots) + roots.holders.items[place])
+    rows, cols = pairs // len(roots), pairs % len(roots)
+    place, pair = spread(one.offsets[rows], one.sizes[rows])
+    kept = roots.has(cols[pair], one.items[place])
+    counts = np.bincount(pair[kept], minlength=len(pairs))
+    new = counts < one.sizes[rows]
+    kept &= new[pair]
+    made = SetFamily(one.items[place[kept]], offsets_of(counts[new]), one.n_items)
+    return made.take(first_copies(made))

@@ -1,0 +1,338 @@
+"""The two updates of the region engine: *propagate* along an edge, *scale* to agreement.
+
+Tables of all regions lie end to end in `b`, as probabilities, at `table_at`. A link is a pair
+(large region, small region inside it); `map_at` says where in `maps` the small state of each large
+state stands. Zeros are kept: an entry that is 0 stays 0, and none becomes 0 by underflow, because
+positive entries are not let below a floor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+FLOOR = 1e-200
+
+_U1 = np.uint64(1)
+
+
+@njit(cache=True, error_model="numpy")
+def marginal(b, begin, end, maps, map_at, out, states):
+    """Sum a large table down to a small one, normalised; answers the total before."""
+    for x in range(states):
+        out[x] = 0.0
+    total = 0.0
+    for i in range(end - begin):
+        value = b[begin + i]
+        out[maps[map_at + i]] += value
+        total += value
+    for x in range(states):
+        out[x] /= total
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def multiply(b, begin, end, maps, map_at, factor):
+    """Multiply a large table by a function of the small state and normalise it."""
+    total = 0.0
+    for i in range(end - begin):
+        value = b[begin + i] * factor[maps[map_at + i]]
+        b[begin + i] = value
+        total += value
+    for i in range(begin, end):
+        if b[i] > 0.0:
+            b[i] = max(b[i] / total, FLOOR)
+
+
+@njit(cache=True, error_model="numpy")
+def _ratio(wanted, b, begin, states, damping, factor):
+    """factor = (wanted / b)^(1 - damping) with 0 / 0 = 1; answers the largest difference."""
+    change = 0.0
+    for x in range(states):
+        old = b[begin + x]
+        new = wanted[x]
+        change = max(change, abs(new - old))
+        if new > 0.0 and old > 0.0:
+            factor[x] = (new / old) ** (1.0 - damping)
+        elif new == 0.0 and old > 0.0:
+            factor[x] = 0.0
+        else:
+            factor[x] = 1.0
+    return change
+
+
+@njit(cache=True, error_model="numpy")
+def _apply(edge, child, table_at, b, receiver_at, receivers, large, map_at, maps, factor, states):
+    """Put the change of one message into every belief that it enters."""
+    begin = table_at[child]
+    total = 0.0
+    for x in range(states):
+        b[begin + x] *= factor[x]
+        total += b[begin + x]
+    for x in range(states):
+        if b[begin + x] > 0.0:
+            b[begin + x] = max(b[begin + x] / total, FLOOR)
+    for k in range(receiver_at[edge], receiver_at[edge + _U1]):
+        link = receivers[k]
+        region = large[link]
+        multiply(b, table_at[region], table_at[region + _U1], maps, map_at[link], factor)
+
+
+@njit(cache=True, error_model="numpy")
+def propagate(
+    table_at,
+    b,
+    edge_link,
+    large,
+    small,
+    map_at,
+    maps,
+    receiver_at,
+    receivers,
+    damping,
+    parallel,
+    factors,
+):
+    """One sweep of parent-to-child generalised belief propagation (TEH-I10, LIU-I13).
+
+    Equating the parent's marginal with the child's belief and cancelling what both contain gives
+    m_new = m_old * marginal(b_parent) / b_child; the quotient is put into every belief that the
+    message enters: the child, and the regions above it that are not above the parent.
+    """
+    residual = 0.0
+    wanted = np.empty(factors.shape[1])
+    for edge in range(np.uint64(edge_link.size)):
+        link = edge_link[edge]
+        parent = large[link]
+        child = small[link]
+        begin = table_at[child]
+        states = table_at[child + _U1] - begin
+        marginal(b, table_at[parent], table_at[parent + _U1], maps, map_at[link], wanted, states)
+        row = edge if parallel else np.uint64(0)
+        residual = max(residual, _ratio(wanted, b, begin, states, damping, factors[row]))
+        if not parallel:
+            _apply(
+                edge,
+                child,
+                table_at,
+                b,
+                receiver_at,
+                receivers,
+                large,
+                map_at,
+                maps,
+                factors[row],
+                states,
+            )
+    if parallel:
+        for edge in range(np.uint64(edge_link.size)):
+            child = small[edge_link[edge]]
+            states = table_at[child + _U1] - table_at[child]
+            _apply(
+                edge,
+                child,
+                table_at,
+                b,
+                receiver_at,
+                receivers,
+                large,
+                map_at,
+                maps,
+                factors[edge],
+                states,
+            )
+    return residual
+
+
+@njit(cache=True, error_model="numpy")
+def scale(
+    table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weight, pull, messages, work
+):
+    """One sweep that makes all roots agree on each inner region in turn (double loop, inner part).
+
+    For an inner region with n roots around it, mu_j = marginal(b_j) / message_j; the common belief
+    is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. `weight` is the part
+    of the counting number that stays convex. `pull` are exponents of the linearised part, already
+    inside the tables. Answers the largest change of a common belief.
+    """
+    residual = 0.0
+    for k in range(np.uint64(inner.size)):
+        region = inner[k]
+        begin = table_at[region]
+        states = table_at[region + _U1] - begin
+        lo = link_of_inner_at[k]
+        count = link_of_inner_at[k + _U1] - lo
+        common = work[count]
+        for x in range(states):
+            common[x] = 0.0
+        for j in range(count):
+            link = links[lo + j]
+            root = large[link]
+            marginal(b, table_at[root], table_at[root + _U1], maps, map_at[link], work[j], states)
+            for x in range(states):
+                if work[j, x] > 0.0:
+                    common[x] += np.log(work[j, x]) - messages[lo + j, x]
+                else:
+                    common[x] = -np.inf
+        exponent = 1.0 / (float(count) + weight[k])
+        top = -np.inf
+        for x in range(states):
+            top = max(top, common[x])
+        total = 0.0
+        for x in range(states):
+            common[x] = np.exp((common[x] - top) * exponent)
+            total += common[x]
+        for x in range(states):
+            value = common[x] / total
+            if common[x] > 0.0:
+                value = max(value, FLOOR)
+            residual = max(residual, abs(value - b[begin + x]))
+            b[begin + x] = value
+        for j in range(count):
+            link = links[lo + j]
+            root = large[link]
+            for x in range(states):
+                if b[begin + x] > 0.0 and work[j, x] > 0.0:
+                    step = b[begin + x] / work[j, x]
+                    messages[lo + j, x] += np.log(step)
+                    work[j, x] = step
+                else:
+                    work[j, x] = 0.0
+            multiply(b, table_at[root], table_at[root + _U1], maps, map_at[link], work[j])
+    return residual
+
+
+@njit(cache=True, error_model="numpy")
+def relinearise(table_at, b, old, inner, link_of_inner_at, links, large, map_at, maps, pull, work):
+    """The outer step: move the tangent of the concave part to the present beliefs.
+
+    Each root around an inner region is multiplied by (b_new / b_old)^pull. Answers the largest
+    change since the last outer step.
+    """
+    residual = 0.0
+    for k in range(np.uint64(inner.size)):
+        region = inner[k]
+        begin = table_at[region]
+        states = table_at[region + _U1] - begin
+        for x in range(states):
+            residual = max(residual, abs(b[begin + x] - old[begin + x]))
+        if pull[k] > 0.0:
+            for x in range(states):
+                if old[begin + x] > 0.0 and b[begin + x] > 0.0:
+                    work[0, x] = (b[begin + x] / old[begin + x]) ** pull[k]
+                else:
+                    work[0, x] = 1.0
+            for j in range(link_of_inner_at[k], link_of_inner_at[k + _U1]):
+                root = large[links[j]]
+                multiply(b, table_at[root], table_at[root + _U1], maps, map_at[links[j]], work[0])
+        for x in range(states):
+            old[begin + x] = b[begin + x]
+    return residual
+
+
+@njit(cache=True, error_model="numpy")
+def free_energy(table_at, b, log_phi, counting):
+    """sum_r c_r sum_x b_r (log b_r - log phi_r) (LIU-D7)."""
+    energy = 0.0
+    for r in range(np.uint64(counting.size)):
+        own = 0.0
+        for i in range(table_at[r], table_at[r + _U1]):
+            if b[i] > 0.0:
+                own += b[i] * (np.log(b[i]) - log_phi[i])
+        energy += counting[r] * own
+    return energy
+
+
+@njit(cache=True, error_model="numpy")
+def disagreement(table_at, b, edge_link, large, small, map_at, maps, work):
+    """Largest difference between a region's belief and a parent's marginal."""
+    worst = 0.0
+    for edge in range(np.uint64(edge_link.size)):
+        link = edge_link[edge]
+        parent = large[link]
+        begin = table_at[small[link]]
+        states = table_at[small[link] + _U1] - begin
+        marginal(b, table_at[parent], table_at[parent + _U1], maps, map_at[link], work[0], states)
+        for x in range(states):
+            worst = max(worst, abs(work[0, x] - b[begin + x]))
+    return worst
+
+
+@njit(cache=True, error_model="numpy")
+def _softmax(b, begin, end, logits_alive):
+    """Turn logits into probabilities, in place; entries marked dead are 0."""
+    top = -np.inf
+    for i in range(begin, end):
+        if logits_alive[i] > -np.inf:
+            top = max(top, b[i])
+    total = 0.0
+    for i in range(begin, end):
+        b[i] = np.exp(b[i] - top) if logits_alive[i] > -np.inf else 0.0
+        total += b[i]
+    for i in range(begin, end):
+        b[i] /= total
+        if logits_alive[i] > -np.inf:
+            b[i] = max(b[i], FLOOR)
+
+
+@njit(cache=True, error_model="numpy")
+def penalised_energy(
+    table_at,
+    b,
+    log_phi,
+    counting,
+    n_roots,
+    edge_link,
+    large,
+    small,
+    map_at,
+    maps,
+    shares,
+    weight,
+    gradient,
+    work,
+):
+    """Region free energy plus weighted squared disagreement, and its gradient in root logits.
+
+    On entry the roots' part of `b` holds logits. Edges are sorted by child, large regions first, so
+    that a child's belief, the mean of its parents' marginals, is whole before it is used.
+    """
+    for r in range(n_roots):
+        _softmax(b, table_at[r], table_at[r + _U1], log_phi)
+    b[table_at[n_roots] :] = 0.0
+    for edge in range(np.uint64(edge_link.size)):
+        link = edge_link[edge]
+        parent, child = large[link], small[link]
+        begin = table_at[child]
+        states = table_at[child + _U1] - begin
+        marginal(b, table_at[parent], table_at[parent + _U1], maps, map_at[link], work, states)
+        for x in range(states):
+            b[begin + x] += shares[child] * work[x]
+    value = 0.0
+    for r in range(np.uint64(counting.size)):
+        for i in range(table_at[r], table_at[r + _U1]):
+            gradient[i] = 0.0
+            if b[i] > 0.0:
+                local = np.log(b[i]) - log_phi[i]
+                value += counting[r] * b[i] * local
+                gradient[i] = counting[r] * (local + 1.0)
+    for back in range(np.uint64(edge_link.size)):
+        link = edge_link[np.uint64(edge_link.size) - _U1 - back]
+        parent, child = large[link], small[link]
+        begin = table_at[child]
+        states = table_at[child + _U1] - begin
+        at = table_at[parent]
+        marginal(b, at, table_at[parent + _U1], maps, map_at[link], work, states)
+        for x in range(states):
+            difference = work[x] - b[begin + x]
+            value += weight * difference * difference
+            work[x] = shares[child] * gradient[begin + x] + 2.0 * weight * difference
+        for i in range(table_at[parent + _U1] - at):
+            gradient[at + i] += work[maps[map_at[link] + i]]
+    for r in range(n_roots):
+        mean = 0.0
+        for i in range(table_at[r], table_at[r + _U1]):
+            mean += b[i] * gradient[i]
+        for i in range(table_at[r], table_at[r + _U1]):
+            gradient[i] = b[i] * (gradient[i] - mean)
+    return value

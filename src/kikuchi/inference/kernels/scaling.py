@@ -1,0 +1,512 @@
+"""Propagation and scaling: messages on a factor graph some of whose variables are pinned.
+
+The messages, their layout and their arithmetic are those of `bp_messages`. A pinned variable has a
+given marginal c and answers each factor by itself ("bouncing", TEH-M23 eq. 5.26 on factor graphs):
+
+    nu_{i->a}(x_i)  prop. to  c_i(x_i) / m_{a->i}(x_i)
+
+so that the belief of every factor agrees with c at once. Pinned variables therefore carry nothing
+from one factor to another: if they cut all cycles, what is left is a forest in which each pinned
+variable is a leaf once for each of its factors (TEH-I16, I17).
+
+`pinned` has one entry a variable; `pins` holds the marginals, flat by `state_at`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kikuchi.inference.kernels.bp_messages import (
+    CONTRADICTION,
+    OK,
+    SUM,
+    UNDERFLOW,
+    cavities,
+    factor_messages,
+    one_message,
+    rescale,
+    settle,
+)
+
+INFEASIBLE = 3  # a pin has mass where a message has none
+
+MESSAGE = 0  # factor to variable
+CAVITY = 1  # free variable to factor
+BOUNCE = 2  # pinned variable to factor
+
+_FLOOR = 1e-60
+_U0 = np.uint64(0)
+_U1 = np.uint64(1)
+
+
+# ---------------------------------------------------------------------- one variable
+
+
+@njit(cache=True, error_model="numpy")
+def bounce(begin, end, m, nu, pins, pin_at, mode):
+    """nu = pin / m along one edge; answers status and how far the marginal was from the pin."""
+    top = 0.0 if mode == SUM else -np.inf
+    for i in range(begin, end):
+        if mode == SUM:
+            top += nu[i] * m[i]
+        else:
+            top = max(top, nu[i] + m[i])
+    total = top
+    if mode != SUM and top > -np.inf:
+        total = 0.0
+        for i in range(begin, end):
+            total += np.exp(nu[i] + m[i] - top)
+    mismatch = 0.0
+    status = OK
+    scale = 0.0 if mode == SUM else -np.inf
+    for x in range(end - begin):
+        i = begin + x
+        pin = pins[pin_at + x]
+        if mode == SUM:
+            now = nu[i] * m[i] / total if total > 0.0 else 0.0
+            if pin > 0.0 and m[i] == 0.0:
+                status = INFEASIBLE
+            nu[i] = pin / m[i] if pin > 0.0 else 0.0
+            scale += nu[i]
+        else:
+            now = np.exp(nu[i] + m[i] - top) / total if top > -np.inf else 0.0
+            if pin > 0.0 and m[i] == -np.inf:
+                status = INFEASIBLE
+            nu[i] = np.log(pin) - m[i] if pin > 0.0 else -np.inf
+            scale = max(scale, nu[i])
+        mismatch = max(mismatch, abs(now - pin))
+    if status == INFEASIBLE:
+        return status, mismatch
+    for i in range(begin, end):
+        if mode == SUM:
+            nu[i] /= scale
+            if 0.0 < nu[i] < _FLOOR:
+                status = UNDERFLOW
+        else:
+            nu[i] -= scale
+    return status, mismatch
+
+
+@njit(cache=True, error_model="numpy")
+def cavity(e, v, layout, m, nu, mode):
+    """nu along edge `e` of free variable `v`: the product of its other messages."""
+    _, _, at, variable_at, edges, _, _ = layout
+    begin = at[e]
+    states = at[e + _U1] - begin
+    for x in range(states):
+        nu[begin + x] = 1.0 if mode == SUM else 0.0
+    status = OK
+    for i in range(variable_at[v], variable_at[v + _U1]):
+        f = np.uint64(edges[i])
+        if f == e:
+            continue
+        base = at[f]
+        if mode == SUM:
+            for x in range(states):
+                nu[begin + x] *= m[base + x]
+            status = max(status, rescale(nu, begin, states))
+        else:
+            for x in range(states):
+                nu[begin + x] += m[base + x]
+    if mode == SUM:
+        total = 0.0
+        least = 1.0
+        for x in range(states):
+            total += nu[begin + x]
+            if nu[begin + x] > 0.0:
+                least = min(least, nu[begin + x])
+        if total == 0.0:
+            return CONTRADICTION
+        for x in range(states):
+            nu[begin + x] /= total
+        return max(status, UNDERFLOW if least < _FLOOR else OK)
+    top = -np.inf
+    for x in range(states):
+        top = max(top, nu[begin + x])
+    if top == -np.inf:
+        return CONTRADICTION
+    for x in range(states):
+        nu[begin + x] -= top
+    return status
+
+
+@njit(cache=True, error_model="numpy")
+def answer(v, layout, m, nu, work, pinned, pins, state_at, mode):
+    """All nu of variable `v`, pinned or free; answers status and mismatch."""
+    _, _, at, variable_at, edges, _, _ = layout
+    if not pinned[v]:
+        return cavities(v, variable_at, edges, at, m, nu, work, mode), 0.0
+    status = OK
+    mismatch = 0.0
+    for i in range(variable_at[v], variable_at[v + _U1]):
+        e = np.uint64(edges[i])
+        found, away = bounce(at[e], at[e + _U1], m, nu, pins, state_at[v], mode)
+        status = max(status, found)
+        mismatch = max(mismatch, away)
+    return status, mismatch
+
+
+@njit(cache=True, error_model="numpy")
+def all_answers(layout, m, nu, work, pinned, pins, state_at, mode):
+    """Refresh every nu; answers status and the largest mismatch there was."""
+    status = OK
+    mismatch = 0.0
+    for v in range(np.uint64(layout[3].size) - _U1):
+        found, away = answer(v, layout, m, nu, work, pinned, pins, state_at, mode)
+        status = max(status, found)
+        mismatch = max(mismatch, away)
+    return status, mismatch
+
+
+# ---------------------------------------------------------------------- loopy sweeps (TEH-I14)
+
+
+@njit(cache=True, error_model="numpy")
+def sequential(
+    layout, tables, m, nu, new, work, pinned, pins, state_at, order, damping, kind, mode
+):
+    """One sweep over the variables in `order`: each takes in its messages, then answers.
+
+    Answers status and the largest change of a message or distance of a marginal from its pin.
+    """
+    scope_at, _, at, variable_at, edges, edge_factor, _ = layout
+    status = OK
+    residual = 0.0
+    for position in range(np.uint64(order.size)):
+        v = np.uint64(order[position])
+        for i in range(variable_at[v], variable_at[v + _U1]):
+            e = np.uint64(edges[i])
+            a = np.uint64(edge_factor[e])
+            if scope_at[a + _U1] - scope_at[a] == _U1:
+                continue
+            status = max(status, one_message(e, layout, tables, nu, new, work, mode))
+            found, change = settle(m, new, at[e], at[e + _U1], damping, kind, mode)
+            status = max(status, found)
+            residual = max(residual, change)
+        found, away = answer(v, layout, m, nu, work, pinned, pins, state_at, mode)
+        status = max(status, found)
+        residual = max(residual, away)
+    return status, residual
+
+
+@njit(cache=True, error_model="numpy")
+def parallel(layout, tables, m, nu, new, work, pinned, pins, state_at, damping, kind, mode):
+    """One sweep in which all factors send from the same nu, then all variables answer."""
+    scope_at, _, at, _, _, _, _ = layout
+    status = OK
+    residual = 0.0
+    for a in range(np.uint64(scope_at.size) - _U1):
+        lo = scope_at[a]
+        hi = scope_at[a + _U1]
+        if hi - lo == _U1:
+            continue
+        status = max(status, factor_messages(a, layout, tables, nu, new, work, mode))
+        for e in range(lo, hi):
+            found, change = settle(m, new, at[e], at[e + _U1], damping, kind, mode)
+            status = max(status, found)
+            residual = max(residual, change)
+    found, away = all_answers(layout, m, nu, work, pinned, pins, state_at, mode)
+    return max(status, found), max(residual, away)
+
+
+# ---------------------------------------------------------------------- walks over a forest
+
+
+@njit(cache=True, error_model="numpy")
+def euler_tour(layout, pinned):
+    """Depth-first walk over the forest that the pins leave (recipe 10.1 on factor graphs).
+
+    Answers the edges in the order in which they are entered and left, which of the two it is,
+    whether an edge is entered from its factor, and where the walk of each tree begins. Trees start
+    at a factor with a pinned variable where there is one. Factors of one variable are left out:
+    what they say never changes. An empty walk with `ok` False means that a cycle is left.
+    """
+    scope_at, _, _, variable_at, edges, edge_factor, scopes = layout
+    n_factors = np.uint64(scope_at.size) - _U1
+    n_edges = np.uint64(scopes.size)
+    tour = np.empty(np.uint64(2) * n_edges, np.uint32)
+    leaving = np.zeros(tour.size, np.uint8)
+    from_factor = np.zeros(n_edges, np.uint8)
+    tree_start = np.zeros(n_factors + _U1, np.int64)
+    seen_factor = np.zeros(n_factors, np.uint8)
+    seen_variable = np.zeros(pinned.size, np.uint8)
+    depth_room = n_factors + np.uint64(pinned.size) + _U1
+    entered_by = np.empty(depth_room, np.uint64)
+    cursor = np.empty(depth_room, np.uint64)
+    at_factor = np.empty(depth_room, np.uint8)
+    none = n_edges
+    length = _U0
+    trees = _U0
+    for round_ in range(2):
+        for root in range(n_factors):
+            if seen_factor[root] or scope_at[root + _U1] - scope_at[root] == _U1:
+                continue
+            has_pin = False
+            for e in range(scope_at[root], scope_at[root + _U1]):
+                has_pin = has_pin or pinned[scopes[e]] != 0
+            if round_ == 0 and not has_pin:
+                continue
+            seen_factor[root] = 1
+            tree_start[trees] = np.int64(length)
+            trees += _U1
+            depth = _U1
+            entered_by[_U0] = none
+            cursor[_U0] = scope_at[root]
+            at_factor[_U0] = 1
+            here = root
+            while depth > _U0:
+                top = depth - _U1
+                by = entered_by[top]
+                if at_factor[top]:
+                    here = root if by == none else np.uint64(edge_factor[by])
+                    stop = scope_at[here + _U1]
+                else:
+                    stop = variable_at[np.uint64(scopes[by]) + _U1]
+                if cursor[top] == stop:
+                    depth = top
+                    if by != none:
+                        tour[length] = np.uint32(by)
+                        leaving[length] = 1
+                        length += _U1
+                    continue
+                place = cursor[top]
+                cursor[top] = place + _U1
+                e = place if at_factor[top] else np.uint64(edges[place])
+                if e == by:
+                    continue
+                if at_factor[top]:
+                    v = np.uint64(scopes[e])
+                    tour[length] = np.uint32(e)
+                    length += _U1
+                    from_factor[e] = 1
+                    if pinned[v]:
+                        tour[length] = np.uint32(e)
+                        leaving[length] = 1
+                        length += _U1
+                        continue
+                    if seen_variable[v]:
+                        return False, tour[:_U0], leaving[:_U0], from_factor, tree_start[:_U1]
+                    seen_variable[v] = 1
+                    at_factor[depth] = 0
+                    cursor[depth] = variable_at[v]
+                else:
+                    b = np.uint64(edge_factor[e])
+                    if scope_at[b + _U1] - scope_at[b] == _U1:
+                        continue
+                    if seen_factor[b]:
+                        return False, tour[:_U0], leaving[:_U0], from_factor, tree_start[:_U1]
+                    seen_factor[b] = 1
+                    tour[length] = np.uint32(e)
+                    length += _U1
+                    at_factor[depth] = 1
+                    cursor[depth] = scope_at[b]
+                entered_by[depth] = e
+                depth += _U1
+    tree_start[trees] = np.int64(length)
+    return True, tour[:length], leaving[:length], from_factor, tree_start[: trees + _U1]
+
+
+@njit(cache=True, error_model="numpy")
+def core_edges(tour, leaving, from_factor, tree_start, scopes, pinned):
+    """Edges on a path between two pinned leaves, or that hold the only one of their tree.
+
+    Only these need to be walked more than once (the set S of TEH-I16).
+    """
+    core = np.zeros(from_factor.size, np.uint8)
+    before = np.zeros(from_factor.size, np.int64)
+    for tree in range(np.uint64(tree_start.size) - _U1):
+        lo = np.uint64(tree_start[tree])
+        hi = np.uint64(tree_start[tree + _U1])
+        count = 0
+        for place in range(lo, hi):
+            e = tour[place]
+            if not leaving[place]:
+                before[e] = count
+                if from_factor[e] and pinned[scopes[e]]:
+                    count += 1
+        total = count
+        count = 0
+        for place in range(lo, hi):
+            e = tour[place]
+            if not leaving[place]:
+                if from_factor[e] and pinned[scopes[e]]:
+                    count += 1
+                    core[e] = 1
+            else:
+                below = count - before[e]
+                if 0 < below < total:
+                    core[e] = 1
+    return core
+
+
+@njit(cache=True, error_model="numpy")
+def walk(
+    layout, tables, m, nu, new, work, pinned, pins, state_at, op_edge, op_kind, begin, end, mode
+):
+    """Do the updates `begin` to `end` of a schedule; answers status and the largest mismatch."""
+    _, _, at, _, _, _, scopes = layout
+    status = OK
+    mismatch = 0.0
+    for place in range(begin, end):
+        e = np.uint64(op_edge[place])
+        kind = op_kind[place]
+        if kind == MESSAGE:
+            status = max(status, one_message(e, layout, tables, nu, new, work, mode))
+            found, _ = settle(m, new, at[e], at[e + _U1], 0.0, 0, mode)
+            status = max(status, found)
+        elif kind == CAVITY:
+            v = np.uint64(scopes[e])
+            status = max(status, cavity(e, v, layout, m, nu, mode))
+        else:
+            v = np.uint64(scopes[e])
+            found, away = bounce(at[e], at[e + _U1], m, nu, pins, state_at[v], mode)
+            status = max(status, found)
+            mismatch = max(mismatch, away)
+        if status != OK:
+            break
+    return status, mismatch
+
+
+@njit(cache=True, error_model="numpy")
+def scale_trees(
+    layout,
+    tables,
+    m,
+    nu,
+    new,
+    work,
+    pinned,
+    pins,
+    state_at,
+    op_edge,
+    op_kind,
+    tree_start,
+    residual,
+    ops,
+    tol,
+    mode,
+):
+    """Walk each tree until no scaling moved a marginal by more than `tol` (TEH-I16 steps 3 to 7).
+
+    `residual` holds the largest mismatch of each tree; trees at most `tol` are left alone. No tree
+    does more than about `ops` updates. Answers status, the walks of the busiest tree and the
+    updates done by all.
+    """
+    busiest = 0
+    updates = _U0
+    for tree in range(np.uint64(tree_start.size) - _U1):
+        begin = np.uint64(tree_start[tree])
+        end = np.uint64(tree_start[tree + _U1])
+        loops = 0
+        spent = _U0
+        while residual[tree] > tol and (loops == 0 or spent < ops):
+            status, mismatch = walk(
+                layout,
+                tables,
+                m,
+                nu,
+                new,
+                work,
+                pinned,
+                pins,
+                state_at,
+                op_edge,
+                op_kind,
+                begin,
+                end,
+                mode,
+            )
+            if status != OK:
+                return status, busiest, updates
+            residual[tree] = mismatch
+            loops += 1
+            spent += end - begin
+        updates += spent
+        busiest = max(busiest, loops)
+    return OK, busiest, updates
+
+
+# ---------------------------------------------------------------------- reading the answer
+
+
+@njit(cache=True, error_model="numpy")
+def beliefs(layout, m, pinned, pins, state_at, out, mode):
+    """Pins as they are, other variables prop. to the product of their messages."""
+    _, _, at, variable_at, edges, _, _ = layout
+    status = OK
+    for v in range(np.uint64(variable_at.size) - _U1):
+        begin = state_at[v]
+        states = state_at[v + _U1] - begin
+        if pinned[v]:
+            for x in range(states):
+                out[begin + x] = pins[begin + x]
+            continue
+        for x in range(states):
+            out[begin + x] = 1.0 if mode == SUM else 0.0
+        for i in range(variable_at[v], variable_at[v + _U1]):
+            base = at[edges[i]]
+            for x in range(states):
+                if mode == SUM:
+                    out[begin + x] *= m[base + x]
+                else:
+                    out[begin + x] += m[base + x]
+            if mode == SUM:
+                status = max(status, rescale(out, begin, states))
+        top = -np.inf
+        for x in range(states):
+            top = max(top, out[begin + x])
+        if top <= (0.0 if mode == SUM else -np.inf):
+            return CONTRADICTION
+        total = 0.0
+        for x in range(states):
+            out[begin + x] = out[begin + x] / top if mode == SUM else np.exp(out[begin + x] - top)
+            total += out[begin + x]
+        for x in range(states):
+            out[begin + x] /= total
+    return status
+
+
+@njit(cache=True, error_model="numpy")
+def free_energy(layout, tables, nu, new, work, pinned, marginals, state_at, mode):
+    """The Bethe free energy with pinned marginals, as the value of its dual (TEH-M23, ER18).
+
+    A factor adds sum_j sum_x b_aj(x) log nu_j(x) - log Z_a, a variable (1 - degree) sum_x b log b.
+    Where j is pinned, b_aj is the pin itself: then the value is, for consistent messages on a
+    forest, a lower bound of the constrained minimum whose error is of second order.
+    """
+    scope_at, _, at, variable_at, _, _, scopes = layout
+    energy = 0.0
+    status = OK
+    for a in range(np.uint64(scope_at.size) - _U1):
+        status = max(status, factor_messages(a, layout, tables, nu, new, work, mode))
+        for k in range(scope_at[a], scope_at[a + _U1]):
+            v = np.uint64(scopes[k])
+            top = 0.0
+            if mode != SUM:
+                top = -np.inf
+                for i in range(at[k], at[k + _U1]):
+                    top = max(top, nu[i] + new[i])
+                if top == -np.inf:
+                    return CONTRADICTION, np.inf
+            total = 0.0
+            cross = 0.0
+            for x in range(at[k + _U1] - at[k]):
+                i = at[k] + x
+                weight = nu[i] * new[i] if mode == SUM else np.exp(nu[i] + new[i] - top)
+                total += weight
+                if pinned[v]:
+                    weight = marginals[state_at[v] + x]
+                if weight > 0.0:
+                    cross += weight * (np.log(nu[i]) if mode == SUM else nu[i])
+            if total == 0.0:
+                return CONTRADICTION, np.inf
+            energy += cross if pinned[v] else cross / total
+            if k == scope_at[a]:
+                energy -= np.log(total) + top
+    for v in range(np.uint64(variable_at.size) - _U1):
+        excess = 1.0 - float(variable_at[v + _U1] - variable_at[v])
+        for i in range(state_at[v], state_at[v + _U1]):
+            if marginals[i] > 0.0:
+                energy += excess * marginals[i] * np.log(marginals[i])
+    return status, energy
