@@ -302,6 +302,10 @@ def in_order(ids: Iterable[str]) -> list[str]:
 def render(rows: dict[str, Row]) -> str:
     """The page docs/coverage.md."""
     lines = [
+        "---",
+        "hide: [toc]",
+        "---",
+        "",
         "<!-- Written by tools/coverage.py from docs/coverage.toml; edit that file. -->",
         "",
         "# Coverage",
@@ -314,7 +318,7 @@ def render(rows: dict[str, Row]) -> str:
         *_summary(rows),
     ]
     for prefix, (_, title) in CATALOGUES.items():
-        lines += ["", f"## {title} ({prefix})"]
+        lines += ["", f"## {title} ({prefix}) {{ #{prefix.lower()} }}"]
         for letter, kind in KINDS.items():
             chosen = [r for r in in_order(rows) if r.startswith(f"{prefix}-{letter}")]
             if chosen:
@@ -328,7 +332,7 @@ def _summary(rows: dict[str, Row]) -> list[str]:
     for prefix, (_, title) in CATALOGUES.items():
         count = Counter(row.status for row in rows.values() if row.prefix == prefix)
         total += count
-        lines.append(_summary_line(f"{title} ({prefix})", count))
+        lines.append(_summary_line(f"[{title}](#{prefix.lower()}) ({prefix})", count))
     return [*lines, _summary_line("all", total)]
 
 

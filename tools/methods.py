@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "reference" / "methods.md"
 # A script's own folder leads the import path, and Numba imports a package named like coverage.py.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
 
+import kikuchi  # noqa: E402
 from kikuchi.inference.method import Method, option_range, option_type  # noqa: E402
 from kikuchi.inference.registry import DEFAULT, METHODS, method_class  # noqa: E402
 
@@ -38,10 +39,16 @@ def render() -> str:
     classes = {name: method_class(name) for name in METHODS}
     lines = [HEAD, "| name | class | what it does |", "|---|---|---|"]
     for name, cls in classes.items():
-        lines.append(f"| [`{name}`](#{name}) | `kk.{cls.__name__}` | {cell(cls.summary)} |")
+        lines.append(f"| [`{name}`](#{name}) | `{path_of(cls)}` | {cell(cls.summary)} |")
     for name, cls in classes.items():
         lines += ["", *section(name, cls)]
     return "\n".join(lines) + "\n"
+
+
+def path_of(cls: type[Method]) -> str:
+    """How a reader reaches a class: as a public name, or through its module."""
+    public = cls.__name__ in kikuchi.__all__
+    return f"kk.{cls.__name__}" if public else f"{cls.__module__}.{cls.__name__}"
 
 
 def section(name: str, cls: type[Method]) -> list[str]:

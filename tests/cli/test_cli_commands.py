@@ -260,12 +260,14 @@ def test_one_method_and_json() -> None:
     assert [m["method"] for m in data] == list(METHODS)
     damping = next(o for m in data for o in m["options"] if o["option"] == "damping")
     assert damping["takes"] == "number in [0, 1)"
+    takes = {m["method"] for m in data if m["takes_observed_marginals"]}
+    assert takes == {name for name in METHODS if method_class(name).takes_observed_marginals}
     fails(["methods", "bpp"], "did you mean 'bp'")
 
 
-def test_every_method_runs_on_a_small_model(loop: Path) -> None:
+def test_every_method_runs_on_a_small_model(pair: Path) -> None:
     for name in METHODS:
-        assert run("infer", loop, "--method", name, "-q").exit_code == 0
+        assert run("infer", pair, "--method", name, "-q").exit_code == 0, name
 
 
 def test_examples_are_listed_and_each_can_be_read() -> None:

@@ -160,6 +160,30 @@ def test_evidence_by_names_of_variables_and_states() -> None:
     assert by_name["marginals"] != strict_json(opposite)["marginals"]
 
 
+def test_observed_marginals_reach_the_methods_that_take_them(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "e.json"
+    file.write_text('{"1": [0.2, 0.8]}')
+    for evidence in ("x1=0.2:0.8", file):
+        answer = run("infer", pair, "-m", "ups", "-e", evidence, "--json", "-").stdout
+        data = strict_json(answer)
+        assert data["evidence"] == {"1": [0.2, 0.8]}
+        # p(x0 | x1) stays that of the model: 3/5 and 6/7 for x0 = 1.
+        one = 0.2 * 3 / 5 + 0.8 * 6 / 7
+        np.testing.assert_allclose(data["marginals"], [[1 - one, one], [0.2, 0.8]], atol=1e-6)
+    fails(["infer", pair, "-m", "jt", "-e", "x1=0.2:0.8"], "not observed marginals")
+
+
+def test_observed_marginals_in_a_report_and_a_comparison(pair: Path, tmp_path: Path) -> None:
+    page = tmp_path / "p.html"
+    words = ["-e", "x1=0.2:0.8", "--report", page, "-q"]
+    assert run("infer", pair, "-m", "ups", *words).exit_code == 0
+    assert "x1=0.2:0.8" in page.read_text()
+    result = run("compare", pair, "-m", "ups,bp", "-e", "x1=0.2:0.8")
+    assert result.exit_code == 0
+    assert "there is no exact answer: marginals were observed" in result.stdout
+    assert "bp: variable 1: method bp takes observed states" in result.stdout
+
+
 def test_an_evidence_file_beside_the_model_is_not_used_by_itself(pair: Path) -> None:
     (pair.parent / "pair.uai.evid").write_text("1 0 1")
     (pair.parent / "pair.evid").write_text("1 0 1")
@@ -178,6 +202,9 @@ def test_an_evidence_file_beside_the_model_is_not_used_by_itself(pair: Path) -> 
         ("x0=", "not of the form variable=state"),
         ("=1", "not of the form variable=state"),
         ("x0=1,x0=0", "observed twice"),
+        ("x0=0.3:b", "not a list of probabilities such as 0.3:0.7"),
+        ("x0=0.3:0.3", "variable 0"),
+        ("x0=0.2:0.3:0.5", "variable 0"),
         ("nowhere.evid", "there is no evidence file nowhere.evid"),
         ("a" * 5000, "there is no evidence file"),
     ],

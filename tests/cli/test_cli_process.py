@@ -85,6 +85,50 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert message == ""
 
 
+def in_terminal(*words: object, stream: str) -> str:
+    """What a command writes to `stream` (stdout or stderr) when that is a terminal."""
+    import pty
+
+    parent, child = pty.openpty()
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: child}
+    process = subprocess.Popen(
+        [*COMMAND, *(str(word) for word in words)],
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
+        **streams,
+    )
+    os.close(child)
+    pieces = []
+    while True:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:  # Linux says so at the end of a terminal
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(parent)
+    assert process.wait(timeout=120) == 0
+    reset = "\x1b[0m"  # colorama, where it is installed, writes this at the end of any program
+    return b"".join(pieces).decode().removesuffix(reset)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
+def test_a_terminal_gets_rich_tables(loop: Path) -> None:
+    text = in_terminal("infer", loop, "--method", "bp", stream="stdout")
+    assert "\x1b[" in text and "─" in text and "x2" in text
+    assert in_terminal("infer", loop, "--method", "bp", "--quiet", stream="stdout") == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
+def test_a_terminal_gets_progress_with_the_residual(tmp_path: Path) -> None:
+    model = tmp_path / "g.uai"
+    kk.write(kk.grid(100, 100, seed=0), model)
+    words = ["infer", model, "--method", "bp:tol=0,max_iterations=1000000", "--seconds", "0.8"]
+    text = in_terminal(*words, stream="stderr")
+    assert "residual" in text and "/1000000" in text
+    assert in_terminal(*words, "--quiet", stream="stderr") == ""
+
+
 def interrupted(patch: str, *words: object) -> subprocess.CompletedProcess[str]:
     """A command whose program is patched first, so that Ctrl-C comes at a known place."""
     arguments = ["kikuchi", *(str(word) for word in words)]

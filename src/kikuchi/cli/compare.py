@@ -57,10 +57,10 @@ def compare(
     _show(screen, model, result)
     if json is not None:
         from kikuchi import __version__
+        from kikuchi.reports.evidence import by_label
 
-        head = {"model": model, "version": __version__}
-        labels = {"evidence": {graph.label(v): k for v, k in observed.items()}}
-        outputs.write_json({**head, **labels, **result.to_dict()}, json)
+        head = {"model": model, "version": __version__, "evidence": by_label(graph, observed)}
+        outputs.write_json({**head, **result.to_dict()}, json)
     if report is not None:
         import shlex
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
     from kikuchi.inference.method import Method
+    from kikuchi.reports.evidence import Observed
 
 NOT_CONVERGED = 3
 _MOST_ROWS = 40
@@ -83,16 +83,15 @@ def infer(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def as_json(
-    model: str, graph: FactorGraph, observed: Mapping[int, int], beliefs: Beliefs
-) -> dict[str, Any]:
+def as_json(model: str, graph: FactorGraph, observed: Observed, beliefs: Beliefs) -> dict[str, Any]:
     """The JSON contract: `Beliefs.to_dict` with the model, the evidence and the version."""
     from kikuchi import __version__
+    from kikuchi.reports.evidence import by_label
 
     return {
         "model": model,
         "version": __version__,
-        "evidence": {graph.label(v): k for v, k in observed.items()},
+        "evidence": by_label(graph, observed),
         **beliefs.to_dict(),
     }
 
@@ -101,7 +100,7 @@ def _show(
     screen: Screen,
     model: str,
     graph: FactorGraph,
-    observed: Mapping[int, int],
+    observed: Observed,
     beliefs: Beliefs,
 ) -> None:
     from kikuchi.reports import text
@@ -149,7 +148,7 @@ def _marginal_rows(
 
 
 def _exact_for_report(
-    method: Method, graph: FactorGraph, observed: Mapping[int, int], budget: Budget
+    method: Method, graph: FactorGraph, observed: Observed, budget: Budget
 ) -> Beliefs | None:
     """What an approximate answer is held against on its page, if that is cheap to have."""
     from kikuchi.reports.comparison import cheap_exact, gives_marginals
@@ -164,7 +163,7 @@ def _write_report(
     exact: Beliefs | None,
     path: Path,
     model: str,
-    observed: Mapping[int, int],
+    observed: Observed,
     evidence: str | None,
 ) -> None:
     import shlex

@@ -37,5 +37,6 @@ def info(
     screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
     screen.facts([("model", model), *facts.lines()])
     screen.line()
-    rows = [[fit.method, "yes" if fit.fits else "no", fit.why] for fit in fits]
+    words = {True: "yes", False: "no", None: "maybe"}
+    rows = [[fit.method, words[fit.fits], fit.why] for fit in fits]
     screen.table(["method", "fits", "why"], rows)

@@ -28,19 +28,24 @@ def load_model(word: str) -> FactorGraph:
     return read(word)
 
 
-def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int]:
-    """Observed states by number, from a file or from a text such as `rain=yes,x3=0`."""
+def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int | list[float]]:
+    """Evidence by number, from a file or from a text such as `rain=yes,x3=0,x4=0.3:0.7`.
+
+    The last is an observed marginal, for the methods that take it.
+    """
     if word is None or not word.strip():
         return {}
+    from kikuchi.reports.evidence import as_observed
+
     if not _exists(word) and "=" in word:
-        return graph.resolve(_inline(graph, word))
+        return as_observed(graph, _inline(graph, word))
     if not _exists(word):
         raise EvidenceError(
             f'there is no evidence file {word}; give a file, or observations such as "x3=0"'
         )
     from kikuchi.graphs.formats import read_evidence
 
-    return graph.resolve(read_evidence(word, graph))
+    return as_observed(graph, read_evidence(word, graph))
 
 
 def make_budget(seconds: float | None, memory: str | None) -> Budget:
@@ -97,15 +102,15 @@ def _exists(word: str) -> bool:
         return False
 
 
-def _inline(graph: FactorGraph, word: str) -> dict[int, int]:
-    observed: dict[int, int] = {}
+def _inline(graph: FactorGraph, word: str) -> dict[int, int | list[float]]:
+    observed: dict[int, int | list[float]] = {}
     for part in filter(None, (p.strip() for p in word.split(","))):
         name, equals, state = (piece.strip() for piece in part.partition("="))
         if not (name and equals and state):
             raise EvidenceError(f"'{part}' in the evidence is not of the form variable=state")
         v = _variable(graph, name)
-        k = _state(graph, v, state)
-        if observed.setdefault(v, k) != k:
+        value = _observation(graph, v, state)
+        if observed.setdefault(v, value) != value:
             raise EvidenceError(f"variable {name} is observed twice, differently")
     return observed
 
@@ -118,8 +123,16 @@ def _variable(graph: FactorGraph, name: str) -> int:
     return graph.index(name)
 
 
-def _state(graph: FactorGraph, variable: int, state: str) -> int:
+def _observation(graph: FactorGraph, variable: int, state: str) -> int | list[float]:
     named = graph.states is not None and state in graph.states[variable]
+    if not named and ":" in state:
+        try:
+            return [float(p) for p in state.split(":")]
+        except ValueError:
+            raise EvidenceError(
+                f"variable {graph.label(variable)}: '{state}' is not a list of probabilities "
+                "such as 0.3:0.7"
+            ) from None
     if not named and re.fullmatch(r"[+-]?[0-9]+", state):
         return graph.state_index(variable, int(state))
     return graph.state_index(variable, state)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kikuchi.cli import compare, convert, examples, generate, infer, info, methods
+from kikuchi.cli import compare, convert, examples, generate, infer, info, methods, regions
 from kikuchi.core.errors import KikuchiError
 
 BAD_INPUT = 2
@@ -72,6 +72,7 @@ app.command("compare")(compare.compare)
 app.add_typer(generate.app, name="generate")
 app.command("convert")(convert.convert)
 app.command("methods")(methods.methods)
+app.command("regions")(regions.regions)
 app.command("examples")(examples.examples)
 
 

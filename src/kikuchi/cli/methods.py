@@ -35,6 +35,8 @@ def methods(
     for cls in classes:
         screen.line()
         screen.line(f"{cls.name}  {cls.summary}")
+        if cls.takes_observed_marginals:
+            screen.line("takes observed marginals (x4=0.3:0.7) besides observed states")
         described = [option_facts(cls, f) for f in dataclasses.fields(cls)]
         rows = [[d["option"], d["takes"], d["default"], d["help"]] for d in described]
         if rows:
@@ -67,4 +69,9 @@ def _default_text(value: Any) -> str:
 
 def _as_data(cls: type[Method]) -> dict[str, Any]:
     described = [option_facts(cls, f) for f in dataclasses.fields(cls)]
-    return {"method": cls.name, "summary": cls.summary, "options": described}
+    return {
+        "method": cls.name,
+        "summary": cls.summary,
+        "takes_observed_marginals": cls.takes_observed_marginals,
+        "options": described,
+    }

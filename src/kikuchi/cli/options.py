@@ -19,7 +19,7 @@ Evidence = Annotated[
         "--evidence",
         "-e",
         metavar="E",
-        help='Evidence file, or observations such as "rain=1,x3=0".',
+        help='Evidence file, or observations such as "rain=1,x3=0"; x4=0.3:0.7 is a marginal.',
     ),
 ]
 Json = Annotated[

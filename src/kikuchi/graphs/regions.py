@@ -6,9 +6,10 @@ holds for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,33 +19,28 @@ from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs import region_sets as sets
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.graphs.region_parts import (
+    Region,
+    ancestors,
+    check_edges,
+    counting_numbers,
+    covering_edges,
+    filled,
+    grouped,
+    homes_of_factors,
+    members_of,
+    roots_then_large_first,
+    sorted_roots,
+    uncovered,
+)
 from kikuchi.graphs.region_sets import Ints, SetFamily
 
 MOST_REGIONS = 1_000_000
 """Roots whose intersections are more than this are refused."""
 
+__all__ = ["MOST_REGIONS", "Region", "RegionGraph"]
+
 _MOST_OVERLAPS = 20_000_000  # pairs of roots looked at to prove that regions are exact
-
-
-@dataclass(frozen=True)
-class Region:
-    """A set of variables (rising) and a set of factors (rising) inside them (LIU-M9).
-
-    The factors belong to the identity of a region: two regions over the same variables may differ.
-    """
-
-    variables: tuple[int, ...]
-    factors: tuple[int, ...]
-
-    def contains(self, other: Region) -> bool:
-        """True when `other` is a subset, of variables and of factors.
-
-        >>> Region((0, 1), (0,)).contains(Region((1,), ()))
-        True
-        """
-        return set(other.variables) <= set(self.variables) and set(other.factors) <= set(
-            self.factors
-        )
 
 
 class RegionGraph:
@@ -82,7 +78,7 @@ class RegionGraph:
         given = list(regions)
         if edges is None and counting is None:
             given = list(dict.fromkeys(given))
-        family = SetFamily.of(_checked_items(graph, given), graph.n_variables + graph.n_factors)
+        family = SetFamily.of(members_of(graph, given), graph.n_variables + graph.n_factors)
         pairs = None if edges is None else np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         self._set(graph, family, pairs, counting, note)
 
@@ -100,20 +96,20 @@ class RegionGraph:
             rows, cols = sets.subset_pairs(family, family)
             below, above = rows[rows != cols], cols[rows != cols]
         else:
-            _check_edges(family, edges)
+            check_edges(family, edges)
             above, below = edges[:, 0], edges[:, 1]
-        order = _roots_then_large_first(family, graph.n_variables, below)
+        order = roots_then_large_first(family, graph.n_variables, below)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         self._family = family.take(order)
         below, above = rank[below], rank[above]
         if edges is None:
-            self._above = _grouped(below, above, len(order))
-            self.edges = _covering_edges(self._above)
+            self._above = grouped(below, above, len(order))
+            self.edges = covering_edges(self._above)
         else:
             self.edges = np.stack([above, below], axis=1)[np.lexsort((above, below))]
-            self._above = _ancestors(self.edges, len(order))
-        self.counting = _counting_numbers(self._above)
+            self._above = ancestors(self.edges, len(order))
+        self.counting = counting_numbers(self._above)
         if counting is not None:
             self.counting = np.asarray(counting, dtype=np.float64)[order]
         self.check()
@@ -139,13 +135,13 @@ class RegionGraph:
         >>> len(RegionGraph.closure(square, []).regions)
         8
         """
-        full, explicit = _sorted_roots(graph, roots)
+        full, explicit = sorted_roots(graph, roots)
         n, n_items = graph.n_variables, graph.n_variables + graph.n_factors
-        fixed = SetFamily.of(_checked_items(graph, explicit), n_items)
+        fixed = SetFamily.of(members_of(graph, explicit), n_items)
         plain = SetFamily.of(full, n)
         if cover:
-            plain = sets.joined(plain, SetFamily.of(_uncovered(graph, plain, fixed), n))
-        everything = sets.joined(_filled(graph, sets.maximal(plain)), fixed)
+            plain = sets.joined(plain, SetFamily.of(uncovered(graph, plain, fixed), n))
+        everything = sets.joined(filled(graph, sets.maximal(plain)), fixed)
         regions = cls.__new__(cls)
         closed = sets.closure(sets.maximal(everything), n, MOST_REGIONS)
         regions._set(graph, closed, None, None, note)
@@ -198,12 +194,12 @@ class RegionGraph:
         """
         from kikuchi.graphs.region_junction import spanning_tree_separators
 
-        family = SetFamily.of(_sorted_roots(graph, cliques)[0], graph.n_variables)
+        family = SetFamily.of(sorted_roots(graph, cliques)[0], graph.n_variables)
         if separators is None:
             family = sets.maximal(family)
             separators = spanning_tree_separators(family)
         tops = family.tuples()
-        homes = _homes(graph, family)
+        homes = homes_of_factors(graph, family)
         regions = [Region(c, tuple(homes.get(k, ()))) for k, c in enumerate(tops)]
         edges: list[tuple[int, int]] = []
         for one, other, shared in separators:
@@ -227,23 +223,21 @@ class RegionGraph:
         >>> [len(r.variables) for r in regions.regions]
         [6, 4, 4, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]
         """
-        from kikuchi.graphs.region_cycles import cycle_region, cycle_root, edges_of_cycle
+        from kikuchi.graphs.region_cycles import FactorIndex, edges_of_cycle
 
+        index = FactorIndex(graph)
         tops: list[Region] = []
-        edges: list[tuple[int, int]] = []
+        parts: list[tuple[int, ...]] = []
         for loop in loops:
             numbers = [graph.index(v) for v in loop]
-            tops.append(cycle_region(graph, numbers))
-            edges += {(min(i, j), max(i, j)) for i, j in edges_of_cycle(numbers)}
-        fixed = SetFamily.of(_checked_items(graph, tops), graph.n_variables + graph.n_factors)
-        none = SetFamily.of([], graph.n_variables)
-        for scope in _uncovered(graph, none, fixed):
-            tops.append(cycle_root(graph, scope))
-            edges += [(i, j) for i in scope for j in scope if i < j]
-        times: dict[tuple[int, ...], int] = {}
-        for part in [*edges, *((v,) for region in tops for v in region.variables)]:
-            times[part] = times.get(part, 0) + 1
-        inner = [cycle_root(graph, part) for part, count in times.items() if count > 1]
+            tops.append(index.cycle(numbers))
+            parts += edges_of_cycle(numbers)
+        fixed = SetFamily.of(members_of(graph, tops), graph.n_variables + graph.n_factors)
+        for scope in uncovered(graph, SetFamily.of([], graph.n_variables), fixed):
+            tops.append(index.region(scope))
+            parts += combinations(scope, 2)
+        times = Counter([*parts, *((v,) for region in tops for v in region.variables)])
+        inner = [index.region(part) for part, count in times.items() if count > 1]
         return cls(graph, [*tops, *inner], note=note)
 
     # ------------------------------------------------------------------ structure
@@ -273,13 +267,13 @@ class RegionGraph:
     def parents(self) -> tuple[tuple[int, ...], ...]:
         """Next larger regions of each."""
         parent, child = self.edges.T
-        return tuple(_grouped(child, parent, len(self._family)).tuples())
+        return tuple(grouped(child, parent, len(self._family)).tuples())
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Next smaller regions of each."""
         parent, child = self.edges.T
-        return tuple(_grouped(parent, child, len(self._family)).tuples())
+        return tuple(grouped(parent, child, len(self._family)).tuples())
 
     @property
     def roots(self) -> list[tuple[int, ...]]:
@@ -343,8 +337,7 @@ class RegionGraph:
 
         n = self.graph.n_variables
         members = self._family.below(n)
-        filled = _filled(self.graph, members)
-        if not np.array_equal(filled.items, self._family.items):
+        if not np.array_equal(filled(self.graph, members).items, self._family.items):
             return False
         if len(sets.first_copies(members)) < len(members):
             return False
@@ -461,169 +454,3 @@ class RegionGraph:
             return f"variable {self.graph.label(item)}"
         scope = ", ".join(self.graph.label(v) for v in self.graph.scope(item - n))
         return f"factor {item - n} over ({scope})"
-
-
-# ---------------------------------------------------------------------- roots and factors
-
-
-def _sorted_roots(
-    graph: FactorGraph, roots: Iterable[Sequence[Variable] | Region]
-) -> tuple[list[set[int]], list[Region]]:
-    """Roots given by variables alone, checked, and those with factors of their own."""
-    full: list[set[int]] = []
-    explicit: list[Region] = []
-    for number, root in enumerate(roots):
-        if isinstance(root, Region):
-            explicit.append(root)
-            continue
-        if isinstance(root, str) or not isinstance(root, Iterable):
-            raise ModelError(f"root {number}: {root!r} is not a list of variables")
-        try:
-            members = {graph.index(v) for v in root}
-        except ModelError as error:
-            raise ModelError(f"root {number}: {error}") from None
-        if not members:
-            raise ModelError(f"root {number} has no variables; leave it out")
-        full.append(members)
-    return full, explicit
-
-
-def _checked_items(graph: FactorGraph, regions: Sequence[Region]) -> list[tuple[int, ...]]:
-    """Members of each region as one set: variables, then factors moved up by n."""
-    n = graph.n_variables
-    found = []
-    for region in regions:
-        inside = set(region.variables)
-        for v in inside:
-            graph.index(v)
-        for a in region.factors:
-            if not 0 <= a < graph.n_factors:
-                raise ModelError(f"a region holds factor {a}; factors are 0..{graph.n_factors - 1}")
-            if not inside.issuperset(graph.scope(a)):
-                raise ModelError(
-                    f"the region of variables {region.variables} holds factor {a}, whose scope "
-                    f"{graph.scope(a)} is not inside; add the variables or leave the factor out"
-                )
-        if not inside:
-            raise ModelError("a region has no variables; leave it out")
-        found.append((*inside, *(n + a for a in set(region.factors))))
-    return found
-
-
-def _scopes(graph: FactorGraph) -> SetFamily:
-    """The scopes of all factors as sets."""
-    owners = graph.edge_factors.astype(np.int64)
-    items = graph.scopes.astype(np.int64)
-    order = np.lexsort((items, owners))
-    return SetFamily(items[order], graph.scope_offsets.astype(np.int64), graph.n_variables)
-
-
-def _filled(graph: FactorGraph, variables: SetFamily) -> SetFamily:
-    """Sets of variables with every factor that fits in each added."""
-    factors, regions = sets.subset_pairs(_scopes(graph), variables)
-    n = graph.n_variables
-    owners = np.concatenate([variables.owners, regions])
-    items = np.concatenate([variables.items, n + factors])
-    order = np.lexsort((items, owners))
-    sizes = np.bincount(owners, minlength=len(variables))
-    return SetFamily(items[order], sets.offsets_of(sizes), n + graph.n_factors)
-
-
-def _uncovered(graph: FactorGraph, plain: SetFamily, fixed: SetFamily) -> list[tuple[int, ...]]:
-    """Scopes of factors, and single variables, that no root contains."""
-    n = graph.n_variables
-    scopes = _scopes(graph)
-    covered = np.zeros(n + graph.n_factors, dtype=bool)
-    covered[plain.items] = True
-    covered[fixed.items] = True
-    covered[n + sets.subset_pairs(scopes, plain)[0]] = True
-    missing = scopes.take(np.flatnonzero(~covered[n:])).tuples()
-    covered[[v for scope in missing for v in scope]] = True
-    return missing + [(v,) for v in np.flatnonzero(~covered[:n]).tolist()]
-
-
-def _homes(graph: FactorGraph, cliques: SetFamily) -> Mapping[int, list[int]]:
-    """Factors of each clique when every factor goes to the first of the smallest that hold it."""
-    factors, regions = sets.subset_pairs(_scopes(graph), cliques)
-    order = np.lexsort((regions, cliques.sizes[regions], factors))
-    homed, first = np.unique(factors[order], return_index=True)
-    if len(homed) < graph.n_factors:
-        a = int(np.setdiff1d(np.arange(graph.n_factors), homed)[0])
-        raise ModelError(f"no clique holds factor {a} over variables {graph.scope(a)}; add one")
-    found: dict[int, list[int]] = {}
-    for a, r in zip(homed.tolist(), regions[order][first].tolist(), strict=True):
-        found.setdefault(r, []).append(a)
-    return found
-
-
-# ---------------------------------------------------------------------- order and counting
-
-
-def _grouped(rows: Ints, cols: Ints, count: int) -> SetFamily:
-    """For each row number the columns paired with it, rising."""
-    order = np.lexsort((cols, rows))
-    return SetFamily(cols[order], sets.offsets_of(np.bincount(rows, minlength=count)), count)
-
-
-def _roots_then_large_first(family: SetFamily, n_variables: int, below: Ints) -> Ints:
-    is_inner = np.zeros(len(family), dtype=bool)
-    is_inner[below] = True
-    lengths = family.below(n_variables).sizes
-    keys = list(
-        zip(
-            is_inner.tolist(),
-            (-lengths).tolist(),
-            (-family.sizes).tolist(),
-            family.tuples(),
-            strict=True,
-        )
-    )
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
-
-
-def _check_edges(family: SetFamily, edges: Ints) -> None:
-    """Every child must be a smaller set inside its parent."""
-    if edges.size and not 0 <= edges.min() <= edges.max() < len(family):
-        raise ModelError(f"edges must join regions 0..{len(family) - 1}, got {edges.max()}")
-    parent, child = edges.T
-    entry, edge = sets.spread(family.offsets[child], family.sizes[child])
-    fits = family.has(parent[edge], family.items[entry])
-    wrong = set(edge[~fits].tolist()) | set(
-        np.flatnonzero(family.sizes[child] >= family.sizes[parent]).tolist()
-    )
-    if wrong:
-        p, c = edges[min(wrong)].tolist()
-        raise ModelError(f"region {c} is no smaller part of region {p}, so no edge can join them")
-
-
-def _ancestors(edges: Ints, count: int) -> SetFamily:
-    """All regions above each along edges; parents come before children."""
-    above: list[set[int]] = [set() for _ in range(count)]
-    for parent, child in sorted(edges.tolist(), key=lambda edge: edge[1]):
-        above[child] |= above[parent] | {parent}
-    return SetFamily.of(above, count)
-
-
-def _counting_numbers(above: SetFamily) -> NDArray[np.float64]:
-    """c_r = 1 - sum of c_s over all s above r; parents come before children (LIU-I10)."""
-    counting: list[float] = []
-    for higher in above.tuples():
-        counting.append(1.0 - sum([counting[s] for s in higher]))
-    return np.array(counting)
-
-
-def _covering_edges(above: SetFamily) -> Ints:
-    """Edges (parent, child) with no region in between, by child."""
-    from scipy.sparse import csr_array
-
-    n = len(above)
-    if not n:
-        return np.zeros((0, 2), dtype=np.int64)
-    ones = np.ones(len(above.items), dtype=np.int64)
-    contained = csr_array((ones, above.items, above.offsets), shape=(n, n))
-    # Entry (r, s) of the square counts the regions between r and s.
-    between = (contained @ contained).tocoo()
-    keys = above.owners * n + above.items
-    indirect = between.coords[0].astype(np.int64) * n + between.coords[1]
-    direct = keys[~np.isin(keys, indirect)]
-    return np.stack([direct % n, direct // n], axis=1)

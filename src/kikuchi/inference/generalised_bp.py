@@ -17,9 +17,9 @@ from kikuchi.inference.region_engine import RegionBeliefs, region_beliefs
 class GeneralisedBP(Method):
     """Parent-to-child messages between regions: fixed points of the region free energy.
 
-    With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It may
-    diverge where couplings are strong; then the beliefs that agreed best are returned, marked as not
-    converged, and `kikuchi` minimises the same free energy with a guarantee.
+    With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It
+    may diverge where couplings are strong; then the beliefs that agreed best are returned, marked
+    as not converged, and `kikuchi` minimises the same free energy with a guarantee.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(3, 3, seed=0, coupling=0.3)
@@ -53,6 +53,8 @@ class GeneralisedBP(Method):
     def _steps(self, beliefs: RegionBeliefs, best: _Best) -> Iterator[Step]:
         sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
         for done, residual in enumerate(sweeps, start=1):
+            if beliefs.collapsed():
+                return  # messages ran off to infinity; what agrees there is not a fixed point
             best.see(residual)
             yield Step(done, residual, -beliefs.free_energy())
 

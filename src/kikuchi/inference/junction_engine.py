@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock, format_bytes
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
-from kikuchi.inference.junction_plan import WAY_OUT, Mode, Plan, Propagation
+from kikuchi.inference.junction_plan import WAY_OUT, Mode, Plan, Propagation, Targets
 from kikuchi.inference.kernels import junction_passes as passes
+from kikuchi.inference.kernels import junction_program as programs
 from kikuchi.inference.kernels import junction_states as states
-from kikuchi.inference.kernels.junction_passes import Scratch, Targets, Tree
+from kikuchi.inference.kernels.junction import tile_split
+from kikuchi.inference.kernels.junction_program import Program
 
 Report = Callable[[int, int], None]
 Read = Callable[[Plan], Targets]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
-_LOG_FLOOR = -667.0
 _NO_TABLES = np.zeros(0, dtype=np.int64)
 
 
@@ -70,57 +72,47 @@ class Run:
         self.arithmetic = arithmetic
         self.hugin = hugin
         skeleton = plan._skeleton
-        self.cost = plan.cost(targets, logs=arithmetic == passes.LOG_SUM)
-        separator = skeleton.separator_size.astype(np.int64)
+        logs = arithmetic == passes.LOG_SUM
+        self.measure = plan.measure(targets, hugin=hugin)
+        self.separator_size = skeleton.separator_size.astype(np.int64)
         end = int(skeleton.group_tables[-1])
-        up, end = _offsets(separator, end)
-        down, end = _offsets(separator, end) if keep and not hugin else (up, end)
-        clique = skeleton.clique_size.astype(np.int64)
-        tables, end = _offsets(clique, end) if hugin else (_NO_TABLES, end)
-        self.tree = Tree(
-            skeleton.card,
-            skeleton.clique_offsets,
-            skeleton.clique_vars,
-            skeleton.residual,
-            skeleton.parent,
-            skeleton.child_offsets,
-            skeleton.children,
-            separator,
-            skeleton.groups,
-            skeleton.group_offsets,
-            skeleton.group_vars,
-            skeleton.group_tables,
-            up,
-            down,
-            tables,
-        )
+        self.up, end = _offsets(self.separator_size, end)
+        self.down = self.up
+        if keep and not hugin:
+            self.down, end = _offsets(self.separator_size, end)
+        self.clique_tables = _NO_TABLES
+        if hugin:
+            self.clique_tables, end = _offsets(skeleton.clique_size.astype(np.int64), end)
         self.mem = np.empty(end)
-        self.temporary = np.empty(int(self.cost.temporary))
-        self.scratch = _scratch(*plan.scratch_sizes(targets))
-        self.group_floors = np.zeros(len(skeleton.group_tables) - 1)
-        self.message_floors = np.zeros(skeleton.n_cliques)
+        self.temporary = np.empty(int(self.measure.temporary(logs)))
+        self.scratch = _scratch(*(int(x) for x in self.measure.scratch))
+        self.floors = np.zeros(len(skeleton.group_tables) - 1 + skeleton.n_cliques)
         self.scales = np.zeros(skeleton.n_cliques)
         self.out = np.empty(int(targets.sizes.sum()))
         self.log_z = self._multiply_factors()
+        self.upward = self._upward_program()
         self.state: NDArray[np.int64] | None = None
 
     def _multiply_factors(self) -> float:
         skeleton, graph = self.plan._skeleton, self.plan.graph
         log_scale = passes.multiply_factors(
             self.mem,
-            self.tree,
+            skeleton.card,
+            skeleton.group_offsets,
+            skeleton.group_vars,
+            skeleton.group_tables,
             graph.log_tables,
             graph.table_offsets,
             graph.scope_offsets,
             skeleton.factor_ranks,
             skeleton.factor_strides,
             skeleton.group_of,
-            self.group_floors,
+            self.floors,
         )
         if log_scale == -np.inf:
             raise _impossible()
         if self.arithmetic == passes.LINEAR:
-            if self.group_floors.min(initial=0.0) < _LOG_FLOOR:
+            if self.floors.min(initial=0.0) < passes.LOG_FLOOR:
                 raise _Underflow
             products = self.mem[: skeleton.group_tables[-1]]
             np.exp(products, out=products)
@@ -131,73 +123,198 @@ class Run:
         """True if the tables hold logarithms."""
         return self.arithmetic != passes.LINEAR
 
+    def _upward_program(self) -> Program:
+        s = self.plan._skeleton
+        return Program(
+            *programs.upward(
+                self.measure.up_room,
+                s.card,
+                s.clique_offsets,
+                s.clique_vars,
+                s.residual,
+                s.child_offsets,
+                s.children,
+                self.separator_size,
+                s.groups,
+                s.group_offsets,
+                s.group_vars,
+                s.group_tables,
+                self.up,
+                self.clique_tables,
+            )
+        )
+
+    def _downward_program(self) -> Program:
+        s = self.plan._skeleton
+        return Program(
+            *programs.downward(
+                self.measure.down_room,
+                int(self.measure.down_results),
+                s.card,
+                s.clique_offsets,
+                s.clique_vars,
+                s.residual,
+                s.parent,
+                s.child_offsets,
+                s.children,
+                self.separator_size,
+                s.groups,
+                s.group_offsets,
+                s.group_vars,
+                s.group_tables,
+                self.up,
+                self.down,
+                self.clique_tables,
+                *self.targets,
+            )
+        )
+
     def collect(self, watch: Watch, total: float) -> None:
         """The upward pass: afterwards `log_z` is known (the best score, for maxima)."""
-        task = passes.HUGIN_UP if self.hugin else passes.UP
-        for start, stop, done in _chunks(self.cost.up):
-            self._sweep(task, start, stop)
-            watch.check(done, total)
+        self._run(self.upward, self.measure.up, watch, 0.0, total)
         self.log_z += float(self.scales.sum())
 
     def distribute(self, watch: Watch, total: float) -> None:
         """The downward pass: afterwards `out` holds all targets."""
-        before = float(self.cost.up.sum())
-        task = passes.HUGIN_DOWN if self.hugin else passes.DOWN
-        for start, stop, done in _chunks(self.cost.down[::-1]):
-            self._sweep(task, start, stop)
+        before = float(self.measure.up.sum())
+        self._run(self._downward_program(), self.measure.down[::-1], watch, before, total)
+
+    def _run(
+        self, program: Program, work: NDArray[np.float64], watch: Watch, before: float, total: float
+    ) -> None:
+        for start, stop, done in _chunks(work):
+            first, end = int(program.ends[start]), int(program.ends[stop])
+            status = self._execute(program, first, end, self.temporary, self.out, self.scratch)
+            _raise_for(status)
             watch.check(before + done, total)
+
+    def _execute(
+        self,
+        program: Program,
+        start: int,
+        stop: int,
+        temporary: NDArray[np.float64],
+        out: NDArray[np.float64],
+        scratch: Scratch,
+    ) -> int:
+        status: int = passes.execute(
+            *program[:6],
+            start,
+            stop,
+            self.mem,
+            temporary,
+            out,
+            *scratch,
+            self.floors,
+            self.scales,
+            self.arithmetic,
+        )
+        return status
 
     def read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
         """Targets from the belief of one clique, after both passes with messages kept."""
         size = int(targets.sizes.sum())
         temporary = np.empty(2 * size if self.arithmetic == passes.LOG_SUM else size)
         out = np.empty(size)
-        _raise_for(self._call(passes.READ, temporary, targets, out, clique, clique + 1))
+        program, scratch = self._reading_program(clique, targets)
+        _raise_for(self._execute(program, 0, 1, temporary, out, scratch))
         return out
 
-    def _sweep(self, task: int, start: int, stop: int) -> None:
-        _raise_for(self._call(task, self.temporary, self.targets, self.out, start, stop))
+    def _reading_program(self, c: int, targets: Targets) -> tuple[Program, Scratch]:
+        """One operation: the belief of clique c, summed onto the targets."""
+        s = self.plan._skeleton
+        low, high = int(s.clique_offsets[c]), int(s.clique_offsets[c + 1])
+        inputs = self._belief_inputs(c)
+        n_axes, n_operands = high - low, len(inputs) + len(targets.sizes)
+        ops = np.zeros((2, programs.COLUMNS), dtype=np.int64)
+        dims, bases, tables = _ints(n_axes), _ints(n_operands), _ints(n_operands)
+        steps, actions = _ints(n_operands * n_axes), np.zeros((len(targets.sizes), 6), np.int64)
+        at = np.zeros(5, dtype=np.int64)
+        programs.begin(at, ops, dims, actions, s.card, s.clique_vars, low, high)
+        for names, first, end, base in inputs:
+            programs.add_table(
+                at, ops, dims, steps, bases, tables, 0, s.clique_vars, low, names, first, end,
+                base, -1,
+            )  # fmt: skip
+        ops[0, programs.FIXED] = len(inputs)
+        place = 0
+        for t, size in enumerate(targets.sizes):
+            programs.add_target(
+                at, ops, steps, bases, 0, s.clique_vars, low, targets.ranks, targets.strides,
+                targets.offsets[t], targets.offsets[t + 1], place,
+            )  # fmt: skip
+            programs.add_action(
+                at, actions, programs.ANSWER, place, size, targets.places[t], -1, -1
+            )
+            place += int(size)
+        ops[0, programs.HIGH] = place
+        ops[1, programs.ACTIONS] = at[4]
+        program = Program(ops, dims, steps, bases, tables, actions, np.array([0, 1]))
+        _, tile = tile_split(dims, 0, n_axes, 1)
+        return program, _scratch(int(tile), n_operands, n_operands * n_axes, n_axes)
 
-    def _call(
-        self,
-        task: int,
-        temporary: NDArray[np.float64],
-        targets: Targets,
-        out: NDArray[np.float64],
-        start: int,
-        stop: int,
-    ) -> int:
-        status: int = passes.sweep(
-            task,
-            self.tree,
-            self.scratch,
-            self.mem,
-            temporary,
-            self.group_floors,
-            self.message_floors,
-            self.scales,
-            targets,
-            out,
-            start,
-            stop,
-            self.arithmetic,
-        )
-        return status
+    def _belief_inputs(self, c: int) -> list[tuple[NDArray[np.int64], int, int, int]]:
+        """Tables whose product is the belief of clique c: (names, first, end, offset)."""
+        s = self.plan._skeleton
+        low, ends = s.clique_offsets, s.clique_offsets[1:] - s.residual
+        if self.hugin:
+            return [(s.clique_vars, int(low[c]), int(low[c + 1]), int(self.clique_tables[c]))]
+        found = [
+            (
+                s.group_vars,
+                int(s.group_offsets[g]),
+                int(s.group_offsets[g + 1]),
+                int(s.group_tables[g]),
+            )
+            for g in range(s.groups[c], s.groups[c + 1])
+        ]
+        if s.parent[c] >= 0:
+            found.append((s.clique_vars, int(low[c]), int(ends[c]), int(self.down[c])))
+        for j in s.children[s.child_offsets[c] : s.child_offsets[c + 1]]:
+            found.append((s.clique_vars, int(low[j]), int(ends[j]), int(self.up[j])))
+        return found
 
     def best_state(self) -> NDArray[np.int64]:
         """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
+        s, up = self.plan._skeleton, self.upward
         columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
         weights = np.empty(int(self.plan.largest_residual))
-        states.decode(self.tree, self.scratch, self.mem, columns, weights)
+        states.decode(
+            up.ops,
+            up.ends,
+            up.dims,
+            up.steps,
+            up.bases,
+            s.clique_vars,
+            s.clique_offsets,
+            s.residual,
+            self.mem,
+            columns,
+            self.scratch.count,
+            weights,
+        )
         return self._by_variable(columns)[0]
 
     def draw(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
+        s, up = self.plan._skeleton, self.upward
         columns = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
         weights = np.empty(int(self.plan.largest_residual))
-        for c in range(self.plan._skeleton.n_cliques - 1, -1, -1):
+        for c in range(s.n_cliques - 1, -1, -1):
             states.draw(
-                self.tree, self.scratch, self.mem, c, columns, rng.random(n), weights, self.logs
+                up.ops[up.ends[c + 1] - 1],
+                up.dims,
+                up.steps,
+                up.bases,
+                s.clique_vars,
+                s.clique_offsets[c],
+                s.residual[c],
+                self.mem,
+                columns,
+                rng.random(n),
+                self.logs,
+                self.scratch.count,
+                weights,
             )
         return self._by_variable(columns)
 
@@ -234,7 +351,7 @@ def propagate(
         watch.clock.budget.require_bytes(needed, _what(plan), WAY_OUT)
         try:
             run = Run(plan, targets, arithmetic=arithmetic, keep=keep, hugin=hugin)
-            total = float(run.cost.up.sum()) + distribute * float(run.cost.down.sum())
+            total = float(run.measure.up.sum()) + distribute * float(run.measure.down.sum())
             run.collect(watch, total)
             if mode == "max":
                 run.state = run.best_state()  # before messages down take the place of those up
@@ -269,20 +386,24 @@ def _offsets(sizes: NDArray[np.int64], start: int) -> tuple[NDArray[np.int64], i
     return ends - sizes, int(ends[-1]) if len(ends) else start
 
 
-def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
-    def ints(size: int) -> NDArray[np.int64]:
-        return np.empty(size, dtype=np.int64)
+class Scratch(NamedTuple):
+    """Room for the operands of one walk."""
 
+    tile: NDArray[np.float64]
+    runs: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    places: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+def _ints(size: int) -> NDArray[np.int64]:
+    return np.empty(size, dtype=np.int64)
+
+
+def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
     return Scratch(
-        np.empty(tile),
-        ints(axes),
-        ints(table),
-        ints(operands),
-        ints(table),
-        ints(table),
-        ints(operands),
-        ints(operands),
-        ints(3 * axes),
+        np.empty(tile), _ints(table), _ints(table), _ints(operands), _ints(operands), _ints(3 * axes)
     )
 
 

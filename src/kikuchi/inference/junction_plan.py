@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.kernels import junction_layout as layout
-from kikuchi.inference.kernels.junction_passes import Targets
+from kikuchi.inference.kernels import junction_program as programs
 
 if TYPE_CHECKING:
     from kikuchi.inference.junction_tree import CalibratedTree
@@ -71,18 +71,60 @@ class Skeleton:
         return sum(array.nbytes for array in vars(self).values())
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Multiply-adds of one kind of run by clique, and the largest results of a walk, in entries."""
+class Targets(NamedTuple):
+    """Marginals to read: their axes (ranks and strides), place and size in the result, and which
+    of them belong to each clique and to the separator above each clique.
+    """
+
+    offsets: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    places: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    clique_offsets: NDArray[np.int64]
+    in_clique: NDArray[np.int64]
+    separator_offsets: NDArray[np.int64]
+    in_separator: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays themselves."""
+        return sum(array.nbytes for array in self)
+
+
+class Measure(NamedTuple):
+    """What a propagation takes (see `kernels.junction_program.measure`)."""
 
     up: NDArray[np.float64]
     down: NDArray[np.float64]
-    temporary: float
+    up_room: NDArray[np.int64]
+    down_room: NDArray[np.int64]
+    scratch: NDArray[np.int64]
+    up_results: float
+    down_results: float
+    read_results: float
 
     @property
     def operations(self) -> float:
         """Multiply-adds of both passes."""
         return float(self.up.sum() + self.down.sum())
+
+    def temporary(self, logs: bool) -> float:
+        """Entries for the results of a walk; sums of exponentials take as many again."""
+        if logs:
+            return max(
+                2 * max(self.up_results, self.down_results),
+                self.down_results + 2 * self.read_results,
+            )
+        return max(self.up_results, self.down_results + self.read_results)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of both programs and of the scratch that one walk uses."""
+        tile, operands, table, axes = (int(x) for x in self.scratch)
+        ops, dims, steps, bases, actions = (int(x) for x in self.up_room + self.down_room)
+        lists = programs.COLUMNS * ops + dims + steps + 2 * bases + 6 * actions
+        return 8 * (lists + tile + 2 * operands + 2 * table + 3 * axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +182,7 @@ class Plan:
         """Multiply-adds of all single-variable marginals."""
         if self.skeleton is None:
             return _whole(2 * self.elimination.cost)
-        return _whole(self.cost(variable_targets(self)).operations)
+        return _whole(self.measure(variable_targets(self)).operations)
 
     def bytes_for(
         self,
@@ -157,53 +199,42 @@ class Plan:
         `hugin` for clique tables held as well, `decode` for a best state or samples besides.
         """
         skeleton = self._skeleton
-        tile, operands, table, axes = self.scratch_sizes(targets)
+        measure = self.measure(targets, hugin=hugin)
         entries = (
-            tile + 3 * operands + 3 * table + 4 * axes  # scratch
-            + float(skeleton.group_tables[-1])  # products of factors
-            + float(skeleton.separator_size.sum()) * (1 + (keep and not hugin))  # messages
-            + self.cost(targets, logs=logs).temporary
+            float(skeleton.group_tables[-1])  # products of factors
+            + float(skeleton.separator_size.sum()) * (2 if keep and not hugin else 1)
+            + measure.temporary(logs)
             + float(targets.sizes.sum())
         )
         if hugin:
             entries += float(skeleton.clique_size.sum())
         if decode:
             entries += self.largest_residual
-        indices = skeleton.nbytes + sum(array.nbytes for array in targets)
-        return _whole(8 * entries) + indices
+        return _whole(8 * entries) + measure.index_bytes + skeleton.nbytes + targets.nbytes
 
-    def cost(self, targets: Targets, *, logs: bool = False) -> Cost:
-        """Work by clique, and room for the results of one walk."""
+    def measure(self, targets: Targets, *, hugin: bool = False) -> Measure:
+        """Work by clique, and room for programs and results."""
         skeleton = self._skeleton
-        up, down, up_room, down_room, read_room = layout.costs(
-            skeleton.clique_size,
-            skeleton.separator_size,
-            skeleton.parent,
-            skeleton.child_offsets,
-            skeleton.children,
-            skeleton.groups,
-            targets.sizes,
-            targets.clique_offsets,
-            targets.in_clique,
-            targets.separator_offsets,
-            targets.in_separator,
+        return Measure(
+            *programs.measure(
+                hugin,
+                skeleton.card,
+                skeleton.clique_offsets,
+                skeleton.clique_vars,
+                skeleton.residual,
+                skeleton.parent,
+                skeleton.child_offsets,
+                skeleton.children,
+                skeleton.clique_size,
+                skeleton.separator_size,
+                skeleton.groups,
+                targets.sizes,
+                targets.clique_offsets,
+                targets.in_clique,
+                targets.separator_offsets,
+                targets.in_separator,
+            )
         )
-        return Cost(up, down, max(up_room, down_room + read_room) * (2 if logs else 1))
-
-    def scratch_sizes(self, targets: Targets) -> tuple[int, int, int, int]:
-        """Room that one walk over a clique needs: tile, operands, operands x axes, axes."""
-        skeleton = self._skeleton
-        found: tuple[int, int, int, int] = layout.workspace(
-            skeleton.card,
-            skeleton.clique_offsets,
-            skeleton.clique_vars,
-            skeleton.residual,
-            skeleton.child_offsets,
-            skeleton.groups,
-            targets.clique_offsets,
-            targets.separator_offsets,
-        )
-        return found
 
     @property
     def largest_residual(self) -> float:

@@ -25,13 +25,13 @@ from kikuchi.inference.junction_plan import (
     Mode,
     Plan,
     Propagation,
+    Targets,
     factor_targets,
     joint_target,
     make_plan,
     no_targets,
     variable_targets,
 )
-from kikuchi.inference.kernels import junction_passes as passes
 from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
 
 __all__ = ["CalibratedTree", "JunctionTree", "Plan", "plan"]
@@ -250,7 +250,7 @@ def _holding_clique(plan: Plan, variables: list[int]) -> int | None:
     return clique if np.isin(ranks, held).all() else None
 
 
-def _joint_in(plan: Plan, variables: list[int]) -> passes.Targets:
+def _joint_in(plan: Plan, variables: list[int]) -> Targets:
     clique = _holding_clique(plan, variables)
     assert clique is not None  # a factor over the variables made them a clique
     return joint_target(plan, variables, clique)

@@ -24,9 +24,9 @@ _PENALTIES = (10.0, 30.0, 100.0, 300.0)
 class Kikuchi(Method):
     """Minimum of the region free energy, where generalised BP may diverge.
 
-    `solver=double-loop` bounds the concave entropies by their tangents and minimises the convex rest
-    by scaling roots to agreement (concave-convex procedure); the inner loop grows by itself when the
-    outer one stalls, and with an inner loop run to its end the free energy never rises.
+    `solver=double-loop` bounds the concave entropies by their tangents and minimises the convex
+    rest by scaling roots to agreement (concave-convex procedure); the inner loop grows by itself
+    when the outer one stalls, and with an inner loop run to its end the free energy never rises.
     `solver=penalty` minimises over free tables of the roots with a penalty on disagreement that
     grows in steps (LIU-I14 without its network); it ends with a small disagreement left.
 
@@ -62,12 +62,14 @@ class Kikuchi(Method):
         since = 0
         done = 0
         while True:
-            moved = np.inf
+            if done > 0:
+                loop.outer_step()
+            settled = np.inf
             for _ in range(inner):
-                moved = loop.inner_sweep()
-                if moved <= 0.1 * self.tol:
+                settled = loop.inner_sweep()
+                if settled <= 0.1 * self.tol:
                     break
-            residual = max(moved, loop.outer_step())
+            residual = max(settled, loop.moved())
             done += 1
             since += 1
             if residual < 0.5 * best:

@@ -100,7 +100,8 @@ class Run:
 
     def iterate(self, steps: Iterable[Step], *, tol: float, limit: int) -> tuple[int, bool]:
         """Take steps until the residual is at most `tol` (never if `tol` is 0), the budget or
-        `limit` ends, the steps do, or Ctrl-C. Answers iterations done and whether it converged.
+        `limit` ends, the steps do (then the method has diverged), or Ctrl-C. Answers the
+        iterations done and whether it converged.
         """
         limit = self.clock.iterations(limit)
         done = 0
@@ -116,6 +117,7 @@ class Run:
                 if self.clock.expired:
                     self.stopped = "seconds"
                     return done, False
+            self.stopped = "diverged"  # the method itself gave up
         except KeyboardInterrupt:
             self.stopped = "interrupted"
         return done, False

@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 Targets = Mapping[int, Array]
 
 UnderflowError = _UnderflowError
-_OPS_PER_CALL = 1_000_000  # updates between two looks at the clock
+_OPS_PER_CALL = 500_000  # updates between two looks at the clock
 
 
 class PinnedMessages(_Tables):
@@ -107,23 +107,30 @@ class PinnedMessages(_Tables):
         )  # fmt: skip
         self._check(status)
 
-    def scale(
-        self, schedule: Schedule, residual: Array, tol: float, ops: int = _OPS_PER_CALL
-    ) -> tuple[int, int]:
-        """Walk the trees whose `residual` is above `tol`; answers walks and updates done."""
-        status, loops, updates = scaling.scale_trees(
+    def scale(self, schedule: Schedule, work: Walks, loops: int, tol: float) -> None:
+        """At most `loops` walks over each tree whose residual is above `tol`."""
+        status = scaling.scale_trees(
             *self._state,
             *self._pinning,
             schedule.core_edge,
             schedule.core_kind,
             schedule.core_start,
-            residual,
-            np.uint64(ops),
+            work.residual,
+            work.walks,
+            loops,
             tol,
             self.mode,
         )
         self._check(status)
-        return int(loops), int(updates)
+
+    def save(self) -> tuple[Array, ...]:
+        """All that changes, to go back to later."""
+        return tuple(x.copy() for x in (self.m, self.nu, self.pinned, self.pins))
+
+    def restore(self, saved: tuple[Array, ...]) -> None:
+        """Go back to what was saved."""
+        for mine, kept in zip((self.m, self.nu, self.pinned, self.pins), saved, strict=True):
+            mine[:] = kept
 
     # ------------------------------------------------------------------ answers
 
@@ -181,7 +188,8 @@ class PinnedMessages(_Tables):
 class Schedule:
     """The order of the updates on the forest that some pinned variables leave (TEH-I16).
 
-    `up` and `down` are the two passes over all of it; `core` is the depth-first walk over the paths
+    `up` and `down` are the two passes over all of it (`down` also reaches factors of one variable,
+    which have no message to give back); `core` is the depth-first walk over the paths
     between pinned leaves, tree by tree, that is repeated.
     """
 
@@ -199,20 +207,50 @@ class Schedule:
         return len(self.core_start) - 1
 
     @property
-    def core_messages(self) -> int:
-        """Messages from factors to variables in one walk over every tree."""
-        return int(np.count_nonzero(self.core_kind == scaling.MESSAGE))
+    def core_messages(self) -> NDArray[np.int64]:
+        """Messages from factors to variables in one walk over each tree: one an edge."""
+        return np.diff(self.core_start) // 2
 
     @property
-    def core_scalings(self) -> int:
-        """Scalings in one walk over every tree: one for each factor of a pinned variable."""
-        return int(np.count_nonzero(self.core_kind == scaling.BOUNCE))
+    def core_scalings(self) -> NDArray[np.int64]:
+        """Scalings in one walk over each tree: one for each factor of a pinned variable."""
+        bounces = (self.core_kind == scaling.BOUNCE).astype(np.float64)
+        return segment_sums(bounces, self.core_start).astype(np.int64)
 
     @property
     def pass_messages(self) -> int:
         """Messages from factors to variables in the two passes over everything."""
         kinds = np.concatenate([self.up_kind, self.down_kind])
         return int(np.count_nonzero(kinds == scaling.MESSAGE))
+
+    @property
+    def loops_per_call(self) -> int:
+        """Walks that take a small part of a second."""
+        return max(1, _OPS_PER_CALL // max(1, len(self.core_edge)))
+
+
+@dataclass(eq=False)
+class Walks:
+    """Progress on the trees of one schedule: the last residual and the walks made of each."""
+
+    residual: Array
+    walks: NDArray[np.int64]
+
+    @classmethod
+    def begin(cls, schedule: Schedule) -> Walks:
+        """Nothing done yet."""
+        n = schedule.n_trees
+        return cls(np.full(n, np.inf), np.zeros(n, dtype=np.int64))
+
+    @property
+    def worst(self) -> float:
+        """Largest residual of a tree."""
+        return float(self.residual.max(initial=0.0))
+
+    @property
+    def most(self) -> int:
+        """Walks over the tree that needed most."""
+        return int(self.walks.max(initial=0))
 
 
 def make_schedule(graph: FactorGraph, pinned: Mask) -> Schedule | None:
@@ -221,8 +259,8 @@ def make_schedule(graph: FactorGraph, pinned: Mask) -> Schedule | None:
     >>> from kikuchi import grid
     >>> make_schedule(grid(2, 2), np.zeros(4, dtype=bool)) is None
     True
-    >>> make_schedule(grid(2, 2), np.array([1, 0, 0, 0], dtype=bool)).core_messages
-    8
+    >>> make_schedule(grid(2, 2), np.array([1, 0, 0, 0], dtype=bool)).core_messages.tolist()
+    [8]
     """
     flags = pinned.astype(np.uint8)
     ok, tour, leaving, from_factor, tree_start = scaling.euler_tour(_layout(graph), flags)
@@ -236,11 +274,13 @@ def make_schedule(graph: FactorGraph, pinned: Mask) -> Schedule | None:
     inside = core[tour].astype(bool)
     sizes = segment_sums(inside.astype(np.float64), tree_start).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
+    alone = np.flatnonzero(np.diff(graph.scope_offsets)[graph.edge_factors] == 1).astype(np.uint32)
+    to_alone = np.where(pinned[graph.scopes[alone]], scaling.BOUNCE, scaling.CAVITY)
     return Schedule(
         tour[left],
         kinds[left],
-        tour[~left],
-        kinds[~left],
+        np.concatenate([tour[~left], alone]),
+        np.concatenate([kinds[~left], to_alone.astype(np.uint8)]),
         tour[inside],
         kinds[inside],
         starts,

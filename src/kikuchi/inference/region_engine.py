@@ -8,6 +8,7 @@ along an edge and *scale* to agreement (kernels.regions). `gbp` and `kikuchi` ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ class RegionBeliefs:
         self._link_regions()
         self.maps = self._maps.flat()
         self.b = self._start()
+        self._started_above = self.b > kernels.FLOOR
         self.width = int(sizes[regions.n_roots :].max(initial=1))
 
     # ------------------------------------------------------------------ set-up
@@ -67,8 +69,10 @@ class RegionBeliefs:
     def _link_regions(self) -> None:
         """A link for every pair of nested regions, with the map from large to small states."""
         regions = self.regions.regions
-        self._link = {}
-        large, small, map_at = [], [], []
+        self._link: dict[tuple[int, int], int] = {}
+        large: list[int] = []
+        small: list[int] = []
+        map_at: list[int] = []
         for child, above in enumerate(self.regions.supersets):
             for region in above:
                 place = {v: k for k, v in enumerate(regions[region].variables)}
@@ -99,9 +103,14 @@ class RegionBeliefs:
         return b
 
     @property
-    def links(self) -> tuple[NDArray[np.uint64], ...]:
+    def links(self) -> tuple[NDArray[Any], ...]:
         """The arrays that describe links, in the order in which the kernels take them."""
         return self.large, self.small, self.map_at, self.maps
+
+    def collapsed(self) -> bool:
+        """True when a belief that began positive has fallen to the floor of the numbers."""
+        at_floor = (self.b > 0.0) & (self.b <= kernels.FLOOR)
+        return bool(np.any(self._started_above & at_floor))
 
     # ------------------------------------------------------------------ answers
 
@@ -250,30 +259,32 @@ class DoubleLoop:
                 map_at,
                 maps,
                 self.weight,
-                self.pull,
                 self.messages,
                 self.work,
             )
         )
 
-    def outer_step(self) -> float:
-        """Move the tangent; answers how far the beliefs moved since the last outer step."""
+    def moved(self) -> float:
+        """How far the inner beliefs are from where the tangent touches."""
+        begin = int(self.beliefs.table_at[self.beliefs.regions.n_roots])
+        return float(np.abs(self.beliefs.b[begin:] - self.old[begin:]).max(initial=0.0))
+
+    def outer_step(self) -> None:
+        """Move the tangent to the present beliefs."""
         beliefs = self.beliefs
         large, _, map_at, maps = beliefs.links
-        return float(
-            kernels.relinearise(
-                beliefs.table_at,
-                beliefs.b,
-                self.old,
-                self.inner,
-                self.at,
-                self.links,
-                large,
-                map_at,
-                maps,
-                self.pull,
-                self.work,
-            )
+        kernels.relinearise(
+            beliefs.table_at,
+            beliefs.b,
+            self.old,
+            self.inner,
+            self.at,
+            self.links,
+            large,
+            map_at,
+            maps,
+            self.pull,
+            self.work,
         )
 
 

@@ -91,8 +91,8 @@ def _cells(row: Row) -> list[str]:
         return [row.method, *[text.UNKNOWN] * 7, "no answer"]
     return [
         row.method,
-        text.log_z(answer.log_z),
-        text.bounds(answer) if text.bounds(answer) != "none certified" else text.UNKNOWN,
+        text.log_z(answer.log_z, 6),
+        text.UNKNOWN if text.bounds(answer) == "none certified" else text.bounds(answer, 6),
         text.error(row.log_z_error),
         text.error(row.largest_error),
         text.error(row.mean_error),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import as_method
+from kikuchi.reports.evidence import Observed, as_observed, has_marginals, observed_states
 
 _EXACT = "jt"
 _WARM_UP_FACTORS = 12
@@ -62,7 +63,7 @@ class Comparison:
     rows: tuple[Row, ...]
     exact: Beliefs | None
     exact_note: str
-    evidence: Mapping[int, int] = field(default_factory=dict)
+    evidence: Observed = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -94,8 +95,10 @@ def compare(
     (['bp', 'enumerate'], True)
     """
     chosen = [as_method(method) for method in methods]
-    observed = graph.resolve(evidence)
-    graph.condition(observed)  # impossible evidence is an error of the question, not of a method
+    observed = as_observed(graph, evidence)
+    graph.condition(
+        observed_states(observed)
+    )  # impossible evidence is an error of the question, not of a method
     limits = budget or Budget()
     tell = announce or _say_nothing
     exact, note = _exact_answer(graph, observed, limits, tell)
@@ -114,7 +117,7 @@ def compare(
 
 
 def marginal_errors(
-    beliefs: Beliefs, exact: Beliefs, observed: Mapping[int, int] | None = None
+    beliefs: Beliefs, exact: Beliefs, observed: Observed | None = None
 ) -> tuple[float, float]:
     """Largest and mean error over the variables that were not observed (see `Row`).
 
@@ -148,11 +151,14 @@ def cheap_exact(
     from kikuchi.inference.junction_tree import plan
 
     limits = budget or Budget()
-    cost = plan(graph, evidence=evidence)
+    observed, targets = graph.observations(evidence)
+    if targets:
+        return None
+    cost = plan(graph, evidence=observed)
     room = min(_CHEAP_BYTES, limits.bytes or _CHEAP_BYTES)
     if not cost.complete or cost.bytes > room or cost.operations > _CHEAP_OPERATIONS:
         return None
-    return as_method(_EXACT).run(graph, evidence=evidence, budget=limits)
+    return as_method(_EXACT).run(graph, evidence=observed, budget=limits)
 
 
 def gives_marginals(method: Method) -> bool:
@@ -168,10 +174,12 @@ def _say_nothing(text: str) -> Progress | None:
 
 
 def _exact_answer(
-    graph: FactorGraph, observed: Mapping[int, int], budget: Budget, tell: Announce
+    graph: FactorGraph, observed: Observed, budget: Budget, tell: Announce
 ) -> tuple[Beliefs | None, str]:
     from kikuchi.inference.junction_tree import plan
 
+    if has_marginals(observed):
+        return None, "there is no exact answer: marginals were observed, not only states"
     cost = plan(graph, evidence=observed)
     least = "" if cost.complete else "at least "
     figures = f"width {least}{cost.width}, {least}{format_bytes(cost.bytes)}"
@@ -192,7 +200,7 @@ def _exact_answer(
 def _run(
     method: Method,
     graph: FactorGraph,
-    observed: Mapping[int, int],
+    observed: Observed,
     budget: Budget,
     tell: Announce,
     exact: Beliefs | None,
@@ -207,9 +215,7 @@ def _run(
     return _measured(method, beliefs, exact, observed)
 
 
-def _measured(
-    method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Mapping[int, int]
-) -> Row:
+def _measured(method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> Row:
     if exact is None or not gives_marginals(method):
         return Row(method.text, beliefs)
     largest, mean = marginal_errors(beliefs, exact, observed)

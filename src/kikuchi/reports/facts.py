@@ -34,6 +34,7 @@ class ModelFacts:
     named: bool
     grid: tuple[int, int] | None
     observed: int
+    observed_marginals: int
     components: int
     forest: bool
     log10_states: float
@@ -72,6 +73,8 @@ class ModelFacts:
         ]
         if self.observed:
             found.append(("observed variables", text.whole(self.observed)))
+        if self.observed_marginals:
+            found.append(("observed marginals", text.whole(self.observed_marginals)))
         return [
             *found,
             (f"components{after}", text.whole(self.components)),
@@ -91,13 +94,13 @@ class ModelFacts:
     def fitting_methods(self, bytes_allowed: int | None = DEFAULT_BYTES) -> list[Fit]:
         """Which methods suit the model within a memory budget, and why.
 
-        Methods that nothing is known about here are said to fit, with their own summary.
+        Of methods that no rule here knows, `fits` is None and the reason is their own summary.
         """
         from kikuchi.inference.registry import METHODS, method_class
 
         known = [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
         named = {fit.method: fit for fit in known}
-        return [named.get(name) or Fit(name, True, method_class(name).summary) for name in METHODS]
+        return [named.get(name) or Fit(name, None, method_class(name).summary) for name in METHODS]
 
     def _exact_fits(self, allowed: int | None) -> list[Fit]:
         from kikuchi.inference.enumeration import Enumeration
@@ -134,10 +137,10 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Fit:
-    """A method, whether it fits a model, and why."""
+    """A method, whether it fits a model (None: no rule knows), and why."""
 
     method: str
-    fits: bool
+    fits: bool | None
     why: str
 
 
@@ -151,7 +154,7 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
     """
     from kikuchi.inference.junction_tree import plan
 
-    observed = graph.resolve(evidence)
+    observed, targets = graph.observations(evidence)  # a marginal leaves the structure as it is
     rest = graph.condition(observed).graph if observed else graph
     exact = plan(graph, evidence=observed)
     return ModelFacts(
@@ -167,6 +170,7 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
         named=graph.names is not None,
         grid=grid_shape(graph),
         observed=len(observed),
+        observed_marginals=len(targets),
         components=rest.n_components,
         forest=rest.is_forest,
         log10_states=float(np.log10(rest.cardinalities.astype(np.float64)).sum()),

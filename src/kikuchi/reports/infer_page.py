@@ -16,6 +16,7 @@ from kikuchi.plots.comparison import scatter
 from kikuchi.plots.convergence import convergence
 from kikuchi.reports import html, parts, text
 from kikuchi.reports.comparison import marginal_errors
+from kikuchi.reports.evidence import Observed, as_observed
 
 
 def infer_report(
@@ -39,7 +40,7 @@ def infer_report(
     >>> "1.386294361" in target.read_text()
     True
     """
-    observed = beliefs.graph.resolve(evidence)
+    observed = as_observed(beliefs.graph, evidence)
     html.write_page(path, _page(beliefs, exact, model, observed, command))
 
 
@@ -47,7 +48,7 @@ def _page(
     beliefs: Beliefs,
     exact: Beliefs | None,
     model: str | None,
-    observed: Mapping[int, int],
+    observed: Observed,
     command: str | None,
 ) -> str:
     call = f"beliefs = kk.infer(graph, {beliefs.method!r}, evidence=evidence)"
@@ -104,7 +105,7 @@ def _tiles(beliefs: Beliefs) -> list[tuple[str, str, str]]:
     return entries
 
 
-def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Mapping[int, int]) -> str:
+def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> str:
     if exact is None:
         return ""
     largest, mean = marginal_errors(beliefs, exact, observed)
@@ -141,7 +142,7 @@ def _convergence(beliefs: Beliefs) -> str:
     return html.picture(figure, "How the run approached its answer.", 1)
 
 
-def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Mapping[int, int]) -> list[str]:
+def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[str]:
     drawn = parts.belief_pictures(beliefs, observed)
     if exact is not None and beliefs.flat_marginals.size:
         errors = marginal_errors(beliefs, exact, observed)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from kikuchi.graphs.shapes import grid_shape
 from kikuchi.plots import beliefs as belief_plots
 from kikuchi.plots import factor_graph as graph_plots
 from kikuchi.reports import html, text
+from kikuchi.reports.evidence import Observed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ _MOST_COLUMNS = 5
 
 
 def model_pairs(
-    graph: FactorGraph, model: str | None, evidence: Mapping[int, int] | None
+    graph: FactorGraph, model: str | None, evidence: Observed | None
 ) -> list[tuple[str, str]]:
     """What was given: the model, its size and the evidence."""
     cards = graph.cardinalities
@@ -70,9 +70,7 @@ def _version(name: str) -> str:
 # ---------------------------------------------------------------------- pictures
 
 
-def belief_pictures(
-    beliefs: Beliefs, evidence: Mapping[int, int] | None
-) -> list[tuple[Figure, str]]:
+def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[tuple[Figure, str]]:
     """The pictures that suit the model: an image of a grid, or a drawing and bars, or counts."""
     graph = beliefs.graph
     if graph.n_variables == 0:
@@ -94,7 +92,7 @@ def belief_pictures(
     return found
 
 
-def _drawing(beliefs: Beliefs, evidence: Mapping[int, int] | None) -> tuple[Figure, str]:
+def _drawing(beliefs: Beliefs, evidence: Observed | None) -> tuple[Figure, str]:
     graph = beliefs.graph
     shade, label, centred = _shading(beliefs)
     figure = graph_plots.draw_graph(
@@ -183,7 +181,7 @@ def rerun(command: str | None, python: str) -> str:
     return html.section("How to run this again", *parts, html.code(python))
 
 
-def python_text(model: str | None, call: str, evidence: Mapping[Any, int] | None) -> str:
+def python_text(model: str | None, call: str, evidence: Observed | None) -> str:
     """The lines of Python that do the same."""
     if model and model.startswith("example:"):
         source = f"from kikuchi.data import example\ngraph = example({model[8:]!r})"

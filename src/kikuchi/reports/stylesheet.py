@@ -26,6 +26,7 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 .sub, .note, figcaption { color: var(--soft); }
 .sub { margin: 0; overflow-wrap: anywhere; }
 .note { margin: 0 0 .8rem; font-size: .92rem; }
+.scroll + .note { margin-top: .6rem; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: .75rem; }
 .tile { background: var(--card); border-radius: 8px; padding: .7rem .9rem; min-width: 0; }
 .tile .label { display: block; color: var(--soft); font-size: .82rem; }
@@ -39,10 +40,11 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 .warn ul { margin: .3rem 0 0; padding-left: 1.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: .32rem 1.1rem .32rem 0;
+th, td { text-align: left; vertical-align: top; padding: .32rem 1rem .32rem 0;
   border-bottom: 1px solid var(--rule); }
 thead th { color: var(--soft); font-weight: 600; white-space: nowrap; vertical-align: bottom; }
-td { white-space: pre-wrap; }
+td { white-space: pre-wrap; overflow-wrap: anywhere; }
+td:first-child { min-width: 8rem; }
 th.n, td.n { text-align: right; white-space: nowrap; }
 .facts th { color: var(--soft); font-weight: 500; white-space: nowrap; padding-right: 1.6rem; }
 .facts td { overflow-wrap: anywhere; }
@@ -62,6 +64,12 @@ summary { cursor: pointer; color: var(--accent); }
   body { font-size: 11pt; }
   figure, .tile, .warn, tr { break-inside: avoid; }
   h2 { break-after: avoid; }
-  pre { white-space: pre-wrap; }
+  pre { white-space: pre-wrap; break-inside: avoid; }
+  .scroll { overflow: visible; }
+  table { font-size: 8pt; }
+  th, td { padding: .18rem .6rem .18rem 0; }
+  thead th, th.n, td:first-child { white-space: normal; min-width: 0; }
+  .row { display: block; }
+  .row figure { display: inline-block; width: 48%; }
 }
 """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.reports.evidence import Observed
 
 UNKNOWN = "–"
 
@@ -22,7 +23,7 @@ def figure(value: float | None, digits: int = 12) -> str:
     return UNKNOWN if value is None or math.isnan(value) else f"{value:.{digits}g}"
 
 
-def log_z(value: float | None) -> str:
+def log_z(value: float | None, decimals: int = 9) -> str:
     """A log Z to nine decimals, as reference tables print it.
 
     >>> log_z(165.6474642921), log_z(-1e-16), log_z(None)
@@ -30,7 +31,9 @@ def log_z(value: float | None) -> str:
     """
     if value is None or math.isnan(value):
         return UNKNOWN
-    return figure(value, 16) if abs(value) >= 1e7 else f"{round(value, 9) + 0.0:.9f}"
+    return (
+        figure(value, 16) if abs(value) >= 1e7 else f"{round(value, decimals) + 0.0:.{decimals}f}"
+    )
 
 
 def power_of_ten(exponent: float) -> str:
@@ -115,7 +118,7 @@ def verdict(beliefs: Beliefs) -> str:
     return reasons.get(beliefs.stopped, f"no: {beliefs.stopped}")
 
 
-def bounds(beliefs: Beliefs) -> str:
+def bounds(beliefs: Beliefs, decimals: int = 9) -> str:
     """The certified bounds on log Z: one side, an interval, or exact."""
     low, high = beliefs.log_z_lower, beliefs.log_z_upper
     if low is None and high is None:
@@ -123,8 +126,9 @@ def bounds(beliefs: Beliefs) -> str:
     if low is not None and high is not None and high - low <= 1e-9 * max(1.0, abs(low)):
         return "exact"
     if low is None or high is None:
-        return f"≥ {log_z(low)}" if high is None else f"≤ {log_z(high)}"
-    return f"[{log_z(low)}, {log_z(high)}]"
+        side, value = ("≥", low) if high is None else ("≤", high)
+        return f"{side} {log_z(value, decimals)}"
+    return f"[{log_z(low, decimals)}, {log_z(high, decimals)}]"
 
 
 def state_names(graph: FactorGraph, variable: int) -> Sequence[str]:
@@ -139,16 +143,27 @@ def variable_name(graph: FactorGraph, variable: int) -> str:
     return graph.names[variable] if graph.names is not None else f"x{variable}"
 
 
-def observations(graph: FactorGraph, evidence: Mapping[int, int], most: int = 20) -> str:
-    """Evidence as a text such as `rain=yes, x3=0`."""
+def observations(graph: FactorGraph, evidence: Observed, most: int = 20) -> str:
+    """Evidence as a text such as `rain=yes, x3=0, x4=0.3:0.7` (the last an observed marginal).
+
+    >>> import kikuchi as kk
+    >>> observations(kk.FactorGraph([2, 2], []), {0: 1, 1: [0.25, 0.75]})
+    'x0=1, x1=0.25:0.75'
+    """
     if not evidence:
         return "none"
     parts = [
-        f"{variable_name(graph, v)}={state_names(graph, v)[k]}"
-        for v, k in list(evidence.items())[:most]
+        f"{variable_name(graph, v)}={_observation(graph, v, value)}"
+        for v, value in list(evidence.items())[:most]
     ]
     more = len(evidence) - len(parts)
     return ", ".join(parts) + (f", and {more} more" if more else "")
+
+
+def _observation(graph: FactorGraph, variable: int, value: int | list[float]) -> str:
+    if isinstance(value, int):
+        return state_names(graph, variable)[value]
+    return ":".join(f"{p:.4g}" for p in value)
 
 
 def marginal_text(

@@ -251,7 +251,7 @@ def _reduce(
 
 
 @njit(cache=True, error_model="numpy")
-def tile_split(dims: Any, nd: int, buffers: int) -> Any:
+def tile_split(dims: Any, at: int, nd: int, buffers: int) -> Any:
     """The first axis of the tile and the tile's size: trailing axes that fit TILE.
 
     Many buffers share the cache, so each is smaller; a tile below _SMALL is widened anyway.
@@ -259,25 +259,28 @@ def tile_split(dims: Any, nd: int, buffers: int) -> Any:
     limit = max(_SMALL, 2 * TILE // max(buffers, 2))
     size = 1
     first = nd
-    while first > 0 and (size * dims[first - 1] <= limit or size < _SMALL):
+    while first > 0 and (size * dims[at + first - 1] <= limit or size < _SMALL):
         first -= 1
-        size *= dims[first]
+        size *= dims[at + first]
     return first, size
 
 
 @njit(cache=True, error_model="numpy")
-def _fuse(dims: Any, first: int, nd: int, steps: Any, row: int, runs: Any, strides: Any) -> int:
+def _fuse(
+    dims: Any, at: int, first: int, nd: int, steps: Any, begin: int, row: int, runs: Any, strides: Any
+) -> int:
     """Fuse neighbouring tile axes of one operand; answers the number of runs left."""
     n = 0
     for a in range(first, nd):
-        if dims[a] == 1:
+        d = dims[at + a]
+        if d == 1:
             continue
-        step = steps[row + a]
-        if n and strides[row + n - 1] == dims[a] * step:
-            runs[row + n - 1] *= dims[a]
+        step = steps[begin + a]
+        if n and strides[row + n - 1] == d * step:
+            runs[row + n - 1] *= d
             strides[row + n - 1] = step
         else:
-            runs[row + n] = dims[a]
+            runs[row + n] = d
             strides[row + n] = step
             n += 1
     if n == 0:
@@ -292,10 +295,13 @@ def contract(
     mem: Any,
     results: Any,
     tile: Any,
-    dims: Any,
     nd: int,
+    dims: Any,
+    dims_at: int,
     steps: Any,
+    steps_at: int,
     bases: Any,
+    bases_at: int,
     runs: Any,
     strides: Any,
     lengths: Any,
@@ -312,28 +318,28 @@ def contract(
     """One walk over a clique; answers whether a product fell below FLOOR.
 
     Operands stand in this order: fixed inputs, children's inputs, children's results (each the
-    product of everything but that child), targets (results of the whole product). `steps` holds
-    nd strides for each operand, `bases` their offsets. Results must be initialised (0, or -inf for
+    product of everything but that child), targets (results of the whole product). From `steps_at` on
+    `steps` holds nd strides for each operand, from `bases_at` on `bases` their offsets. Results must be initialised (0, or -inf for
     MAX), except that with `store` the one target is overwritten: its axes are the clique's. `runs`, `strides`, `lengths`, `places`, `count` are scratch.
     """
     n_operands = n_fixed + 2 * n_children + n_targets
-    first, size = tile_split(dims, nd, n_children + 1)
+    first, size = tile_split(dims, dims_at, nd, n_children + 1)
     tiles = 1
     for a in range(first):
-        tiles *= dims[a]
+        tiles *= dims[dims_at + a]
     for k in range(n_operands):
-        lengths[k] = _fuse(dims, first, nd, steps, k * nd, runs, strides)
-        places[k] = bases[k]
+        begin = steps_at + k * nd
+        lengths[k] = _fuse(dims, dims_at, first, nd, steps, begin, k * nd, runs, strides)
+        places[k] = bases[bases_at + k]
     # Axes that the first result sums over turn fastest, so that its tile stays in the cache.
-    walk = count[nd:]
-    index = count[2 * nd :]
-    result = (n_fixed + n_children) * nd
+    walk, index = nd, 2 * nd  # parts of `count`
+    result = steps_at + (n_fixed + n_children) * nd
     n = 0
     for summed in range(2):
         for a in range(first):
             if (steps[result + a] == 0) == (summed == 1):
-                walk[n] = a
-                index[n] = 0
+                count[walk + n] = a
+                count[index + n] = 0
                 n += 1
     times = _MULTIPLY if how == SUM else _ADD
     if check and how == SUM:
@@ -393,14 +399,14 @@ def contract(
             )  # fmt: skip
         g = first - 1
         while g >= 0:
-            a = walk[g]
-            index[g] += 1
-            if index[g] < dims[a]:
+            a = count[walk + g]
+            count[index + g] += 1
+            if count[index + g] < dims[dims_at + a]:
                 for k in range(n_operands):
-                    places[k] += steps[k * nd + a]
+                    places[k] += steps[steps_at + k * nd + a]
                 break
             for k in range(n_operands):
-                places[k] -= steps[k * nd + a] * (dims[a] - 1)
-            index[g] = 0
+                places[k] -= steps[steps_at + k * nd + a] * (dims[dims_at + a] - 1)
+            count[index + g] = 0
             g -= 1
     return bad

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from kikuchi.inference.kernels.junction import tile_split
-
 _MERGED = 4096  # factors of a clique are multiplied beforehand while their product stays this small
 _OPEN_GROUPS = 8
 
@@ -30,14 +28,14 @@ def _sorted_neighbours(n: int, order: Any, offsets: Any, members: Any) -> Any:
     for r in range(n):
         starts[r + 1] += starts[r]
     step_of = np.empty(len(members), np.int64)
-    fill = starts[:-1].copy()
+    fill = starts.copy()
     for i in range(n):
         for k in range(offsets[i], offsets[i + 1]):
             r = rank[members[k]]
             step_of[fill[r]] = i
             fill[r] += 1
     ranked = np.empty(len(members), np.int64)
-    end = offsets[:-1].copy()
+    end = offsets.copy()
     for r in range(n):
         for k in range(starts[r], starts[r + 1]):
             i = step_of[k]
@@ -153,7 +151,7 @@ def lists_by(owner: Any, n_owners: int) -> Any:
     for c in range(n_owners):
         offsets[c + 1] += offsets[c]
     items = np.empty(offsets[n_owners], np.int64)
-    fill = offsets[:-1].copy()
+    fill = offsets.copy()
     for i in range(len(owner)):
         if owner[i] >= 0:
             items[fill[owner[i]]] = i
@@ -175,6 +173,17 @@ def _union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out
             b_low += 1
         n += 1
     return n
+
+
+@njit(cache=True, error_model="numpy")
+def _grown(x: Any, used: int, more: int) -> Any:
+    """x, or a larger copy of its first `used` entries, with room for `more`."""
+    if used + more <= len(x):
+        return x
+    larger = np.empty(2 * (used + more), np.int64)
+    for k in range(used):
+        larger[k] = x[k]
+    return larger
 
 
 @njit(cache=True, error_model="numpy")
@@ -232,13 +241,11 @@ def group_factors(
                 if together > max(cheap, group_size[g]):
                     continue
                 if n > ends[g] - starts[g]:  # move to the end, where there is room to grow
-                    if used + n > len(room):
-                        larger = np.empty(2 * (used + n), np.int64)
-                        larger[:used] = room[:used]
-                        room = larger
+                    room = _grown(room, used, n)
                     starts[g] = used
+                    for k in range(n):
+                        room[used + k] = union[k]
                     used += n
-                    room[starts[g] : used] = union[:n]
                     ends[g] = used
                 group_size[g] = together
                 group_of[a] = g
@@ -247,12 +254,10 @@ def group_factors(
             if joined:
                 continue
             n = a_high - a_low
-            if used + n > len(room):
-                larger = np.empty(2 * (used + n), np.int64)
-                larger[:used] = room[:used]
-                room = larger
+            room = _grown(room, used, n)
             starts[n_groups] = used
-            room[used : used + n] = ranks[a_low:a_high]
+            for k in range(n):
+                room[used + k] = ranks[a_low + k]
             used += n
             ends[n_groups] = used
             group_size[n_groups] = size[a]
@@ -266,7 +271,8 @@ def group_factors(
         table_offsets[g + 1] = table_offsets[g] + np.int64(group_size[g])
     group_vars = np.empty(group_offsets[n_groups], np.int64)
     for g in range(n_groups):
-        group_vars[group_offsets[g] : group_offsets[g + 1]] = room[starts[g] : ends[g]]
+        for k in range(ends[g] - starts[g]):
+            group_vars[group_offsets[g] + k] = room[starts[g] + k]
     return by_clique, group_offsets, group_vars, table_offsets, group_of
 
 
@@ -304,94 +310,3 @@ def smallest_tables(
             in_separator[v] = by_rank[rank[v]]
             in_clique[v] = -1
     return in_clique, in_separator
-
-
-@njit(cache=True, error_model="numpy")
-def workspace(
-    card: Any,
-    clique_offsets: Any,
-    clique_vars: Any,
-    residual: Any,
-    children_offsets: Any,
-    groups: Any,
-    clique_targets: Any,
-    separator_targets: Any,
-) -> Any:
-    """Scratch that the walks need: (tile entries, operands, operands x axes, axes)."""
-    tile, operands, table, axes = 1, 1, 1, 1
-    dims = np.empty(len(card) + 1, np.int64)
-    for c in range(len(clique_offsets) - 1):
-        nd = clique_offsets[c + 1] - clique_offsets[c]
-        for k in range(nd):
-            dims[k] = card[clique_vars[clique_offsets[c] + k]]
-        n_children = children_offsets[c + 1] - children_offsets[c]
-        used = (
-            2
-            + (groups[c + 1] - groups[c])
-            + max(2 * n_children, 1)
-            + max(
-                clique_targets[c + 1] - clique_targets[c],
-                separator_targets[c + 1] - separator_targets[c],
-                1,
-            )
-        )
-        _, size = tile_split(dims, nd, n_children + 1)
-        tile = max(tile, (n_children + 1) * size)
-        _, size = tile_split(dims, nd, 1)  # the upward walk treats children as fixed inputs
-        tile = max(tile, size)
-        _, size = tile_split(dims, nd - residual[c], 1)  # a separator is a prefix of its clique
-        tile = max(tile, size)
-        operands = max(operands, used)
-        table = max(table, used * nd)
-        axes = max(axes, nd)
-    return tile, operands, table, axes
-
-
-@njit(cache=True, error_model="numpy")
-def costs(
-    clique_size: Any,
-    separator_size: Any,
-    parent: Any,
-    child_offsets: Any,
-    children: Any,
-    groups: Any,
-    target_sizes: Any,
-    clique_targets: Any,
-    in_clique: Any,
-    separator_targets: Any,
-    in_separator: Any,
-) -> Any:
-    """What Shafer-Shenoy propagation takes, in table entries (floats: they may be astronomic).
-
-    Answers (multiply-adds of each clique's upward walk, of its downward walk, largest temporary
-    results of an upward walk, of a downward walk, of reading a separator).
-    """
-    n_cliques = len(parent)
-    up = np.zeros(n_cliques)
-    down = np.zeros(n_cliques)
-    up_room, down_room, read_room = 1.0, 1.0, 0.0
-    for c in range(n_cliques):
-        n_groups = groups[c + 1] - groups[c]
-        n_children = child_offsets[c + 1] - child_offsets[c]
-        n_targets = clique_targets[c + 1] - clique_targets[c]
-        up[c] = clique_size[c] * (n_groups + n_children + 1)
-        up_room = max(up_room, separator_size[c])
-        if n_children or n_targets:
-            products = n_groups + (parent[c] >= 0) + max(3 * (n_children - 1), 0)
-            products += n_children > 0 and n_targets > 0
-            down[c] = clique_size[c] * (products + n_children + n_targets)
-        room = 0.0
-        for i in range(clique_targets[c], clique_targets[c + 1]):
-            room += target_sizes[in_clique[i]]
-        for i in range(child_offsets[c], child_offsets[c + 1]):
-            j = children[i]
-            room += separator_size[j]
-            read = 0.0
-            for t in range(separator_targets[j], separator_targets[j + 1]):
-                read += target_sizes[in_separator[t]]
-            n_read = separator_targets[j + 1] - separator_targets[j]
-            if n_read:
-                down[c] += separator_size[j] * (1 + n_read)
-            read_room = max(read_room, read)
-        down_room = max(down_room, room)
-    return up, down, up_room, down_room, read_room

@@ -145,15 +145,13 @@ def propagate(
 
 
 @njit(cache=True, error_model="numpy")
-def scale(
-    table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weight, pull, messages, work
-):
+def scale(table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weight, messages, work):
     """One sweep that makes all roots agree on each inner region in turn (double loop, inner part).
 
     For an inner region with n roots around it, mu_j = marginal(b_j) / message_j; the common belief
-    is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. `weight` is the part
-    of the counting number that stays convex. `pull` are exponents of the linearised part, already
-    inside the tables. Answers the largest change of a common belief.
+    is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. `weight` is the
+    part of the counting number that is convex; the tangent of the rest is inside the tables.
+    Answers the largest change of a common belief.
     """
     residual = 0.0
     for k in range(np.uint64(inner.size)):
@@ -206,16 +204,12 @@ def scale(
 def relinearise(table_at, b, old, inner, link_of_inner_at, links, large, map_at, maps, pull, work):
     """The outer step: move the tangent of the concave part to the present beliefs.
 
-    Each root around an inner region is multiplied by (b_new / b_old)^pull. Answers the largest
-    change since the last outer step.
+    Each root around an inner region is multiplied by (b_new / b_old)^pull.
     """
-    residual = 0.0
     for k in range(np.uint64(inner.size)):
         region = inner[k]
         begin = table_at[region]
         states = table_at[region + _U1] - begin
-        for x in range(states):
-            residual = max(residual, abs(b[begin + x] - old[begin + x]))
         if pull[k] > 0.0:
             for x in range(states):
                 if old[begin + x] > 0.0 and b[begin + x] > 0.0:
@@ -227,7 +221,6 @@ def relinearise(table_at, b, old, inner, link_of_inner_at, links, large, map_at,
                 multiply(b, table_at[root], table_at[root + _U1], maps, map_at[links[j]], work[0])
         for x in range(states):
             old[begin + x] = b[begin + x]
-    return residual
 
 
 @njit(cache=True, error_model="numpy")

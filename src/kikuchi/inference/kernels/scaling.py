@@ -383,25 +383,22 @@ def scale_trees(
     op_kind,
     tree_start,
     residual,
-    ops,
+    walks,
+    loops,
     tol,
     mode,
 ):
     """Walk each tree until no scaling moved a marginal by more than `tol` (TEH-I16 steps 3 to 7).
 
-    `residual` holds the largest mismatch of each tree; trees at most `tol` are left alone. No tree
-    does more than about `ops` updates. Answers status, the walks of the busiest tree and the
-    updates done by all.
+    `residual` holds the largest mismatch of each tree in its last walk; trees at most `tol` are
+    left alone. At most `loops` walks are made over each; `walks` counts them.
     """
-    busiest = 0
-    updates = _U0
     for tree in range(np.uint64(tree_start.size) - _U1):
         begin = np.uint64(tree_start[tree])
         end = np.uint64(tree_start[tree + _U1])
-        loops = 0
-        spent = _U0
-        while residual[tree] > tol and (loops == 0 or spent < ops):
-            status, mismatch = walk(
+        done = 0
+        while residual[tree] > tol and done < loops:
+            status, residual[tree] = walk(
                 layout,
                 tables,
                 m,
@@ -417,14 +414,11 @@ def scale_trees(
                 end,
                 mode,
             )
+            done += 1
             if status != OK:
-                return status, busiest, updates
-            residual[tree] = mismatch
-            loops += 1
-            spent += end - begin
-        updates += spent
-        busiest = max(busiest, loops)
-    return OK, busiest, updates
+                return status
+        walks[tree] += done
+    return OK
 
 
 # ---------------------------------------------------------------------- reading the answer

@@ -1,0 +1,105 @@
+"""`kikuchi regions`: a region graph as a plan with its cost, as data, and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kikuchi.cli import options
+from kikuchi.core.errors import KikuchiError, suggestion
+
+if TYPE_CHECKING:
+    from kikuchi.cli.console import Screen
+    from kikuchi.graphs.factor_graph import FactorGraph
+    from kikuchi.graphs.regions import RegionGraph
+
+_PICTURES = (".png", ".svg")
+
+Text = Annotated[
+    str, typer.Option("--regions", "-r", metavar="TEXT", help="Which regions; see above.")
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="OUT", help="Draw them to a .png or .svg file."),
+]
+
+
+def regions(
+    model: options.Model,
+    text: Text = "loops:4",
+    memory: options.Memory = None,
+    json: options.Json = None,
+    plot: Plot = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show the regions of a model: sizes, counting numbers, memory.
+
+    TEXT is the option regions= of gbp and kikuchi:
+
+    bethe, cvm (factors and their overlaps), faces, faces+outer, loops:K (cycles of at most K
+    variables, K in 3..6), cycles (a shortest basis), star[:ROOT], tree-robust, junction:K (cliques
+    of at most K variables), junction-tree (exact), file:ROOTS.json (lists of variables).
+    """
+    from kikuchi.cli.console import Screen
+    from kikuchi.cli.inputs import load_model, make_budget
+    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
+    from kikuchi.graphs.region_builders import region_graph
+
+    budget = make_budget(None, memory)
+    check_outputs(model, json, plot)
+    _check_picture(plot)
+    graph = load_model(model)
+    found = region_graph(graph, text, budget=budget)
+    if json is not None:
+        from kikuchi import __version__
+
+        data = {"model": model, "version": __version__, "text": text, **found.to_dict()}
+        write_json(data, json)
+    if plot is not None:
+        _draw(graph, found, plot, f"{Path(model).name}: {text}")
+    _show(Screen(quiet=quiet or json == STANDARD_OUTPUT), model, text, found)
+
+
+def _show(screen: Screen, model: str, text: str, found: RegionGraph) -> None:
+    from kikuchi.core.budget import format_bytes
+
+    facts = [
+        ("model", model),
+        ("regions", f"{text}: {len(found.regions)}, {found.n_roots} of them roots"),
+        ("edges", f"{len(found.edges)}"),
+        ("largest", f"{found.sizes.max(initial=0):.6g} states"),
+        ("tables", format_bytes(found.bytes)),
+    ]
+    screen.facts([*facts, *(("remark", remark) for remark in found.remarks())])
+    screen.line()
+    rows = [[str(size), f"{c:+d}", str(count)] for size, c, count in found.groups()]
+    screen.table(["variables", "counted", "regions"], rows, right=[0, 1, 2])
+
+
+def _check_picture(plot: Path | None) -> None:
+    if plot is not None and plot.suffix.lower() not in _PICTURES:
+        known = suggestion(plot.suffix.lower(), _PICTURES)
+        raise KikuchiError(f"{plot}: the ending says which kind of picture to write; {known}")
+
+
+def _draw(graph: FactorGraph, found: RegionGraph, plot: Path, title: str) -> None:
+    from kikuchi.core.files import atomic_write
+    from kikuchi.graphs.shapes import grid_shape
+    from kikuchi.plots import to_png_bytes, to_svg
+    from kikuchi.plots.regions import draw_regions
+
+    shape = grid_shape(graph)
+    figure = draw_regions(
+        [region.variables for region in found.regions],
+        found.counting,
+        found.edges,
+        names=graph.names,
+        grid=shape,
+        periodic=shape is not None and len(graph.pairs()) == 2 * graph.n_variables,
+        title=title,
+    )
+    svg = plot.suffix.lower() == ".svg"
+    with atomic_write(plot, "wb") as file:
+        file.write(to_svg(figure).encode() if svg else to_png_bytes(figure))

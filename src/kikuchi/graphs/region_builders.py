@@ -1,0 +1,278 @@
+"""Region graphs by name: `region_graph(graph, "faces")` (TEH-M27; LIU-I10, I11, I12).
+
+The one place that reads the texts of the option `regions=`; `REGION_TEXTS` says what each means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import FormatError, MethodError, ModelError, suggestion
+from kikuchi.graphs import region_cycles as cycles
+from kikuchi.graphs.elimination import eliminate
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.graphs.region_junction import grown_cliques, junction_tree
+from kikuchi.graphs.region_parts import Region
+from kikuchi.graphs.region_robustness import grow_roots
+from kikuchi.graphs.regions import RegionGraph
+from kikuchi.graphs.shapes import grid_shape
+
+REGION_TEXTS: dict[str, str] = {
+    "bethe": "one region a factor and one a variable: belief propagation",
+    "cvm": "the scopes of the factors and all their intersections",
+    "cycles": "a shortest cycle basis",
+    "faces": "faces of a grid or planar graph without the outer one",
+    "faces+outer": "the same with the outer face",
+    "file:ROOTS.json": "roots from a file: lists of variables by number or name",
+    "junction-tree": "cliques and separators of a junction tree: exact",
+    "junction:K": "junction graph with cliques grown to at most K variables",
+    "loops:K": "all cycles of at most K variables, K in 3..6",
+    "star[:ROOT]": "triangles at one variable",
+    "tree-robust": "faces if planar, star if complete, else both kinds and further cycles",
+}
+"""What `region_graph` understands, each with a few words."""
+
+_MOST_STATES = 2**12  # cycles with more states are cut; a fan of pieces costs far less
+_MOST_OUTER_STATES = 2**16
+
+
+def region_graph(graph: FactorGraph, text: str, *, budget: Budget | None = None) -> RegionGraph:
+    """The region graph that a text of `REGION_TEXTS` asks for.
+
+    Factors that fit in no root become roots of their own. With a `budget`, regions whose tables
+    would not fit are refused; nothing of their size is allocated here.
+
+    >>> from kikuchi.graphs.generators import grid
+    >>> print(region_graph(grid(3, 3), "faces").describe())
+    9 regions, 4 of them roots, 12 edges
+    largest region 16 states, tables 1.5 kB
+           4 regions of 4 variables, counted +1
+           4 regions of 2 variables, counted -1
+           1 region  of 1 variable, counted +1
+    faces of a 3 by 3 grid: a tree-robust cycle basis
+    """
+    name, colon, argument = (part.strip() for part in text.strip().partition(":"))
+    if name not in _BUILDERS:
+        known = suggestion(name, REGION_TEXTS)
+        raise MethodError(f"there are no regions '{text}'; {known}")
+    takes = _TAKES.get(name)
+    if colon and takes is None:
+        raise MethodError(f"regions '{name}' take nothing after a colon, got '{argument}'")
+    if not argument and takes == "needed":
+        form = next(known for known in REGION_TEXTS if known.startswith(f"{name}:"))
+        raise MethodError(f"regions '{text}' are not complete; write {form}")
+    regions = _BUILDERS[name](graph, argument)
+    regions.require(budget)
+    return regions
+
+
+# ---------------------------------------------------------------------- the builders
+
+
+def _bethe(graph: FactorGraph, _: str) -> RegionGraph:
+    return RegionGraph.bethe(graph)
+
+
+def _cvm(graph: FactorGraph, _: str) -> RegionGraph:
+    return RegionGraph.closure(graph, [], note="the scopes of the factors are the roots")
+
+
+def _junction_tree(graph: FactorGraph, _: str) -> RegionGraph:
+    cliques, separators = junction_tree(eliminate(graph))
+    return RegionGraph.junction_graph(graph, cliques, separators)
+
+
+def _junction(graph: FactorGraph, argument: str) -> RegionGraph:
+    most = _whole_number(argument, f"junction:{argument}", 2, max(graph.n_variables, 2))
+    grown, note = grown_cliques(graph, most)
+    return RegionGraph.junction_graph(graph, grown, note=f"junction graph: {note}")
+
+
+def _faces(graph: FactorGraph, _: str) -> RegionGraph:
+    found, note = _face_cycles(graph, outer=False)
+    return _closure_of_cycles(graph, found, note)
+
+
+def _faces_outer(graph: FactorGraph, _: str) -> RegionGraph:
+    found, note = _face_cycles(graph, outer=True)
+    index = cycles.FactorIndex(graph)
+    roots: list[Region] = []
+    cut = 0
+    for cycle in found:
+        pieces = cycles.cut_cycle(cycle, graph.cardinalities.tolist(), _MOST_OUTER_STATES)
+        # Only its own edges: over the same variables, the outer face is not all of the graph.
+        along = cycles.edges_of_cycle(cycle)
+        roots += [index.region(piece, along) for piece in pieces]
+        cut += len(pieces) > 1
+    return RegionGraph.closure(graph, roots, note=note + _said_of_cuts(cut))
+
+
+def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle], str]:
+    shape = grid_shape(graph)
+    if shape is None:
+        return _planar_face_cycles(graph, outer=outer)
+    rows, cols = shape
+    periodic = len(graph.pairs()) == 2 * rows * cols
+    found = cycles.grid_faces(rows, cols, periodic=periodic)
+    if periodic:
+        return found, f"all faces of a periodic {rows} by {cols} grid, which has no outer one"
+    if outer:
+        return [*found, cycles.grid_border(rows, cols)], f"all faces of a {rows} by {cols} grid"
+    return found, f"faces of a {rows} by {cols} grid: a tree-robust cycle basis"
+
+
+def _planar_face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle], str]:
+    found = cycles.planar_faces(cycles.pair_edges(graph), outer=outer)
+    if found is None:
+        raise ModelError(
+            "the pair graph is not planar, so it has no faces; use tree-robust, loops:4, cycles or "
+            "junction:K"
+        )
+    if outer:
+        return found, "all faces of a planar embedding"
+    return found, "faces of a planar embedding: a tree-robust cycle basis"
+
+
+def _loops(graph: FactorGraph, argument: str) -> RegionGraph:
+    longest = _whole_number(argument, f"loops:{argument}", 3, 6)
+    found = cycles.loops(_neighbours(graph), longest)
+    note = f"{_counted(len(found), 'cycle')} of at most {longest} variables"
+    return RegionGraph.closure(graph, found, note=note)
+
+
+def _cycles(graph: FactorGraph, _: str) -> RegionGraph:
+    found = cycles.minimum_cycle_basis(graph.n_variables, cycles.pair_edges(graph))
+    note = f"a shortest cycle basis of {_counted(len(found), 'cycle')}"
+    return _closure_of_cycles(graph, found, note)
+
+
+def _star(graph: FactorGraph, argument: str) -> RegionGraph:
+    neighbours = _neighbours(graph)
+    root = max(range(len(neighbours)), key=lambda v: (len(neighbours[v]), -v), default=0)
+    if argument:
+        root = _variable(graph, argument)
+    found = cycles.star_triangles(neighbours, root)
+    if not found:
+        raise ModelError(
+            f"variable {graph.label(root)} is in no triangle, so there is no star; "
+            "use cycles, faces or loops:4"
+        )
+    complete = _is_complete(graph)
+    note = f"{_counted(len(found), 'triangle')} at variable {graph.label(root)}" + (
+        ": a tree-robust cycle basis of the complete graph" if complete else ""
+    )
+    return RegionGraph.closure(graph, found, note=note)
+
+
+def _tree_robust(graph: FactorGraph, _: str) -> RegionGraph:
+    if graph.n_variables > 2 and _is_complete(graph):
+        return _star(graph, "0")
+    shape, edges = grid_shape(graph), cycles.pair_edges(graph)
+    if shape is not None and len(edges) < 2 * graph.n_variables:
+        return _faces(graph, "")
+    found = cycles.planar_faces(edges)
+    if found is not None:
+        note = "faces of a planar embedding: a tree-robust cycle basis"
+        return _closure_of_cycles(graph, found, note)
+    grown = grow_roots(graph.n_variables, edges)
+    note = (
+        f"{_counted(grown.n_core, 'cycle')} of a {grown.core} part are a tree-robust basis of it, "
+        f"{len(grown.roots) - grown.n_core} further roots cover the rest"
+    )
+    return _closure_of_cycles(graph, grown.roots, note)
+
+
+def _file(graph: FactorGraph, argument: str) -> RegionGraph:
+    roots = read_roots(argument)
+    try:
+        return RegionGraph.closure(graph, roots, note=f"roots from {argument}")
+    except ModelError as error:
+        raise ModelError(f"{argument}: {error}") from None
+
+
+_BUILDERS: dict[str, Callable[[FactorGraph, str], RegionGraph]] = {
+    "bethe": _bethe,
+    "cvm": _cvm,
+    "cycles": _cycles,
+    "faces": _faces,
+    "faces+outer": _faces_outer,
+    "file": _file,
+    "junction": _junction,
+    "junction-tree": _junction_tree,
+    "loops": _loops,
+    "star": _star,
+    "tree-robust": _tree_robust,
+}
+_TAKES = {"file": "needed", "junction": "needed", "loops": "needed", "star": "optional"}
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def read_roots(path: str | Path) -> list[list[Variable]]:
+    """Root regions from a JSON file: lists of variables, alone or under the key `roots`."""
+    try:
+        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        what = getattr(error, "strerror", None) or getattr(error, "msg", None) or str(error)
+        raise FormatError(
+            path, line, what, "give a JSON file such as [[0, 1, 2], [2, 3]]"
+        ) from None
+    if isinstance(data, dict):
+        data = data.get("roots")
+    wanted = "give a list of lists of variables such as [[0, 1, 2], [2, 3]]"
+    if not isinstance(data, list):
+        raise FormatError(path, None, f"found {type(data).__name__}, not a list of roots", wanted)
+    for number, root in enumerate(data):
+        if not isinstance(root, list) or not all(_is_variable(v) for v in root):
+            raise FormatError(path, None, f"root {number} is {json.dumps(root)[:60]}", wanted)
+    return data
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _closure_of_cycles(
+    graph: FactorGraph, found: Iterable[Sequence[int]], note: str
+) -> RegionGraph:
+    """Closure of cycles and edges; cycles with very many states are cut into pieces (LIU-I12 d)."""
+    cards = graph.cardinalities.tolist()
+    pieces = [cycles.cut_cycle(tuple(cycle), cards, _MOST_STATES) for cycle in found]
+    note += _said_of_cuts(sum(len(p) > 1 for p in pieces))
+    return RegionGraph.closure(graph, [p for several in pieces for p in several], note=note)
+
+
+def _said_of_cuts(count: int) -> str:
+    return f"; {_counted(count, 'long cycle')} cut into pieces" if count else ""
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _neighbours(graph: FactorGraph) -> cycles.Neighbours:
+    return cycles.neighbour_sets(graph.n_variables, cycles.pair_edges(graph))
+
+
+def _is_complete(graph: FactorGraph) -> bool:
+    return 2 * len(graph.pairs()) == graph.n_variables * (graph.n_variables - 1)
+
+
+def _variable(graph: FactorGraph, word: str) -> int:
+    """By name if there is such a one, else by number."""
+    known = graph.names is not None and word in graph.names
+    return graph.index(int(word) if not known and word.isdecimal() else word)
+
+
+def _whole_number(word: str, text: str, low: int, high: int) -> int:
+    if not word.isdecimal() or not low <= int(word) <= high:
+        raise MethodError(f"regions '{text}': give a whole number in {low}..{high}")
+    return int(np.int64(word))

@@ -1,0 +1,202 @@
+"""Junction trees and junction graphs: cliques, and separators along which they agree (TEH-M27)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from kikuchi.core.errors import BudgetError
+from kikuchi.graphs import region_sets as sets
+from kikuchi.graphs.elimination import Elimination, eliminate
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.region_cycles import Edge, neighbour_sets, ordered, pair_edges
+from kikuchi.graphs.region_sets import SetFamily
+
+Clique = tuple[int, ...]
+Separator = tuple[int, int, tuple[int, ...]]
+
+_MOST_OVERLAPS = 10_000_000
+
+
+def junction_tree(found: Elimination) -> tuple[list[Clique], list[Separator]]:
+    """Largest cliques of an elimination order, and the separators that join them to a forest.
+
+    >>> chain = FactorGraph([2] * 3, [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
+    >>> junction_tree(eliminate(chain))
+    ([(1, 2), (0, 1)], [(1, 0, (1,))])
+    """
+    if not found.complete:
+        raise BudgetError(
+            f"exact regions would need a table of at least 2^{found.log2_weight:.0f} states; "
+            "use junction:K, faces, loops:4 or bethe"
+        )
+    step = {int(v): k for k, v in enumerate(found.order)}
+    cliques: list[Clique] = []
+    separators: list[Separator] = []
+    home = [0] * len(step)
+    for k, members in reversed(list(enumerate(found.cliques))):
+        rest = tuple(v for v in members if step[v] != k)
+        if rest:
+            above = home[min(step[v] for v in rest)]
+            if len(cliques[above]) == len(rest):  # the clique above is inside this one
+                cliques[above], home[k] = members, above
+                continue
+            separators.append((len(cliques), above, rest))
+        home[k] = len(cliques)
+        cliques.append(members)
+    return cliques, separators
+
+
+def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
+    """Separators by one maximum spanning tree for each variable (Aji and McEliece; TEH-M27).
+
+    The tree of variable i spans the cliques with i, heavy overlaps first; cliques c and d get the
+    variables whose trees use the edge (c, d) as separator. All trees break ties alike, so that
+    cliques which can be joined to a junction tree are.
+
+    >>> spanning_tree_separators(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3))
+    [(0, 1, (1,)), (0, 2, (0,)), (1, 2, (2,))]
+    """
+    top = list(range(len(cliques.items)))
+
+    def find(k: int) -> int:
+        while top[k] != k:
+            top[k] = top[top[k]]
+            k = top[k]
+        return k
+
+    place = [{v: k for k, v in row} for row in _numbered(cliques)]
+    found: list[Separator] = []
+    for c, d in _heavy_overlaps_first(cliques):
+        kept = []
+        for v in sorted(place[c].keys() & place[d].keys()):
+            one, other = find(place[c][v]), find(place[d][v])
+            if one != other:
+                top[one] = other
+                kept.append(v)
+        if kept:
+            found.append((c, d, tuple(kept)))
+    return found
+
+
+def _numbered(family: SetFamily) -> Iterable[list[tuple[int, int]]]:
+    """Members of each set with their positions in the flat array."""
+    items, at = family.items.tolist(), family.offsets.tolist()
+    for k in range(len(family)):
+        yield list(enumerate(items[at[k] : at[k + 1]], at[k]))
+
+
+def _heavy_overlaps_first(cliques: SetFamily) -> Iterable[tuple[int, int]]:
+    """Pairs of cliques that overlap, in many variables first, then by number."""
+    held = cliques.holders.sizes
+    if np.sum(held**2) > _MOST_OVERLAPS:
+        raise BudgetError(
+            f"one variable is in {held.max()} cliques, too many to join by spanning trees; "
+            "use bethe or junction-tree"
+        )
+    place, entry = sets.spread(cliques.holders.offsets[cliques.items], held[cliques.items])
+    one, other = cliques.owners[entry], cliques.holders.items[place]
+    keys, overlap = np.unique((one * len(cliques) + other)[one < other], return_counts=True)
+    order = np.lexsort((keys, -overlap))
+    first, second = np.divmod(keys[order], max(len(cliques), 1))
+    return zip(first.tolist(), second.tolist(), strict=True)
+
+
+# ---------------------------------------------------------------------- growing cliques
+
+
+def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
+    """Cliques of at most `most` variables, grown from the factors, and how (specs 10.4, TEH-M27).
+
+    They start as the scopes and grow one variable at a time inside the cliques of a junction tree.
+    Without data there is no mutual information to gain, so a pair of variables that comes together
+    for the first time is worth one more than their common neighbours: paths of length two are what
+    makes them dependent. Without gain the smallest clique grows. Once `most` reaches the junction
+    tree's own size the answer is the junction tree's cliques. Where no junction tree can be had,
+    cliques grow along edges of the pair graph.
+    """
+    found = eliminate(graph)
+    if found.complete and found.width < most:
+        return junction_tree(found)[0], "the cliques of a junction tree"
+    limits = junction_tree(found)[0] if found.complete else None
+    where = "inside those of a junction tree" if found.complete else "along edges"
+    growth = _CliqueGrowth(graph, most, limits)
+    return growth.run(), f"cliques grown to {most} variables {where}"
+
+
+class _CliqueGrowth:
+    """The state of the greedy growth: cliques that are alive, and pairs already together."""
+
+    def __init__(self, graph: FactorGraph, most: int, limits: list[Clique] | None) -> None:
+        n = graph.n_variables
+        self.most = most
+        self.neighbours = neighbour_sets(n, pair_edges(graph))
+        scopes = [*map(graph.scope, range(graph.n_factors)), *((v,) for v in range(n))]
+        starts = sets.maximal(SetFamily.of(scopes, n)).tuples()
+        self.cliques: dict[int, frozenset[int]] = dict(enumerate(map(frozenset, starts)))
+        self.holders: list[set[int]] = [set() for _ in range(n)]
+        for k, clique in self.cliques.items():
+            for v in clique:
+                self.holders[v].add(k)
+        self.together = {ordered(i, j) for i, near in enumerate(self.neighbours) for j in near}
+        self.limits = None if limits is None else [frozenset(c) for c in limits]
+        self.limits_with: list[set[int]] = [set() for _ in range(n)]
+        for k, limit in enumerate(self.limits or ()):
+            for v in limit:
+                self.limits_with[v].add(k)
+        self.worth: dict[Edge, int] = {}
+
+    def run(self) -> list[Clique]:
+        """Grow until no clique can."""
+        queue = [best for k in self.cliques if (best := self._best(k)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            entry = heapq.heappop(queue)
+            k = entry[3]
+            if k not in self.cliques:
+                continue
+            best = self._best(k)  # gains only ever fall, so an entry that still holds is the best
+            if best is None:
+                continue
+            if best == entry:
+                self._grow(k, best[4])
+                best = self._best(k)
+            if best is not None:
+                heapq.heappush(queue, best)
+        return [tuple(sorted(clique)) for clique in self.cliques.values()]
+
+    def _best(self, k: int) -> tuple[int, int, int, int, int] | None:
+        """(-gain, size, -links, clique, variable) of the best extension of a clique."""
+        clique = self.cliques[k]
+        if len(clique) >= self.most:
+            return None
+        options = [
+            (-self._gain(clique, v), len(clique), -len(clique & self.neighbours[v]), k, v)
+            for v in self._candidates(clique)
+        ]
+        return min(options, default=None)
+
+    def _candidates(self, clique: frozenset[int]) -> set[int]:
+        if self.limits is None:
+            return set().union(*(self.neighbours[v] for v in clique)) - clique
+        around = set.intersection(*(self.limits_with[v] for v in clique))
+        return set().union(*(self.limits[k] for k in around)) - clique
+
+    def _gain(self, clique: frozenset[int], v: int) -> int:
+        return sum(self._worth(ordered(u, v)) for u in clique if ordered(u, v) not in self.together)
+
+    def _worth(self, pair: Edge) -> int:
+        if pair not in self.worth:
+            i, j = pair
+            self.worth[pair] = 1 + len(self.neighbours[i] & self.neighbours[j])
+        return self.worth[pair]
+
+    def _grow(self, k: int, v: int) -> None:
+        self.together.update(ordered(u, v) for u in self.cliques[k])
+        self.cliques[k] = grown = self.cliques[k] | {v}
+        self.holders[v].add(k)
+        for other in [j for j in self.holders[v] if j != k and self.cliques[j] <= grown]:
+            for u in self.cliques.pop(other):
+                self.holders[u].discard(other)

@@ -1,0 +1,363 @@
+"""Region graphs drawn: over the grid that they cover, in layers by size, or as bars (LIU-I10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import ModelError
+from kikuchi.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Variables = Sequence[Sequence[int]]
+
+MOST_IN_LAYER = 20
+MOST_LAYERED = 60
+_SHOWN_SIDE = 10  # rows and columns of a large grid that are drawn
+_LABELLED_SIDE = 6
+_WIDEST_REGION = 3
+_LABEL_WIDTH = 15
+
+_FILLS = {1: "#9fc5de", 0: "#dfe3e8", -1: "#f2b98f"}  # counted +, not at all, -
+_LINES = {1: style.BLUE, 0: style.SOFT, -1: style.VERMILLION}
+_WORDS = {1: "counted +", 0: "counted 0", -1: "counted −"}
+
+
+def draw_regions(
+    regions: Variables,
+    counting: ArrayLike,
+    edges: ArrayLike,
+    *,
+    names: Sequence[str] | None = None,
+    grid: tuple[int, int] | None = None,
+    periodic: bool = False,
+    title: str = "Regions",
+) -> Figure:
+    """Regions (their variables), counting numbers and edges (parent, child) as a figure.
+
+    Regions of a `grid` (rows, columns) that are small patches of it are drawn over it. Beside it,
+    or alone, stand few regions as a diagram with large ones on top, many as bars by size.
+
+    >>> figure = draw_regions([(0, 1), (1, 2), (1,)], [1, 1, -1], [(0, 2), (1, 2)])
+    >>> [text.get_text() for text in figure.axes[0].texts][:3]
+    ['0 1', '1 2', '1']
+    """
+    c = np.asarray(counting)
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    over_grid = grid is not None and _is_patchwork(regions, grid, periodic)
+    layered = layers_drawable(regions)
+    with style.styled():
+        if over_grid and grid is not None:
+            figure, axes = style.new_figure(*_size_with_grid(regions, layered), columns=2)
+            _draw_over_grid(axes[0], regions, c, grid, periodic)
+        elif layered:
+            figure, axes = style.new_figure(*_size_of_layers(regions))
+        else:
+            figure, axes = style.new_figure(6.5, 0.9 + 0.32 * max(len(_kinds(regions, c)), 3))
+        if layered:
+            _draw_layers(axes[-1], regions, c, pairs, names)
+        else:
+            _draw_bars(axes[-1], regions, c)
+        figure.suptitle(style.plain(title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+    return figure
+
+
+def layers_drawable(regions: Variables) -> bool:
+    """True when the diagram of these regions can be read.
+
+    >>> layers_drawable([(0, 1), (1,)]), layers_drawable([(k,) for k in range(100)])
+    (True, False)
+    """
+    sizes = np.bincount([len(r) for r in regions]) if len(regions) else np.zeros(1)
+    return len(regions) <= MOST_LAYERED and int(sizes.max()) <= MOST_IN_LAYER
+
+
+# ---------------------------------------------------------------------- sizes and colours
+
+
+def _size_of_layers(regions: Variables) -> tuple[float, float]:
+    sizes = np.bincount([len(r) for r in regions])
+    width = float(np.clip(0.72 * sizes.max() + 1.2, 4.5, 13.0))
+    return width, float(np.clip(1.15 * np.count_nonzero(sizes) + 0.7, 2.4, 9.0))
+
+
+def _size_with_grid(regions: Variables, layered: bool) -> tuple[float, float]:
+    width, height = _size_of_layers(regions) if layered else (5.5, 4.0)
+    return 2 * max(width, 4.8), max(height, 4.8)
+
+
+def _sign(count: float) -> int:
+    return int(np.sign(count))
+
+
+def _signed(count: float) -> str:
+    return "0" if count == 0 else f"{count:+g}".replace("-", "−")
+
+
+# ---------------------------------------------------------------------- over a grid
+
+
+def _is_patchwork(regions: Variables, grid: tuple[int, int], periodic: bool) -> bool:
+    """All regions but the outermost are patches of at most three rows and columns."""
+    wide = 0
+    for region in regions:
+        rows, cols = np.divmod(np.asarray(region), grid[1])
+        if not (periodic and _wraps(rows, cols, grid)):
+            wide += max(np.ptp(rows), np.ptp(cols)) >= _WIDEST_REGION
+    return wide <= 1
+
+
+def _wraps(rows: NDArray[np.int64], cols: NDArray[np.int64], grid: tuple[int, int]) -> bool:
+    return bool(np.ptp(rows) == grid[0] - 1 or np.ptp(cols) == grid[1] - 1)
+
+
+def _draw_over_grid(
+    axes: Axes,
+    regions: Variables,
+    counting: NDArray[Any],
+    grid: tuple[int, int],
+    periodic: bool,
+) -> None:
+    shown = (min(grid[0], _SHOWN_SIDE), min(grid[1], _SHOWN_SIDE))
+    left_out = False
+    for region, count in sorted(zip(regions, counting, strict=True), key=lambda r: -len(r[0])):
+        rows, cols = np.divmod(np.asarray(region), grid[1])
+        wraps = periodic and _wraps(rows, cols, grid)
+        if wraps or rows.max() >= shown[0] or cols.max() >= shown[1]:
+            left_out |= wraps
+            continue
+        _draw_patch(axes, np.stack([cols, -rows], axis=1).astype(float), float(count), shown)
+    row, col = np.divmod(np.arange(shown[0] * shown[1]), shown[1])
+    axes.scatter(col, -row, s=9, color=style.INK, zorder=6)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.margins(0.06)
+    parts = ["over the grid"]
+    if shown != grid:
+        parts.append(f"first {shown[0]} rows and {shown[1]} columns of {grid[0]} by {grid[1]}")
+    if left_out:
+        parts.append("those around the border are left out")
+    axes.set_title(", ".join(parts), fontweight="normal")
+    _legend(axes, counting)
+
+
+def _draw_patch(
+    axes: Axes, points: NDArray[np.float64], count: float, shown: tuple[int, int]
+) -> None:
+    """A face as a patch, an edge as a bar, a variable as a disc, each with its counting number."""
+    sign = _sign(count)
+    middle = points.mean(axis=0)
+    label = max(shown) <= _LABELLED_SIDE
+    if len(points) == 1:
+        axes.scatter(
+            points[:, 0],
+            points[:, 1],
+            s=210 if label else 70,
+            color=_FILLS[sign],
+            zorder=4,
+            edgecolors=_LINES[sign],
+            linewidths=1.0,
+        )
+        middle = middle + np.array([0.0, 0.13])
+    elif _is_line(points):
+        ends = points[np.lexsort(points.T)][[0, -1]]
+        ends = middle + 0.62 * (ends - middle)
+        axes.plot(
+            *ends.T,
+            color=_LINES[sign],
+            linewidth=7 if label else 3.5,
+            alpha=0.75,
+            solid_capstyle="round",
+            zorder=3,
+        )
+        vertical = abs(ends[0, 0] - ends[1, 0]) < 0.1
+        middle = middle + np.array([0.17, 0.0] if vertical else [0.0, 0.13])
+    elif np.ptp(points, axis=0).max() >= _WIDEST_REGION:
+        _outline(axes, points, _LINES[sign])
+        middle = np.array([points[:, 0].mean(), points[:, 1].max() + 0.45])
+    else:
+        _fill(axes, middle + 0.74 * (points - middle), sign)
+    if label:
+        axes.text(
+            float(middle[0]),
+            float(middle[1]),
+            _signed(count),
+            ha="center",
+            va="center",
+            fontsize=8,
+            zorder=7,
+        )
+
+
+def _is_line(points: NDArray[np.float64]) -> bool:
+    return bool(np.linalg.matrix_rank(points - points[0]) < 2)
+
+
+def _fill(axes: Axes, points: NDArray[np.float64], sign: int) -> None:
+    from matplotlib.patches import Polygon
+
+    angle = np.arctan2(*(points - points.mean(axis=0)).T[::-1])
+    axes.add_patch(
+        Polygon(
+            points[np.argsort(angle)],
+            closed=True,
+            facecolor=_FILLS[sign],
+            alpha=0.7,
+            edgecolor=_LINES[sign],
+            linewidth=1.0,
+            joinstyle="round",
+            zorder=2,
+        )
+    )
+
+
+def _outline(axes: Axes, points: NDArray[np.float64], colour: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    low, high = points.min(axis=0) - 0.28, points.max(axis=0) + 0.28
+    axes.add_patch(
+        Rectangle(
+            (float(low[0]), float(low[1])),
+            *(high - low),
+            fill=False,
+            edgecolor=colour,
+            linewidth=2.0,
+            linestyle="--",
+            zorder=2,
+        )
+    )
+
+
+def _legend(axes: Axes, counting: NDArray[Any]) -> None:
+    from matplotlib.patches import Patch
+
+    signs = sorted({_sign(c) for c in counting}, reverse=True)
+    handles = [Patch(facecolor=_FILLS[s], edgecolor=_LINES[s], label=_WORDS[s]) for s in signs]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
+
+
+# ---------------------------------------------------------------------- layers
+
+
+def _draw_layers(
+    axes: Axes,
+    regions: Variables,
+    counting: NDArray[Any],
+    edges: NDArray[np.int64],
+    names: Sequence[str] | None,
+) -> None:
+    places = layer_places([len(r) for r in regions], edges)
+    axes.set_axis_off()
+    axes.margins(0.08, 0.16)
+    for parent, child in edges:
+        axes.plot(*places[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
+    for region, count, place in zip(regions, counting, places, strict=True):
+        sign = _sign(count)
+        box = {"boxstyle": "round,pad=0.28", "facecolor": _FILLS[sign], "edgecolor": _LINES[sign]}
+        text = _folded([names[v] if names else str(v) for v in region])
+        axes.text(
+            *place, style.plain(text), ha="center", va="center", fontsize=8, bbox=box, zorder=3
+        )
+    for region, count, place in zip(regions, counting, places, strict=True):
+        lines = _folded([names[v] if names else str(v) for v in region]).count("\n") + 1
+        axes.annotate(
+            _signed(count),
+            tuple(place),
+            xytext=(0, -9 - 5.5 * lines),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color=_LINES[sign] if (sign := _sign(count)) else style.SOFT,
+            zorder=4,
+        )
+    axes.set_title("large regions above, with counting numbers", fontweight="normal")
+    _legend(axes, counting)
+
+
+def _folded(words: list[str]) -> str:
+    """Names with spaces between, broken into lines of about equal width."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= _LABEL_WIDTH:
+            lines[-1] += " " + word
+        else:
+            lines.append(style.shorten(word, _LABEL_WIDTH))
+    kept = lines if len(lines) <= 4 else [*lines[:3], "…"]
+    return "\n".join(kept)
+
+
+def layer_places(sizes: Sequence[int], edges: ArrayLike) -> NDArray[np.float64]:
+    """Positions: one row for each size, large sizes on top; edges are kept from crossing.
+
+    Each row is put in the order of the mean places of its neighbours in other rows, over and over.
+
+    >>> layer_places([2, 2, 1], [(0, 2), (1, 2)])[:, 1].tolist()
+    [1.0, 1.0, 0.0]
+    """
+    size = np.asarray(sizes)
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    levels = np.unique(size)
+    places = np.zeros((len(size), 2))
+    places[:, 1] = np.searchsorted(levels, size)
+    rows = [np.flatnonzero(size == level) for level in levels[::-1]]
+    around: list[list[int]] = [[] for _ in sizes]
+    for i, j in pairs.tolist():
+        around[i].append(j)
+        around[j].append(i)
+    for row in rows:
+        _space(places, row)
+    for sweep in range(24):
+        for row in rows if sweep % 2 else rows[::-1]:
+            wish = [np.mean(places[around[k], 0]) if around[k] else places[k, 0] for k in row]
+            _space(places, row[np.argsort(wish, kind="stable")])
+    return places
+
+
+def _space(places: NDArray[np.float64], row: NDArray[np.int64]) -> None:
+    places[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
+
+
+# ---------------------------------------------------------------------- bars
+
+
+def _kinds(regions: Variables, counting: NDArray[Any]) -> list[tuple[int, float, int]]:
+    """(variables, counting number, how many), large regions first."""
+    found: dict[tuple[int, float], int] = {}
+    for region, count in zip(regions, counting, strict=True):
+        key = (len(region), float(count))
+        found[key] = found.get(key, 0) + 1
+    return [(size, c, count) for (size, c), count in sorted(found.items(), reverse=True)]
+
+
+def _draw_bars(axes: Axes, regions: Variables, counting: NDArray[Any]) -> None:
+    kinds = _kinds(regions, counting)
+    if not kinds:
+        raise ModelError("there are no regions to draw")
+    heights = np.arange(len(kinds))
+    colours = [_FILLS[_sign(c)] for _, c, _ in kinds]
+    rims = [_LINES[_sign(c)] for _, c, _ in kinds]
+    counts = [count for *_, count in kinds]
+    axes.barh(heights, counts, color=colours, edgecolor=rims, height=0.62)
+    axes.set_yticks(heights, [f"{s} variable{'s' * (s > 1)}, {_signed(c)}" for s, c, _ in kinds])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    for height, count in zip(heights, counts, strict=True):
+        axes.annotate(
+            f"{count}",
+            (count, height),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.margins(x=0.12)
+    style.few_ticks(axes.xaxis, 5, whole=True)
+    axes.set_xlabel("regions")
+    axes.set_title("by size and counting number", fontweight="normal")
