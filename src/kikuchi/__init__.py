@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC: dict[str, str] = {
-    "Beliefs": "inference.beliefs",
     "BeliefPropagation": "inference.belief_propagation",
-    "Budget": "core.budget",
-    "Enumeration": "inference.enumeration",
-    "FactorGraph": "graphs.factor_graph",
-    "Gibbs": "inference.gibbs",
-    "JunctionTree": "inference.junction_tree",
-    "KikuchiError": "core.errors",
-    "MeanField": "inference.mean_field",
-    "Trace": "core.trace",
+    "Beliefs": "inference.beliefs",
     "boltzmann": "graphs.binary",
+    "Budget": "core.budget",
     "complete": "graphs.generators",
+    "Enumeration": "inference.enumeration",
+    "example": "data.examples",
+    "FactorGraph": "graphs.factor_graph",
+    "GeneralisedBP": "inference.generalised_bp",
+    "Gibbs": "inference.gibbs",
     "grid": "graphs.generators",
     "infer": "inference.registry",
     "ising": "graphs.binary",
+    "JunctionTree": "inference.junction_tree",
+    "Kikuchi": "inference.kikuchi",
+    "KikuchiError": "core.errors",
     "ldpc": "graphs.generators",
+    "MeanField": "inference.mean_field",
     "parse_method": "inference.registry",
     "plan": "inference.junction_tree",
     "random_graph": "graphs.generators",
@@ -35,7 +37,10 @@ _PUBLIC: dict[str, str] = {
     "random_tree": "graphs.generators",
     "read": "graphs.formats",
     "read_evidence": "graphs.formats",
+    "region_graph": "graphs.region_builders",
+    "RegionGraph": "graphs.regions",
     "to_pairwise": "graphs.pairwise",
+    "Trace": "core.trace",
     "write": "graphs.formats",
 }
 
@@ -45,6 +50,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
     from kikuchi.core.budget import Budget
     from kikuchi.core.errors import KikuchiError
     from kikuchi.core.trace import Trace
+    from kikuchi.data.examples import example
     from kikuchi.graphs.binary import boltzmann, ising
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.graphs.formats import read, read_evidence, write
@@ -58,11 +64,15 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
         random_tree,
     )
     from kikuchi.graphs.pairwise import to_pairwise
+    from kikuchi.graphs.region_builders import region_graph
+    from kikuchi.graphs.regions import RegionGraph
     from kikuchi.inference.belief_propagation import BeliefPropagation
     from kikuchi.inference.beliefs import Beliefs
     from kikuchi.inference.enumeration import Enumeration
+    from kikuchi.inference.generalised_bp import GeneralisedBP
     from kikuchi.inference.gibbs import Gibbs
     from kikuchi.inference.junction_tree import JunctionTree, plan
+    from kikuchi.inference.kikuchi import Kikuchi
     from kikuchi.inference.mean_field import MeanField
     from kikuchi.inference.registry import infer, parse_method
 

@@ -89,7 +89,9 @@ class _Builder:
         return self._give_back(taken, spared)
 
     def _take(self, last: NDArray[np.int64], spared: Mask) -> list[int]:
-        degrees = [0 if fixed else len(f) for f, fixed in zip(self.factors, self.fixed, strict=True)]
+        degrees = [
+            0 if fixed else len(f) for f, fixed in zip(self.factors, self.fixed, strict=True)
+        ]
         sizes = [sum(not self.fixed[v] for v in scope) for scope in self.variables]
         inside = [not fixed for fixed in self.fixed]
         peel = [v for v, degree in enumerate(degrees) if inside[v] and degree <= 1]

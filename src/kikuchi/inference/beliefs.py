@@ -26,8 +26,8 @@ class Beliefs:
     `log_z` is the method's estimate (minus its free energy), None where it has none;
     `log_z_lower` and `log_z_upper` are certified bounds, None where the method gives none.
     `converged` is True only if the method's own test was met; `stopped` says why it ended:
-    "converged", "iterations", "seconds", "interrupted" or "diverged". `state` is the best single state that
-    the method found (max-product and sampling methods), with its log-weight in `score`.
+    "converged", "iterations", "seconds", "interrupted" or "diverged". `state` is the best single
+    state that the method found (max-product and sampling methods), with its log-weight in `score`.
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")

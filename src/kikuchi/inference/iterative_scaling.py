@@ -21,9 +21,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.budget import Clock
-from kikuchi.core.errors import MethodError
-from kikuchi.core.numerics import log, logsumexp, xlogy
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError
+from kikuchi.core.numerics import log, xlogy
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.belief_propagation import _Tables, _UnderflowError
@@ -46,7 +46,8 @@ class IterativeScaling(Method):
     """Exact inference with observed marginals: IS on a junction tree (TEH-I12, M24).
 
     One iteration scales one observed variable, lambda_i += log o_i - log Q(x_i), with Q from a
-    junction tree that is planned once. The dual rises in every iteration. It ends when no marginal
+    junction tree that is planned once. The dual rises, and the trace of minus the dual falls, in
+    every iteration. It ends when no marginal
     is further than `tol` from its target. `log_z` is log Z - KL(Q || P), minus the least free
     energy under the constraints; `diagnostics` has the KL and the log-tilts (largest entry 0).
     Without observed marginals this is the method `jt`.
@@ -60,7 +61,7 @@ class IterativeScaling(Method):
 
     name: ClassVar[str] = "is"
     summary: ClassVar[str] = "iterative scaling: exact with observed marginals"
-    objective_name: ClassVar[str] = "dual value (KL)"
+    objective_name: ClassVar[str] = "minus the dual value"
     takes_observed_marginals: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
 
@@ -72,7 +73,7 @@ class IterativeScaling(Method):
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
         climb = _Climb(oracle, graph, run.targets, self.parallel)
-        iterations, converged = _iterate(climb, run, self.tol, self.max_iterations)
+        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
         solution = climb.solution(run, iterations, converged)
         if converged:
             solution.log_z_lower = solution.log_z_upper = solution.log_z
@@ -119,7 +120,7 @@ class PropagatedScaling(Method):
 
     name: ClassVar[str] = "is-bp"
     summary: ClassVar[str] = "iterative scaling with marginals of BP"
-    objective_name: ClassVar[str] = "Bethe log Z less tilts"
+    objective_name: ClassVar[str] = "minus the Bethe dual value"
     takes_observed_marginals: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
 
@@ -139,13 +140,13 @@ class PropagatedScaling(Method):
     def _run(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
         oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
         climb = _Climb(oracle, graph, run.targets, self.parallel)
-        iterations, converged = _iterate(climb, run, self.tol, self.max_iterations)
+        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
         solution = climb.solution(run, iterations, converged)
         solution.diagnostics["sweeps"] = oracle.sweeps
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
         if oracle.failed:
-            solution.converged = False
+            run.stopped = "iterations"
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 "damping=0.5"
@@ -234,14 +235,19 @@ def plug_in_scaling(
 
 
 class _Oracle(Protocol):
-    """Marginals of a model whose observed variables are tilted."""
+    """Marginals of a model whose observed variables are tilted; log Z without its constant.
 
+    `certifies` says that -dual is an upper bound of log Z - KL, so that a dual beyond all limits
+    proves that the targets are impossible. `failed` says that the last marginals mean nothing.
+    """
+
+    certifies: bool
     failed: bool
 
     def tilt(self, variable: int, log_tilt: Array) -> None: ...
     def marginals(self) -> Array: ...
     def log_z(self) -> float: ...
-    def factor_tables(self) -> FactorTables: ...
+    def factor_tables(self) -> FactorTables | None: ...
 
 
 class _Climb:
@@ -254,75 +260,234 @@ class _Climb:
         self.graph = graph
         self.targets = dict(targets)
         self.parallel = parallel
-        self.tilts: Tilts = {v: np.where(t > 0, 0.0, -np.inf) for v, t in targets.items()}
-        for v, tilt in self.tilts.items():
-            oracle.tilt(v, tilt)
+        self.tilts: Tilts = {v: np.zeros(len(t)) for v, t in targets.items()}
+        self.limit = free_energy_limit(graph)
+        self.limit += 1e-6 * (1.0 + abs(self.limit))
         self.marginals = np.zeros(0)
-        self.log_z_zero = math.nan
-        self.dual = 0.0
+        self.log_z = math.nan
+        self.first_log_z = math.nan
+        self.measured: Tilts = {}
 
     def steps(self) -> Iterator[Step]:
         """One run of the oracle a step, each after the first following a scaling."""
         queue = list(self.targets)
         done = 0
         while True:
-            self.marginals = self.oracle.marginals()
+            marginals = self.oracle.marginals()
+            self._measure(marginals)
             done += 1
-            self._measure(done)
-            yield Step(done, self._residual(), self.dual)
+            yield Step(done, math.nan if self.oracle.failed else self.residual, self.log_z)
             if self.oracle.failed:
                 return
             for v in queue if self.parallel else queue[:1]:
                 self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
             queue = queue[1:] + queue[:1]
 
-    def _measure(self, done: int) -> None:
-        log_z = self.oracle.log_z()
+    def _measure(self, marginals: Array) -> None:
+        """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
         pull = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
-        self.dual = pull - log_z
+        self.log_z = self.oracle.log_z() - pull
+        if self.oracle.certifies and -self.log_z > self.limit:
+            raise contradiction()
+        if math.isnan(self.first_log_z):
+            self.first_log_z = self.log_z
+        self.marginals = marginals
+        self.measured = dict(self.tilts)
 
     def _scale(self, v: int, share: float) -> None:
         target, now = self.targets[v], self._marginal(v)
-        if np.any((target > 0) & (now == 0)):
+        wanted = target > 0
+        if np.any(wanted & (now == 0)):
             raise contradiction()
-        positive = target > 0
-        step = np.where(positive, log(np.where(positive, target, 1.0)), 0.0)
-        step -= np.where(positive, log(np.where(positive, now, 1.0)), 0.0)
-        tilt = np.where(positive, self.tilts[v] + share * step, -np.inf)
+        step = log(np.where(wanted, target, 1.0)) - log(np.where(wanted, now, 1.0))
+        tilt = np.where(wanted, self.tilts[v] + share * step, -np.inf)
         self.tilts[v] = tilt - tilt.max()
         self.oracle.tilt(v, self.tilts[v])
 
     def _marginal(self, v: int) -> Array:
         return self.marginals[self.graph.state_offsets[v] : self.graph.state_offsets[v + 1]]
 
-    def _residual(self) -> float:
-        return max(
-            (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items()),
-            default=0.0,
-        )
+    @property
+    def residual(self) -> float:
+        """Largest distance of a marginal from its target."""
+        away = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
+        return max(away, default=0.0)
 
     # ------------------------------------------------------------------ answer
 
     def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
-        """Marginals of the tilted model; minus the dual value is log Z - KL."""
-        if len(self.marginals) == 0:  # interrupted before the first answer
-            self.marginals = self.oracle.marginals()
-            self._measure(0)
+        """Marginals of the model as it was tilted last."""
+        if not len(self.marginals):
+            raise BudgetError("the run was interrupted before it had any marginals")
         solution = Solution(
             self.marginals,
-            log_z=-self.dual,
+            log_z=self.log_z,
             converged=converged,
             iterations=iterations,
             factor_tables=self.oracle.factor_tables(),
             diagnostics={
-                "residual": run.trace.last_residual,
-                "tilts": by_original(self.tilts, run),
+                "residual": self.residual,
+                "kl": self.first_log_z - self.log_z,
+                "tilts": by_original(self.measured, run),
             },
         )
         if not converged:
             solution.warnings.append(
-                f"not converged: a marginal is still {run.trace.last_residual:.2g} from its target; "
-                "targets that contradict each other or the zeros of the model would explain it, "
-                "else allow more max_iterations"
+                f"not converged: a marginal is still {self.residual:.2g} from its target; targets "
+                "that contradict each other or the zeros of the model would explain it, else allow "
+                "more max_iterations"
             )
         return solution
+
+
+# ---------------------------------------------------------------------- what gives the marginals
+
+
+def _tilted(graph: FactorGraph, variables: list[int], tilts: list[Array]) -> FactorGraph:
+    """The graph with one more factor on each of some variables."""
+    return FactorGraph.from_arrays(
+        graph.cardinalities,
+        np.concatenate([graph.scopes, np.array(variables, dtype=np.uint32)]),
+        np.concatenate(
+            [graph.scope_offsets, graph.scope_offsets[-1] + 1 + np.arange(len(variables))]
+        ),
+        np.concatenate([graph.log_tables, *tilts]),
+        validate=False,
+    )
+
+
+class _TiltedGraph:
+    """A graph and the tilts of its observed variables, joined when asked for."""
+
+    failed = False
+
+    def __init__(self, graph: FactorGraph, variables: list[int]) -> None:
+        self.graph = graph
+        self.tilts = {v: np.zeros(int(graph.cardinalities[v])) for v in variables}
+
+    def tilt(self, variable: int, log_tilt: Array) -> None:
+        self.tilts[variable] = log_tilt
+
+    @property
+    def joined(self) -> FactorGraph:
+        return _tilted(self.graph, list(self.tilts), list(self.tilts.values()))
+
+
+class _TreeOracle(_TiltedGraph):
+    """Exact marginals from a junction tree that is planned once."""
+
+    certifies = True
+
+    def __init__(
+        self, graph: FactorGraph, variables: list[int], order: Order, seed: int | None, clock: Clock
+    ) -> None:
+        super().__init__(graph, variables)
+        self.plan = make_plan(_unconditioned(self.joined), order, seed)
+        self.clock = clock
+        self._log_z = math.nan
+
+    def marginals(self) -> Array:
+        self.plan = dataclasses.replace(self.plan, conditioned=_unconditioned(self.joined))
+        try:
+            run = propagate(self.plan, variable_targets, Watch(self.clock))
+        except BudgetError as error:
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
+        # One run fits; the climb looks at the time between two, and has an answer by then.
+        self.clock = Budget(bytes=self.clock.budget.bytes).start()
+        self._log_z = run.log_z
+        return run.out
+
+    def log_z(self) -> float:
+        return self._log_z
+
+    def factor_tables(self) -> FactorTables:
+        plan, size = self.plan, self.graph.log_tables.size
+        clock = self.clock
+        return lambda: propagate(plan, factor_targets, Watch(clock)).out[:size]
+
+
+class _BetheOracle:
+    """Marginals of belief propagation, which goes on from its last messages."""
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        targets: Mapping[int, Array],
+        mode: int,
+        method: PropagatedScaling,
+        clock: Clock,
+    ) -> None:
+        self.size = graph.log_tables.size
+        joined = _tilted(graph, list(targets), [np.zeros(len(t)) for t in targets.values()])
+        self.number = {v: graph.n_factors + k for k, v in enumerate(targets)}
+        self.messages = _Tables(joined, mode)
+        self.method = method
+        self.clock = clock
+        self.certifies = graph.is_forest
+        self.failed = False
+        self.sweeps = 0
+        orders = np.diff(graph.scope_offsets)
+        self.messages_per_sweep = int(orders[orders > 1].sum())
+        self._beliefs = np.zeros(0)
+
+    def tilt(self, variable: int, log_tilt: Array) -> None:
+        messages, joined = self.messages, self.messages.graph
+        a = self.number[variable]
+        e = int(joined.scope_offsets[a])
+        linear = messages.mode == bp_messages.SUM
+        least = bp_messages.TABLE_FLOOR
+        if linear and np.any((np.exp(log_tilt) < least) & (log_tilt > -np.inf)):
+            raise _UnderflowError
+        table = messages.tables[joined.table_offsets[a] : joined.table_offsets[a + 1]]
+        message = messages.m[joined.message_offsets[e] : joined.message_offsets[e + 1]]
+        table[:] = np.exp(log_tilt) if linear else log_tilt
+        message[:] = table / table.sum() if linear else log_tilt
+        messages._refresh()
+
+    def marginals(self) -> Array:
+        method = self.method
+        order = np.arange(self.messages.graph.n_variables, dtype=np.uint32)
+        residual, done = math.inf, 0
+        while residual > method.inner_tol and done < method.inner_iterations:
+            residual = self.messages.sequential(order, method.damping, bp_messages.LINEAR)
+            done += 1
+            if self.clock.expired:
+                break
+        self.sweeps += done
+        self.failed = residual > method.inner_tol and not self.clock.expired
+        self._beliefs = self.messages.variable_beliefs()
+        return self._beliefs
+
+    def log_z(self) -> float:
+        return self.messages.log_z(self._beliefs)
+
+    def factor_tables(self) -> FactorTables:
+        return lambda: self.messages.factor_beliefs()[: self.size]
+
+
+class _MethodOracle(_TiltedGraph):
+    """Marginals of any method."""
+
+    certifies = False
+
+    def __init__(self, graph: FactorGraph, variables: list[int], method: Method) -> None:
+        super().__init__(graph, variables)
+        self.method = method
+        self._log_z = math.nan
+
+    def marginals(self) -> Array:
+        beliefs = self.method.run(self.joined)
+        self._log_z = math.nan if beliefs.log_z is None else beliefs.log_z
+        return beliefs.flat_marginals
+
+    def log_z(self) -> float:
+        return self._log_z
+
+    def factor_tables(self) -> FactorTables | None:
+        return None
+
+
+def _unconditioned(graph: FactorGraph) -> Conditioned:
+    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))

@@ -409,9 +409,10 @@ def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
 
 def _chunks(work: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
     """Ranges of cliques that cost about _CHUNK each, with the work done after each."""
-    total = np.cumsum(work)
-    if len(total) == 0:
+    if float(work.sum()) <= _CHUNK:
+        yield 0, len(work), float(work.sum())
         return
+    total = np.cumsum(work)
     start, done = 0, 0.0
     while start < len(work):
         stop = int(np.searchsorted(total, done + _CHUNK)) + 1

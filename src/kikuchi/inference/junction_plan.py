@@ -175,20 +175,20 @@ class Plan:
         if self.skeleton is None:
             # The heaviest clique sends a message over all its variables but the one summed out.
             return 8 * self.largest_clique // int(self.graph.cardinalities.max(initial=1))
-        return self.bytes_for(variable_targets(self), logs=False)
+        return self._bytes_for(self.variable_targets)
 
     @cached_property
     def operations(self) -> int:
         """Multiply-adds of all single-variable marginals."""
         if self.skeleton is None:
             return _whole(2 * self.elimination.cost)
-        return _whole(self.measure(variable_targets(self)).operations)
+        return _whole(self.measure(self.variable_targets).operations)
 
     def bytes_for(
         self,
         targets: Targets,
         *,
-        logs: bool,
+        logs: bool = False,
         keep: bool = False,
         hugin: bool = False,
         decode: bool = False,
@@ -198,6 +198,18 @@ class Plan:
         `logs` is for sums of exponentials, `keep` for messages of both directions held at once,
         `hugin` for clique tables held as well, `decode` for a best state or samples besides.
         """
+        if targets is self.variable_targets and not (logs or keep or hugin or decode):
+            return self.bytes
+        return self._bytes_for(targets, logs, keep, hugin, decode)
+
+    def _bytes_for(
+        self,
+        targets: Targets,
+        logs: bool = False,
+        keep: bool = False,
+        hugin: bool = False,
+        decode: bool = False,
+    ) -> int:
         skeleton = self._skeleton
         measure = self.measure(targets, hugin=hugin)
         entries = (
@@ -212,8 +224,22 @@ class Plan:
             entries += self.largest_residual
         return _whole(8 * entries) + measure.index_bytes + skeleton.nbytes + targets.nbytes
 
+    @cached_property
+    def variable_targets(self) -> Targets:
+        """The marginal of every variable, each from the smallest table that holds it."""
+        return variable_targets(self)
+
+    @cached_property
+    def _usual_measure(self) -> Measure:
+        return self._measure(self.variable_targets, hugin=False)
+
     def measure(self, targets: Targets, *, hugin: bool = False) -> Measure:
         """Work by clique, and room for programs and results."""
+        if targets is self.variable_targets and not hugin:
+            return self._usual_measure
+        return self._measure(targets, hugin=hugin)
+
+    def _measure(self, targets: Targets, *, hugin: bool) -> Measure:
         skeleton = self._skeleton
         return Measure(
             *programs.measure(

@@ -30,7 +30,6 @@ from kikuchi.inference.junction_plan import (
     joint_target,
     make_plan,
     no_targets,
-    variable_targets,
 )
 from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
 
@@ -84,7 +83,7 @@ class JunctionTree(Method):
         found = make_plan(_unconditioned(graph), self.order, self.seed)
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
-            found, variable_targets, watch, mode=self.mode, propagation=self.propagation
+            found, _all_variables, watch, mode=self.mode, propagation=self.propagation
         )
         score = None
         if tree.state is not None:
@@ -134,7 +133,7 @@ class CalibratedTree:
         self.plan = plan
         self.propagation: Propagation = propagation
         self.budget = budget
-        self._run = self._propagate(plan, variable_targets, keep=True)
+        self._run = self._propagate(plan, _all_variables, keep=True)
 
     def _propagate(self, plan: Plan, read: Read, *, keep: bool = False) -> TreeRun:
         watch = Watch(self.budget.start())
@@ -239,6 +238,10 @@ def _unconditioned(graph: FactorGraph) -> Conditioned:
     return Conditioned(
         graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors)
     )
+
+
+def _all_variables(plan: Plan) -> Targets:
+    return plan.variable_targets
 
 
 def _holding_clique(plan: Plan, variables: list[int]) -> int | None:

@@ -8,6 +8,7 @@ variables of the original graph. A new method gives its options and `_solve`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -154,7 +155,7 @@ class Method(ABC):
     takes_observed_marginals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
+        hints = option_hints(type(self))
         for f in dataclasses.fields(self):
             value = _checked(self.name, f, hints[f.name], getattr(self, f.name))
             object.__setattr__(self, f.name, value)
@@ -251,6 +252,12 @@ def expand_factors(reduced: Conditioned, tables: NDArray[np.float64]) -> NDArray
 
 
 # ---------------------------------------------------------------------- options
+
+
+@functools.cache
+def option_hints(cls: type) -> dict[str, Any]:
+    """Types of a method's options; looked up once, since that takes longer than a small model."""
+    return typing.get_type_hints(cls)
 
 
 def option_type(hint: Any) -> tuple[Any, bool]:

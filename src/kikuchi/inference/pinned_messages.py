@@ -172,7 +172,9 @@ class PinnedMessages(_Tables):
         graph, found = self.graph, {}
         for v, target in targets.items():
             tilt = np.where(target > 0, np.log(np.where(target > 0, target, 1.0)), -np.inf)
-            for e in graph.variable_edges[graph.variable_offsets[v] : graph.variable_offsets[v + 1]]:
+            for e in graph.variable_edges[
+                graph.variable_offsets[v] : graph.variable_offsets[v + 1]
+            ]:
                 message = self.m[graph.message_offsets[e] : graph.message_offsets[e + 1]]
                 if self.mode == bp_messages.SUM:
                     message = np.log(np.where(target > 0, message, 1.0))

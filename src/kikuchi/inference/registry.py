@@ -12,7 +12,7 @@ from kikuchi.core.errors import MethodError, suggestion
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method, option_type
+from kikuchi.inference.method import Method, option_hints, option_type
 
 DEFAULT = "jt"
 _HOME = "kikuchi.inference."
@@ -22,6 +22,10 @@ METHODS: dict[str, str] = {
     "jt": "junction_tree:JunctionTree",
     "bp": "belief_propagation:BeliefPropagation",
     "mf": "mean_field:MeanField",
+    "is": "iterative_scaling:IterativeScaling",
+    "gis": "iterative_scaling:GeneralisedScaling",
+    "is-bp": "iterative_scaling:PropagatedScaling",
+    "gis-bp": "iterative_scaling:GeneralisedPropagatedScaling",
     "loopy-is": "loopy_scaling:LoopyScaling",
     "ups": "unified_scaling:UnifiedScaling",
     "ups-t": "unified_scaling:UnifiedTreeScaling",
@@ -48,7 +52,7 @@ def parse_method(text: str) -> Method:
     """
     name, _, options = text.strip().partition(":")
     cls = method_class(name.strip())
-    hints = typing.get_type_hints(cls)
+    hints = option_hints(cls)
     known = [f.name for f in dataclasses.fields(cls)]
     values: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in options.split(","))):

@@ -35,7 +35,12 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
     looks = {name: _look(k) for k, name in enumerate(traces)}
     with style.styled():
         count = max(len(panels), 1)
-        figure, axes = style.new_figure((4.9 if count < 3 else 3.7) * count, 3.1, count)
+        columns = count if count <= 3 else 2
+        rows = -(-count // columns)
+        width = (4.9 if columns < 3 else 3.7) * columns
+        figure, axes = style.new_figure(width, 3.0 * rows + 0.1, columns, rows)
+        for unused in axes[count:]:
+            unused.set_axis_off()
         if not panels:
             style.remark(axes[0], "No iterations were recorded: the method took one step.")
         for panel, (column, shown) in zip(axes, panels, strict=False):

@@ -26,6 +26,7 @@ _LABEL_WIDTH = 15
 
 _FILLS = {1: "#9fc5de", 0: "#dfe3e8", -1: "#f2b98f"}  # counted +, not at all, -
 _LINES = {1: style.BLUE, 0: style.SOFT, -1: style.VERMILLION}
+_WHITE: Any = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
 _WORDS = {1: "counted +", 0: "counted 0", -1: "counted −"}
 
 
@@ -45,50 +46,53 @@ def draw_regions(
     or alone, stand few regions as a diagram with large ones on top, many as bars by size.
 
     >>> figure = draw_regions([(0, 1), (1, 2), (1,)], [1, 1, -1], [(0, 2), (1, 2)])
-    >>> [text.get_text() for text in figure.axes[0].texts][:3]
-    ['0 1', '1 2', '1']
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['0 1', '+1', '1 2', '+1', '1', '−1']
     """
     c = np.asarray(counting)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     over_grid = grid is not None and _is_patchwork(regions, grid, periodic)
-    layered = layers_drawable(regions)
+    layered = layers_drawable(_levels(regions, pairs))
     with style.styled():
         if over_grid and grid is not None:
-            figure, axes = style.new_figure(*_size_with_grid(regions, layered), columns=2)
+            levels = _levels(regions, pairs) if layered else None
+            figure, axes = style.new_figure(*_size_with_grid(levels), columns=2)
             _draw_over_grid(axes[0], regions, c, grid, periodic)
         elif layered:
-            figure, axes = style.new_figure(*_size_of_layers(regions))
+            figure, axes = style.new_figure(*_size_of_layers(_levels(regions, pairs)))
         else:
             figure, axes = style.new_figure(6.5, 0.9 + 0.32 * max(len(_kinds(regions, c)), 3))
         if layered:
             _draw_layers(axes[-1], regions, c, pairs, names)
         else:
             _draw_bars(axes[-1], regions, c)
+        if over_grid or layered:
+            _legend(axes[0], c)
         figure.suptitle(style.plain(title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
     return figure
 
 
-def layers_drawable(regions: Variables) -> bool:
-    """True when the diagram of these regions can be read.
+def layers_drawable(levels: ArrayLike) -> bool:
+    """True when a diagram with these rows, one number a region, can be read.
 
-    >>> layers_drawable([(0, 1), (1,)]), layers_drawable([(k,) for k in range(100)])
+    >>> layers_drawable([2, 2, 1]), layers_drawable([1] * 100)
     (True, False)
     """
-    sizes = np.bincount([len(r) for r in regions]) if len(regions) else np.zeros(1)
-    return len(regions) <= MOST_LAYERED and int(sizes.max()) <= MOST_IN_LAYER
+    rows = np.unique(np.asarray(levels), return_counts=True)[1]
+    return int(rows.sum()) <= MOST_LAYERED and int(rows.max(initial=0)) <= MOST_IN_LAYER
 
 
 # ---------------------------------------------------------------------- sizes and colours
 
 
-def _size_of_layers(regions: Variables) -> tuple[float, float]:
-    sizes = np.bincount([len(r) for r in regions])
-    width = float(np.clip(0.72 * sizes.max() + 1.2, 4.5, 13.0))
-    return width, float(np.clip(1.15 * np.count_nonzero(sizes) + 0.7, 2.4, 9.0))
+def _size_of_layers(levels: NDArray[np.int64]) -> tuple[float, float]:
+    rows = np.unique(levels, return_counts=True)[1]
+    width = float(np.clip(0.78 * rows.max(initial=1) + 1.2, 4.5, 13.0))
+    return width, float(np.clip(1.15 * len(rows) + 0.7, 2.6, 9.0))
 
 
-def _size_with_grid(regions: Variables, layered: bool) -> tuple[float, float]:
-    width, height = _size_of_layers(regions) if layered else (5.5, 4.0)
+def _size_with_grid(levels: NDArray[np.int64] | None) -> tuple[float, float]:
+    width, height = (5.5, 4.0) if levels is None else _size_of_layers(levels)
     return 2 * max(width, 4.8), max(height, 4.8)
 
 
@@ -144,7 +148,6 @@ def _draw_over_grid(
     if left_out:
         parts.append("those around the border are left out")
     axes.set_title(", ".join(parts), fontweight="normal")
-    _legend(axes, counting)
 
 
 def _draw_patch(
@@ -153,46 +156,46 @@ def _draw_patch(
     """A face as a patch, an edge as a bar, a variable as a disc, each with its counting number."""
     sign = _sign(count)
     middle = points.mean(axis=0)
-    label = max(shown) <= _LABELLED_SIDE
+    labelled = max(shown) <= _LABELLED_SIDE
     if len(points) == 1:
-        axes.scatter(
-            points[:, 0],
-            points[:, 1],
-            s=210 if label else 70,
-            color=_FILLS[sign],
-            zorder=4,
-            edgecolors=_LINES[sign],
-            linewidths=1.0,
-        )
-        middle = middle + np.array([0.0, 0.13])
+        _disc(axes, middle, sign, 330 if labelled else 70)
     elif _is_line(points):
         ends = points[np.lexsort(points.T)][[0, -1]]
         ends = middle + 0.62 * (ends - middle)
         axes.plot(
             *ends.T,
             color=_LINES[sign],
-            linewidth=7 if label else 3.5,
+            linewidth=7 if labelled else 3.5,
             alpha=0.75,
             solid_capstyle="round",
             zorder=3,
         )
-        vertical = abs(ends[0, 0] - ends[1, 0]) < 0.1
-        middle = middle + np.array([0.17, 0.0] if vertical else [0.0, 0.13])
     elif np.ptp(points, axis=0).max() >= _WIDEST_REGION:
         _outline(axes, points, _LINES[sign])
-        middle = np.array([points[:, 0].mean(), points[:, 1].max() + 0.45])
+        middle = np.array([middle[0], points[:, 1].max() + 0.28])
     else:
         _fill(axes, middle + 0.74 * (points - middle), sign)
-    if label:
+        if len(points) == 3:  # away from the number of the face behind
+            corner = points[np.argmin(np.linalg.norm(points - points.mean(axis=0), axis=1))]
+            middle = (middle + corner) / 2
+    if labelled:
+        back = None if len(points) in (1, 4) else _WHITE
+        where = float(middle[0]), float(middle[1])
         axes.text(
-            float(middle[0]),
-            float(middle[1]),
-            _signed(count),
-            ha="center",
-            va="center",
-            fontsize=8,
-            zorder=7,
+            *where, s=_signed(count), ha="center", va="center", fontsize=8, zorder=7, bbox=back
         )
+
+
+def _disc(axes: Axes, place: NDArray[np.float64], sign: int, area: float) -> None:
+    axes.scatter(
+        place[:1],
+        place[1:],
+        s=area,
+        color=_FILLS[sign],
+        zorder=6.5,
+        edgecolors=_LINES[sign],
+        linewidths=1.0,
+    )
 
 
 def _is_line(points: NDArray[np.float64]) -> bool:
@@ -252,33 +255,42 @@ def _draw_layers(
     edges: NDArray[np.int64],
     names: Sequence[str] | None,
 ) -> None:
-    places = layer_places([len(r) for r in regions], edges)
+    places = layer_places(_levels(regions, edges), edges)
     axes.set_axis_off()
     axes.margins(0.08, 0.16)
     for parent, child in edges:
         axes.plot(*places[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
     for region, count, place in zip(regions, counting, places, strict=True):
         sign = _sign(count)
-        box = {"boxstyle": "round,pad=0.28", "facecolor": _FILLS[sign], "edgecolor": _LINES[sign]}
         text = _folded([names[v] if names else str(v) for v in region])
-        axes.text(
-            *place, style.plain(text), ha="center", va="center", fontsize=8, bbox=box, zorder=3
-        )
-    for region, count, place in zip(regions, counting, places, strict=True):
-        lines = _folded([names[v] if names else str(v) for v in region]).count("\n") + 1
+        box: Any = {
+            "boxstyle": "round,pad=0.28",
+            "facecolor": _FILLS[sign],
+            "edgecolor": _LINES[sign],
+        }
+        where = float(place[0]), float(place[1])
+        middle: Any = {"ha": "center", "va": "center"}
+        axes.text(*where, s=style.plain(text), fontsize=8, bbox=box, zorder=4, **middle)
         axes.annotate(
             _signed(count),
-            tuple(place),
-            xytext=(0, -9 - 5.5 * lines),
+            where,
+            xytext=(0, -9 - 5.5 * (text.count("\n") + 1)),
             textcoords="offset points",
-            ha="center",
-            va="center",
             fontsize=7.5,
-            color=_LINES[sign] if (sign := _sign(count)) else style.SOFT,
-            zorder=4,
+            color=_LINES[sign],
+            bbox=_WHITE,
+            zorder=3,
+            **middle,
         )
     axes.set_title("large regions above, with counting numbers", fontweight="normal")
-    _legend(axes, counting)
+
+
+def _levels(regions: Variables, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Two rows where no region has both parents and children, else one for each size."""
+    if not np.intersect1d(edges[:, 0], edges[:, 1]).size:
+        is_child = np.isin(np.arange(len(regions)), edges[:, 1])
+        return np.where(is_child, 0, 1)
+    return np.array([len(region) for region in regions])
 
 
 def _folded(words: list[str]) -> str:
@@ -293,7 +305,7 @@ def _folded(words: list[str]) -> str:
     return "\n".join(kept)
 
 
-def layer_places(sizes: Sequence[int], edges: ArrayLike) -> NDArray[np.float64]:
+def layer_places(sizes: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
     """Positions: one row for each size, large sizes on top; edges are kept from crossing.
 
     Each row is put in the order of the mean places of its neighbours in other rows, over and over.
@@ -307,7 +319,7 @@ def layer_places(sizes: Sequence[int], edges: ArrayLike) -> NDArray[np.float64]:
     places = np.zeros((len(size), 2))
     places[:, 1] = np.searchsorted(levels, size)
     rows = [np.flatnonzero(size == level) for level in levels[::-1]]
-    around: list[list[int]] = [[] for _ in sizes]
+    around: list[list[int]] = [[] for _ in size]
     for i, j in pairs.tolist():
         around[i].append(j)
         around[j].append(i)

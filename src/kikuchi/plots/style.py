@@ -79,13 +79,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of the given size in inches with a row of axes; call inside `styled()`."""
+def new_figure(
+    width: float, height: float, columns: int = 1, rows: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """A figure of the given size in inches and its axes, row by row; call inside `styled()`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)
-    return figure, list(axes[0])
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
 def probability_map() -> LinearSegmentedColormap:
