@@ -45,7 +45,7 @@ def regions(
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_model, make_budget
     from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
-    from kikuchi.graphs.region_builders import region_graph
+    from kikuchi.graphs.region_builders import region_graph, robustness
 
     budget = make_budget(None, memory)
     check_outputs(model, json, plot)
@@ -59,10 +59,13 @@ def regions(
         write_json(data, json)
     if plot is not None:
         _draw(graph, found, plot, f"{Path(model).name}: {text}")
-    _show(Screen(quiet=quiet or json == STANDARD_OUTPUT), model, text, found)
+    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
+    if not screen.quiet:
+        verdict = robustness(graph, text.strip())
+        _show(screen, model, text, found, [] if verdict is None else [f"tested: {verdict}"])
 
 
-def _show(screen: Screen, model: str, text: str, found: RegionGraph) -> None:
+def _show(screen: Screen, model: str, text: str, found: RegionGraph, tested: list[str]) -> None:
     from kikuchi.core.budget import format_bytes
 
     facts = [
@@ -72,7 +75,7 @@ def _show(screen: Screen, model: str, text: str, found: RegionGraph) -> None:
         ("largest", f"{found.sizes.max(initial=0):.6g} states"),
         ("tables", format_bytes(found.bytes)),
     ]
-    screen.facts([*facts, *(("remark", remark) for remark in found.remarks())])
+    screen.facts([*facts, *(("remark", remark) for remark in [*found.remarks(), *tested])])
     screen.line()
     rows = [[str(size), f"{c:+d}", str(count)] for size, c, count in found.groups()]
     screen.table(["variables", "counted", "regions"], rows, right=[0, 1, 2])

@@ -16,10 +16,10 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import FormatError, MethodError, ModelError, suggestion
 from kikuchi.graphs import region_cycles as cycles
 from kikuchi.graphs.elimination import eliminate
-from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable
 from kikuchi.graphs.region_junction import grown_cliques, junction_tree
 from kikuchi.graphs.region_parts import Region
-from kikuchi.graphs.region_robustness import grow_roots
+from kikuchi.graphs.region_robustness import TreeRobustness, grow_roots, is_tree_robust
 from kikuchi.graphs.regions import RegionGraph
 from kikuchi.graphs.shapes import grid_shape
 
@@ -40,13 +40,23 @@ REGION_TEXTS: dict[str, str] = {
 
 _MOST_STATES = 2**12  # cycles with more states are cut; a fan of pieces costs far less
 _MOST_OUTER_STATES = 2**16
+_MOST_TESTED_EDGES = 500
+_TESTED_TREES = 100
 
 
-def region_graph(graph: FactorGraph, text: str, *, budget: Budget | None = None) -> RegionGraph:
+def region_graph(
+    graph: FactorGraph,
+    text: str,
+    *,
+    budget: Budget | None = None,
+    reduced: Conditioned | None = None,
+) -> RegionGraph:
     """The region graph that a text of `REGION_TEXTS` asks for.
 
     Factors that fit in no root become roots of their own. With a `budget`, regions whose tables
-    would not fit are refused; nothing of their size is allocated here.
+    would not fit are refused; nothing of their size is allocated here. If `graph` is what evidence
+    left of another one, pass that as `reduced`: variables in the text are then those of the
+    original, and observed ones are dropped from the roots.
 
     >>> from kikuchi.graphs.generators import grid
     >>> print(region_graph(grid(3, 3), "faces").describe())
@@ -67,7 +77,7 @@ def region_graph(graph: FactorGraph, text: str, *, budget: Budget | None = None)
     if not argument and takes == "needed":
         form = next(known for known in REGION_TEXTS if known.startswith(f"{name}:"))
         raise MethodError(f"regions '{text}' are not complete; write {form}")
-    regions = _BUILDERS[name](graph, argument)
+    regions = _BUILDERS[name](graph, argument, reduced)
     regions.require(budget)
     return regions
 
@@ -75,31 +85,31 @@ def region_graph(graph: FactorGraph, text: str, *, budget: Budget | None = None)
 # ---------------------------------------------------------------------- the builders
 
 
-def _bethe(graph: FactorGraph, _: str) -> RegionGraph:
+def _bethe(graph: FactorGraph, *_: object) -> RegionGraph:
     return RegionGraph.bethe(graph)
 
 
-def _cvm(graph: FactorGraph, _: str) -> RegionGraph:
+def _cvm(graph: FactorGraph, *_: object) -> RegionGraph:
     return RegionGraph.closure(graph, [], note="the scopes of the factors are the roots")
 
 
-def _junction_tree(graph: FactorGraph, _: str) -> RegionGraph:
+def _junction_tree(graph: FactorGraph, *_: object) -> RegionGraph:
     cliques, separators = junction_tree(eliminate(graph))
     return RegionGraph.junction_graph(graph, cliques, separators)
 
 
-def _junction(graph: FactorGraph, argument: str) -> RegionGraph:
-    most = _whole_number(argument, f"junction:{argument}", 2, max(graph.n_variables, 2))
+def _junction(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
+    most = _whole_number(argument, f"junction:{argument}", 2, 1000)
     grown, note = grown_cliques(graph, most)
     return RegionGraph.junction_graph(graph, grown, note=f"junction graph: {note}")
 
 
-def _faces(graph: FactorGraph, _: str) -> RegionGraph:
+def _faces(graph: FactorGraph, *_: object) -> RegionGraph:
     found, note = _face_cycles(graph, outer=False)
     return _closure_of_cycles(graph, found, note)
 
 
-def _faces_outer(graph: FactorGraph, _: str) -> RegionGraph:
+def _faces_outer(graph: FactorGraph, *_: object) -> RegionGraph:
     found, note = _face_cycles(graph, outer=True)
     index = cycles.FactorIndex(graph)
     roots: list[Region] = []
@@ -139,30 +149,38 @@ def _planar_face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles
     return found, "faces of a planar embedding: a tree-robust cycle basis"
 
 
-def _loops(graph: FactorGraph, argument: str) -> RegionGraph:
+def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
     longest = _whole_number(argument, f"loops:{argument}", 3, 6)
     found = cycles.loops(_neighbours(graph), longest)
     note = f"{_counted(len(found), 'cycle')} of at most {longest} variables"
     return RegionGraph.closure(graph, found, note=note)
 
 
-def _cycles(graph: FactorGraph, _: str) -> RegionGraph:
+def _cycles(graph: FactorGraph, *_: object) -> RegionGraph:
     found = cycles.minimum_cycle_basis(graph.n_variables, cycles.pair_edges(graph))
     note = f"a shortest cycle basis of {_counted(len(found), 'cycle')}"
     return _closure_of_cycles(graph, found, note)
 
 
-def _star(graph: FactorGraph, argument: str) -> RegionGraph:
+def _star(
+    graph: FactorGraph, argument: str = "", reduced: Conditioned | None = None
+) -> RegionGraph:
     neighbours = _neighbours(graph)
-    root = max(range(len(neighbours)), key=lambda v: (len(neighbours[v]), -v), default=0)
-    if argument:
-        root = _variable(graph, argument)
-    found = cycles.star_triangles(neighbours, root)
-    if not found:
+    found: list[cycles.Cycle] = []
+    roots = [_star_root(graph, argument, reduced)] if argument else _by_degree(neighbours)
+    for root in roots:
+        found = cycles.star_triangles(neighbours, root)
+        if found:
+            break
+    if not found and argument:
         raise ModelError(
-            f"variable {graph.label(root)} is in no triangle, so there is no star; "
+            f"variable {argument} is in no triangle, so there is no star; "
             "use cycles, faces or loops:4"
         )
+    if not found and not _is_forest(graph):
+        raise ModelError("the model has no triangle, so no star; use cycles, faces or loops:4")
+    if not found:
+        return RegionGraph.closure(graph, [], note="no cycle: the scopes are the roots")
     complete = _is_complete(graph)
     note = f"{_counted(len(found), 'triangle')} at variable {graph.label(root)}" + (
         ": a tree-robust cycle basis of the complete graph" if complete else ""
@@ -170,12 +188,12 @@ def _star(graph: FactorGraph, argument: str) -> RegionGraph:
     return RegionGraph.closure(graph, found, note=note)
 
 
-def _tree_robust(graph: FactorGraph, _: str) -> RegionGraph:
+def _tree_robust(graph: FactorGraph, *_: object) -> RegionGraph:
     if graph.n_variables > 2 and _is_complete(graph):
-        return _star(graph, "0")
+        return _star(graph)
     shape, edges = grid_shape(graph), cycles.pair_edges(graph)
     if shape is not None and len(edges) < 2 * graph.n_variables:
-        return _faces(graph, "")
+        return _faces(graph)
     found = cycles.planar_faces(edges)
     if found is not None:
         note = "faces of a planar embedding: a tree-robust cycle basis"
@@ -188,15 +206,20 @@ def _tree_robust(graph: FactorGraph, _: str) -> RegionGraph:
     return _closure_of_cycles(graph, grown.roots, note)
 
 
-def _file(graph: FactorGraph, argument: str) -> RegionGraph:
+def _file(graph: FactorGraph, argument: str, reduced: Conditioned | None) -> RegionGraph:
     roots = read_roots(argument)
     try:
+        if reduced is not None:
+            numbers = [[reduced.original.index(v) for v in root] for root in roots]
+            left = {int(v): k for k, v in enumerate(reduced.variables)}
+            kept = [[left[v] for v in root if v in left] for root in numbers]
+            roots = [list(root) for root in kept if root]
         return RegionGraph.closure(graph, roots, note=f"roots from {argument}")
     except ModelError as error:
         raise ModelError(f"{argument}: {error}") from None
 
 
-_BUILDERS: dict[str, Callable[[FactorGraph, str], RegionGraph]] = {
+_BUILDERS: dict[str, Callable[[FactorGraph, str, Conditioned | None], RegionGraph]] = {
     "bethe": _bethe,
     "cvm": _cvm,
     "cycles": _cycles,
@@ -240,6 +263,29 @@ def _is_variable(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
+def robustness(graph: FactorGraph, text: str) -> TreeRobustness | None:
+    """Whether the cycles of `cycles`, `faces` or `star` are tree-robust (LIU-I12), if it is small.
+
+    None for other texts, and for models that have over 500 pairs or are not connected.
+
+    >>> from kikuchi.graphs.generators import grid
+    >>> print(robustness(grid(3, 3), "faces"))
+    tree-robust: exact for 192 of 192 spanning trees
+    """
+    edges = cycles.pair_edges(graph)
+    if not 0 < len(edges) <= _MOST_TESTED_EDGES or graph.n_components > 1:
+        return None
+    if text == "cycles":
+        found = cycles.minimum_cycle_basis(graph.n_variables, edges)
+    elif text == "faces":
+        found = _face_cycles(graph, outer=False)[0]
+    elif text == "star" and _is_complete(graph):
+        found = cycles.star_triangles(_neighbours(graph), 0)
+    else:
+        return None
+    return is_tree_robust(edges, found, samples=_TESTED_TREES)
+
+
 def _closure_of_cycles(
     graph: FactorGraph, found: Iterable[Sequence[int]], note: str
 ) -> RegionGraph:
@@ -266,13 +312,28 @@ def _is_complete(graph: FactorGraph) -> bool:
     return 2 * len(graph.pairs()) == graph.n_variables * (graph.n_variables - 1)
 
 
-def _variable(graph: FactorGraph, word: str) -> int:
-    """By name if there is such a one, else by number."""
-    known = graph.names is not None and word in graph.names
-    return graph.index(int(word) if not known and word.isdecimal() else word)
+def _is_forest(graph: FactorGraph) -> bool:
+    return cycles.n_independent(graph.n_variables, cycles.pair_edges(graph)) == 0
+
+
+def _by_degree(neighbours: cycles.Neighbours) -> list[int]:
+    """Variables with many neighbours first."""
+    return sorted(range(len(neighbours)), key=lambda v: (-len(neighbours[v]), v))
+
+
+def _star_root(graph: FactorGraph, word: str, reduced: Conditioned | None) -> int:
+    """The variable that a word means: by name if there is such a one, else by number."""
+    named = graph if reduced is None else reduced.original
+    known = named.names is not None and word in named.names
+    v = named.index(int(word) if not known and word.isdecimal() else word)
+    if reduced is None:
+        return v
+    if v in reduced.observed:
+        raise ModelError(f"star:{word}: that variable is observed; choose another root")
+    return int(np.searchsorted(reduced.variables, v))
 
 
 def _whole_number(word: str, text: str, low: int, high: int) -> int:
     if not word.isdecimal() or not low <= int(word) <= high:
         raise MethodError(f"regions '{text}': give a whole number in {low}..{high}")
-    return int(np.int64(word))
+    return int(word)

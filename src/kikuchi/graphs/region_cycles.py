@@ -241,6 +241,15 @@ def minimum_cycle_basis(n: int, edges: Sequence[Edge], *, seed: int = 0) -> list
     return kept
 
 
+def n_independent(n: int, edges: Sequence[Edge]) -> int:
+    """Number of independent cycles: |E| - |V| + number of components.
+
+    >>> n_independent(4, [(0, 1), (1, 2), (0, 2)])
+    1
+    """
+    return len(_chord_bits(n, neighbour_sets(n, edges)))
+
+
 def _chord_bits(n: int, neighbours: Neighbours) -> dict[Edge, int]:
     """One bit for each edge outside a spanning forest: they tell cycles of the graph apart."""
     seen = [False] * n

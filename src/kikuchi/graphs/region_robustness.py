@@ -22,7 +22,7 @@ from kikuchi.graphs.region_cycles import (
     star_triangles,
 )
 
-_MOST_TREES = 5_000
+_MOST_TREES = 2_000
 _PLANARITY_WORK = 2_000_000  # edges read by planarity tests, some ten seconds at most
 _PATH_WORK = 20_000_000
 _CLIQUE_STARTS = 20
@@ -93,7 +93,7 @@ def is_tree_robust(
 ) -> TreeRobustness:
     """Whether a cycle basis is tree exact for all spanning trees of a connected graph (LIU-I12).
 
-    Graphs with at most 5000 spanning trees are decided; of others `samples` trees are drawn
+    Graphs with at most 2000 spanning trees are decided; of others `samples` trees are drawn
     uniformly (Wilson's walks) and the answer says so.
 
     >>> triangle = [(0, 1), (1, 2), (0, 2)]

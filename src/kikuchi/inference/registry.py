@@ -26,6 +26,7 @@ METHODS: dict[str, str] = {
     "gis": "iterative_scaling:GeneralisedScaling",
     "is-bp": "iterative_scaling:PropagatedScaling",
     "gis-bp": "iterative_scaling:GeneralisedPropagatedScaling",
+    "bo": "belief_optimisation:BeliefOptimisation",
     "loopy-is": "loopy_scaling:LoopyScaling",
     "ups": "unified_scaling:UnifiedScaling",
     "ups-t": "unified_scaling:UnifiedTreeScaling",

@@ -104,7 +104,10 @@ def _legend(figure: Figure, axes: list[Axes]) -> None:
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=3)
+    # An entry is about as wide as its text and its line; take as many columns as fit.
+    inches = 0.7 + 0.085 * max(len(label) for label in handles)
+    columns = max(1, min(3, int(figure.get_figwidth() / inches)))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=columns)
 
 
 def _has(trace: Trace, column: str) -> bool:
