@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.inference.kernels import junction_joins as joins
 from kikuchi.inference.kernels import junction_layout as layout
 from kikuchi.inference.kernels import junction_program as programs
 
@@ -390,34 +391,42 @@ def make_plan(conditioned: Conditioned, order: Order, seed: int | None) -> Plan:
 
 def _skeleton(graph: FactorGraph, found: Elimination) -> Skeleton:
     n = graph.n_variables
-    rank, clique_offsets, clique_vars, residual, parent, home = layout.clique_tree(
+    rank, offsets, names, residual, parent, home = layout.clique_tree(
         n, found.order, found.neighbour_offsets, found.neighbours
     )
     card, clique_size, separator_size = layout.sizes(
-        graph.cardinalities, rank, clique_offsets, clique_vars, residual
+        graph.cardinalities, rank, offsets, names, residual
     )
-    child_offsets, children = layout.lists_by(parent, len(parent))
     ranks, strides = layout.ranked_scopes(
         rank, graph.cardinalities, graph.scopes, graph.scope_offsets
     )
     # A factor belongs where the first of its variables to go is eliminated: its largest rank.
-    last = ranks[graph.scope_offsets[1:] - 1]
-    factor_home = home[last]
+    factor_home = home[ranks[graph.scope_offsets[1:] - 1]]
+    nodes = joins.join_nodes(
+        card, offsets, names, parent, residual, clique_size, factor_home, graph.scope_offsets, ranks
+    )
+    n_joins = len(nodes[0])
+    if n_joins:
+        offsets, names, residual, parent, home, factor_home = joins.with_joins(
+            offsets, names, residual, parent, home, factor_home, *nodes
+        )
+        card, clique_size, separator_size = layout.sizes(
+            graph.cardinalities, rank, offsets, names, residual
+        )
     grouped = layout.group_factors(
-        factor_home, graph.scope_offsets, ranks, card, clique_offsets, clique_size
+        factor_home, graph.scope_offsets, ranks, card, offsets, clique_size
     )
     return Skeleton(
         rank,
-        clique_offsets,
-        clique_vars,
+        offsets,
+        names,
         residual,
         parent,
         home,
         card,
         np.minimum(clique_size, _HUGE),
         np.minimum(separator_size, _HUGE),
-        child_offsets,
-        children,
+        *layout.lists_by(parent, len(parent)),
         ranks,
         strides,
         factor_home,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-_MERGED = 4096  # factors of a clique are multiplied beforehand while their product stays this small
+_MERGED = 32768  # factors of a clique are multiplied beforehand while their product stays this small
 _OPEN_GROUPS = 8
 
 
@@ -160,7 +160,8 @@ def lists_by(owner: Any, n_owners: int) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def _union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out: Any) -> int:
+def union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out: Any) -> int:
+    """Union of two sorted lists into `out`; answers its length."""
     n = 0
     while a_low < a_high or b_low < b_high:
         if b_low >= b_high or (a_low < a_high and a[a_low] < b[b_low]):
@@ -176,7 +177,7 @@ def _union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out
 
 
 @njit(cache=True, error_model="numpy")
-def _grown(x: Any, used: int, more: int) -> Any:
+def grown(x: Any, used: int, more: int) -> Any:
     """x, or a larger copy of its first `used` entries, with room for `more`."""
     if used + more <= len(x):
         return x
@@ -216,7 +217,7 @@ def group_factors(
     ends = np.empty(n_factors + 1, np.int64)
     group_size = np.ones(n_factors + 1)
     room = np.empty(len(ranks) + len(card) + 64, np.int64)
-    union = np.empty(len(card) + 1, np.int64)
+    merged = np.empty(len(card) + 1, np.int64)
     used = 0
     n_groups = 0
     for c in range(n_cliques):
@@ -234,17 +235,17 @@ def group_factors(
             a_low, a_high = scope_offsets[a], scope_offsets[a + 1]
             joined = False
             for g in range(max(by_clique[c], n_groups - _OPEN_GROUPS), n_groups):
-                n = _union(room, starts[g], ends[g], ranks, a_low, a_high, union)
+                n = union(room, starts[g], ends[g], ranks, a_low, a_high, merged)
                 together = 1.0
                 for k in range(n):
-                    together *= card[union[k]]
+                    together *= card[merged[k]]
                 if together > max(cheap, group_size[g]):
                     continue
                 if n > ends[g] - starts[g]:  # move to the end, where there is room to grow
-                    room = _grown(room, used, n)
+                    room = grown(room, used, n)
                     starts[g] = used
                     for k in range(n):
-                        room[used + k] = union[k]
+                        room[used + k] = merged[k]
                     used += n
                     ends[g] = used
                 group_size[g] = together
@@ -254,7 +255,7 @@ def group_factors(
             if joined:
                 continue
             n = a_high - a_low
-            room = _grown(room, used, n)
+            room = grown(room, used, n)
             starts[n_groups] = used
             for k in range(n):
                 room[used + k] = ranks[a_low + k]
