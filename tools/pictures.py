@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import kikuchi as kk
 from kikuchi.plots.beliefs import grid_beliefs
@@ -17,6 +18,7 @@ TEXTS = ["bp", "kikuchi:regions=faces", "mf", "gibbs"]
 
 
 def main() -> None:
+    """Draw and write all pictures."""
     FOLDER.mkdir(exist_ok=True)
     graph = kk.example("grid10")
     exact = kk.infer(graph, "jt")
@@ -43,7 +45,8 @@ def main() -> None:
     save("scatter", scatter(exact.flat_marginals[1::2], bp, "bp"))
 
 
-def save(name: str, figure: object) -> None:
+def save(name: str, figure: Figure) -> None:
+    """Write one picture."""
     (FOLDER / f"{name}.png").write_bytes(to_png_bytes(figure, dpi=110))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC: dict[str, str] = {
+    "BeliefOptimisation": "inference.belief_optimisation",
     "BeliefPropagation": "inference.belief_propagation",
     "Beliefs": "inference.beliefs",
     "boltzmann": "graphs.binary",
@@ -20,17 +21,23 @@ _PUBLIC: dict[str, str] = {
     "example": "data.examples",
     "FactorGraph": "graphs.factor_graph",
     "GeneralisedBP": "inference.generalised_bp",
+    "GeneralisedPropagatedScaling": "inference.iterative_scaling",
+    "GeneralisedScaling": "inference.iterative_scaling",
     "Gibbs": "inference.gibbs",
     "grid": "graphs.generators",
     "infer": "inference.registry",
     "ising": "graphs.binary",
+    "IterativeScaling": "inference.iterative_scaling",
     "JunctionTree": "inference.junction_tree",
     "Kikuchi": "inference.kikuchi",
     "KikuchiError": "core.errors",
     "ldpc": "graphs.generators",
+    "LoopyScaling": "inference.loopy_scaling",
     "MeanField": "inference.mean_field",
     "parse_method": "inference.registry",
     "plan": "inference.junction_tree",
+    "plug_in_scaling": "inference.iterative_scaling",
+    "PropagatedScaling": "inference.iterative_scaling",
     "random_graph": "graphs.generators",
     "random_regular": "graphs.generators",
     "random_tables": "graphs.generators",
@@ -41,6 +48,8 @@ _PUBLIC: dict[str, str] = {
     "RegionGraph": "graphs.regions",
     "to_pairwise": "graphs.pairwise",
     "Trace": "core.trace",
+    "UnifiedScaling": "inference.unified_scaling",
+    "UnifiedTreeScaling": "inference.unified_scaling",
     "write": "graphs.formats",
 }
 
@@ -66,15 +75,25 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
     from kikuchi.graphs.pairwise import to_pairwise
     from kikuchi.graphs.region_builders import region_graph
     from kikuchi.graphs.regions import RegionGraph
+    from kikuchi.inference.belief_optimisation import BeliefOptimisation
     from kikuchi.inference.belief_propagation import BeliefPropagation
     from kikuchi.inference.beliefs import Beliefs
     from kikuchi.inference.enumeration import Enumeration
     from kikuchi.inference.generalised_bp import GeneralisedBP
     from kikuchi.inference.gibbs import Gibbs
+    from kikuchi.inference.iterative_scaling import (
+        GeneralisedPropagatedScaling,
+        GeneralisedScaling,
+        IterativeScaling,
+        PropagatedScaling,
+        plug_in_scaling,
+    )
     from kikuchi.inference.junction_tree import JunctionTree, plan
     from kikuchi.inference.kikuchi import Kikuchi
+    from kikuchi.inference.loopy_scaling import LoopyScaling
     from kikuchi.inference.mean_field import MeanField
     from kikuchi.inference.registry import infer, parse_method
+    from kikuchi.inference.unified_scaling import UnifiedScaling, UnifiedTreeScaling
 
 
 def __getattr__(name: str) -> Any:

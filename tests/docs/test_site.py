@@ -16,6 +16,14 @@ def test_the_page_of_methods_is_what_the_registry_says() -> None:
     assert methods.PAGE.read_text(encoding="utf-8") == methods.render()
 
 
+def test_the_page_of_commands_has_the_options_of_the_program() -> None:
+    commands = load_tool("commands")
+    page = commands.PAGE.read_text(encoding="utf-8")
+    assert commands.render(page) == page
+    with pytest.raises(SystemExit, match="the commands are"):
+        commands.render(page.replace("<!-- command: infer -->", ""))
+
+
 def test_docstrings_are_made_ready_for_the_site() -> None:
     pytest.importorskip("griffe")
     ready = load_tool("griffe_docstrings").for_site

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kikuchi.cli import compare, convert, examples, generate, infer, info, methods, regions
+from kikuchi.cli import (
+    compare,
+    convert,
+    examples,
+    generate,
+    infer,
+    info,
+    methods,
+    regions,
+    reproduce,
+)
 from kikuchi.core.errors import KikuchiError
 
 BAD_INPUT = 2
@@ -73,6 +83,7 @@ app.add_typer(generate.app, name="generate")
 app.command("convert")(convert.convert)
 app.command("methods")(methods.methods)
 app.command("regions")(regions.regions)
+app.command("reproduce")(reproduce.reproduce)
 app.command("examples")(examples.examples)
 
 

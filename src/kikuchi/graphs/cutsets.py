@@ -151,8 +151,8 @@ class _Builder:
             for a in self.factors[v][1:]:
                 parent[root(a)] = root(self.factors[v][0])
 
-        for v in np.flatnonzero(~cut & ~self.fixed):
-            join(int(v))
+        for free in np.flatnonzero(~cut & ~self.fixed):
+            join(int(free))
         for v in sorted(taken, key=lambda v: not spared[v]):
             roots = {root(a) for a in self.factors[v]}
             if len(roots) == len(self.factors[v]):

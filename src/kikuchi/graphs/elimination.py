@@ -98,9 +98,7 @@ def eliminate(
 
     if order not in get_args(Order):
         raise MethodError(f"there is no order '{order}'; {suggestion(order, get_args(Order))}")
-    offsets, neighbours = kernels.primal_graph(
-        graph.n_variables, graph.scopes, graph.scope_offsets
-    )
+    offsets, neighbours = kernels.primal_graph(graph.n_variables, graph.scopes, graph.scope_offsets)
     if order == "min-fill" and kernels.triangle_work(offsets, neighbours) > _MAX_TRIANGLE_WORK:
         bound = kernels.degeneracy(offsets, neighbours)
         if bound + 1 > _STOP_BITS:

@@ -24,6 +24,7 @@ from kikuchi.graphs.regions import RegionGraph
 from kikuchi.graphs.shapes import grid_shape
 
 REGION_TEXTS: dict[str, str] = {
+    "auto": "loops:4 on sparse graphs, a star on complete ones, else bethe",
     "bethe": "one region a factor and one a variable: belief propagation",
     "cvm": "the scopes of the factors and all their intersections",
     "cycles": "a shortest cycle basis",
@@ -40,6 +41,7 @@ REGION_TEXTS: dict[str, str] = {
 
 _MOST_STATES = 2**12  # cycles with more states are cut; a fan of pieces costs far less
 _MOST_OUTER_STATES = 2**16
+_SPARSE = 3  # edges for each variable: no planar graph has more
 _MOST_TESTED_EDGES = 500
 _TESTED_TREES = 100
 
@@ -83,6 +85,17 @@ def region_graph(
 
 
 # ---------------------------------------------------------------------- the builders
+
+
+def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
+    """Short loops where they are few; on dense graphs they overlap so often that they harm."""
+    edges = len(cycles.pair_edges(graph))
+    if edges <= _SPARSE * graph.n_variables:
+        found = cycles.loops(_neighbours(graph), 4)
+        if len(found) <= edges:
+            note = f"{_counted(len(found), 'cycle')} of at most 4 variables"
+            return RegionGraph.closure(graph, found, note=note)
+    return _star(graph) if _is_complete(graph) else _bethe(graph)
 
 
 def _bethe(graph: FactorGraph, *_: object) -> RegionGraph:
@@ -220,6 +233,7 @@ def _file(graph: FactorGraph, argument: str, reduced: Conditioned | None) -> Reg
 
 
 _BUILDERS: dict[str, Callable[[FactorGraph, str, Conditioned | None], RegionGraph]] = {
+    "auto": _auto,
     "bethe": _bethe,
     "cvm": _cvm,
     "cycles": _cycles,

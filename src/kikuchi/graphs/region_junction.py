@@ -110,12 +110,13 @@ def _heavy_overlaps_first(cliques: SetFamily) -> Iterable[tuple[int, int]]:
 def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
     """Cliques of at most `most` variables, grown from the factors, and how (specs 10.4, TEH-M27).
 
-    They start as the scopes and grow one variable at a time inside the cliques of a junction tree.
+    They start as the scopes and grow one variable at a time inside the cliques of a junction tree,
+    along edges of the pair graph where that is possible.
     Without data there is no mutual information to gain, so a pair of variables that comes together
     for the first time is worth one more than their common neighbours: paths of length two are what
     makes them dependent. Without gain the smallest clique grows. Once `most` reaches the junction
     tree's own size the answer is the junction tree's cliques. Where no junction tree can be had,
-    cliques grow along edges of the pair graph.
+    cliques grow along edges only.
     """
     found = eliminate(graph)
     if found.complete and found.width < most:
@@ -179,10 +180,13 @@ class _CliqueGrowth:
         return min(options, default=None)
 
     def _candidates(self, clique: frozenset[int]) -> set[int]:
+        """Variables next to the clique that fit in its limits; if none, all that fit."""
+        near = set().union(*(self.neighbours[v] for v in clique)) - clique
         if self.limits is None:
-            return set().union(*(self.neighbours[v] for v in clique)) - clique
+            return near
         around = set.intersection(*(self.limits_with[v] for v in clique))
-        return set().union(*(self.limits[k] for k in around)) - clique
+        fitting = {v for v in near if not around.isdisjoint(self.limits_with[v])}
+        return fitting or set().union(*(self.limits[k] for k in around)) - clique
 
     def _gain(self, clique: frozenset[int], v: int) -> int:
         return sum(self._worth(ordered(u, v)) for u in clique if ordered(u, v) not in self.together)

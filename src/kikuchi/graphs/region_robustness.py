@@ -23,7 +23,7 @@ from kikuchi.graphs.region_cycles import (
 )
 
 _MOST_TREES = 2_000
-_PLANARITY_WORK = 2_000_000  # edges read by planarity tests, some ten seconds at most
+_PLANARITY_WORK = 100_000  # edges read by planarity tests, about two seconds
 _PATH_WORK = 20_000_000
 _CLIQUE_STARTS = 20
 
@@ -159,6 +159,11 @@ def spanning_trees(edges: Sequence[Edge]) -> Iterator[list[Edge]]:
 
 def _parts(nodes: set[int], edges: Iterable[Edge]) -> int:
     """Number of connected parts."""
+    return len(nodes) - len(_spanning_tree(nodes, edges))
+
+
+def _spanning_tree(nodes: Iterable[int], edges: Iterable[Edge]) -> list[Edge]:
+    """The edges that close no cycle with those before them."""
     top = {v: v for v in nodes}
 
     def find(v: int) -> int:
@@ -167,12 +172,13 @@ def _parts(nodes: set[int], edges: Iterable[Edge]) -> int:
             v = top[v]
         return v
 
-    count = len(nodes)
+    tree = []
     for i, j in edges:
         a, b = find(i), find(j)
-        count -= a != b
-        top[a] = b
-    return count
+        if a != b:
+            top[a] = b
+            tree.append((i, j))
+    return tree
 
 
 def random_trees(edges: Sequence[Edge], count: int, seed: int) -> Iterator[list[Edge]]:
@@ -233,7 +239,7 @@ def grow_roots(n: int, edges: Sequence[Edge]) -> GrownRoots:
         kind, basis, core_edges = _core(neighbours, part)
         cores += basis
         kinds.append(kind)
-        grown += _Growth(neighbours, core_edges, part[0]).run()
+        grown += _Growth(neighbours, core_edges).run()
     core = " and ".join(sorted(set(kinds))) or "empty"
     roots = [*cores, *grown]
     on_cycles = {edge for root in roots for edge in edges_of_cycle(root)}
@@ -284,9 +290,11 @@ def _planar_subgraph(neighbours: Neighbours, part: list[int]) -> list[Edge]:
     """A spanning tree and as many further edges as planarity tests within a fixed effort allow."""
     import networkx as nx
 
-    order = {v: k for k, v in enumerate(part)}  # breadth first
-    tree = [ordered(v, min(neighbours[v], key=order.__getitem__)) for v in part[1:]]
-    rest = sorted({ordered(i, j) for i in part for j in neighbours[i]} - set(tree))
+    edges = sorted({ordered(i, j) for i in part for j in neighbours[i]})
+    edges.sort(key=lambda edge: _detour(neighbours, *edge))
+    tree = _spanning_tree(part, edges)
+    inside = set(tree)
+    rest = [edge for edge in edges if edge not in inside]
     chosen = list(tree)
     batches = deque([rest])
     work = 0
@@ -301,13 +309,21 @@ def _planar_subgraph(neighbours: Neighbours, part: list[int]) -> list[Edge]:
     return chosen
 
 
+def _detour(neighbours: Neighbours, i: int, j: int) -> int:
+    """2 or 3 if that many other edges join i and j too, else 4: edges of short cycles go first."""
+    if neighbours[i] & neighbours[j]:
+        return 2
+    goal = neighbours[j] - {i}
+    return 3 if any(neighbours[k] & goal for k in neighbours[i] if k != j) else 4
+
+
 class _Growth:
     """Step 4 of the algorithm: cycles through unused edges until none is left."""
 
-    def __init__(self, neighbours: Neighbours, core: list[Edge], start: int) -> None:
+    def __init__(self, neighbours: Neighbours, core: list[Edge]) -> None:
         self.neighbours = neighbours
         self.used: dict[int, set[int]] = {}
-        self.visited = {start, *(v for edge in core for v in edge)}
+        self.visited = {v for edge in core for v in edge}
         self.roots: list[tuple[int, ...]] = []
         self.work = 0
         for edge in core:

@@ -18,7 +18,10 @@ from kikuchi.core.errors import BudgetError
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_PAIRS_AT_ONCE = 300_000  # pairs of sets intersected together: bounds the working memory
+MOST_OVERLAPS = 25_000_000
+"""Families with more pairs of sets that meet, counted by item, are refused: a minute of work."""
+
+_PAIRS_AT_ONCE = 300_000  # pairs of sets looked at together: bounds the working memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,24 +140,47 @@ def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     >>> [part.tolist() for part in subset_pairs(family, family)]
     [[0, 1, 1, 2, 2, 2], [0, 0, 1, 0, 1, 2]]
     """
+    if not len(small):
+        return small.items, small.items
     held = large.holders.sizes
     by_rarity = np.lexsort((held[small.items], small.owners))
     rarest = small.items[by_rarity[small.offsets[:-1]]]
-    place, rows = spread(large.holders.offsets[rarest], held[rarest])
-    cols = large.holders.items[place]
+    found = [
+        _subsets_in_block(small, large, rarest, rows) for rows in _blocks_of_rows(held[rarest])
+    ]
+    rows = np.concatenate([part[0] for part in found])
+    cols = np.concatenate([part[1] for part in found])
+    order = np.lexsort((cols, rows))
+    return rows[order], cols[order]
+
+
+def _subsets_in_block(
+    small: SetFamily, large: SetFamily, rarest: Ints, chosen: Ints
+) -> tuple[Ints, Ints]:
+    """The pairs of `subset_pairs` for the chosen small sets."""
+    rare = rarest[chosen]
+    place, row = spread(large.holders.offsets[rare], large.holders.sizes[rare])
+    rows, cols = chosen[row], large.holders.items[place]
     sizes = small.sizes
+    fits = large.sizes[cols] >= sizes[rows]
+    rows, cols = rows[fits], cols[fits]
     found = []
-    for k in range(int(sizes.max(initial=0))):
+    for k in range(int(sizes[chosen].max())):
         ended = sizes[rows] == k
         found.append((rows[ended], cols[ended]))
         rows, cols = rows[~ended], cols[~ended]
         fits = large.has(cols, small.items[small.offsets[rows] + k])
         rows, cols = rows[fits], cols[fits]
     found.append((rows, cols))
-    rows = np.concatenate([part[0] for part in found])
-    cols = np.concatenate([part[1] for part in found])
-    order = np.lexsort((cols, rows))
-    return rows[order], cols[order]
+    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+
+def _blocks_of_rows(work: Ints) -> Iterator[Ints]:
+    """Rows in blocks with about as much work in each."""
+    blocks = np.cumsum(work) // _PAIRS_AT_ONCE
+    ends = np.flatnonzero(np.diff(blocks, append=-1)) + 1
+    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield np.arange(begin, end)
 
 
 def first_copies(family: SetFamily) -> Ints:
@@ -203,12 +229,14 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     >>> closure(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3), 3, 100).tuples()
     [(0, 1), (1, 2), (0, 2), (1,), (0,), (2,)]
     """
-    found = fresh = roots.take(first_copies(roots))
+    roots = roots.take(first_copies(roots))
+    found = fresh = roots
     # An intersection of many roots is one root cut with another again and again.
     while len(fresh):
         before = len(found)
-        for made in _intersections(fresh, roots, n_essential):
-            found = joined(found, made)
+        met = roots.holders.sizes[fresh.items] * (fresh.items < n_essential)
+        for rows in _blocks_of_rows(np.add.reduceat(met, fresh.offsets[:-1])):
+            found = joined(found, _cut(fresh, rows, roots, n_essential))
             found = found.take(first_copies(found))
             if len(found) > limit:
                 raise BudgetError(
@@ -219,21 +247,27 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     return found
 
 
-def _intersections(one: SetFamily, roots: SetFamily, n_essential: int) -> Iterator[SetFamily]:
-    """Distinct intersections of sets of `one` with roots that they meet but do not lie in."""
-    met = roots.holders.sizes[one.items] * (one.items < n_essential)
-    work = np.add.reduceat(met, one.offsets[:-1])
-    blocks = np.cumsum(work) // _PAIRS_AT_ONCE
-    ends = np.flatnonzero(np.diff(blocks, append=-1)) + 1
-    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        yield _cut(one.take(np.arange(begin, end)), roots, n_essential)
+def require_few_overlaps(family: SetFamily) -> None:
+    """Refuse a family whose closure would take very long, before any of it is done."""
+    held = family.holders.sizes.astype(np.float64)
+    if (held**2).sum() > MOST_OVERLAPS:
+        raise BudgetError(
+            f"{len(family)} roots overlap too often, one variable is in {held.max():.0f} of them; "
+            "use fewer roots, for example tree-robust, cycles or bethe"
+        )
 
 
-def _cut(one: SetFamily, roots: SetFamily, n_essential: int) -> SetFamily:
+def _cut(fresh: SetFamily, chosen: Ints, roots: SetFamily, n_essential: int) -> SetFamily:
+    """Distinct intersections of chosen sets with roots that they meet but do not lie in."""
+    one = fresh.take(chosen)
     shared = np.flatnonzero(one.items < n_essential)
     items = one.items[shared]
     place, entry = spread(roots.holders.offsets[items], roots.holders.sizes[items])
-    pairs = np.unique(one.owners[shared][entry] * len(roots) + roots.holders.items[place])
+    rows, cols = one.owners[shared][entry], roots.holders.items[place]
+    if fresh is roots:  # each pair of roots once
+        later = cols > chosen[rows]
+        rows, cols = rows[later], cols[later]
+    pairs = np.unique(rows * len(roots) + cols)
     rows, cols = pairs // len(roots), pairs % len(roots)
     place, pair = spread(one.offsets[rows], one.sizes[rows])
     kept = roots.has(cols[pair], one.items[place])

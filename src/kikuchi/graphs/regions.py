@@ -139,6 +139,7 @@ class RegionGraph:
         n, n_items = graph.n_variables, graph.n_variables + graph.n_factors
         fixed = SetFamily.of(members_of(graph, explicit), n_items)
         plain = SetFamily.of(full, n)
+        sets.require_few_overlaps(plain)
         if cover:
             plain = sets.joined(plain, SetFamily.of(uncovered(graph, plain, fixed), n))
         everything = sets.joined(filled(graph, sets.maximal(plain)), fixed)
@@ -313,9 +314,12 @@ class RegionGraph:
     def is_exact(self) -> bool:
         """True when the region free energy is the true one at its minimum.
 
-        So it is if one region holds everything, if the edges have no cycle, or if every region
-        holds all factors that fit and the roots can be joined to a junction tree.
+        So it is, with the usual counting numbers, if one region holds everything, if the edges have
+        no cycle, or if the regions are all intersections of roots that can be joined to a junction
+        tree, each with all factors that fit.
         """
+        if not np.array_equal(self.counting, counting_numbers(self._above)):
+            return False
         if len(self._family) and len(self._family.take(np.arange(1)).items) == self._family.n_items:
             return True
         return self._is_forest() or self._has_junction_tree()
@@ -350,7 +354,11 @@ class RegionGraph:
         overlaps.setdiag(0)
         overlaps.eliminate_zeros()
         weight = -minimum_spanning_tree(-overlaps).sum()
-        return bool(weight == len(tops.items) - np.sum(tops.holders.sizes > 0))
+        if weight != len(tops.items) - np.sum(tops.holders.sizes > 0):
+            return False
+        closed = sets.closure(tops, n, MOST_REGIONS)
+        together = sets.first_copies(sets.joined(closed, members))
+        return len(together) == len(closed) == len(members)
 
     # ------------------------------------------------------------------ for people
 

@@ -1,4 +1,4 @@
-"""Belief optimisation: the Bethe free energy of binary models over single marginals (TEH-I9, WH-I4)."""
+"""Belief optimisation: Bethe free energy of binary models over single marginals (TEH-I9, WH-I4)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from kikuchi.inference.method import Method, Run, Solution, Step, option
 Array = NDArray[np.float64]
 
 _STRONGEST = 1400.0  # exp(-W / 2) must not underflow
-_ROUNDS = 20  # of descent and polish from one start
-_HALVINGS = 12
+_FIRST_STEPS = 100  # of L-BFGS, before the curvature is used
+_FIRST_DAMPING = 1e-2
+_LEAST_DAMPING = 1e-12
+_LAST_DAMPING = 1e12
+_LARGEST_STEP = 4.0  # in logits
+_SMOOTH = 10.0  # coupling up to which a descent needs no warmer problem before it
+_WARM_TOL = 1e-4
 _LARGEST_LOGIT = 500.0
 _START_SPREAD = 2.0
 
@@ -30,9 +35,10 @@ class BeliefOptimisation(Method):
 
     Given the single marginals q the best pair beliefs are known in closed form, so the free energy
     is a function of the logits of q alone. L-BFGS goes down from the marginals of independent
-    variables and from `restarts` random points; Newton steps settle the last digits. The lowest
-    point is answered. It always ends at a stationary point: a fixed point of `bp`, whether or not
-    `bp` would get there. Observed marginals are held at their values.
+    variables and from `restarts` random points, strong couplings by way of higher temperatures;
+    damped Newton steps on the sparse Hessian finish. The lowest point is answered. It ends at a
+    stationary point: a fixed point of `bp`, whether or not `bp` would get there. Observed marginals
+    are held at their values.
 
     It is done when no q_i differs from its own fixed-point update by more than `tol`. `log_z` is
     minus the Bethe free energy, no bound unless the model is a tree. Factors over the same pair
@@ -52,7 +58,7 @@ class BeliefOptimisation(Method):
 
     restarts: int = option(2, "random starts after the first; the least free energy wins", low=0)
     tol: float = option(1e-9, "largest change that a fixed-point update would make", above=0)
-    max_iterations: int = option(5000, "most steps of each start", low=1)
+    max_iterations: int = option(2000, "most steps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
@@ -83,6 +89,7 @@ class _Energy:
         self.second = bits.neighbours[upper]
         self.weights = bits.weights[upper]
         self.degrees = bits.degrees.astype(np.float64)
+        self.scale = 1.0  # of biases and couplings: an inverse temperature
         self.theta = np.zeros(n)
         self.free = np.ones(n, dtype=bool)
         for v, target in run.targets.items():
@@ -105,10 +112,10 @@ class _Energy:
         self.theta[self.free] = np.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
         value = value_and_gradient(
             self.theta,
-            self.bits.biases,
+            self.scale * self.bits.biases,
             self.first,
             self.second,
-            self.weights,
+            self.scale * self.weights,
             self.degrees,
             self.singles,
             self.gradient_q,
@@ -124,29 +131,44 @@ class _Energy:
         moved = expit(self.theta - self.gradient_q)
         return float(np.abs(moved - self.singles[0])[self.free].max(initial=0.0))
 
-    def newton(self) -> Array | None:
-        """The Newton step in logits at the point of the last `at`; None if there is none."""
+    def hessian(self) -> Any:
+        """Second derivatives at the point of the last `at`, each divided by its natural scale.
+
+        In steps of q_i / sqrt(q_i (1 - q_i)); a sparse matrix over the free variables.
+        """
         from scipy.sparse import coo_array, diags_array
-        from scipy.sparse.linalg import splu
 
         from kikuchi.inference.kernels.belief_optimisation import hessian
 
         n = len(self.theta)
         diagonal, coupling = np.empty(n), np.empty(len(self.first))
         hessian(
-            self.first, self.second, self.weights, self.degrees, self.singles, diagonal, coupling
+            self.first,
+            self.second,
+            self.scale * self.weights,
+            self.degrees,
+            self.singles,
+            diagonal,
+            coupling,
         )
         pairs = coo_array((coupling, (self.first, self.second)), shape=(n, n))
         matrix: Any = (pairs + pairs.T + diags_array(diagonal)).tocsc()
-        matrix = matrix[self.free][:, self.free].tocsc()
+        return matrix[self.free][:, self.free].tocsc()
+
+    def newton(self, matrix: Any, damping: float) -> Array | None:
+        """The step in logits of (H + damping) step = -gradient; None if there is no such step."""
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import splu
+
         root = np.sqrt(self.singles[0] * self.singles[1])[self.free]
         if not np.all(np.isfinite(matrix.data)) or not np.all(root > 0.0):
             return None
+        shifted: Any = (matrix + damping * eye_array(matrix.shape[0])).tocsc()
         try:
-            step = splu(matrix).solve(-root * self.gradient_q[self.free]) / root
+            step = splu(shifted).solve(-root * self.gradient_q[self.free]) / root
         except RuntimeError:  # singular
             return None
-        return np.asarray(step) if np.all(np.isfinite(step)) else None
+        return np.clip(step, -_LARGEST_STEP, _LARGEST_STEP) if np.all(np.isfinite(step)) else None
 
     def pair_tables(self) -> Array:
         """Beliefs of all pairs, four numbers each."""
@@ -176,6 +198,7 @@ class _Search:
         self.done = 0
         self.ends: list[_End] = []
         self.stop = False
+        self.tol = method.tol
         self.best_here = _End(energy.field, math.inf, math.inf)
         rng = generator(method.seed)
         try:
@@ -189,36 +212,43 @@ class _Search:
             self.ends.append(self.best_here)
 
     def _from(self, logits: Array) -> None:
+        """All temperatures from warm to 1, each begun where the last ended."""
         self.limit = self.done + self.method.max_iterations
-        value, _ = self.energy.at(logits)
-        self.best_here = _End(logits, value, self.energy.residual)
-        for _ in range(_ROUNDS):
-            before = self.best_here.residual
-            if before <= self.method.tol or self.stop or self.done >= self.limit:
-                break
-            self._descend()
-            self._polish()
-            if self.best_here.residual > 0.9 * before and self.best_here.residual > 1e-6:
-                continue
-            if self.best_here.residual >= before:
-                break  # rounding, not distance, is what is left
+        strongest = float(np.abs(self.energy.weights).max(initial=0.0))
+        coolings = max(0, math.ceil(math.log2(max(strongest, 1.0) / _SMOOTH)))
+        for k in range(coolings, -1, -1):
+            self.energy.scale = 0.5**k
+            self.tol = self.method.tol if k == 0 else _WARM_TOL
+            self._go_down(logits)
+            logits = self.best_here.logits
         self.ends.append(self.best_here)
 
+    def _go_down(self, logits: Array) -> None:
+        value, _ = self.energy.at(logits)
+        self.best_here = _End(logits, value, self.energy.residual)
+        while not self._finished:
+            before = self.best_here
+            self._descend()
+            self._follow_curvature()
+            if self.best_here.value >= before.value and self.best_here.residual >= before.residual:
+                break  # rounding, not distance, is what is left
+
+    @property
+    def _finished(self) -> bool:
+        return self.stop or self.best_here.residual <= self.method.tol or self.done >= self.limit
+
     def _descend(self) -> None:
-        """L-BFGS from the current point."""
+        """L-BFGS from the current point, while it makes good steps."""
         from scipy.optimize import minimize
 
         left = self.run.clock.iterations(self.limit) - self.done
-        if left <= 0:
-            self.stop = True
-            return
         minimize(
             self.energy.at,
             self.best_here.logits,
             jac=True,
             method="L-BFGS-B",
             callback=self._note,
-            options={"maxiter": left, "maxfun": 20 * left, "maxcor": 20, "ftol": 0, "gtol": 0},
+            options={"maxiter": min(left, _FIRST_STEPS), "maxcor": 20, "ftol": 1e-9, "gtol": 0},
         )
 
     def _note(self, logits: Array) -> None:
@@ -226,40 +256,44 @@ class _Search:
         value, _ = self.energy.at(logits)
         self.done += 1
         self.best_here = _End(logits.copy(), value, self.energy.residual)
-        self.run.record(
-            Step(self.done, self.best_here.residual, self.energy.bits.constant - value), self.limit
-        )
+        warm = self.energy.scale < 1.0
+        log_z = math.nan if warm else self.energy.bits.constant - value
+        self.run.record(Step(self.done, self.best_here.residual, log_z), self.limit)
         if self.run.clock.expired:
             self.run.stopped = "seconds"
             self.stop = True
         elif self.run.clock.iterations(self.done + 1) <= self.done:
             self.stop = True
-        if self.stop or self.best_here.residual <= self.method.tol:
+        if self._finished:
             raise StopIteration
 
-    def _polish(self) -> None:
-        """Newton steps while they shorten the residual and do not raise F beyond rounding."""
-        while self.best_here.residual > self.method.tol and not self.stop:
+    def _follow_curvature(self) -> None:
+        """Newton steps, damped as much as it takes to go down (Levenberg and Marquardt)."""
+        damping = _FIRST_DAMPING
+        while not self._finished and damping < _LAST_DAMPING:
             here = self.best_here
             self.energy.at(here.logits)
-            step = self.energy.newton()
-            if step is None or not self._try(here, step):
-                return
+            matrix = self.energy.hessian()
+            taken = False
+            while not taken and damping < _LAST_DAMPING:
+                self.energy.at(here.logits)
+                step = self.energy.newton(matrix, damping)
+                taken = step is not None and self._goes_down(here, here.logits + step)
+                damping = max(damping / 5.0, _LEAST_DAMPING) if taken else damping * 4.0
 
-    def _try(self, here: _End, step: Array) -> bool:
-        rounding = 1e-12 * (1.0 + abs(here.value))
-        share = 1.0
-        for _ in range(_HALVINGS):
-            logits = here.logits + share * step
-            value, _ = self.energy.at(logits)
-            if value <= here.value + rounding and self.energy.residual < 0.9 * here.residual:
-                try:
-                    self._note(logits)
-                except StopIteration:
-                    return False
-                return True
-            share *= 0.5
-        return False
+    def _goes_down(self, here: _End, logits: Array) -> bool:
+        """Take a step that lowers F, or that at rounding of F brings the point nearer."""
+        value, _ = self.energy.at(logits)
+        rounding = 1e-13 * (1.0 + abs(here.value))
+        lower = value < here.value - rounding
+        nearer = value <= here.value + rounding and self.energy.residual < 0.9 * here.residual
+        if not lower and not nearer:
+            return False
+        try:
+            self._note(logits)
+        except StopIteration:
+            return True
+        return True
 
     # ------------------------------------------------------------------ answer
 
@@ -267,18 +301,16 @@ class _Search:
         """The lowest end as an answer."""
         number = int(np.argmin([end.value for end in self.ends]))
         best = self.ends[number]
+        self.energy.scale = 1.0
         value, _ = self.energy.at(best.logits)
         converged = self.energy.residual <= self.method.tol
-        if not self.stop and self.run.stopped == "converged" and not converged:
-            self.run.stopped = "iterations"
-        elif self.stop and self.run.stopped == "converged":
+        if self.run.stopped == "converged" and (self.stop or not converged):
             self.run.stopped = "iterations"
         q = self.energy.singles[:2]
         constant = self.energy.bits.constant
-        log_z = constant - value
         solution = Solution(
             np.stack([q[1], q[0]], axis=1).ravel(),
-            log_z=log_z,
+            log_z=constant - value,
             converged=converged,
             iterations=self.done,
             factor_tables=lambda: _factor_tables(graph, self.energy),

@@ -32,7 +32,7 @@ class GeneralisedBP(Method):
     summary: ClassVar[str] = "Generalised BP: Kikuchi approximation over regions"
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
-    regions: str = option("loops:4", "which regions; `kikuchi regions --help` lists them")
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)
     schedule: Literal["sequential", "parallel"] = option(
         "sequential", "edges one after the other, large regions first, or all at once"

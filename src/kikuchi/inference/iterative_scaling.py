@@ -1,13 +1,13 @@
-"""Iterative scaling: ordinary inference inside, tilts of observed variables outside (TEH-I12, I15).
+"""Iterative scaling: inference inside, tilts of observed variables outside (TEH-I12, I13, I15).
 
 The generalised posterior Q nearest to the model P that has given marginals o_i on some variables
 (TEH-M24) is P times a tilt exp lambda_i(x_i) of each of them. Its dual,
 
     D(lambda) = sum_i sum_x o_i(x) lambda_i(x) - log Z(lambda) + log Z(0),
 
-is concave with maximum KL(Q || P); its gradient is o_i - Q(x_i). Scaling one variable at a time (IS)
-or all by a share (GIS) climbs it. What gives Q(x_i) can be exchanged: a junction tree is exact,
-belief propagation makes it the Bethe approximation, anything else is at the user's risk (TEH-I13).
+is concave with maximum KL(Q || P); its gradient is o_i - Q(x_i). Scaling one variable at a time
+(IS) or all by a share (GIS) climbs it. What gives Q(x_i) can be exchanged: a junction tree is
+exact, belief propagation makes it the Bethe approximation, anything else is at the user's risk.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class PropagatedScaling(Method):
     """Scaling outside, loopy belief propagation inside (TEH-I15, Algorithm 5.2, IS+BP).
 
     One iteration runs belief propagation on the tilted model to convergence, from the messages of
-    the last one, then scales one observed variable by o_i / b_i. Where it converges, it has found a
-    point of `loopy-is` and `ups`; it fails where belief propagation does. `log_z` is minus the Bethe
-    free energy under the constraints.
+    the last one, then scales one observed variable by o_i / b_i. Where it converges, it has found
+    a point of `loopy-is` and `ups`; it fails where belief propagation does. `log_z` is minus the
+    Bethe free energy under the constraints.
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])

@@ -1,8 +1,8 @@
 """Propagation on a planned junction tree: buffers, arithmetic, and the clock between cliques.
 
-Sums are first made with plain numbers, every message scaled to a largest entry of 1. If a product of
-entries above zero falls below what a float can safely hold, the run starts again with logarithms.
-Maxima always use logarithms: they cost the same.
+Sums are first made with plain numbers, every message scaled to a largest entry of 1. If products
+of entries above zero fall below what a float can hold, and could matter, the run starts again with
+logarithms. Maxima always use logarithms: they cost the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock, format_bytes
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
-from kikuchi.inference.junction_plan import WAY_OUT, Mode, Plan, Propagation, Targets
+from kikuchi.inference.junction_plan import WAY_OUT, Mode, Plan, Propagation
+from kikuchi.inference.junction_shape import Targets
 from kikuchi.inference.kernels import junction_passes as passes
 from kikuchi.inference.kernels import junction_program as programs
 from kikuchi.inference.kernels import junction_states as states
@@ -27,6 +28,9 @@ Report = Callable[[int, int], None]
 Read = Callable[[Plan], Targets]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
+_MOST_BYTES = 2**53
+_MOST_OPERATIONS = 1e15  # weeks
+_AT_BEST = 1e10  # multiply-adds in a second that no core exceeds
 _NO_TABLES = np.zeros(0, dtype=np.int64)
 
 
@@ -55,6 +59,25 @@ class Watch:
             )
 
 
+class Scratch(NamedTuple):
+    """Room for the operands of one walk."""
+
+    tile: NDArray[np.float64]
+    runs: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    places: NDArray[np.int64]
+    counters: NDArray[np.int64]
+
+
+class Room(NamedTuple):
+    """Where walks leave results, where targets end, and scratch."""
+
+    temporary: NDArray[np.float64]
+    out: NDArray[np.float64]
+    scratch: Scratch
+
+
 class Run:
     """The tables of one propagation, and its passes."""
 
@@ -71,42 +94,46 @@ class Run:
         self.targets = targets
         self.arithmetic = arithmetic
         self.hugin = hugin
-        skeleton = plan._skeleton
+        tree = plan.found_tree
         logs = arithmetic == passes.LOG_SUM
         self.measure = plan.measure(targets, hugin=hugin)
-        self.separator_size = skeleton.separator_size.astype(np.int64)
-        end = int(skeleton.group_tables[-1])
+        self.separator_size = tree.separator_size.astype(np.int64)
+        end = int(tree.group_tables[-1])
         self.up, end = _offsets(self.separator_size, end)
         self.down = self.up
         if keep and not hugin:
             self.down, end = _offsets(self.separator_size, end)
         self.clique_tables = _NO_TABLES
         if hugin:
-            self.clique_tables, end = _offsets(skeleton.clique_size.astype(np.int64), end)
+            self.clique_tables, end = _offsets(tree.clique_size.astype(np.int64), end)
         self.mem = np.empty(end)
-        self.temporary = np.empty(int(self.measure.temporary(logs)))
-        self.scratch = _scratch(*(int(x) for x in self.measure.scratch))
-        self.floors = np.zeros(len(skeleton.group_tables) - 1 + skeleton.n_cliques)
-        self.scales = np.zeros(skeleton.n_cliques)
-        self.out = np.empty(int(targets.sizes.sum()))
+        self.room = Room(
+            np.empty(int(self.measure.temporary(logs))),
+            np.empty(int(targets.sizes.sum())),
+            _scratch(*(int(x) for x in self.measure.scratch)),
+        )
+        self.floors = np.zeros(len(tree.group_tables) - 1 + tree.n_nodes)
+        self.losses = np.full(len(self.floors), np.inf)
+        self.scales = np.zeros(tree.n_nodes)
+        self.flags = np.zeros(1, dtype=np.int64)
         self.log_z = self._multiply_factors()
         self.upward = self._upward_program()
         self.state: NDArray[np.int64] | None = None
 
     def _multiply_factors(self) -> float:
-        skeleton, graph = self.plan._skeleton, self.plan.graph
+        tree, graph = self.plan.found_tree, self.plan.graph
         log_scale = passes.multiply_factors(
             self.mem,
-            skeleton.card,
-            skeleton.group_offsets,
-            skeleton.group_vars,
-            skeleton.group_tables,
+            tree.card,
+            tree.group_offsets,
+            tree.group_vars,
+            tree.group_tables,
             graph.log_tables,
             graph.table_offsets,
             graph.scope_offsets,
-            skeleton.factor_ranks,
-            skeleton.factor_strides,
-            skeleton.group_of,
+            tree.factor_ranks,
+            tree.factor_strides,
+            tree.group_of,
             self.floors,
         )
         if log_scale == -np.inf:
@@ -114,9 +141,14 @@ class Run:
         if self.arithmetic == passes.LINEAR:
             if self.floors.min(initial=0.0) < passes.LOG_FLOOR:
                 raise _Underflow
-            products = self.mem[: skeleton.group_tables[-1]]
+            products = self.mem[: tree.group_tables[-1]]
             np.exp(products, out=products)
         return float(log_scale)
+
+    @property
+    def out(self) -> NDArray[np.float64]:
+        """The targets, after both passes."""
+        return self.room.out
 
     @property
     def logs(self) -> bool:
@@ -124,7 +156,7 @@ class Run:
         return self.arithmetic != passes.LINEAR
 
     def _upward_program(self) -> Program:
-        s = self.plan._skeleton
+        s = self.plan.found_tree
         return Program(
             *programs.upward(
                 self.measure.up_room,
@@ -145,7 +177,7 @@ class Run:
         )
 
     def _downward_program(self) -> Program:
-        s = self.plan._skeleton
+        s = self.plan.found_tree
         return Program(
             *programs.downward(
                 self.measure.down_room,
@@ -184,51 +216,86 @@ class Run:
     ) -> None:
         for start, stop, done in _chunks(work):
             first, end = int(program.ends[start]), int(program.ends[stop])
-            status = self._execute(program, first, end, self.temporary, self.out, self.scratch)
-            _raise_for(status)
+            pieces = int(np.ceil(work[start] / _CHUNK)) if stop == start + 1 else 1
+            if pieces > 1:
+                self._run_in_pieces(
+                    program, first, end, pieces, watch, before + done - work[start], total
+                )
+            else:
+                self._execute(program, first, end)
             watch.check(before + done, total)
+
+    def _run_in_pieces(
+        self,
+        program: Program,
+        first: int,
+        end: int,
+        pieces: int,
+        watch: Watch,
+        before: float,
+        total: float,
+    ) -> None:
+        """One large clique, with looks at the clock in between."""
+        phases = 2 if self.arithmetic == passes.LOG_SUM else 1
+        for o in range(first, end):
+            for phase in range(1 if program.ops[o, programs.STORE] else phases):
+                for piece in range(pieces):
+                    self._execute(program, o, o + 1, phase, piece, pieces)
+                    watch.check(before, total)
 
     def _execute(
         self,
         program: Program,
         start: int,
         stop: int,
-        temporary: NDArray[np.float64],
-        out: NDArray[np.float64],
-        scratch: Scratch,
-    ) -> int:
-        status: int = passes.execute(
+        phase: int = -1,
+        piece: int = 0,
+        pieces: int = 1,
+        *,
+        room: Room | None = None,
+    ) -> None:
+        room = room or self.room
+        status = passes.execute(
             *program[:6],
             start,
             stop,
+            phase,
+            piece,
+            pieces,
             self.mem,
-            temporary,
-            out,
-            *scratch,
+            room.temporary,
+            room.out,
+            *room.scratch,
             self.floors,
+            self.losses,
             self.scales,
+            self.flags,
             self.arithmetic,
         )
-        return status
+        if status == passes.UNDERFLOW:
+            raise _Underflow
+        if status == passes.IMPOSSIBLE:
+            raise _impossible()
 
     def read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
         """Targets from the belief of one clique, after both passes with messages kept."""
         size = int(targets.sizes.sum())
         temporary = np.empty(2 * size if self.arithmetic == passes.LOG_SUM else size)
-        out = np.empty(size)
         program, scratch = self._reading_program(clique, targets)
-        _raise_for(self._execute(program, 0, 1, temporary, out, scratch))
-        return out
+        room = Room(temporary, np.empty(size), scratch)
+        self._execute(program, 0, 1, room=room)
+        return room.out
 
     def _reading_program(self, c: int, targets: Targets) -> tuple[Program, Scratch]:
         """One operation: the belief of clique c, summed onto the targets."""
-        s = self.plan._skeleton
+        s = self.plan.found_tree
         low, high = int(s.clique_offsets[c]), int(s.clique_offsets[c + 1])
         inputs = self._belief_inputs(c)
         n_axes, n_operands = high - low, len(inputs) + len(targets.sizes)
         ops = np.zeros((2, programs.COLUMNS), dtype=np.int64)
         dims, bases, tables = _ints(n_axes), _ints(n_operands), _ints(n_operands)
-        steps, actions = _ints(n_operands * n_axes), np.zeros((len(targets.sizes), 6), np.int64)
+        steps = _ints(n_operands * n_axes)
+        actions = np.empty((len(targets.sizes), programs.ACTION_COLUMNS), dtype=np.int64)
         at = np.zeros(5, dtype=np.int64)
         programs.begin(at, ops, dims, actions, s.card, s.clique_vars, low, high)
         for names, first, end, base in inputs:
@@ -244,7 +311,7 @@ class Run:
                 targets.offsets[t], targets.offsets[t + 1], place,
             )  # fmt: skip
             programs.add_action(
-                at, actions, programs.ANSWER, place, size, targets.places[t], -1, -1
+                at, actions, programs.ANSWER, place, size, targets.places[t], -1, -1, -1
             )
             place += int(size)
         ops[0, programs.HIGH] = place
@@ -255,7 +322,7 @@ class Run:
 
     def _belief_inputs(self, c: int) -> list[tuple[NDArray[np.int64], int, int, int]]:
         """Tables whose product is the belief of clique c: (names, first, end, offset)."""
-        s = self.plan._skeleton
+        s = self.plan.found_tree
         low, ends = s.clique_offsets, s.clique_offsets[1:] - s.residual
         if self.hugin:
             return [(s.clique_vars, int(low[c]), int(low[c + 1]), int(self.clique_tables[c]))]
@@ -276,9 +343,9 @@ class Run:
 
     def best_state(self) -> NDArray[np.int64]:
         """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
-        s, up = self.plan._skeleton, self.upward
+        s, up = self.plan.found_tree, self.upward
         columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
-        weights = np.empty(int(self.plan.largest_residual))
+        weights = np.empty(int(self.plan.found_tree.largest_residual))
         states.decode(
             up.ops,
             up.ends,
@@ -290,17 +357,18 @@ class Run:
             s.residual,
             self.mem,
             columns,
-            self.scratch.count,
+            self.room.scratch.counters,
             weights,
         )
-        return self._by_variable(columns)[0]
+        state: NDArray[np.int64] = self._by_variable(columns)[0]
+        return state
 
     def draw(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
-        s, up = self.plan._skeleton, self.upward
+        s, up = self.plan.found_tree, self.upward
         columns = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
-        weights = np.empty(int(self.plan.largest_residual))
-        for c in range(s.n_cliques - 1, -1, -1):
+        weights = np.empty(int(self.plan.found_tree.largest_residual))
+        for c in range(s.n_nodes - 1, -1, -1):
             states.draw(
                 up.ops[up.ends[c + 1] - 1],
                 up.dims,
@@ -313,13 +381,13 @@ class Run:
                 columns,
                 rng.random(n),
                 self.logs,
-                self.scratch.count,
+                self.room.scratch.counters,
                 weights,
             )
         return self._by_variable(columns)
 
     def _by_variable(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.ascontiguousarray(columns[self.plan._skeleton.rank].T)
+        return np.ascontiguousarray(columns[self.plan.found_tree.rank].T)
 
 
 def propagate(
@@ -373,28 +441,25 @@ def _what(plan: Plan) -> str:
 
 
 def _refuse_endless(plan: Plan, watch: Watch) -> None:
-    """Refuse a plan without a tree, or with tables that no machine can address."""
-    if plan.runnable:
-        return
-    least = "" if plan.complete else " at least"
-    watch.clock.budget.require_bytes(plan.bytes, _what(plan), WAY_OUT)
-    raise BudgetError(f"{_what(plan)} needs{least} {format_bytes(plan.bytes)}; {WAY_OUT}")
+    """Refuse a plan without a tree, and one that could not end in the time there is."""
+    least = "" if plan.complete else "at least "
+    budget = watch.clock.budget
+    budget.require_bytes(plan.bytes, _what(plan), WAY_OUT)
+    if not plan.complete or plan.bytes > _MOST_BYTES or plan.operations > _MOST_OPERATIONS:
+        raise BudgetError(
+            f"{_what(plan)} needs {least}{format_bytes(plan.bytes)} and "
+            f"{least}{plan.operations:.2g} multiply-adds; {WAY_OUT}"
+        )
+    if budget.seconds is not None and plan.operations > _AT_BEST * budget.seconds:
+        raise BudgetError(
+            f"{_what(plan)} needs {plan.operations:.2g} multiply-adds, which {budget.seconds:g} "
+            "seconds do not allow; allow more seconds, or use bp, mf or gibbs"
+        )
 
 
 def _offsets(sizes: NDArray[np.int64], start: int) -> tuple[NDArray[np.int64], int]:
     ends = start + np.cumsum(sizes)
     return ends - sizes, int(ends[-1]) if len(ends) else start
-
-
-class Scratch(NamedTuple):
-    """Room for the operands of one walk."""
-
-    tile: NDArray[np.float64]
-    runs: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    places: NDArray[np.int64]
-    count: NDArray[np.int64]
 
 
 def _ints(size: int) -> NDArray[np.int64]:
@@ -403,7 +468,12 @@ def _ints(size: int) -> NDArray[np.int64]:
 
 def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
     return Scratch(
-        np.empty(tile), _ints(table), _ints(table), _ints(operands), _ints(operands), _ints(3 * axes)
+        np.empty(tile),
+        _ints(table),
+        _ints(table),
+        _ints(operands),
+        _ints(operands),
+        _ints(3 * axes),
     )
 
 
@@ -420,13 +490,6 @@ def _chunks(work: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
         done = float(total[stop - 1])
         yield start, stop, done
         start = stop
-
-
-def _raise_for(status: int) -> None:
-    if status == passes.UNDERFLOW:
-        raise _Underflow
-    if status == passes.IMPOSSIBLE:
-        raise _impossible()
 
 
 def _impossible() -> ImpossibleEvidenceError:

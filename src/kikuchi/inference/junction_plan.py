@@ -1,8 +1,8 @@
 """`Plan`: a junction tree and what it costs, before anything is paid (TEH-I2, HOJ-I3).
 
-A plan is made from the graph's scopes alone. It knows the cliques, the separators, which factor goes
-to which clique, and the memory and operations of the propagation in `junction_engine`. It allocates
-no tables.
+A plan is made from the graph's scopes alone. It knows the cliques, the separators, which factor
+goes to which clique, and the memory and operations of the propagation in `junction_engine`. It
+allocates no tables.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, format_bytes
+from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
-from kikuchi.inference.kernels import junction_joins as joins
-from kikuchi.inference.kernels import junction_layout as layout
+from kikuchi.inference import junction_shape as shape
+from kikuchi.inference.junction_shape import HUGE, Targets, Tree
 from kikuchi.inference.kernels import junction_program as programs
 
 if TYPE_CHECKING:
@@ -27,70 +28,13 @@ if TYPE_CHECKING:
 Propagation = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
 
-_HUGE = 1e300
-_LARGEST_RUN = 2.0**50  # table entries; offsets are whole numbers up to here
-_NO_ITEMS = np.zeros(0, dtype=np.int64)
+_MOST_BITS = 990  # numbers stay printable
+_PER_SECOND = 1e9
 
 WAY_OUT = (
     "raise the memory limit (--memory, Budget(bytes=...)), observe more variables, "
     "or use an approximation: bp, mf or gibbs"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Skeleton:
-    """The tree in flat arrays, by rank (see `kernels.junction_layout`); sizes are floats."""
-
-    rank: NDArray[np.int64]
-    clique_offsets: NDArray[np.int64]
-    clique_vars: NDArray[np.int64]
-    residual: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    home: NDArray[np.int64]
-    card: NDArray[np.int64]
-    clique_size: NDArray[np.float64]
-    separator_size: NDArray[np.float64]
-    child_offsets: NDArray[np.int64]
-    children: NDArray[np.int64]
-    factor_ranks: NDArray[np.int64]
-    factor_strides: NDArray[np.int64]
-    factor_home: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    group_offsets: NDArray[np.int64]
-    group_vars: NDArray[np.int64]
-    group_tables: NDArray[np.int64]
-    group_of: NDArray[np.int64]
-
-    @property
-    def n_cliques(self) -> int:
-        """Number of maximal cliques."""
-        return len(self.parent)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays themselves."""
-        return sum(array.nbytes for array in vars(self).values())
-
-
-class Targets(NamedTuple):
-    """Marginals to read: their axes (ranks and strides), place and size in the result, and which
-    of them belong to each clique and to the separator above each clique.
-    """
-
-    offsets: NDArray[np.int64]
-    ranks: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    places: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    clique_offsets: NDArray[np.int64]
-    in_clique: NDArray[np.int64]
-    separator_offsets: NDArray[np.int64]
-    in_separator: NDArray[np.int64]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays themselves."""
-        return sum(array.nbytes for array in self)
 
 
 class Measure(NamedTuple):
@@ -124,7 +68,9 @@ class Measure(NamedTuple):
         """Bytes of both programs and of the scratch that one walk uses."""
         tile, operands, table, axes = (int(x) for x in self.scratch)
         ops, dims, steps, bases, actions = (int(x) for x in self.up_room + self.down_room)
-        lists = programs.COLUMNS * ops + dims + steps + 2 * bases + 6 * actions
+        lists = (
+            programs.COLUMNS * ops + dims + steps + 2 * bases + programs.ACTION_COLUMNS * actions
+        )
         return 8 * (lists + tile + 2 * operands + 2 * table + 3 * axes)
 
 
@@ -142,21 +88,21 @@ class Plan:
     >>> plan.width, plan.largest_clique, plan.complete
     (4, 32, True)
     >>> print(plan)
-    junction tree: width 4, 11 cliques, largest 32 states, 8.4 kB, 1.3e+03 multiply-adds
+    junction tree: width 4, 12 cliques, largest 32 states, 21 kB, 1.8e+03 multiply-adds
     """
 
     conditioned: Conditioned
     order: Order
     seed: int | None
     elimination: Elimination
-    skeleton: Skeleton | None
+    tree: Tree | None
 
     # ------------------------------------------------------------------ price
 
     @property
     def complete(self) -> bool:
         """False if the search for an order stopped early: all figures are then lower bounds."""
-        return self.skeleton is not None
+        return self.tree is not None
 
     @property
     def width(self) -> int:
@@ -166,14 +112,14 @@ class Plan:
     @cached_property
     def largest_clique(self) -> int:
         """Number of states of the largest clique."""
-        if self.skeleton is None:
-            return int(2 ** int(self.elimination.log2_weight))
-        return _whole(self.skeleton.clique_size.max(initial=1.0))
+        if self.tree is None:
+            return int(2 ** min(int(self.elimination.log2_weight), _MOST_BITS))
+        return _whole(self.tree.clique_size.max(initial=1.0))
 
     @cached_property
     def bytes(self) -> int:
         """Peak working memory of all single-variable marginals, in bytes."""
-        if self.skeleton is None:
+        if self.tree is None:
             # The heaviest clique sends a message over all its variables but the one summed out.
             return 8 * self.largest_clique // int(self.graph.cardinalities.max(initial=1))
         return self._bytes_for(self.variable_targets)
@@ -181,9 +127,14 @@ class Plan:
     @cached_property
     def operations(self) -> int:
         """Multiply-adds of all single-variable marginals."""
-        if self.skeleton is None:
+        if self.tree is None:
             return _whole(2 * self.elimination.cost)
         return _whole(self.measure(self.variable_targets).operations)
+
+    @property
+    def seconds(self) -> float:
+        """Rough time of all single-variable marginals: a billion multiply-adds a second."""
+        return self.operations / _PER_SECOND
 
     def bytes_for(
         self,
@@ -211,24 +162,26 @@ class Plan:
         hugin: bool = False,
         decode: bool = False,
     ) -> int:
-        skeleton = self._skeleton
+        tree = self.found_tree
         measure = self.measure(targets, hugin=hugin)
         entries = (
-            float(skeleton.group_tables[-1])  # products of factors
-            + float(skeleton.separator_size.sum()) * (2 if keep and not hugin else 1)
+            float(tree.group_tables[-1])  # products of factors
+            + float(tree.separator_size.sum()) * (2 if keep and not hugin else 1)
             + measure.temporary(logs)
             + float(targets.sizes.sum())
         )
         if hugin:
-            entries += float(skeleton.clique_size.sum())
+            entries += float(tree.clique_size.sum())
         if decode:
-            entries += self.largest_residual
-        return _whole(8 * entries) + measure.index_bytes + skeleton.nbytes + targets.nbytes
+            entries += tree.largest_residual
+        by_node = 64 * tree.n_nodes  # offsets, scales and floors of the messages
+        indices = measure.index_bytes + tree.nbytes + targets.nbytes + by_node
+        return _whole(8 * entries) + indices
 
     @cached_property
     def variable_targets(self) -> Targets:
         """The marginal of every variable, each from the smallest table that holds it."""
-        return variable_targets(self)
+        return shape.variable_targets(self.found_tree, self.graph)
 
     @cached_property
     def _usual_measure(self) -> Measure:
@@ -241,20 +194,20 @@ class Plan:
         return self._measure(targets, hugin=hugin)
 
     def _measure(self, targets: Targets, *, hugin: bool) -> Measure:
-        skeleton = self._skeleton
+        tree = self.found_tree
         return Measure(
             *programs.measure(
                 hugin,
-                skeleton.card,
-                skeleton.clique_offsets,
-                skeleton.clique_vars,
-                skeleton.residual,
-                skeleton.parent,
-                skeleton.child_offsets,
-                skeleton.children,
-                skeleton.clique_size,
-                skeleton.separator_size,
-                skeleton.groups,
+                tree.card,
+                tree.clique_offsets,
+                tree.clique_vars,
+                tree.residual,
+                tree.parent,
+                tree.child_offsets,
+                tree.children,
+                tree.clique_size,
+                tree.separator_size,
+                tree.groups,
                 targets.sizes,
                 targets.clique_offsets,
                 targets.in_clique,
@@ -262,12 +215,6 @@ class Plan:
                 targets.in_separator,
             )
         )
-
-    @property
-    def largest_residual(self) -> float:
-        """States of the variables that one clique sums out, at most."""
-        s = self._skeleton
-        return float(np.rint(s.clique_size / s.separator_size).max(initial=1.0))
 
     # ------------------------------------------------------------------ shape
 
@@ -277,9 +224,11 @@ class Plan:
         return self.conditioned.graph
 
     @property
-    def _skeleton(self) -> Skeleton:
-        assert self.skeleton is not None, "an incomplete plan has no tree"
-        return self.skeleton
+    def found_tree(self) -> Tree:
+        """The tree of a complete plan."""
+        if self.tree is None:
+            raise BudgetError(f"there is no tree: {self}; {WAY_OUT}")
+        return self.tree
 
     @cached_property
     def variable_of_rank(self) -> NDArray[np.int64]:
@@ -293,31 +242,33 @@ class Plan:
 
     @cached_property
     def cliques(self) -> list[tuple[int, ...]]:
-        """Variables of each maximal clique, sorted; children come before their parents."""
-        s = self._skeleton
+        """Variables of each node of the tree, sorted; children come before their parents.
+
+        Besides the maximal cliques there may be join nodes, which lie inside their parents: there
+        small messages are multiplied before they meet a large table.
+        """
+        s = self.found_tree
         return [
             self._names(s.clique_vars[s.clique_offsets[c] : s.clique_offsets[c + 1]])
-            for c in range(s.n_cliques)
+            for c in range(s.n_nodes)
         ]
 
     @cached_property
     def separators(self) -> list[tuple[int, ...]]:
         """What each clique shares with its parent, sorted; empty for roots."""
-        s = self._skeleton
+        s = self.found_tree
         ends = s.clique_offsets[1:] - s.residual
-        return [
-            self._names(s.clique_vars[s.clique_offsets[c] : ends[c]]) for c in range(s.n_cliques)
-        ]
+        return [self._names(s.clique_vars[s.clique_offsets[c] : ends[c]]) for c in range(s.n_nodes)]
 
     @property
     def parents(self) -> list[int]:
         """Parent of each clique, -1 for roots: one root for each component of the graph."""
-        return [int(p) for p in self._skeleton.parent]
+        return [int(p) for p in self.found_tree.parent]
 
     @cached_property
     def factor_cliques(self) -> dict[int, int]:
         """The clique that each factor is multiplied into; factors all observed have none."""
-        homes = self._skeleton.factor_home
+        homes = self.found_tree.factor_home
         return {int(a): int(c) for a, c in zip(self.conditioned.factors, homes, strict=True)}
 
     def _names(self, ranks: NDArray[np.int64]) -> tuple[int, ...]:
@@ -328,7 +279,7 @@ class Plan:
 
     def __str__(self) -> str:
         about = "" if self.complete else "at least "
-        cliques = f"{self._skeleton.n_cliques} cliques, " if self.complete else ""
+        cliques = f"{self.found_tree.n_cliques} cliques, " if self.complete else ""
         return (
             f"junction tree: width {about}{self.width}, {cliques}"
             f"largest {about}{_number(self.largest_clique)} states, "
@@ -349,9 +300,9 @@ class Plan:
             f"multiply-adds       {about}{self.operations:.3g}",
         ]
         if self.complete:
-            roots = int(np.count_nonzero(self._skeleton.parent < 0))
+            roots = int(np.count_nonzero(self.found_tree.parent < 0))
             trees = "1 tree" if roots == 1 else f"{roots} trees"
-            lines.insert(2, f"cliques             {self._skeleton.n_cliques} in {trees}")
+            lines.insert(2, f"cliques             {self.found_tree.n_cliques} in {trees}")
         else:
             lines.append("the search stopped: no machine can pay for this order")
         return "\n".join(lines)
@@ -375,141 +326,41 @@ class Plan:
 
         return CalibratedTree(self, propagation, budget or Budget())
 
-    @property
-    def runnable(self) -> bool:
-        """False if the tables could not even be addressed."""
-        return self.complete and self.bytes < 8 * _LARGEST_RUN
-
 
 def make_plan(conditioned: Conditioned, order: Order, seed: int | None) -> Plan:
     """Plan exact inference on a conditioned graph."""
     graph = conditioned.graph
     elimination = eliminate(graph, order, seed=seed)
-    skeleton = _skeleton(graph, elimination) if elimination.complete else None
-    return Plan(conditioned, order, seed, elimination, skeleton)
-
-
-def _skeleton(graph: FactorGraph, found: Elimination) -> Skeleton:
-    n = graph.n_variables
-    rank, offsets, names, residual, parent, home = layout.clique_tree(
-        n, found.order, found.neighbour_offsets, found.neighbours
-    )
-    card, clique_size, separator_size = layout.sizes(
-        graph.cardinalities, rank, offsets, names, residual
-    )
-    ranks, strides = layout.ranked_scopes(
-        rank, graph.cardinalities, graph.scopes, graph.scope_offsets
-    )
-    # A factor belongs where the first of its variables to go is eliminated: its largest rank.
-    factor_home = home[ranks[graph.scope_offsets[1:] - 1]]
-    nodes = joins.join_nodes(
-        card, offsets, names, parent, residual, clique_size, factor_home, graph.scope_offsets, ranks
-    )
-    n_joins = len(nodes[0])
-    if n_joins:
-        offsets, names, residual, parent, home, factor_home = joins.with_joins(
-            offsets, names, residual, parent, home, factor_home, *nodes
-        )
-        card, clique_size, separator_size = layout.sizes(
-            graph.cardinalities, rank, offsets, names, residual
-        )
-    grouped = layout.group_factors(
-        factor_home, graph.scope_offsets, ranks, card, offsets, clique_size
-    )
-    return Skeleton(
-        rank,
-        offsets,
-        names,
-        residual,
-        parent,
-        home,
-        card,
-        np.minimum(clique_size, _HUGE),
-        np.minimum(separator_size, _HUGE),
-        *layout.lists_by(parent, len(parent)),
-        ranks,
-        strides,
-        factor_home,
-        *grouped,
-    )
+    tree = shape.build_tree(graph, elimination) if elimination.complete else None
+    return Plan(conditioned, order, seed, elimination, tree)
 
 
 # ---------------------------------------------------------------------- what to read
 
 
 def variable_targets(plan: Plan) -> Targets:
-    """The marginal of every variable, each from the smallest table that holds it."""
-    s, graph = plan._skeleton, plan.graph
-    in_clique, in_separator = layout.smallest_tables(
-        s.rank,
-        s.home,
-        s.parent,
-        s.residual,
-        s.clique_offsets,
-        s.clique_vars,
-        s.clique_size,
-        s.separator_size,
-    )
-    n = graph.n_variables
-    return Targets(
-        np.arange(n + 1),
-        s.rank,
-        np.ones(n, dtype=np.int64),
-        graph.state_offsets[:-1].copy(),
-        graph.cardinalities.astype(np.int64),
-        *layout.lists_by(in_clique, s.n_cliques),
-        *layout.lists_by(in_separator, s.n_cliques),
-    )
+    """The marginal of every variable."""
+    return plan.variable_targets
 
 
 def factor_targets(plan: Plan) -> Targets:
-    """The marginal of every factor, from the clique that it was multiplied into."""
-    s, graph = plan._skeleton, plan.graph
-    return Targets(
-        graph.scope_offsets.copy(),
-        s.factor_ranks,
-        s.factor_strides,
-        graph.table_offsets[:-1].copy(),
-        np.diff(graph.table_offsets),
-        *layout.lists_by(s.factor_home, s.n_cliques),
-        np.zeros(s.n_cliques + 1, dtype=np.int64),
-        _NO_ITEMS,
-    )
+    """The marginal of every factor."""
+    return shape.factor_targets(plan.found_tree, plan.graph)
+
+
+def no_targets(plan: Plan) -> Targets:
+    """Nothing: log Z, samples and best states need the upward pass only."""
+    return shape.no_targets(plan.found_tree)
 
 
 def joint_target(plan: Plan, variables: list[int], clique: int) -> Targets:
     """The joint marginal of some variables of the reduced graph, all in one clique."""
-    s = plan._skeleton
-    cards = plan.graph.cardinalities[variables].astype(np.int64)
-    strides = np.append(np.cumprod(cards[::-1])[::-1], 1)[1:]
-    ranks = s.rank[variables]
-    by_rank = np.argsort(ranks)
-    lists = np.zeros(s.n_cliques + 1, dtype=np.int64)
-    lists[clique + 1 :] = 1
-    return Targets(
-        np.array([0, len(variables)]),
-        ranks[by_rank],
-        strides[by_rank],
-        np.zeros(1, dtype=np.int64),
-        np.array([int(np.prod(cards))]),
-        lists,
-        np.zeros(1, dtype=np.int64),
-        np.zeros(s.n_cliques + 1, dtype=np.int64),
-        _NO_ITEMS,
-    )
-
-
-def no_targets(plan: Plan) -> Targets:
-    """Nothing to read: log Z, samples and best states need the upward pass only."""
-    none = np.zeros(plan._skeleton.n_cliques + 1, dtype=np.int64)
-    return Targets(
-        np.zeros(1, dtype=np.int64), *(_NO_ITEMS,) * 4, none, _NO_ITEMS, none, _NO_ITEMS
-    )
+    return shape.joint_target(plan.found_tree, plan.graph, variables, clique)
 
 
 def _whole(value: float) -> int:
-    return int(min(value, _HUGE))
+    return int(min(value, HUGE))
 
 
 def _number(value: int) -> Any:
-    return value if value < 10**6 else f"{float(min(value, int(_HUGE))):.3g}"
+    return value if value < 10**6 else f"{float(min(value, int(HUGE))):.3g}"

@@ -1,6 +1,6 @@
 """Exact inference on a junction tree (TEH-I2, HOJ-I3 to HOJ-I5, HOJ-M3, LIU-I1).
 
-Three things apart: `plan` finds the tree and its price, `Plan` prints it, and running it answers with
+Three things apart: `plan` finds the tree, `Plan` tells its price, and running it answers with
 log Z, marginals, most probable states, joint marginals and samples, all exact.
 """
 
@@ -25,12 +25,13 @@ from kikuchi.inference.junction_plan import (
     Mode,
     Plan,
     Propagation,
-    Targets,
     factor_targets,
     joint_target,
     make_plan,
     no_targets,
+    variable_targets,
 )
+from kikuchi.inference.junction_shape import Targets
 from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
 
 __all__ = ["CalibratedTree", "JunctionTree", "Plan", "plan"]
@@ -83,7 +84,7 @@ class JunctionTree(Method):
         found = make_plan(_unconditioned(graph), self.order, self.seed)
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
-            found, _all_variables, watch, mode=self.mode, propagation=self.propagation
+            found, variable_targets, watch, mode=self.mode, propagation=self.propagation
         )
         score = None
         if tree.state is not None:
@@ -99,7 +100,7 @@ class JunctionTree(Method):
             score=score,
             diagnostics={
                 "width": found.width,
-                "cliques": found._skeleton.n_cliques,
+                "cliques": found.found_tree.n_cliques,
                 "bytes": found.bytes,
                 "operations": found.operations,
                 "arithmetic": "logarithms" if tree.logs else "linear",
@@ -133,7 +134,7 @@ class CalibratedTree:
         self.plan = plan
         self.propagation: Propagation = propagation
         self.budget = budget
-        self._run = self._propagate(plan, _all_variables, keep=True)
+        self._run = self._propagate(plan, variable_targets, keep=True)
 
     def _propagate(self, plan: Plan, read: Read, *, keep: bool = False) -> TreeRun:
         watch = Watch(self.budget.start())
@@ -216,7 +217,7 @@ class CalibratedTree:
         return self.plan.conditioned.expand_states(self._run.draw(int(n), generator(seed)))
 
     def max_state(self) -> tuple[NDArray[np.int64], float]:
-        """The most probable state and its log-weight; the same one of equals every time (HOJ-I5)."""
+        """The most probable state and its log-weight; of equals always the same (HOJ-I5)."""
         watch = Watch(self.budget.start())
         run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
         assert run.state is not None  # mode="max" finds it
@@ -235,18 +236,12 @@ class CalibratedTree:
 
 
 def _unconditioned(graph: FactorGraph) -> Conditioned:
-    return Conditioned(
-        graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors)
-    )
-
-
-def _all_variables(plan: Plan) -> Targets:
-    return plan.variable_targets
+    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
 
 
 def _holding_clique(plan: Plan, variables: list[int]) -> int | None:
     """The clique that eliminates the first of the variables holds them all, if any clique does."""
-    s = plan._skeleton
+    s = plan.found_tree
     ranks = s.rank[variables]
     clique = int(s.home[ranks.max()])
     held = s.clique_vars[s.clique_offsets[clique] : s.clique_offsets[clique + 1]]

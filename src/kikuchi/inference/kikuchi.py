@@ -41,7 +41,7 @@ class Kikuchi(Method):
     summary: ClassVar[str] = "Kikuchi free energy over regions, minimised convergently"
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
-    regions: str = option("loops:4", "which regions; `kikuchi regions --help` lists them")
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     solver: Literal["double-loop", "penalty"] = option("double-loop", "how it is minimised")
     inner: int = option(1, "scaling sweeps in each outer step; grows when progress stops", low=1)
     tol: float = option(1e-9, "largest change of a belief to stop at; 0 runs on", low=0)

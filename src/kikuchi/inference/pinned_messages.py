@@ -56,7 +56,7 @@ class PinnedMessages(_Tables):
         return self.pinned, self.pins, self.state_at
 
     def _check(self, status: int) -> None:
-        if status == scaling.OK:
+        if status == bp_messages.OK:
             return
         if self.mode == bp_messages.SUM:
             raise _UnderflowError  # a zero too is only believed in logarithms
@@ -123,14 +123,15 @@ class PinnedMessages(_Tables):
         )
         self._check(status)
 
-    def save(self) -> tuple[Array, ...]:
+    def save(self) -> tuple[NDArray[Any], ...]:
         """All that changes, to go back to later."""
         return tuple(x.copy() for x in (self.m, self.nu, self.pinned, self.pins))
 
-    def restore(self, saved: tuple[Array, ...]) -> None:
+    def restore(self, saved: tuple[NDArray[Any], ...]) -> None:
         """Go back to what was saved."""
-        for mine, kept in zip((self.m, self.nu, self.pinned, self.pins), saved, strict=True):
-            mine[:] = kept
+        mine: tuple[NDArray[Any], ...] = (self.m, self.nu, self.pinned, self.pins)
+        for array, kept in zip(mine, saved, strict=True):
+            array[:] = kept
 
     # ------------------------------------------------------------------ answers
 

@@ -357,5 +357,6 @@ def region_beliefs(graph: FactorGraph, regions: str | RegionGraph, budget: Budge
     """The engine's state for a graph and a choice of regions, as a text or as such."""
     from kikuchi.graphs.region_builders import region_graph
 
-    chosen = regions if isinstance(regions, RegionGraph) else region_graph(graph, regions)
-    return RegionBeliefs(chosen, budget)
+    if isinstance(regions, str):
+        regions = region_graph(graph, regions, budget=budget)
+    return RegionBeliefs(regions, budget)

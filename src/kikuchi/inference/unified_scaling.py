@@ -40,7 +40,9 @@ Mask = NDArray[np.bool_]
 _NAMED = ("auto", "rows-columns", "columns", "greedy")
 _START_SWEEPS = 20
 _START_DAMPING = 0.5
-_INNER = 0.1  # trees are solved to this share of the tolerance
+_INNER = 0.1  # trees are solved to this share of the tolerance at last,
+_LOOSE = 0.01  # before that to this share of how far the marginals moved last,
+_LOOSEST = 1e-6  # and never worse than this; an error enters the free energy squared
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class _Descent:
         self.limit += 1e-6 * (1.0 + abs(self.limit))
         self.schedules: list[Schedule | None] = [None] * len(sets)
         self.messages = self._new_messages(bp_messages.SUM)
-        self.saved: tuple[Array, ...] | None = None
+        self.saved: tuple[NDArray[Any], ...] | None = None
         self.counts = {"walks": 0, "messages": 0, "scalings": 0}
 
     def _new_messages(self, mode: int) -> PinnedMessages:
@@ -231,9 +233,11 @@ class _Descent:
         done = 0
         while True:
             before = self.beliefs
-            worst = self._solve_set(done % count, _INNER * method.tol, method.max_walks)
+            tol = max(_INNER * method.tol, min(_LOOSE * max(moves), _LOOSEST))
+            tol = _INNER * method.tol if count == 1 else tol
+            worst = self._solve_set(done % count, tol, method.max_walks)
             done += 1
-            if self.run.clock.expired and worst > _INNER * method.tol:
+            if self.run.clock.expired and worst > tol:
                 return  # the trees are half done: the last complete iteration is the answer
             self.saved = self.messages.save()
             moves.append(worst if count == 1 else max(worst, _distance(before, self.beliefs)))
@@ -408,6 +412,6 @@ def _clamps_text(clamps: Any) -> str:
         if numbers and all(v >= 0 for part in numbers for v in part):
             return "/".join("+".join(map(str, part)) for part in numbers)
     raise MethodError(
-        f"method ups: option clamps must be one of {', '.join(_NAMED)}, or sets of variable numbers "
-        f"such as 0+4/2, got {clamps!r}"
+        f"method ups: option clamps must be one of {', '.join(_NAMED)}, or sets of variable "
+        f"numbers such as 0+4/2, got {clamps!r}"
     )

@@ -49,6 +49,8 @@ def draw_regions(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['0 1', '+1', '1 2', '+1', '1', '−1']
     """
+    if not len(regions):
+        raise ModelError("there are no regions to draw")
     c = np.asarray(counting)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     over_grid = grid is not None and _is_patchwork(regions, grid, periodic)
@@ -204,11 +206,12 @@ def _is_line(points: NDArray[np.float64]) -> bool:
 
 def _fill(axes: Axes, points: NDArray[np.float64], sign: int) -> None:
     from matplotlib.patches import Polygon
+    from scipy.spatial import ConvexHull
 
-    angle = np.arctan2(*(points - points.mean(axis=0)).T[::-1])
+    corners = points[ConvexHull(points).vertices]
     axes.add_patch(
         Polygon(
-            points[np.argsort(angle)],
+            corners,
             closed=True,
             facecolor=_FILLS[sign],
             alpha=0.7,
@@ -257,7 +260,8 @@ def _draw_layers(
 ) -> None:
     places = layer_places(_levels(regions, edges), edges)
     axes.set_axis_off()
-    axes.margins(0.08, 0.16)
+    axes.set_xlim(-0.04, 1.04)
+    axes.set_ylim(-0.45, places[:, 1].max() + 0.3)
     for parent, child in edges:
         axes.plot(*places[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
     for region, count, place in zip(regions, counting, places, strict=True):
@@ -269,7 +273,7 @@ def _draw_layers(
             "edgecolor": _LINES[sign],
         }
         where = float(place[0]), float(place[1])
-        middle: Any = {"ha": "center", "va": "center"}
+        middle: Any = {"ha": "center", "va": "center", "in_layout": False}
         axes.text(*where, s=style.plain(text), fontsize=8, bbox=box, zorder=4, **middle)
         axes.annotate(
             _signed(count),
@@ -350,8 +354,6 @@ def _kinds(regions: Variables, counting: NDArray[Any]) -> list[tuple[int, float,
 
 def _draw_bars(axes: Axes, regions: Variables, counting: NDArray[Any]) -> None:
     kinds = _kinds(regions, counting)
-    if not kinds:
-        raise ModelError("there are no regions to draw")
     heights = np.arange(len(kinds))
     colours = [_FILLS[_sign(c)] for _, c, _ in kinds]
     rims = [_LINES[_sign(c)] for _, c, _ in kinds]

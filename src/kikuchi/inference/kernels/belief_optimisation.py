@@ -1,8 +1,9 @@
 """The Bethe free energy of a Boltzmann machine as a function of its single marginals (WH-I4).
 
-Given q_i = P(x_i = 1) and q_j, the best pair belief is the table with these margins whose odds ratio
-is exp W_ij. In terms of k = exp -|W|, c = 1 - k, d = q_i - q_j and the discriminant r below each cell
-has a form without cancellation, also for couplings that saturate (negative ones by flipping j):
+Given q_i = P(x_i = 1) and q_j, the best pair belief is the table with these margins whose odds
+ratio is exp W_ij. In terms of k = exp -|W|, c = 1 - k, d = q_i - q_j and the discriminant r below
+each cell has a form without cancellation, also for couplings that saturate (negative ones by
+flipping j):
 
     b11 = 2 q_i q_j / (k + c (q_i + q_j) + r),    b10 = 2 k q_i (1 - q_j) / (k - c d + r),
     r^2 = (c d)^2 + k (k + 2 c (q_i (1 - q_j) + q_j (1 - q_i))),

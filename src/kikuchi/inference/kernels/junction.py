@@ -2,22 +2,20 @@
 
 `contract` walks the states of a clique once. Its operands are tables over some of the clique's
 variables, inputs in one buffer `mem` and results in another; each is given by an offset and one
-stride for each axis of the clique, 0 where the variable is absent. The product is made in tiles (the fastest axes) that stay in
-the first-level cache, so that no clique is ever held whole. Within a tile, runs of axes that an
-operand treats alike are fused, which leaves one or two long loops for most operands.
+stride for each axis of the clique, 0 where the variable is absent. The product is made in tiles
+(the fastest axes) that stay in the first-level cache, so that no clique is ever held whole. Within
+a tile, runs of axes that an operand treats alike are fused, which leaves one or two long loops for
+most operands.
 
 With children the same walk gives the product without each child in turn (Shafer-Shenoy), from
 products of the children before it and after it.
 
 Three arithmetics: SUM multiplies and adds; MAX adds logarithms and takes the largest; EXPSUM adds
 logarithms and sums exponentials above maxima that a MAX walk left in place. In SUM with `check`, a
-product of two numbers above 0 that falls below FLOOR is reported: the caller starts again with
-logarithms.
+product of two numbers above 0 that falls below FLOOR is reported.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -34,9 +32,7 @@ _EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_rows(
-    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, how: int
-) -> None:
+def _combine_rows(t, p, x, b, n2, s2, n1, s1, how):
     """Combine n2 rows of n1 tile entries with an operand of strides s2 and s1."""
     if s1 == _U1:
         for _ in range(n2):
@@ -57,7 +53,9 @@ def _combine_rows(
         if s1 != _U0:
             for k in range(n1):
                 y = x[b + k * s1]
-                t[p + k] = y if how == _SET else (t[p + k] * y if how == _MULTIPLY else t[p + k] + y)
+                t[p + k] = (
+                    y if how == _SET else (t[p + k] * y if how == _MULTIPLY else t[p + k] + y)
+                )
         elif how == _SET:
             for k in range(n1):
                 t[p + k] = c
@@ -72,7 +70,7 @@ def _combine_rows(
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_pairs(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, s1: Any, how: int) -> None:
+def _combine_pairs(t, p, x, b, n2, s2, s1, how):
     """Rows of two entries, as binary variables make them: the loop runs over the rows."""
     for i in range(n2):
         c, d = x[b + i * s2], x[b + i * s2 + s1]
@@ -89,9 +87,7 @@ def _combine_pairs(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, s1: Any, ho
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_checked(
-    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
-) -> bool:
+def _combine_checked(t, p, x, b, n2, s2, n1, s1):
     """Multiply; answers whether a product of two numbers above 0 is below FLOOR."""
     bad = False
     for _ in range(n2):
@@ -106,7 +102,7 @@ def _combine_checked(
 
 
 @njit(cache=True, error_model="numpy")
-def _combine_tiles(t: Any, p: Any, q: Any, width: Any, how: int) -> bool:
+def _combine_tiles(t, p, q, width, how):
     """Combine the tile at p with the tile at q."""
     if how == _CHECKED:
         return _combine_checked(t, p, t, q, _U1, _U0, width, _U1)
@@ -116,9 +112,7 @@ def _combine_tiles(t: Any, p: Any, q: Any, width: Any, how: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _combine(
-    t: Any, p: Any, x: Any, b: Any, runs: Any, strides: Any, at: int, n: int, count: Any, how: int
-) -> bool:
+def _combine(t, p, x, b, runs, strides, at, n, count, how):
     """Combine a tile with an operand whose fused axes are runs[at:at + n], slowest first."""
     n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
     n2, s2 = _U1, _U0
@@ -150,7 +144,7 @@ def _combine(
 
 
 @njit(cache=True, error_model="numpy", fastmath=_SUMS)
-def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
+def _sum_rows(t, p, x, b, n2, s2, n1, s1):
     """Add n2 rows of n1 tile entries into a result of strides s2 and s1."""
     if s1 == _U1:
         for _ in range(n2):
@@ -178,7 +172,7 @@ def _sum_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
 
 
 @njit(cache=True, error_model="numpy", fastmath=_EXTREMES)
-def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any) -> None:
+def _max_rows(t, p, x, b, n2, s2, n1, s1):
     """Raise a result of strides s2 and s1 to n2 rows of n1 tile entries."""
     for _ in range(n2):
         if s1 == _U0:
@@ -194,9 +188,7 @@ def _max_rows(t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any
 
 
 @njit(cache=True, error_model="numpy")
-def _expsum_rows(
-    t: Any, p: Any, x: Any, b: Any, n2: Any, s2: Any, n1: Any, s1: Any, shift: Any
-) -> None:
+def _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift):
     """Add exp(entry - maximum) into the sums that lie `shift` after the maxima."""
     for _ in range(n2):
         for k in range(n1):
@@ -208,19 +200,7 @@ def _expsum_rows(
 
 
 @njit(cache=True, error_model="numpy")
-def _reduce(
-    t: Any,
-    p: Any,
-    x: Any,
-    b: Any,
-    runs: Any,
-    strides: Any,
-    at: int,
-    n: int,
-    count: Any,
-    how: int,
-    shift: Any,
-) -> None:
+def _reduce(t, p, x, b, runs, strides, at, n, count, how, shift):
     """Sum (or maximise) a tile into a result whose fused axes are runs[at:at + n]."""
     n1, s1 = np.uint64(runs[at + n - 1]), np.uint64(strides[at + n - 1])
     n2, s2 = _U1, _U0
@@ -251,7 +231,7 @@ def _reduce(
 
 
 @njit(cache=True, error_model="numpy")
-def tile_split(dims: Any, at: int, nd: int, buffers: int) -> Any:
+def tile_split(dims, at, nd, buffers):
     """The first axis of the tile and the tile's size: trailing axes that fit TILE.
 
     Many buffers share the cache, so each is smaller; a tile below _SMALL is widened anyway.
@@ -266,9 +246,7 @@ def tile_split(dims: Any, at: int, nd: int, buffers: int) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def _fuse(
-    dims: Any, at: int, first: int, nd: int, steps: Any, begin: int, row: int, runs: Any, strides: Any
-) -> int:
+def _fuse(dims, at, first, nd, steps, begin, row, runs, strides):
     """Fuse neighbouring tile axes of one operand; answers the number of runs left."""
     n = 0
     for a in range(first, nd):
@@ -292,35 +270,39 @@ def _fuse(
 
 @njit(cache=True, error_model="numpy")
 def contract(
-    mem: Any,
-    results: Any,
-    tile: Any,
-    nd: int,
-    dims: Any,
-    dims_at: int,
-    steps: Any,
-    steps_at: int,
-    bases: Any,
-    bases_at: int,
-    runs: Any,
-    strides: Any,
-    lengths: Any,
-    places: Any,
-    count: Any,
-    n_fixed: int,
-    n_children: int,
-    n_targets: int,
-    store: bool,
-    how: int,
-    check: bool,
-    shift: int,
-) -> bool:
-    """One walk over a clique; answers whether a product fell below FLOOR.
+    mem,
+    results,
+    tile,
+    nd,
+    dims,
+    dims_at,
+    steps,
+    steps_at,
+    bases,
+    bases_at,
+    runs,
+    strides,
+    lengths,
+    places,
+    count,
+    n_fixed,
+    n_children,
+    n_targets,
+    store,
+    how,
+    check,
+    shift,
+    piece,
+    pieces,
+):
+    """One walk over a clique, or the given piece of it; answers whether a product fell below FLOOR.
 
     Operands stand in this order: fixed inputs, children's inputs, children's results (each the
-    product of everything but that child), targets (results of the whole product). From `steps_at` on
-    `steps` holds nd strides for each operand, from `bases_at` on `bases` their offsets. Results must be initialised (0, or -inf for
-    MAX), except that with `store` the one target is overwritten: its axes are the clique's. `runs`, `strides`, `lengths`, `places`, `count` are scratch.
+    product of everything but that child), targets (results of the whole product). From `steps_at`
+    on `steps` holds nd strides for each operand, from `bases_at` on `bases` their offsets. Results
+    must be initialised (0, or -inf for MAX), except that with `store` the one target is
+    overwritten: its axes are the clique's. `runs`, `strides`, `lengths`, `places`, `count` are
+    scratch.
     """
     n_operands = n_fixed + 2 * n_children + n_targets
     first, size = tile_split(dims, dims_at, nd, n_children + 1)
@@ -328,19 +310,26 @@ def contract(
     for a in range(first):
         tiles *= dims[dims_at + a]
     for k in range(n_operands):
-        begin = steps_at + k * nd
-        lengths[k] = _fuse(dims, dims_at, first, nd, steps, begin, k * nd, runs, strides)
+        row = steps_at + k * nd
+        lengths[k] = _fuse(dims, dims_at, first, nd, steps, row, k * nd, runs, strides)
         places[k] = bases[bases_at + k]
     # Axes that the first result sums over turn fastest, so that its tile stays in the cache.
-    walk, index = nd, 2 * nd  # parts of `count`
+    walk, index = nd, 2 * nd  # sections of `count`
     result = steps_at + (n_fixed + n_children) * nd
     n = 0
     for summed in range(2):
         for a in range(first):
             if (steps[result + a] == 0) == (summed == 1):
                 count[walk + n] = a
-                count[index + n] = 0
                 n += 1
+    begin, end = tiles * piece // pieces, tiles * (piece + 1) // pieces
+    rest = begin
+    for g in range(first - 1, -1, -1):
+        a = count[walk + g]
+        count[index + g] = rest % dims[dims_at + a]
+        rest //= dims[dims_at + a]
+        for k in range(n_operands):
+            places[k] += count[index + g] * steps[steps_at + k * nd + a]
     times = _MULTIPLY if how == SUM else _ADD
     if check and how == SUM:
         times = _CHECKED
@@ -350,7 +339,7 @@ def contract(
     child = n_fixed
     child_result = n_fixed + n_children
     target = n_fixed + 2 * n_children
-    for _ in range(tiles):
+    for _ in range(begin, end):
         if n_fixed == 0:
             for i in range(width):
                 tile[i] = one

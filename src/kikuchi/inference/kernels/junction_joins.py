@@ -9,8 +9,6 @@ with two or three.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -24,7 +22,7 @@ _CHILD, _FACTOR, _NODE = 0, 1, 2
 
 
 @njit(cache=True, error_model="numpy")
-def _states(card: Any, x: Any, low: int, high: int) -> float:
+def _states(card, x, low, high):
     size = 1.0
     for k in range(low, high):
         size *= card[x[k]]
@@ -32,10 +30,7 @@ def _states(card: Any, x: Any, low: int, high: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _round(
-    limit: float, n_items: int, low: Any, high: Any, size: Any, kind: Any, cluster: Any,
-    pool: Any, card: Any, spans: Any, lengths: Any, merged: Any,
-) -> int:  # fmt: skip
+def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, lengths, merged):
     """Put items of at most `limit` states into clusters whose union has no more, largest first.
 
     Fills cluster[item] (-1 for none), and for each cluster the union of its variables, spans[k,
@@ -69,16 +64,8 @@ def _round(
 
 @njit(cache=True, error_model="numpy")
 def join_nodes(
-    card: Any,
-    offsets: Any,
-    names: Any,
-    parent: Any,
-    residual: Any,
-    clique_size: Any,
-    factor_home: Any,
-    scope_offsets: Any,
-    ranks: Any,
-) -> Any:
+    card, offsets, names, parent, residual, clique_size, factor_home, scope_offsets, ranks
+):
     """Find the join nodes of a tree.
 
     Answers (clique that each node serves, variables of the nodes as offsets and ranks, node above
@@ -191,19 +178,19 @@ def join_nodes(
 
 @njit(cache=True, error_model="numpy")
 def with_joins(
-    offsets: Any,
-    names: Any,
-    residual: Any,
-    parent: Any,
-    home: Any,
-    factor_home: Any,
-    serves: Any,
-    node_offsets: Any,
-    node_vars: Any,
-    above_node: Any,
-    above_clique: Any,
-    above_factor: Any,
-) -> Any:
+    offsets,
+    names,
+    residual,
+    parent,
+    home,
+    factor_home,
+    serves,
+    node_offsets,
+    node_vars,
+    above_node,
+    above_clique,
+    above_factor,
+):
     """The tree with its join nodes, each numbered just before the clique that it serves.
 
     Answers (offsets, names, residual, parent, home of each rank, home of each factor).
@@ -240,9 +227,7 @@ def with_joins(
             new_parent[clique_number[c]] = clique_number[parent[c]]
     for k in range(n_nodes):
         above = above_node[k]
-        new_parent[node_number[k]] = (
-            node_number[above] if above >= 0 else clique_number[serves[k]]
-        )
+        new_parent[node_number[k]] = node_number[above] if above >= 0 else clique_number[serves[k]]
     new_home = np.empty(len(home), np.int64)
     for r in range(len(home)):
         new_home[r] = clique_number[home[r]]

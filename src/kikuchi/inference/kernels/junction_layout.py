@@ -7,17 +7,17 @@ its separator comes first. Cliques are numbered so that children come before par
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
-_MERGED = 32768  # factors of a clique are multiplied beforehand while their product stays this small
+_MERGED = (
+    32768  # factors of a clique are multiplied beforehand while their product stays this small
+)
 _OPEN_GROUPS = 8
 
 
 @njit(cache=True, error_model="numpy")
-def _sorted_neighbours(n: int, order: Any, offsets: Any, members: Any) -> Any:
+def _sorted_neighbours(n, order, offsets, members):
     """Neighbour sets at elimination, as ranks in rising order; transposed twice, never sorted."""
     rank = np.empty(n, np.int64)
     for i in range(n):
@@ -45,7 +45,7 @@ def _sorted_neighbours(n: int, order: Any, offsets: Any, members: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def clique_tree(n: int, order: Any, offsets: Any, members: Any) -> Any:
+def clique_tree(n, order, offsets, members):
     """Maximal cliques of an elimination, joined in a tree (TEH-I2, HOJ-I3).
 
     The clique of a step lies inside that of an earlier step u exactly if u's neighbours are that
@@ -103,7 +103,7 @@ def clique_tree(n: int, order: Any, offsets: Any, members: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def sizes(cards: Any, rank: Any, clique_offsets: Any, clique_vars: Any, residual: Any) -> Any:
+def sizes(cards, rank, clique_offsets, clique_vars, residual):
     """Cardinality of each rank; states of each clique and of its separator (as floats)."""
     card = np.empty(len(rank), np.int64)
     for v in range(len(rank)):
@@ -120,13 +120,13 @@ def sizes(cards: Any, rank: Any, clique_offsets: Any, clique_vars: Any, residual
 
 
 @njit(cache=True, error_model="numpy")
-def ranked_scopes(rank: Any, cards: Any, scopes: Any, scope_offsets: Any) -> Any:
+def ranked_scopes(rank, cards, scopes, scope_offsets):
     """Each factor's ranks in rising order, and the stride of each in the factor's own table."""
     ranks = np.empty(len(scopes), np.int64)
     strides = np.empty(len(scopes), np.int64)
     for a in range(len(scope_offsets) - 1):
         low, high = scope_offsets[a], scope_offsets[a + 1]
-        stride = 1
+        stride = np.int64(1)
         for e in range(high - 1, low - 1, -1):
             # insert from the right: entries after e are sorted already
             r = rank[scopes[e]]
@@ -142,7 +142,7 @@ def ranked_scopes(rank: Any, cards: Any, scopes: Any, scope_offsets: Any) -> Any
 
 
 @njit(cache=True, error_model="numpy")
-def lists_by(owner: Any, n_owners: int) -> Any:
+def lists_by(owner, n_owners):
     """Items grouped by owner (offsets, items in rising order); owners below 0 own nothing."""
     offsets = np.zeros(n_owners + 1, np.int64)
     for i in range(len(owner)):
@@ -160,7 +160,7 @@ def lists_by(owner: Any, n_owners: int) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out: Any) -> int:
+def union(a, a_low, a_high, b, b_low, b_high, out):
     """Union of two sorted lists into `out`; answers its length."""
     n = 0
     while a_low < a_high or b_low < b_high:
@@ -177,7 +177,7 @@ def union(a: Any, a_low: int, a_high: int, b: Any, b_low: int, b_high: int, out:
 
 
 @njit(cache=True, error_model="numpy")
-def grown(x: Any, used: int, more: int) -> Any:
+def grown(x, used, more):
     """x, or a larger copy of its first `used` entries, with room for `more`."""
     if used + more <= len(x):
         return x
@@ -188,14 +188,7 @@ def grown(x: Any, used: int, more: int) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def group_factors(
-    factor_home: Any,
-    scope_offsets: Any,
-    ranks: Any,
-    card: Any,
-    clique_offsets: Any,
-    clique_size: Any,
-) -> Any:
+def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, clique_size):
     """Which factors of a clique are multiplied beforehand into one table.
 
     A factor joins a group if their product is no larger than the larger of the two, or small
@@ -279,15 +272,8 @@ def group_factors(
 
 @njit(cache=True, error_model="numpy")
 def smallest_tables(
-    rank: Any,
-    home: Any,
-    parent: Any,
-    residual: Any,
-    clique_offsets: Any,
-    clique_vars: Any,
-    clique_size: Any,
-    separator_size: Any,
-) -> Any:
+    rank, home, parent, residual, clique_offsets, clique_vars, clique_size, separator_size
+):
     """Where each variable's marginal is read: (clique or -1, separator or -1), the smallest table.
 
     A separator is named by the clique below it.

@@ -1,16 +1,18 @@
-"""Propagation on a junction tree: the programs of `junction_program`, carried out (TEH-I2, HOJ-I4, I5).
+"""Propagation on a junction tree: programs of `junction_program` carried out (TEH-I2, HOJ-I4, I5).
 
-All tables live in one buffer `mem`: products of factors, one message for each separator. Results of a
-walk gather in `temporary` first.
+All tables live in one buffer `mem`: products of factors, one message for each separator. Results
+of a walk gather in `temporary` first.
 
 Every message is scaled to a largest entry of 1 (0 as a logarithm). `floors` bound the logarithm of
 the smallest entry above zero of each input; where they cannot exclude that a product falls below
-FLOOR, the walk looks, and if it does the answer is UNDERFLOW.
+FLOOR, the walk looks. What is lost below FLOOR is harmless if the mass that the messages of both
+directions leave on a separator is far larger: all inputs are at most 1, so the states that are
+lost weigh less than FLOOR times their number. `losses` holds, for every message that lost
+something, the logarithm of its scale until its opposite comes and the mass is known. Where that is
+not above SAFE the answer is UNDERFLOW.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -33,6 +35,7 @@ from kikuchi.inference.kernels.junction_program import (
     KIND,
     LOW,
     MESSAGE,
+    OPPOSITE,
     PLACE,
     SCALE,
     SIZE,
@@ -46,13 +49,15 @@ from kikuchi.inference.kernels.junction_program import (
 OK, UNDERFLOW, IMPOSSIBLE = 0, 1, 2
 LINEAR, LOG_MAX, LOG_SUM = 0, 1, 2
 LOG_FLOOR = float(np.log(FLOOR))
+_SAFE = 1e-250  # against FLOOR: up to 1e20 lost terms still weigh less than 1e-20 of this
+_LOG_SAFE = float(np.log(_SAFE))
 
 
 # ---------------------------------------------------------------------- scaling
 
 
 @njit(cache=True, error_model="numpy", fastmath={"nnan", "nsz"})
-def _largest(x: Any, low: int, size: int) -> float:
+def _largest(x, low, size):
     top = -np.inf
     for i in range(np.uint64(low), np.uint64(low + size)):
         top = max(top, x[i])
@@ -60,7 +65,7 @@ def _largest(x: Any, low: int, size: int) -> float:
 
 
 @njit(cache=True, error_model="numpy", fastmath={"nnan", "nsz"})
-def _scale_linear(x: Any, source: int, size: int, mem: Any, to: int, top: float) -> float:
+def _scale_linear(x, source, size, mem, to, top):
     """Divide by `top`; answers the smallest entry above zero."""
     low, factor = np.inf, 1.0 / top
     a, b = np.uint64(source), np.uint64(to)
@@ -72,7 +77,7 @@ def _scale_linear(x: Any, source: int, size: int, mem: Any, to: int, top: float)
 
 
 @njit(cache=True, error_model="numpy")
-def _normalise(x: Any, source: int, size: int, mem: Any, to: int, arithmetic: int) -> Any:
+def _normalise(x, source, size, mem, to, arithmetic):
     """Scale a message to a largest entry of 1: (log of the scale, log of the smallest entry)."""
     top = _largest(x, source, size)
     if arithmetic == LINEAR:
@@ -87,7 +92,7 @@ def _normalise(x: Any, source: int, size: int, mem: Any, to: int, arithmetic: in
 
 
 @njit(cache=True, error_model="numpy")
-def _answer(x: Any, place: int, size: int, out: Any, to: int, arithmetic: int) -> int:
+def _answer(x, place, size, out, to, arithmetic):
     """Turn a result into probabilities."""
     top = 0.0 if arithmetic == LINEAR else _largest(x, place, size)
     total = 0.0
@@ -95,7 +100,7 @@ def _answer(x: Any, place: int, size: int, out: Any, to: int, arithmetic: int) -
         y = x[place + k] if arithmetic == LINEAR else np.exp(x[place + k] - top)
         out[to + k] = y
         total += y
-    if arithmetic == LINEAR and total < FLOOR:
+    if arithmetic == LINEAR and total < _SAFE:
         return UNDERFLOW
     for k in range(size):
         out[to + k] /= total
@@ -103,9 +108,7 @@ def _answer(x: Any, place: int, size: int, out: Any, to: int, arithmetic: int) -
 
 
 @njit(cache=True, error_model="numpy")
-def _multiply(
-    mem: Any, up: int, temporary: Any, place: int, size: int, to: int, arithmetic: int
-) -> None:
+def _multiply(mem, up, temporary, place, size, to, arithmetic):
     """The belief of a separator: its two messages together."""
     a, b, c = np.uint64(up), np.uint64(place), np.uint64(to)
     for i in range(np.uint64(size)):
@@ -116,7 +119,7 @@ def _multiply(
 
 
 @njit(cache=True, error_model="numpy")
-def _divide(new: Any, place: int, mem: Any, old: int, size: int, arithmetic: int) -> bool:
+def _divide(new, place, mem, old, size, arithmetic):
     """old <- new / old with 0/0 = 0, scaled to a largest entry of 1; True if an entry got lost."""
     for i in range(size):
         if arithmetic == LINEAR:
@@ -133,19 +136,19 @@ def _divide(new: Any, place: int, mem: Any, old: int, size: int, arithmetic: int
 
 @njit(cache=True, error_model="numpy")
 def multiply_factors(
-    mem: Any,
-    card: Any,
-    group_offsets: Any,
-    group_vars: Any,
-    group_tables: Any,
-    log_tables: Any,
-    table_offsets: Any,
-    scope_offsets: Any,
-    ranks: Any,
-    strides: Any,
-    group_of: Any,
-    floors: Any,
-) -> float:
+    mem,
+    card,
+    group_offsets,
+    group_vars,
+    group_tables,
+    log_tables,
+    table_offsets,
+    scope_offsets,
+    ranks,
+    strides,
+    group_of,
+    floors,
+):
     """Logarithms of the products of factors, each scaled to a largest entry of 0.
 
     Fills `floors` with the logarithm of the smallest entry above zero of each; answers the log of
@@ -204,13 +207,13 @@ def multiply_factors(
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(x: Any, low: int, high: int, value: float) -> None:
+def _fill(x, low, high, value):
     for i in range(np.uint64(low), np.uint64(high)):
         x[i] = value
 
 
 @njit(cache=True, error_model="numpy")
-def _add_logs(x: Any, low: int, high: int) -> None:
+def _add_logs(x, low, high):
     """Maxima at x[low:high] and sums of exponentials above them, which follow: log-sum-exp."""
     for i in range(low, high):
         if x[i] > -np.inf:
@@ -218,7 +221,7 @@ def _add_logs(x: Any, low: int, high: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _watched(ops: Any, o: int, tables: Any, floors: Any) -> bool:
+def _watched(ops, o, tables, floors):
     """Whether the walk of operation o must look for underflow."""
     if ops[o, CHECK] != BY_FLOORS:
         return bool(ops[o, CHECK] == ALWAYS)
@@ -230,35 +233,51 @@ def _watched(ops: Any, o: int, tables: Any, floors: Any) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _perform(
-    actions: Any,
-    first: int,
-    end: int,
-    mem: Any,
-    temporary: Any,
-    out: Any,
-    floors: Any,
-    scales: Any,
-    arithmetic: int,
-) -> int:
+def _harmless(mem, opposite, x, place, size, lossy, loss):
+    """Whether the mass on a separator is so large that what its messages lost does not matter.
+
+    `lossy` says that the message at x[place:place + size] lost something, a finite `loss` that its
+    opposite did.
+    """
+    total = 0.0
+    for i in range(size):
+        total += mem[opposite + i] * x[place + i]
+    if total == 0.0 or (lossy and total < _SAFE):
+        return False
+    return bool(np.log(total / _largest(x, place, size)) + loss >= _LOG_SAFE)
+
+
+@njit(cache=True, error_model="numpy")
+def _perform(actions, first, end, lossy, mem, temporary, out, floors, losses, scales, arithmetic):
     """Carry out the actions first..end - 1 on the results in `temporary`."""
     for i in range(first, end):
         kind, source, size = actions[i, KIND], actions[i, SOURCE], actions[i, SIZE]
-        place, table = actions[i, PLACE], actions[i, TABLE]
+        place, table, opposite = actions[i, PLACE], actions[i, TABLE], actions[i, OPPOSITE]
+        if (
+            opposite >= 0
+            and table >= 0
+            and (lossy or losses[table] < np.inf)
+            and not _harmless(mem, opposite, temporary, source, size, lossy, losses[table])
+        ):
+            return UNDERFLOW
         if kind == MESSAGE:
             scale, floor = _normalise(temporary, source, size, mem, place, arithmetic)
             if scale == -np.inf:
-                return IMPOSSIBLE
+                return UNDERFLOW if arithmetic == LINEAR and losses.min() < np.inf else IMPOSSIBLE
             if table >= 0:
                 floors[table] = floor
             if actions[i, SCALE] >= 0:
                 scales[actions[i, SCALE]] = scale
+                if lossy:
+                    losses[table] = scale
+                    if size == 1 and scale < _LOG_SAFE:  # a root: this is the whole mass
+                        return UNDERFLOW
         elif kind == ANSWER:
             status = _answer(temporary, source, size, out, place, arithmetic)
             if status != OK:
                 return status
         elif kind == BELIEF:
-            _multiply(mem, table, temporary, source, size, place, arithmetic)
+            _multiply(mem, opposite, temporary, source, size, place, arithmetic)
         elif kind == DIVIDE and _divide(temporary, source, mem, place, size, arithmetic):
             return UNDERFLOW
     return OK
@@ -266,43 +285,51 @@ def _perform(
 
 @njit(cache=True, error_model="numpy")
 def execute(
-    ops: Any,
-    dims: Any,
-    steps: Any,
-    bases: Any,
-    tables: Any,
-    actions: Any,
-    start: int,
-    stop: int,
-    mem: Any,
-    temporary: Any,
-    out: Any,
-    tile: Any,
-    runs: Any,
-    strides: Any,
-    lengths: Any,
-    places: Any,
-    count: Any,
-    floors: Any,
-    scales: Any,
-    arithmetic: int,
-) -> int:
-    """Carry out the operations start..stop - 1.
+    ops,
+    dims,
+    steps,
+    bases,
+    tables,
+    actions,
+    start,
+    stop,
+    phase,
+    piece,
+    pieces,
+    mem,
+    temporary,
+    out,
+    tile,
+    runs,
+    strides,
+    lengths,
+    places,
+    count,
+    floors,
+    losses,
+    scales,
+    flags,
+    arithmetic,
+):
+    """Carry out the operations start..stop - 1, or one piece of one operation.
 
-    Sums of exponentials are made behind the maxima and need as much room again.
+    Sums of exponentials take two phases: maxima first, then the sums behind them, which need as
+    much room again. A `phase` below 0 means all phases. `flags[0]` remembers, from piece to piece,
+    whether something was lost.
     """
     for o in range(start, stop):
         low, high = ops[o, LOW], ops[o, HIGH]
         store = ops[o, STORE] == 1
-        how = SUM if arithmetic == LINEAR else MAX
         watched = arithmetic == LINEAR and _watched(ops, o, tables, floors)
-        twice = arithmetic == LOG_SUM and not store
-        _fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
-        for phase in range(2 if twice else 1):
-            if phase == 1:
-                how = EXPSUM
+        phases = 2 if arithmetic == LOG_SUM and not store else 1
+        for now in range(max(phase, 0), phases if phase < 0 else phase + 1):
+            if piece == 0 and now == 0:
+                flags[0] = 0
+                _fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
+            elif piece == 0:
                 _fill(temporary, high, high + high - low, 0.0)
-            bad = contract(
+            how = EXPSUM if now == 1 else (SUM if arithmetic == LINEAR else MAX)
+            if contract(
                 mem,
                 mem if store else temporary,
                 tile,
@@ -325,14 +352,20 @@ def execute(
                 how,
                 watched,
                 high - low,
-            )
-            if bad:
-                return UNDERFLOW
-        if twice:
+                piece,
+                pieces,
+            ):
+                flags[0] = 1
+        if piece + 1 < pieces or 0 <= phase < phases - 1:
+            continue
+        lossy = flags[0] == 1
+        if lossy and store:
+            return UNDERFLOW
+        if phases == 2:
             _add_logs(temporary, low, high)
         status = _perform(
-            actions, ops[o, ACTIONS], ops[o + 1, ACTIONS], mem, temporary, out, floors, scales,
-            arithmetic,
+            actions, ops[o, ACTIONS], ops[o + 1, ACTIONS], lossy, mem, temporary, out, floors,
+            losses, scales, arithmetic,
         )  # fmt: skip
         if status != OK:
             return status

@@ -1,17 +1,17 @@
 """From a junction tree to a program: a list of walks and what is done with their results.
 
 An operation is one `contract` over the axes of a clique or separator, followed by actions on its
-results. Rows of `ops`, columns by name below; `dims`, `steps`, `bases`, `tables` are flat lists that
-the rows point into. `tables` numbers the inputs (products of factors first, then messages by the
-clique below them) so that their floors can be looked up; -1 is a table that has none.
+results. Rows of `ops`, columns by name below; `dims`, `steps`, `bases`, `tables` are flat lists
+that the rows point into. `tables` numbers the inputs (products of factors first, then messages by
+the clique below them) so that their floors can be looked up; -1 is a table that has none.
 
-Shafer-Shenoy overwrites a message up by the message down once its parent has used it, unless the two
-have places of their own. Hugin holds clique tables and divides.
+Shafer-Shenoy overwrites a message up by the message down once its parent has used it, unless the
+two have places of their own. Hugin holds clique tables and divides.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -27,9 +27,10 @@ LOW, HIGH, STORE, CHECK, ACTIONS, COLUMNS = range(7, 13)
 # when a walk looks for underflow
 NEVER, ALWAYS, BY_FLOORS = 0, 1, 2
 # columns of `actions`
-KIND, SOURCE, SIZE, PLACE, TABLE, SCALE = range(6)
-# MESSAGE scales results into a message; ANSWER into probabilities; BELIEF multiplies results by a
-# message; DIVIDE divides results by a message
+KIND, SOURCE, SIZE, PLACE, TABLE, SCALE, OPPOSITE, ACTION_COLUMNS = range(8)
+# MESSAGE scales results into a message; ANSWER into probabilities; BELIEF multiplies results by the
+# message that came the opposite way; DIVIDE divides results by it. OPPOSITE is where that lies, -1
+# for messages up, whose opposites are not there yet.
 MESSAGE, ANSWER, BELIEF, DIVIDE = range(4)
 
 
@@ -49,9 +50,7 @@ class Program(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def begin(
-    at: Any, ops: Any, dims: Any, actions: Any, card: Any, names: Any, low: int, high: int
-) -> int:
+def begin(at, ops, dims, actions, card, names, low, high):
     """Open an operation over names[low:high]; `at` counts ops, dims, steps, operands, actions."""
     o = at[0]
     at[0] += 1
@@ -67,22 +66,7 @@ def begin(
 
 
 @njit(cache=True, error_model="numpy")
-def add_table(
-    at: Any,
-    ops: Any,
-    dims: Any,
-    steps: Any,
-    bases: Any,
-    tables: Any,
-    o: int,
-    axes: Any,
-    low: int,
-    names: Any,
-    first: int,
-    end: int,
-    base: int,
-    table: int,
-) -> None:
+def add_table(at, ops, dims, steps, bases, tables, o, axes, low, names, first, end, base, table):
     """Add an operand over names[first:end], laid out by rank like the axes themselves."""
     nd, d = ops[o, AXES], ops[o, DIMS]
     stride = 1
@@ -101,20 +85,7 @@ def add_table(
 
 
 @njit(cache=True, error_model="numpy")
-def add_target(
-    at: Any,
-    ops: Any,
-    steps: Any,
-    bases: Any,
-    o: int,
-    axes: Any,
-    low: int,
-    ranks: Any,
-    strides: Any,
-    first: int,
-    end: int,
-    base: int,
-) -> None:
+def add_target(at, ops, steps, bases, o, axes, low, ranks, strides, first, end, base):
     """Add a result with strides of its own."""
     nd = ops[o, AXES]
     j = first
@@ -131,32 +102,32 @@ def add_target(
 
 
 @njit(cache=True, error_model="numpy")
-def add_action(
-    at: Any, actions: Any, kind: int, source: int, size: int, place: int, table: int, scale: int
-) -> None:
+def add_action(at, actions, kind, source, size, place, table, scale, opposite):
+    """Add an action on temporary[source:source + size] to the current operation."""
     row = at[4]
     actions[row, KIND], actions[row, SOURCE], actions[row, SIZE] = kind, source, size
-    actions[row, PLACE], actions[row, TABLE], actions[row, SCALE] = place, table, scale
+    actions[row, PLACE], actions[row, TABLE] = place, table
+    actions[row, SCALE], actions[row, OPPOSITE] = scale, opposite
     at[4] += 1
 
 
 @njit(cache=True, error_model="numpy")
 def add_factors(
-    at: Any,
-    ops: Any,
-    dims: Any,
-    steps: Any,
-    bases: Any,
-    tables: Any,
-    o: int,
-    axes: Any,
-    low: int,
-    first: int,
-    end: int,
-    group_offsets: Any,
-    group_vars: Any,
-    group_tables: Any,
-) -> None:
+    at,
+    ops,
+    dims,
+    steps,
+    bases,
+    tables,
+    o,
+    axes,
+    low,
+    first,
+    end,
+    group_offsets,
+    group_vars,
+    group_tables,
+):
     """Add the products of factors first..end - 1 as fixed inputs."""
     for g in range(first, end):
         add_table(
@@ -168,21 +139,21 @@ def add_factors(
 
 @njit(cache=True, error_model="numpy")
 def upward(
-    room: Any,
-    card: Any,
-    offsets: Any,
-    names: Any,
-    residual: Any,
-    child_offsets: Any,
-    children: Any,
-    size: Any,
-    groups: Any,
-    group_offsets: Any,
-    group_vars: Any,
-    group_tables: Any,
-    up: Any,
-    clique_tables: Any,
-) -> Any:
+    room,
+    card,
+    offsets,
+    names,
+    residual,
+    child_offsets,
+    children,
+    size,
+    groups,
+    group_offsets,
+    group_vars,
+    group_tables,
+    up,
+    clique_tables,
+):
     """The program that sends every clique's message to its parent, leaves first.
 
     A root has an empty separator: its message is its part of Z. If there are `clique_tables` each
@@ -196,7 +167,7 @@ def upward(
     steps = np.empty(room[2], np.int64)
     bases = np.empty(room[3], np.int64)
     tables = np.empty(room[3], np.int64)
-    actions = np.empty((room[4], 6), np.int64)
+    actions = np.empty((room[4], ACTION_COLUMNS), np.int64)
     ends = np.zeros(n_cliques + 1, np.int64)
     at = np.zeros(5, np.int64)
     for c in range(n_cliques):
@@ -231,7 +202,7 @@ def upward(
             0, -1,
         )  # fmt: skip
         ops[o, TARGETS], ops[o, HIGH] = 1, size[c]
-        add_action(at, actions, MESSAGE, 0, size[c], up[c], n_groups + c, c)
+        add_action(at, actions, MESSAGE, 0, size[c], up[c], n_groups + c, c, -1)
         ends[c + 1] = at[0]
     ops[at[0], ACTIONS] = at[4]
     return ops, dims, steps, bases, tables, actions, ends
@@ -239,33 +210,33 @@ def upward(
 
 @njit(cache=True, error_model="numpy")
 def downward(
-    room: Any,
-    spare: int,
-    card: Any,
-    offsets: Any,
-    names: Any,
-    residual: Any,
-    parent: Any,
-    child_offsets: Any,
-    children: Any,
-    size: Any,
-    groups: Any,
-    group_offsets: Any,
-    group_vars: Any,
-    group_tables: Any,
-    up: Any,
-    down: Any,
-    clique_tables: Any,
-    target_offsets: Any,
-    target_ranks: Any,
-    target_strides: Any,
-    target_places: Any,
-    target_sizes: Any,
-    clique_targets: Any,
-    in_clique: Any,
-    separator_targets: Any,
-    in_separator: Any,
-) -> Any:
+    room,
+    spare,
+    card,
+    offsets,
+    names,
+    residual,
+    parent,
+    child_offsets,
+    children,
+    size,
+    groups,
+    group_offsets,
+    group_vars,
+    group_tables,
+    up,
+    down,
+    clique_tables,
+    target_offsets,
+    target_ranks,
+    target_strides,
+    target_places,
+    target_sizes,
+    clique_targets,
+    in_clique,
+    separator_targets,
+    in_separator,
+):
     """The program that sends messages from every clique to its children, roots first, and reads
     the targets from cliques and separators on the way. Separators are read into results from
     `spare` on, since those of their clique are still needed.
@@ -278,7 +249,7 @@ def downward(
     steps = np.empty(room[2], np.int64)
     bases = np.empty(room[3], np.int64)
     tables = np.empty(room[3], np.int64)
-    actions = np.empty((room[4], 6), np.int64)
+    actions = np.empty((room[4], ACTION_COLUMNS), np.int64)
     ends = np.zeros(n_cliques + 1, np.int64)
     at = np.zeros(5, np.int64)
     for c in range(n_cliques - 1, -1, -1):
@@ -327,18 +298,18 @@ def downward(
                 at, ops, steps, bases, o, names, low, target_ranks, target_strides,
                 target_offsets[t], target_offsets[t + 1], end,
             )  # fmt: skip
-            add_action(at, actions, ANSWER, end, target_sizes[t], target_places[t], -1, -1)
+            add_action(at, actions, ANSWER, end, target_sizes[t], target_places[t], -1, -1, -1)
             end += target_sizes[t]
         ops[o, HIGH] = end
         place = 0
         for i in range(first, last):
             j = children[i]
             if hugin:
-                add_action(at, actions, DIVIDE, place, size[j], up[j], -1, -1)
+                add_action(at, actions, DIVIDE, place, size[j], up[j], -1, -1, up[j])
             elif separator_targets[j] < separator_targets[j + 1]:
-                add_action(at, actions, BELIEF, place, size[j], down[j], up[j], -1)
+                add_action(at, actions, BELIEF, place, size[j], down[j], n_groups + j, -1, up[j])
             else:
-                add_action(at, actions, MESSAGE, place, size[j], down[j], n_groups + j, -1)
+                add_action(at, actions, MESSAGE, place, size[j], down[j], n_groups + j, -1, up[j])
             place += size[j]
         place = 0
         for i in range(first, last):
@@ -354,7 +325,7 @@ def downward(
                         up[j] if k == 1 else clique_tables[j], -1,
                     )  # fmt: skip
                 ops[o, FIXED], ops[o, TARGETS], ops[o, STORE], ops[o, CHECK] = 2, 1, 1, ALWAYS
-                add_action(at, actions, MESSAGE, place, size[j], up[j], -1, -1)
+                add_action(at, actions, MESSAGE, place, size[j], up[j], -1, -1, -1)
             if reading:
                 o = begin(at, ops, dims, actions, card, names, above, below)
                 add_table(
@@ -369,11 +340,13 @@ def downward(
                         at, ops, steps, bases, o, names, above, target_ranks, target_strides,
                         target_offsets[t], target_offsets[t + 1], end,
                     )  # fmt: skip
-                    add_action(at, actions, ANSWER, end, target_sizes[t], target_places[t], -1, -1)
+                    add_action(
+                        at, actions, ANSWER, end, target_sizes[t], target_places[t], -1, -1, -1
+                    )
                     end += target_sizes[t]
                 ops[o, HIGH] = end
                 if not hugin:
-                    add_action(at, actions, MESSAGE, place, size[j], down[j], n_groups + j, -1)
+                    add_action(at, actions, MESSAGE, place, size[j], down[j], n_groups + j, -1, -1)
             place += size[j]
         ends[n_cliques - c] = at[0]
     ops[at[0], ACTIONS] = at[4]
@@ -381,9 +354,7 @@ def downward(
 
 
 @njit(cache=True, error_model="numpy")
-def _count(
-    room: Any, scratch: Any, dims: Any, nd: int, operands: int, buffers: int, actions: int
-) -> None:
+def _count(room, scratch, dims, nd, operands, buffers, actions):
     """Count one operation: its share of the lists, and the scratch that its walk needs."""
     room[0] += 1
     room[1] += nd
@@ -399,23 +370,23 @@ def _count(
 
 @njit(cache=True, error_model="numpy")
 def measure(
-    hugin: bool,
-    card: Any,
-    offsets: Any,
-    names: Any,
-    residual: Any,
-    parent: Any,
-    child_offsets: Any,
-    children: Any,
-    clique_size: Any,
-    separator_size: Any,
-    groups: Any,
-    target_sizes: Any,
-    clique_targets: Any,
-    in_clique: Any,
-    separator_targets: Any,
-    in_separator: Any,
-) -> Any:
+    hugin,
+    card,
+    offsets,
+    names,
+    residual,
+    parent,
+    child_offsets,
+    children,
+    clique_size,
+    separator_size,
+    groups,
+    target_sizes,
+    clique_targets,
+    in_clique,
+    separator_targets,
+    in_separator,
+):
     """What propagation takes, without doing it; sizes are floats, they may be astronomic.
 
     Answers (multiply-adds of each clique's upward walk; of its downward walk; lengths of the lists

@@ -8,8 +8,6 @@ program: of the last operation of each clique.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -18,25 +16,25 @@ from kikuchi.inference.kernels.junction_program import AXES, BASES, DIMS, FIXED,
 
 @njit(cache=True, error_model="numpy")
 def _weights(
-    mem: Any,
-    nd: int,
-    ns: int,
-    dims: Any,
-    dims_at: int,
-    steps: Any,
-    steps_at: int,
-    bases: Any,
-    bases_at: int,
-    n_inputs: int,
-    names: Any,
-    names_at: int,
-    states: Any,
-    column: int,
-    logs: bool,
-    index: Any,
-    weights: Any,
-) -> int:
-    """Product of the inputs for every state of the rest, given the separator's; answers how many."""
+    mem,
+    nd,
+    ns,
+    dims,
+    dims_at,
+    steps,
+    steps_at,
+    bases,
+    bases_at,
+    n_inputs,
+    names,
+    names_at,
+    states,
+    column,
+    logs,
+    index,
+    weights,
+):
+    """Product of the inputs for each state of the rest, given the separator's; answers how many."""
     size = 1
     for a in range(ns, nd):
         size *= dims[dims_at + a]
@@ -67,17 +65,7 @@ def _weights(
 
 
 @njit(cache=True, error_model="numpy")
-def _write(
-    dims: Any,
-    at: int,
-    names: Any,
-    names_at: int,
-    nd: int,
-    ns: int,
-    r: int,
-    states: Any,
-    column: int,
-) -> None:
+def _write(dims, at, names, names_at, nd, ns, r, states, column):
     for a in range(nd - 1, ns - 1, -1):
         states[names[names_at + a], column] = r % dims[at + a]
         r //= dims[at + a]
@@ -85,20 +73,8 @@ def _write(
 
 @njit(cache=True, error_model="numpy")
 def draw(
-    op: Any,
-    dims: Any,
-    steps: Any,
-    bases: Any,
-    names: Any,
-    names_at: int,
-    residual: int,
-    mem: Any,
-    states: Any,
-    uniforms: Any,
-    logs: bool,
-    index: Any,
-    weights: Any,
-) -> None:
+    op, dims, steps, bases, names, names_at, residual, mem, states, uniforms, logs, index, weights
+):
     """Draw the variables that one clique sums out, for all samples, given its separator's states.
 
     Samples that share the states of the separator share the weights.
@@ -144,20 +120,7 @@ def draw(
 
 
 @njit(cache=True, error_model="numpy")
-def decode(
-    ops: Any,
-    ends: Any,
-    dims: Any,
-    steps: Any,
-    bases: Any,
-    names: Any,
-    offsets: Any,
-    residual: Any,
-    mem: Any,
-    states: Any,
-    index: Any,
-    weights: Any,
-) -> None:
+def decode(ops, ends, dims, steps, bases, names, offsets, residual, mem, states, index, weights):
     """The best state after an upward pass of maxima; the first of equals (HOJ-I5)."""
     for c in range(len(residual) - 1, -1, -1):
         o = ends[c + 1] - 1

@@ -35,92 +35,121 @@ MESSAGE = 0  # factor to variable
 CAVITY = 1  # free variable to factor
 BOUNCE = 2  # pinned variable to factor
 
-_FLOOR = 1e-60
+_CAVITY_FLOOR = 1e-60  # as in bp_messages: below, a run starts again with logarithms
+_MESSAGE_FLOOR = 1e-150
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
+_U2 = np.uint64(2)
 
 
 # ---------------------------------------------------------------------- one variable
 
 
-@njit(cache=True, error_model="numpy")
-def bounce(begin, end, m, nu, pins, pin_at, mode):
-    """nu = pin / m along one edge; answers status and how far the marginal was from the pin."""
-    top = 0.0 if mode == SUM else -np.inf
+@njit(cache=True, error_model="numpy", inline="always")
+def _bounce_sum(begin, end, m, nu, pins, pin_at):
+    total = 0.0
     for i in range(begin, end):
-        if mode == SUM:
-            top += nu[i] * m[i]
-        else:
-            top = max(top, nu[i] + m[i])
-    total = top
-    if mode != SUM and top > -np.inf:
-        total = 0.0
-        for i in range(begin, end):
-            total += np.exp(nu[i] + m[i] - top)
-    mismatch = 0.0
+        total += nu[i] * m[i]
+    share = 1.0 / total if total > 0.0 else 0.0
     status = OK
-    scale = 0.0 if mode == SUM else -np.inf
-    for x in range(end - begin):
-        i = begin + x
-        pin = pins[pin_at + x]
-        if mode == SUM:
-            now = nu[i] * m[i] / total if total > 0.0 else 0.0
-            if pin > 0.0 and m[i] == 0.0:
-                status = INFEASIBLE
-            nu[i] = pin / m[i] if pin > 0.0 else 0.0
-            scale += nu[i]
-        else:
-            now = np.exp(nu[i] + m[i] - top) / total if top > -np.inf else 0.0
-            if pin > 0.0 and m[i] == -np.inf:
-                status = INFEASIBLE
-            nu[i] = np.log(pin) - m[i] if pin > 0.0 else -np.inf
-            scale = max(scale, nu[i])
-        mismatch = max(mismatch, abs(now - pin))
-    if status == INFEASIBLE:
-        return status, mismatch
+    mismatch = 0.0
+    sum_nu = 0.0
     for i in range(begin, end):
-        if mode == SUM:
-            nu[i] /= scale
-            if 0.0 < nu[i] < _FLOOR:
+        pin = pins[pin_at + (i - begin)]
+        mismatch = max(mismatch, abs(nu[i] * m[i] * share - pin))
+        value = 0.0
+        if pin > 0.0:
+            if m[i] == 0.0:
+                status = INFEASIBLE
+            value = pin / m[i]
+        nu[i] = value
+        sum_nu += value
+    if status == OK:
+        share = 1.0 / sum_nu
+        for i in range(begin, end):
+            nu[i] *= share
+            if 0.0 < nu[i] < _CAVITY_FLOOR:
                 status = UNDERFLOW
-        else:
-            nu[i] -= scale
     return status, mismatch
 
 
 @njit(cache=True, error_model="numpy")
-def cavity(e, v, layout, m, nu, mode):
-    """nu along edge `e` of free variable `v`: the product of its other messages."""
-    _, _, at, variable_at, edges, _, _ = layout
+def _bounce_log(begin, end, m, nu, pins, pin_at):
+    top = -np.inf
+    for i in range(begin, end):
+        top = max(top, nu[i] + m[i])
+    total = 0.0
+    for i in range(begin, end):
+        total += np.exp(nu[i] + m[i] - top) if top > -np.inf else 1.0
+    status = OK
+    mismatch = 0.0
+    peak = -np.inf
+    for i in range(begin, end):
+        pin = pins[pin_at + (i - begin)]
+        now = np.exp(nu[i] + m[i] - top) / total if top > -np.inf else 0.0
+        mismatch = max(mismatch, abs(now - pin))
+        if pin > 0.0 and m[i] == -np.inf:
+            status = INFEASIBLE
+        nu[i] = np.log(pin) - m[i] if pin > 0.0 else -np.inf
+        peak = max(peak, nu[i])
+    if status == OK:
+        for i in range(begin, end):
+            nu[i] -= peak
+    return status, mismatch
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def bounce(begin, end, m, nu, pins, pin_at, mode):
+    """nu = pin / m along one edge; answers status and how far the marginal was from the pin."""
+    if mode == SUM:
+        return _bounce_sum(begin, end, m, nu, pins, pin_at)
+    return _bounce_log(begin, end, m, nu, pins, pin_at)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _cavity_sum(e, lo, hi, edges, at, m, nu):
     begin = at[e]
     states = at[e + _U1] - begin
     for x in range(states):
-        nu[begin + x] = 1.0 if mode == SUM else 0.0
+        nu[begin + x] = 1.0
     status = OK
-    for i in range(variable_at[v], variable_at[v + _U1]):
+    for i in range(lo, hi):
         f = np.uint64(edges[i])
         if f == e:
             continue
         base = at[f]
-        if mode == SUM:
-            for x in range(states):
-                nu[begin + x] *= m[base + x]
+        low = 1.0
+        for x in range(states):
+            value = nu[begin + x] * m[base + x]
+            nu[begin + x] = value
+            low = min(low, value if value > 0.0 else 1.0)
+        if low < _MESSAGE_FLOOR:
             status = max(status, rescale(nu, begin, states))
-        else:
+    total = 0.0
+    for x in range(states):
+        total += nu[begin + x]
+    if total == 0.0:
+        return CONTRADICTION
+    share = 1.0 / total
+    low = 1.0
+    for x in range(states):
+        value = nu[begin + x] * share
+        nu[begin + x] = value
+        low = min(low, value if value > 0.0 else 1.0)
+    return UNDERFLOW if low < _CAVITY_FLOOR else status
+
+
+@njit(cache=True, error_model="numpy")
+def _cavity_log(e, lo, hi, edges, at, m, nu):
+    begin = at[e]
+    states = at[e + _U1] - begin
+    for x in range(states):
+        nu[begin + x] = 0.0
+    for i in range(lo, hi):
+        f = np.uint64(edges[i])
+        if f != e:
             for x in range(states):
-                nu[begin + x] += m[base + x]
-    if mode == SUM:
-        total = 0.0
-        least = 1.0
-        for x in range(states):
-            total += nu[begin + x]
-            if nu[begin + x] > 0.0:
-                least = min(least, nu[begin + x])
-        if total == 0.0:
-            return CONTRADICTION
-        for x in range(states):
-            nu[begin + x] /= total
-        return max(status, UNDERFLOW if least < _FLOOR else OK)
+                nu[begin + x] += m[at[f] + x]
     top = -np.inf
     for x in range(states):
         top = max(top, nu[begin + x])
@@ -128,7 +157,44 @@ def cavity(e, v, layout, m, nu, mode):
         return CONTRADICTION
     for x in range(states):
         nu[begin + x] -= top
-    return status
+    return OK
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def cavity(e, lo, hi, edges, at, m, nu, mode):
+    """nu along edge `e` of a free variable with edges `lo` to `hi`: the product of the others."""
+    if mode == SUM:
+        return _cavity_sum(e, lo, hi, edges, at, m, nu)
+    return _cavity_log(e, lo, hi, edges, at, m, nu)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _pair_message_sum(e, first, at, table, tables, nu, m):
+    """The message along `e` out of a factor of two variables, normalised, straight into `m`."""
+    other = first + _U1 if e == first else first
+    begin = at[e]
+    states = at[e + _U1] - begin
+    beyond = at[other]
+    others = at[other + _U1] - beyond
+    step = others if e == first else _U1
+    stride = _U1 if e == first else states
+    total = 0.0
+    for x in range(states):
+        value = 0.0
+        place = table + x * step
+        for y in range(others):
+            value += tables[place + y * stride] * nu[beyond + y]
+        m[begin + x] = value
+        total += value
+    if total == 0.0:
+        return CONTRADICTION
+    share = 1.0 / total
+    low = 1.0
+    for x in range(states):
+        value = m[begin + x] * share
+        m[begin + x] = value
+        low = min(low, value if value > 0.0 else 1.0)
+    return UNDERFLOW if low < _MESSAGE_FLOOR else OK
 
 
 @njit(cache=True, error_model="numpy")
@@ -243,8 +309,8 @@ def euler_tour(layout, pinned):
             if seen_factor[root] or scope_at[root + _U1] - scope_at[root] == _U1:
                 continue
             has_pin = False
-            for e in range(scope_at[root], scope_at[root + _U1]):
-                has_pin = has_pin or pinned[scopes[e]] != 0
+            for k in range(scope_at[root], scope_at[root + _U1]):
+                has_pin = has_pin or pinned[scopes[k]] != 0
             if round_ == 0 and not has_pin:
                 continue
             seen_factor[root] = 1
@@ -254,12 +320,11 @@ def euler_tour(layout, pinned):
             entered_by[_U0] = none
             cursor[_U0] = scope_at[root]
             at_factor[_U0] = 1
-            here = root
             while depth > _U0:
                 top = depth - _U1
                 by = entered_by[top]
                 if at_factor[top]:
-                    here = root if by == none else np.uint64(edge_factor[by])
+                    here = np.uint64(root) if by == none else np.uint64(edge_factor[by])
                     stop = scope_at[here + _U1]
                 else:
                     stop = variable_at[np.uint64(scopes[by]) + _U1]
@@ -345,24 +410,30 @@ def walk(
     layout, tables, m, nu, new, work, pinned, pins, state_at, op_edge, op_kind, begin, end, mode
 ):
     """Do the updates `begin` to `end` of a schedule; answers status and the largest mismatch."""
-    _, _, at, _, _, _, scopes = layout
+    scope_at, table_at, at, variable_at, edges, edge_factor, scopes = layout
     status = OK
     mismatch = 0.0
     for place in range(begin, end):
         e = np.uint64(op_edge[place])
         kind = op_kind[place]
         if kind == MESSAGE:
-            status = max(status, one_message(e, layout, tables, nu, new, work, mode))
-            found, _ = settle(m, new, at[e], at[e + _U1], 0.0, 0, mode)
-            status = max(status, found)
-        elif kind == CAVITY:
-            v = np.uint64(scopes[e])
-            status = max(status, cavity(e, v, layout, m, nu, mode))
+            a = np.uint64(edge_factor[e])
+            first = scope_at[a]
+            if mode == SUM and scope_at[a + _U1] - first == _U2:
+                status = _pair_message_sum(e, first, at, table_at[a], tables, nu, m)
+            else:
+                found = one_message(e, layout, tables, nu, new, work, mode)
+                status, _ = settle(m, new, at[e], at[e + _U1], 0.0, 0, mode)
+                status = max(status, found)
         else:
             v = np.uint64(scopes[e])
-            found, away = bounce(at[e], at[e + _U1], m, nu, pins, state_at[v], mode)
-            status = max(status, found)
-            mismatch = max(mismatch, away)
+            if kind == CAVITY:
+                lo = variable_at[v]
+                hi = variable_at[v + _U1]
+                status = cavity(e, lo, hi, edges, at, m, nu, mode)
+            else:
+                status, away = bounce(at[e], at[e + _U1], m, nu, pins, state_at[v], mode)
+                mismatch = max(mismatch, away)
         if status != OK:
             break
     return status, mismatch
@@ -498,9 +569,9 @@ def free_energy(layout, tables, nu, new, work, pinned, marginals, state_at, mode
             energy += cross if pinned[v] else cross / total
             if k == scope_at[a]:
                 energy -= np.log(total) + top
-    for v in range(np.uint64(variable_at.size) - _U1):
-        excess = 1.0 - float(variable_at[v + _U1] - variable_at[v])
-        for i in range(state_at[v], state_at[v + _U1]):
+    for u in range(np.uint64(variable_at.size) - _U1):
+        excess = 1.0 - float(variable_at[u + _U1] - variable_at[u])
+        for i in range(state_at[u], state_at[u + _U1]):
             if marginals[i] > 0.0:
                 energy += excess * marginals[i] * np.log(marginals[i])
     return status, energy

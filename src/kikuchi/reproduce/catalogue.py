@@ -1,0 +1,39 @@
+"""Which experiments there are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from kikuchi.core.errors import KikuchiError, suggestion
+from kikuchi.reproduce.experiment import Experiment
+
+EXPERIMENTS: dict[str, str] = {
+    "TEH-E8": "teh2003:CounterExample",
+    "TEH-E9": "teh2003_lattices:SpeedOfConvergence",
+    "TEH-E10": "teh2003_lattices:AccuracyOfMarginals",
+    "HOJ-E11": "hojen2001:GraphExample",
+}
+
+
+def find_experiment(word: str) -> Experiment:
+    """The experiment with this row id; upper and lower case are the same.
+
+    >>> find_experiment("teh-e8").title
+    'Two-node counter-example to scaling with mean field'
+    >>> find_experiment("TEH-8")
+    Traceback (most recent call last):
+        ...
+    kikuchi.core.errors.KikuchiError: there is no experiment 'TEH-8'; did you mean 'TEH-E8'? \
+known: TEH-E8, TEH-E9, TEH-E10, HOJ-E11
+    """
+    name = word.strip().upper()
+    if name not in EXPERIMENTS:
+        raise KikuchiError(f"there is no experiment '{word}'; {suggestion(name, EXPERIMENTS)}")
+    module, attribute = EXPERIMENTS[name].split(":")
+    cls: type[Experiment] = getattr(import_module(f"kikuchi.reproduce.{module}"), attribute)
+    return cls()
+
+
+def all_experiments() -> list[Experiment]:
+    """Every experiment, in the order of the list."""
+    return [find_experiment(name) for name in EXPERIMENTS]

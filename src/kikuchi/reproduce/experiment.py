@@ -1,0 +1,105 @@
+"""`Experiment`: what one table or figure of a source document needs to be run again.
+
+An experiment splits into cases. A case is plain JSON data that holds everything its result depends
+on (parameters and seed), so that it can be computed anywhere, kept in a file, and found again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Case = dict[str, Any]
+Result = dict[str, Any]
+Value = float | int | str | None
+
+Status = Literal["agrees", "agrees in part"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of an experiment.
+
+    `published` is what the document says, `corrected` an independent computation (the catalogue's
+    own, or a known exact value), None where there is none. `note` says in one line why they differ
+    or what to mind. `agrees` tells whether ours matches what it should, None where that is no
+    question.
+    """
+
+    quantity: str
+    ours: Value
+    published: Value = None
+    corrected: Value = None
+    note: str = ""
+    agrees: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A case that was computed: its result and the seconds it took."""
+
+    case: Case
+    result: Result
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A size of an experiment: default number of seeds, parameters, and the time it takes.
+
+    `time` is for one core, as a text. `seeds` is 0 in an experiment without random numbers.
+    """
+
+    seeds: int
+    parameters: Mapping[str, Any]
+    time: str
+
+
+class Experiment(ABC):
+    """Base of all experiments; one module of `reproduce` a document, one class an experiment.
+
+    `run_case` is pure: the same case gives the same result in any process. It answers with plain
+    JSON data (None for what is not known, never NaN).
+    """
+
+    id: ClassVar[str]
+    document: ClassVar[str]
+    title: ClassVar[str]
+    claim: ClassVar[str]
+    caption: ClassVar[str]
+    status: ClassVar[Status]
+    quick: ClassVar[Setting]
+    full: ClassVar[Setting]
+
+    def setting(self, quick: bool) -> Setting:
+        """The quick setting or the full one."""
+        return self.quick if quick else self.full
+
+    @abstractmethod
+    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
+        """All cases of a run, in order."""
+
+    @abstractmethod
+    def run_case(self, case: Case) -> Result:
+        """The result of one case."""
+
+    @abstractmethod
+    def rows(self, finished: Sequence[Finished]) -> list[Row]:
+        """The table of the cases that are finished; there is at least one."""
+
+    @abstractmethod
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """The figure of the cases that are finished; there is at least one."""
