@@ -31,7 +31,7 @@ def test_the_plan(square: Path) -> None:
 
 def test_short_option_default_and_quiet(square: Path) -> None:
     assert run("regions", square, "-r", "bethe").stdout.count("\n") > 5
-    assert "loops:4: 9" in run("regions", square).stdout
+    assert "auto: 9" in run("regions", square).stdout
     assert run("regions", square, "-q").stdout == ""
 
 

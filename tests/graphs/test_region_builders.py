@@ -1,4 +1,4 @@
-"""Regions by name, cycles, tree-robustness, junction graphs (TEH-M27; LIU-I10, I11, I12)."""
+"""Regions by name, cycles, tree-robustness, junction graphs (TEH-M27; LIU-I10 to LIU-I12)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_junction_trees_are_exact(text: str, seed: int) -> None:
     ("text", "words"),
     [
         ("face", "did you mean 'faces'"),
-        ("", "known: bethe"),
+        ("", "known: auto, bethe"),
         ("loops", "write loops:K"),
         ("loops:2", "3..6"),
         ("loops:7", "3..6"),
@@ -280,9 +280,21 @@ def test_too_many_cycles_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "MOST_CYCLES", 50)
     with pytest.raises(BudgetError, match="more than 50 cycles"):
         region_graph(complete(9), "loops:4")
-    monkeypatch.setattr(cycles, "_MOST_STEPS", 50)
+    monkeypatch.setattr(cycles, "MOST_CYCLES", 10**6)
     with pytest.raises(BudgetError, match="too many paths"):
-        region_graph(complete(9), "loops:5")
+        cycles.loops(cycles.neighbour_sets(9, combinations(range(9), 2)), 5, steps=50)
+
+
+def test_auto_chooses_by_density() -> None:
+    assert counted(region_graph(grid(5, 5), "auto")) == counted(region_graph(grid(5, 5), "faces"))
+    assert counted(region_graph(complete(9), "auto")) == counted(region_graph(complete(9), "star"))
+    assert region_graph(complete(6), "auto").groups() == [(3, 1, 10), (2, -3, 5), (1, 6, 1)]
+    dense = random_graph(30, 0.5)
+    assert counted(region_graph(dense, "auto")) == counted(region_graph(dense, "bethe"))
+    two_hubs = pairwise(402, [(hub, k) for hub in (0, 1) for k in range(2, 402)])
+    assert "Bethe" in region_graph(two_hubs, "auto").note
+    star = pairwise(3000, [(2999, k) for k in range(2999)])
+    assert region_graph(star, "auto").is_exact and region_graph(star, "loops:6").is_exact
 
 
 def test_factors_over_many_variables_are_cliques_of_the_pair_graph() -> None:

@@ -28,7 +28,7 @@ Plot = Annotated[
 
 def regions(
     model: options.Model,
-    text: Text = "loops:4",
+    text: Text = "auto",
     memory: options.Memory = None,
     json: options.Json = None,
     plot: Plot = None,
@@ -38,9 +38,10 @@ def regions(
 
     TEXT is the option regions= of gbp and kikuchi:
 
-    bethe, cvm (factors and their overlaps), faces, faces+outer, loops:K (cycles of at most K
-    variables, K in 3..6), cycles (a shortest basis), star[:ROOT], tree-robust, junction:K (cliques
-    of at most K variables), junction-tree (exact), file:ROOTS.json (lists of variables).
+    auto (short loops if few), bethe, cvm (factors and their overlaps), faces, faces+outer, loops:K
+    (cycles of at most K variables, K in 3..6), cycles (a shortest basis), star[:ROOT], tree-robust,
+    junction:K (cliques of at most K variables), junction-tree (exact), file:ROOTS.json (lists of
+    variables).
     """
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_model, make_budget

@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -40,6 +41,7 @@ THREAD_LIMITS = (
     "NUMBA_NUM_THREADS",
 )
 _TICK = 0.2  # seconds between two looks at the clock
+_AHEAD = 4  # items given to each worker before it asks
 _LONGEST_LABEL = 80
 
 
@@ -182,15 +184,13 @@ def _in_workers(
 ) -> Stopped:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
-    numbers: dict[Future[_Outcome], int] = {}
     clean = False
     try:
-        with _single_threaded(), _interrupts_ignored():
-            for number, item in enumerate(items):
-                numbers[pool.submit(_call, function, item)] = number
-        stopped = _collect(numbers, items, clock, keep)
+        stopped = _collect(pool, function, items, workers * _AHEAD, clock, keep)
         clean = stopped == "finished"
         return stopped
+    except KeyboardInterrupt:
+        return "interrupted"
     except BrokenProcessPool as error:
         raise KikuchiError(
             "a worker process ended before its work (not enough memory, or a program without "
@@ -201,22 +201,27 @@ def _in_workers(
 
 
 def _collect(
-    numbers: dict[Future[_Outcome], int],
-    items: Sequence[Any],
+    pool: ProcessPoolExecutor,
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    ahead: int,
     clock: Clock,
-    keep: Callable[[int, Any], None],
+    keep: Callable[[int, Result], None],
 ) -> Stopped:
-    pending = set(numbers)
-    try:
-        while pending:
-            done, pending = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
-            for future in sorted(done, key=numbers.__getitem__):
-                number = numbers[future]
-                keep(number, _unpacked(number, items[number], future.result()))
-            if pending and clock.expired:
-                return "seconds"
-    except KeyboardInterrupt:
-        return "interrupted"
+    """Keep `ahead` items with the pool until all are done."""
+    waiting = deque(range(len(items)))
+    pending: dict[Future[_Outcome], int] = {}
+    while waiting or pending:
+        with _single_threaded(), _interrupts_ignored():
+            while waiting and len(pending) < ahead:
+                number = waiting.popleft()
+                pending[pool.submit(_call, function, items[number])] = number
+        done, _ = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=pending.__getitem__):
+            number = pending.pop(future)
+            keep(number, _unpacked(number, items[number], future.result()))
+        if clock.expired and (waiting or pending):
+            return "seconds"
     return "finished"
 
 

@@ -1,4 +1,4 @@
-"""Region graphs by name: `region_graph(graph, "faces")` (TEH-M27; LIU-I10, I11, I12).
+"""Region graphs by name: `region_graph(graph, "faces")` (TEH-M27; LIU-I10, LIU-I11, LIU-I12).
 
 The one place that reads the texts of the option `regions=`; `REGION_TEXTS` says what each means.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import FormatError, MethodError, ModelError, suggestion
+from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.graphs import region_cycles as cycles
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable
@@ -42,6 +42,7 @@ REGION_TEXTS: dict[str, str] = {
 _MOST_STATES = 2**12  # cycles with more states are cut; a fan of pieces costs far less
 _MOST_OUTER_STATES = 2**16
 _SPARSE = 3  # edges for each variable: no planar graph has more
+_AUTO_STEPS = 100_000
 _MOST_TESTED_EDGES = 500
 _TESTED_TREES = 100
 
@@ -89,13 +90,22 @@ def region_graph(
 
 def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
     """Short loops where they are few; on dense graphs they overlap so often that they harm."""
-    edges = len(cycles.pair_edges(graph))
-    if edges <= _SPARSE * graph.n_variables:
-        found = cycles.loops(_neighbours(graph), 4)
-        if len(found) <= edges:
-            note = f"{_counted(len(found), 'cycle')} of at most 4 variables"
-            return RegionGraph.closure(graph, found, note=note)
+    found = _few_short_loops(graph)
+    if found is not None:
+        note = f"{_counted(len(found), 'cycle')} of at most 4 variables"
+        return RegionGraph.closure(graph, found, note=note)
     return _star(graph) if _is_complete(graph) else _bethe(graph)
+
+
+def _few_short_loops(graph: FactorGraph) -> list[cycles.Cycle] | None:
+    """Cycles of at most 4 variables, or None where they are more than the edges."""
+    edges = len(graph.pairs())
+    if edges > _SPARSE * graph.n_variables:
+        return None
+    try:
+        return cycles.loops(_neighbours(graph), 4, most=edges, steps=_AUTO_STEPS + 50 * edges)
+    except BudgetError:
+        return None
 
 
 def _bethe(graph: FactorGraph, *_: object) -> RegionGraph:

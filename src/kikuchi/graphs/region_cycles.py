@@ -23,7 +23,7 @@ Edge = tuple[int, int]
 Neighbours = list[set[int]]
 
 MOST_CYCLES = 200_000
-_MOST_STEPS = 20_000_000
+MOST_STEPS = 20_000_000
 
 
 def ordered(i: int, j: int) -> Edge:
@@ -156,20 +156,25 @@ def _traced_faces(embedding: Any, block: list[Edge]) -> list[Cycle]:
 # ---------------------------------------------------------------------- short cycles and stars
 
 
-def short_cycles(neighbours: Neighbours, longest: int) -> Iterator[Cycle]:
+def short_cycles(
+    neighbours: Neighbours, longest: int, *, steps: int = MOST_STEPS
+) -> Iterator[Cycle]:
     """Every simple cycle of at most `longest` variables once, from its smallest variable.
+
+    Refuses after as many `steps`; variables that hang on one edge only cost none.
 
     >>> list(short_cycles(neighbour_sets(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]), 3))
     [(0, 1, 2), (0, 2, 3)]
     """
-    steps = 0
-    for start, around in enumerate(neighbours):
-        ends = {v for v in around if v > start}
+    around = _without_trees(neighbours)
+    left = steps
+    for start in range(len(around)):
+        ends = {v for v in around[start] if v > start}
         paths: list[Cycle] = [(start, v) for v in sorted(ends, reverse=True)]
         while paths:
             path = paths.pop()
-            steps += 1
-            if steps > _MOST_STEPS:
+            left -= 1
+            if left < 0:
                 raise BudgetError(
                     f"the model has too many paths of {longest} variables to list its cycles; "
                     "use a shorter bound, cycles or tree-robust"
@@ -177,24 +182,42 @@ def short_cycles(neighbours: Neighbours, longest: int) -> Iterator[Cycle]:
             if len(path) > 2 and path[-1] in ends and path[1] < path[-1]:
                 yield path
             if len(path) < longest:
-                ahead = (
-                    neighbours[path[-1]]
-                    if len(path) < longest - 1
-                    else (neighbours[path[-1]] & ends)
-                )
+                ahead = around[path[-1]]
+                if len(path) == longest - 1:
+                    ahead = ahead & ends
                 paths += [
                     (*path, v) for v in sorted(ahead, reverse=True) if v > start and v not in path
                 ]
 
 
-def loops(neighbours: Neighbours, longest: int) -> list[Cycle]:
-    """The different sets of variables of all cycles of at most `longest` variables, sorted."""
+def _without_trees(neighbours: Neighbours) -> Neighbours:
+    """The same graph without variables that lie on no cycle because they end a branch."""
+    kept = [set(around) for around in neighbours]
+    ends = [v for v, around in enumerate(kept) if len(around) == 1]
+    while ends:
+        v = ends.pop()
+        for w in kept[v]:
+            kept[w].discard(v)
+            if len(kept[w]) == 1:
+                ends.append(w)
+        kept[v] = set()
+    return kept
+
+
+def loops(
+    neighbours: Neighbours, longest: int, *, most: int | None = None, steps: int = MOST_STEPS
+) -> list[Cycle]:
+    """The different sets of variables of all cycles of at most `longest` variables, sorted.
+
+    Refuses beyond `most` of them (`MOST_CYCLES`), or after as many `steps`.
+    """
+    limit = MOST_CYCLES if most is None else most
     found: set[Cycle] = set()
-    for cycle in short_cycles(neighbours, longest):
+    for cycle in short_cycles(neighbours, longest, steps=steps):
         found.add(tuple(sorted(cycle)))
-        if len(found) > MOST_CYCLES:
+        if len(found) > limit:
             raise BudgetError(
-                f"the model has more than {MOST_CYCLES} cycles of at most {longest} variables; "
+                f"the model has more than {limit} cycles of at most {longest} variables; "
                 "use a shorter bound, cycles or tree-robust"
             )
     return sorted(found)
@@ -295,7 +318,7 @@ def _horton_cycles(
     for root in range(len(neighbours)):
         parent, depth, cost = _ball(neighbours, weights, root, radius)
         steps += len(parent)
-        if steps > _MOST_STEPS:
+        if steps > MOST_STEPS:
             raise BudgetError(
                 "the model has too many long cycles to find a shortest basis; "
                 "use loops:4, tree-robust or bethe"

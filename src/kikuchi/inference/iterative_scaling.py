@@ -145,8 +145,8 @@ class PropagatedScaling(Method):
         solution.diagnostics["sweeps"] = oracle.sweeps
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
-        if oracle.failed:
-            run.stopped = "iterations"
+        if not oracle.settled:
+            run.stopped = "iterations" if run.stopped == "converged" else run.stopped
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 "damping=0.5"
@@ -238,11 +238,11 @@ class _Oracle(Protocol):
     """Marginals of a model whose observed variables are tilted; log Z without its constant.
 
     `certifies` says that -dual is an upper bound of log Z - KL, so that a dual beyond all limits
-    proves that the targets are impossible. `failed` says that the last marginals mean nothing.
+    proves that the targets are impossible. `settled` says that the last marginals are final.
     """
 
     certifies: bool
-    failed: bool
+    settled: bool
 
     def tilt(self, variable: int, log_tilt: Array) -> None: ...
     def marginals(self) -> Array: ...
@@ -276,8 +276,8 @@ class _Climb:
             marginals = self.oracle.marginals()
             self._measure(marginals)
             done += 1
-            yield Step(done, math.nan if self.oracle.failed else self.residual, self.log_z)
-            if self.oracle.failed:
+            yield Step(done, self.residual if self.oracle.settled else math.nan, self.log_z)
+            if not self.oracle.settled:
                 return
             for v in queue if self.parallel else queue[:1]:
                 self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
@@ -359,7 +359,7 @@ def _tilted(graph: FactorGraph, variables: list[int], tilts: list[Array]) -> Fac
 class _TiltedGraph:
     """A graph and the tilts of its observed variables, joined when asked for."""
 
-    failed = False
+    settled = True
 
     def __init__(self, graph: FactorGraph, variables: list[int]) -> None:
         self.graph = graph
@@ -426,7 +426,7 @@ class _BetheOracle:
         self.method = method
         self.clock = clock
         self.certifies = graph.is_forest
-        self.failed = False
+        self.settled = False
         self.sweeps = 0
         orders = np.diff(graph.scope_offsets)
         self.messages_per_sweep = int(orders[orders > 1].sum())
@@ -456,7 +456,7 @@ class _BetheOracle:
             if self.clock.expired:
                 break
         self.sweeps += done
-        self.failed = residual > method.inner_tol and not self.clock.expired
+        self.settled = residual <= method.inner_tol
         self._beliefs = self.messages.variable_beliefs()
         return self._beliefs
 

@@ -165,6 +165,23 @@ class PinnedMessages(_Tables):
         self._check(status)
         return self.peaks - float(energy)
 
+    def stationarity(self, observed: Mask) -> float:
+        """How much the marginal of a pinned but unobserved variable would change if it were free.
+
+        At a stationary point of the Bethe free energy its messages agree with its pin: 0.
+        """
+        held = self.pinned.astype(bool) & ~observed
+        if not held.any():
+            return 0.0
+        out = np.empty_like(self.pins)
+        status = scaling.beliefs(
+            self.layout, self.m, observed.astype(np.uint8), self.pins, self.state_at, out, self.mode
+        )
+        if status == bp_messages.CONTRADICTION:
+            return 1.0
+        where = np.repeat(held, self.graph.cardinalities)
+        return float(np.abs(out - self.pins)[where].max())
+
     def tilts(self, targets: Targets) -> dict[int, Array]:
         """log-tilts of observed variables: log target - sum_a log m_a (TEH-M23, Theorem 5.5.2).
 

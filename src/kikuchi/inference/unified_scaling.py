@@ -38,6 +38,9 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _NAMED = ("auto", "rows-columns", "columns", "greedy")
+_SMALL = 1e-6
+_STALLED = 0.99
+_STATIONARY = 1e-5  # largest gradient, as a change of a probability, that counts as none
 _START_SWEEPS = 20
 _START_DAMPING = 0.5
 _INNER = 0.1  # trees are solved to this share of the tolerance at last,
@@ -53,7 +56,9 @@ class UnifiedScaling(Method):
     so that with the observed ones all cycles are cut, and the rest is solved to the optimum by
     UPS-T. The Bethe free energy never rises and the beliefs always agree with each other, with the
     observed marginals and, in the limit, with a stationary point: a fixed point of `bp` or
-    `loopy-is`, also where those do not converge. Any factors are allowed.
+    `loopy-is`, also where those do not converge. `diagnostics["stationarity"]` is how far the
+    answer is from that. Any factors are allowed, but zeros can tie variables of different sets so
+    that none can move without the others; the run is then not marked as converged.
 
     `log_z` and the trace are minus the Bethe free energy (see `loopy-is` for what that means with
     observed marginals). `clamps` says which variables are pinned in turn: on grids even columns,
@@ -209,6 +214,7 @@ class _Descent:
         self.run = run
         self.sets = sets
         self.observed, self.beliefs = pins_of(graph, run.targets)
+        self.zeros = not bool(np.all(np.isfinite(graph.log_tables)))
         self.limit = free_energy_limit(graph)
         self.limit += 1e-6 * (1.0 + abs(self.limit))
         self.schedules: list[Schedule | None] = [None] * len(sets)
@@ -249,7 +255,7 @@ class _Descent:
         """First marginals; any are possible together unless tables have zeros."""
         if len(self.sets) == 1:
             return
-        if not np.all(np.isfinite(self.graph.log_tables)):
+        if self.zeros:
             limit = self.run.clock.budget.seconds
             left = None if limit is None else limit - self.run.clock.seconds
             self.beliefs = starting_marginals(self.graph, self.run.targets, left)
@@ -278,17 +284,21 @@ class _Descent:
             schedule = self._schedule(number)
             self.messages.collect(schedule)
             progress = Walks.begin(schedule)
+            floor = math.inf
             while progress.worst > tol and progress.most < max_walks:
                 loops = min(schedule.loops_per_call, max_walks - progress.most)
                 self.messages.scale(schedule, progress, loops, tol)
-                if progress.worst > tol and self.run.clock.expired:
+                if progress.worst <= tol or self.run.clock.expired:
                     break
-                if progress.worst > tol and self.run.targets:
+                if self.run.targets:
                     self._refuse_contradiction(schedule)
+                if self.zeros and _STALLED * floor < progress.worst < _SMALL:
+                    break  # zeros tie the pins, and they agree only so far
+                floor = progress.worst
             self.messages.distribute(schedule)
             self._count(schedule, progress)
             self.beliefs = self.messages.variable_beliefs()
-            return progress.worst
+            return 0.0 if progress.worst < _SMALL and self.zeros else progress.worst
         except UnderflowError:
             self.messages = PinnedMessages(self.graph, bp_messages.LOG_SUM)
             return self._solve_set(number, tol, max_walks)
@@ -354,6 +364,11 @@ class _Descent:
         elif isinstance(self.method, UnifiedScaling):
             messages._refresh()
         marginals = messages.variable_beliefs()
+        stationarity = messages.stationarity(self.observed)
+        stuck = converged and stationarity > max(_STATIONARY, self.method.tol)
+        if stuck:
+            converged = False
+            self.run.stopped = "iterations"
         if self.run.clock.expired and not converged:
             self.run.stopped = "seconds"
         solution = Solution(
@@ -362,11 +377,13 @@ class _Descent:
             converged=converged,
             iterations=iterations,
             factor_tables=messages.factor_beliefs,
-            diagnostics=self._diagnostics(),
+            diagnostics={**self._diagnostics(), "stationarity": stationarity},
         )
         if converged and self.graph.is_forest:
             solution.log_z_lower = solution.log_z_upper = solution.log_z
-        if not converged:
+        if stuck:
+            solution.warnings.append(self._stuck(stationarity))
+        elif not converged:
             solution.warnings.append(self._warning())
         return solution
 
@@ -381,6 +398,12 @@ class _Descent:
             "tilts": by_original(self.messages.tilts(self.run.targets), self.run),
             **self.counts,
         }
+
+    def _stuck(self, stationarity: float) -> str:
+        text = f"not at a stationary point: a pinned variable would move by {stationarity:.2g}; "
+        if self.zeros:
+            return text + "zeros tie the sets to each other: give other clamps, or use loopy-is"
+        return text + "the steps had become very small: lower tol, or give other clamps"
 
     def _warning(self) -> str:
         residual = self.run.trace.last_residual

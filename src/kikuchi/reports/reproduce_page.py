@@ -62,6 +62,8 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     done = f"{len(outcome.finished)} of {outcome.total} finished"
     if outcome.resumed:
         done += f", {outcome.resumed} of them in an earlier run"
+    if outcome.outdated:
+        done += f"; {outcome.outdated} of another version of kikuchi were not used"
     if not outcome.complete:
         done += f"; stopped: {outcome.stopped}"
     pairs = [

@@ -77,7 +77,7 @@ def lattice_edges(side: int) -> NDArray[np.int64]:
 def generalised_means(
     graph: FactorGraph, targets: Mapping[int, float]
 ) -> tuple[NDArray[np.float64], float]:
-    """P(x = 1) of every bit in the distribution nearest to a Boltzmann machine that meets `targets`.
+    """P(x = 1) of every bit in the distribution nearest to a machine that meets `targets`.
 
     Exact (TEH-M24): the dual log Z(tilts) - sum_i o_i tilt_i is convex, its gradient comes from a
     junction tree, and a quasi-Newton method takes some fifty runs of it where scaling one variable

@@ -32,8 +32,9 @@ class Outcome:
     """An experiment that was run: its table, its figure and every case behind them.
 
     `stopped` is "finished", "seconds" or "interrupted"; in the last two the table holds the cases
-    that were finished. `resumed` of them came from the file of an earlier run. `seconds` is wall
-    clock of this run, `case_seconds` the sum over all cases whenever they were computed.
+    that were finished. `resumed` of them came from the file of an earlier run, which also holds
+    `outdated` cases of another version that were not used. `seconds` is wall clock of this run,
+    `case_seconds` the sum over all cases whenever they were computed.
     """
 
     experiment: Experiment
@@ -45,6 +46,7 @@ class Outcome:
     processes: int
     stopped: str
     seconds: float
+    outdated: int = 0
 
     @property
     def complete(self) -> bool:
@@ -80,6 +82,7 @@ class Outcome:
             "cases": self.total,
             "finished": len(self.finished),
             "resumed": self.resumed,
+            "outdated": self.outdated,
             "complete": self.complete,
             "stopped": self.stopped,
             "processes": self.processes,
@@ -151,6 +154,7 @@ def reproduce(
         parallel.worker_count(processes, len(missing)),
         mapped.stopped,
         time.perf_counter() - begin,
+        0 if ledger is None else ledger.outdated,
     )
 
 

@@ -1,0 +1,131 @@
+"""`kikuchi reproduce`: the list, a run, its outputs, bad words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import fails, run
+
+from kikuchi.reproduce import EXPERIMENTS
+
+FIELDS = {
+    "experiment",
+    "document",
+    "title",
+    "claim",
+    "version",
+    "versions",
+    "setting",
+    "settings",
+    "seeds",
+    "cases",
+    "finished",
+    "resumed",
+    "outdated",
+    "complete",
+    "stopped",
+    "processes",
+    "seconds",
+    "case_seconds",
+    "rows",
+    "results",
+}
+
+
+def test_without_an_id_the_experiments_are_listed() -> None:
+    result = run("reproduce")
+    assert result.exit_code == 0 and result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["id", "document", "title", "quick", "full", "status"]
+    assert [line.split()[0] for line in lines[2 : 2 + len(EXPERIMENTS)]] == list(EXPERIMENTS)
+
+
+def test_the_list_as_json() -> None:
+    data = json.loads(run("reproduce", "--json", "-").stdout)
+    assert [entry["id"] for entry in data] == list(EXPERIMENTS)
+    assert set(data[0]) == {"id", "document", "title", "quick", "full", "status"}
+
+
+def test_a_run_prints_ours_beside_theirs(tmp_path: Path) -> None:
+    out, page = tmp_path / "out.json", tmp_path / "page.html"
+    words = ["reproduce", "hoj-e11", "--quick", "--processes", 1, "--json", out, "--report", page]
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "quantity" in result.stdout and "corrected reference" in result.stdout
+    assert "32 against 40" in result.stdout and "5 of 5 finished" in result.stdout
+    assert f"written: {out}" in result.stderr and f"written: {page}" in result.stderr
+    data = json.loads(out.read_text())
+    assert set(data) == FIELDS
+    assert data["experiment"] == "HOJ-E11" and data["setting"] == "quick" and data["complete"]
+    text = page.read_text()
+    assert "<svg" in text and "Ours beside theirs" in text and "http" not in text
+    assert "kikuchi reproduce HOJ-E11 --quick --seeds 5 --seed 0" in text
+
+
+def test_resume_skips_what_is_there(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    words = ["reproduce", "HOJ-E11", "--quick", "--processes", 1, "--resume", kept, "--json", "-"]
+    first = json.loads(run(*words, "--seeds", 2).stdout)
+    second = json.loads(run(*words, "--seeds", 3).stdout)
+    fresh = json.loads(run(*words[:5], "--seeds", 3, "--json", "-").stdout)
+    assert (first["resumed"], second["resumed"], fresh["resumed"]) == (0, 2, 0)
+    assert second["rows"] == fresh["rows"]
+    assert [r["result"] for r in second["results"]] == [r["result"] for r in fresh["results"]]
+
+
+def test_quiet_prints_nothing() -> None:
+    result = run("reproduce", "HOJ-E11", "--quick", "--seeds", 1, "-q")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["TEH-E99"], "there is no experiment 'TEH-E99'; did you mean 'TEH-E9'?"),
+        (["HOJ-E11", "--seeds", "0"], "number of seeds must be at least 1"),
+        (["HOJ-E11", "--seed", "-1"], "first seed"),
+        (["HOJ-E11", "--processes", "0"], "processes must be at least 1"),
+        (["HOJ-E11", "--seconds", "0"], "seconds must be positive"),
+        (["HOJ-E11", "--seconds", "1e-9", "--processes", "1"], "allow more seconds"),
+        (["TEH-E8", "--seeds", "3"], "no random numbers"),
+        (["HOJ-E11", "--json", "no-such-folder/out.json"], "cannot write"),
+        (["HOJ-E11", "--resume", "no-such-folder/kept"], "there is no folder"),
+    ],
+)
+def test_bad_words(words: list[str], fragment: str) -> None:
+    fails(["reproduce", *words], fragment)
+
+
+def test_another_file_is_not_taken_for_finished_cases(loop: Path) -> None:
+    before = loop.read_bytes()
+    fails(["reproduce", "HOJ-E11", "--quick", "--resume", loop], "line 1", "another kind of line")
+    assert loop.read_bytes() == before
+
+
+def test_ctrl_c_leaves_a_table_of_what_was_finished(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    words = ["reproduce", "HOJ-E11", "--seeds", "5000", "--processes", "2", "--resume", kept]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kikuchi.cli.main", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    limit = time.monotonic() + 60
+    while (not kept.exists() or kept.stat().st_size < 5000) and time.monotonic() < limit:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "stopped: interrupted" in output and "edges added by moralisation" in output
+    assert "--resume" in errors and "Traceback" not in errors
+    lines = kept.read_text().splitlines()
+    assert lines and all(json.loads(line)["experiment"] == "HOJ-E11" for line in lines)
