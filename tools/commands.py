@@ -4,7 +4,7 @@
     python tools/commands.py --check     exit code 1 if the page is not what the program says
 
 The page is written by hand. What this tool writes stands between `<!-- command: NAME -->` and
-`<!-- end -->`; every command must have such a place.
+`<!-- end -->`; a command that has no such place gets one at the end.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _PLACE = re.compile(r"(<!-- command: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def render(page: str) -> str:
-    """The page with every place filled; a command without a place is an error."""
+    """The page with every place filled; a place for a command that is gone is an error."""
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     places = [match[2] for match in _PLACE.finditer(page)]
-    if sorted(places) != sorted(commands):
-        raise SystemExit(
-            f"{PAGE.name} has places for {', '.join(sorted(places))}; "
-            f"the commands are {', '.join(sorted(commands))}"
-        )
+    gone = [name for name in places if name not in commands]
+    if gone:
+        raise SystemExit(f"{PAGE.name} describes {', '.join(gone)}, which kikuchi does not have")
+    for name in commands:
+        if name not in places:
+            page += f"\n## kikuchi {name}\n\n<!-- command: {name} -->\n<!-- end -->\n"
     return _PLACE.sub(lambda m: f"{m[1]}\n{describe(m[2], commands[m[2]])}\n{m[3]}", page)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
+from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.graphs.regions import Region, RegionGraph
 from kikuchi.inference.kikuchi import Kikuchi, _Penalised
 from kikuchi.inference.region_engine import DoubleLoop, RegionBeliefs
@@ -273,3 +273,13 @@ def test_budget_and_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     beliefs = Kikuchi(regions="faces").run(graph)
     assert (beliefs.iterations, beliefs.stopped, beliefs.converged) == (2, "interrupted", False)
     assert np.isfinite(beliefs.log_z)
+
+
+def test_texts_name_the_variables_of_the_model_before_evidence() -> None:
+    graph = kk.complete(6, seed=1, coupling=0.3)
+    with pytest.raises(ModelError, match="observed"):
+        kk.infer(graph, "kikuchi:regions=star:2", evidence={2: 1})
+    star = kk.infer(graph, "kikuchi:regions=star:3", evidence={0: 1})
+    reduced = graph.condition({0: 1}).graph
+    same = kk.infer(reduced, "kikuchi:regions=star:2")  # variable 3 is the third that is left
+    np.testing.assert_allclose(star.flat_marginals[2:], same.flat_marginals, atol=1e-12)

@@ -41,7 +41,7 @@ class GeneralisedBP(Method):
     max_iterations: int = option(1000, "most sweeps over all edges", low=1)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        beliefs = region_beliefs(graph, self.regions, run.clock.budget)
+        beliefs = region_beliefs(graph, self.regions, run)
         best = _Best(beliefs)
         iterations, converged = run.iterate(
             self._steps(beliefs, best), tol=self.tol, limit=self.max_iterations

@@ -146,7 +146,6 @@ class PropagatedScaling(Method):
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
         if not oracle.settled:
-            run.stopped = "iterations" if run.stopped == "converged" else run.stopped
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 "damping=0.5"

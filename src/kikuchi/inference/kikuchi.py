@@ -48,7 +48,7 @@ class Kikuchi(Method):
     max_iterations: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        beliefs = region_beliefs(graph, self.regions, run.clock.budget)
+        beliefs = region_beliefs(graph, self.regions, run)
         if self.solver == "penalty":
             return self._by_penalty(beliefs, run)
         iterations, converged = run.iterate(

@@ -77,8 +77,8 @@ class Run:
     """A run in progress: clock, trace and progress, why it stopped, and the observed marginals.
 
     `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
-    says `takes_observed_marginals`. `variables` are the numbers that the variables of the reduced
-    graph have in the original.
+    says `takes_observed_marginals`. `reduced` is the way back to the graph before evidence, for
+    methods whose options or messages name variables.
     """
 
     def __init__(
@@ -88,16 +88,21 @@ class Run:
         trace: Trace,
         offset: float,
         targets: dict[int, NDArray[np.float64]] | None = None,
-        variables: NDArray[np.int64] | None = None,
+        reduced: Conditioned | None = None,
     ) -> None:
         self.clock = clock
         self.progress = progress
         self.trace = trace
         self.offset = offset
         self.targets = targets or {}
-        self.variables = np.zeros(0, dtype=np.int64) if variables is None else variables
+        self.reduced = reduced
         self.stopped = "converged"
         self._next_progress = _PROGRESS_EVERY
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        """The numbers that the variables of the reduced graph have in the original."""
+        return np.zeros(0, dtype=np.int64) if self.reduced is None else self.reduced.variables
 
     def iterate(self, steps: Iterable[Step], *, tol: float, limit: int) -> tuple[int, bool]:
         """Take steps until the residual is at most `tol` (never if `tol` is 0), the budget or
@@ -194,7 +199,7 @@ class Method(ABC):
             Trace(self.objective_name),
             reduced.graph.log_constant,
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
-            reduced.variables,
+            reduced,
         )
         if reduced.graph.n_factors == 0:
             solution = _independent(reduced.graph, run.targets)

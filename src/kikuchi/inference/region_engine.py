@@ -18,6 +18,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions import RegionGraph
 from kikuchi.inference.kernels import regions as kernels
+from kikuchi.inference.method import Run
 
 Array = NDArray[np.float64]
 
@@ -353,10 +354,9 @@ def _smallest_holders(groups: Iterator[Sequence[int]], count: int) -> list[int]:
     return home
 
 
-def region_beliefs(graph: FactorGraph, regions: str | RegionGraph, budget: Budget) -> RegionBeliefs:
-    """The engine's state for a graph and a choice of regions, as a text or as such."""
+def region_beliefs(graph: FactorGraph, regions: str, run: Run) -> RegionBeliefs:
+    """The engine's state for a graph and a choice of regions; the text names original variables."""
     from kikuchi.graphs.region_builders import region_graph
 
-    if isinstance(regions, str):
-        regions = region_graph(graph, regions, budget=budget)
-    return RegionBeliefs(regions, budget)
+    budget = run.clock.budget
+    return RegionBeliefs(region_graph(graph, regions, budget=budget, reduced=run.reduced), budget)

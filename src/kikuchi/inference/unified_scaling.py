@@ -368,8 +368,8 @@ class _Descent:
         stuck = converged and stationarity > max(_STATIONARY, self.method.tol)
         if stuck:
             converged = False
-            self.run.stopped = "iterations"
-        if self.run.clock.expired and not converged:
+            self.run.stopped = "diverged"
+        elif self.run.stopped == "diverged":  # the steps ended because the time had
             self.run.stopped = "seconds"
         solution = Solution(
             marginals,

@@ -113,14 +113,16 @@ def _is_patchwork(regions: Variables, grid: tuple[int, int], periodic: bool) -> 
     """All regions but the outermost are patches of at most three rows and columns."""
     wide = 0
     for region in regions:
-        rows, cols = np.divmod(np.asarray(region), grid[1])
-        if not (periodic and _wraps(rows, cols, grid)):
-            wide += max(np.ptp(rows), np.ptp(cols)) >= _WIDEST_REGION
+        height, width = _extent(region, grid)
+        around = periodic and (height == grid[0] - 1 or width == grid[1] - 1)
+        wide += max(height, width) >= _WIDEST_REGION and not around
     return wide <= 1
 
 
-def _wraps(rows: NDArray[np.int64], cols: NDArray[np.int64], grid: tuple[int, int]) -> bool:
-    return bool(np.ptp(rows) == grid[0] - 1 or np.ptp(cols) == grid[1] - 1)
+def _extent(region: Sequence[int], grid: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns between the outermost variables of a region."""
+    cols = [v % grid[1] for v in region]
+    return max(region) // grid[1] - min(region) // grid[1], max(cols) - min(cols)
 
 
 def _draw_over_grid(
@@ -133,11 +135,13 @@ def _draw_over_grid(
     shown = (min(grid[0], _SHOWN_SIDE), min(grid[1], _SHOWN_SIDE))
     left_out = False
     for region, count in sorted(zip(regions, counting, strict=True), key=lambda r: -len(r[0])):
-        rows, cols = np.divmod(np.asarray(region), grid[1])
-        wraps = periodic and _wraps(rows, cols, grid)
-        if wraps or rows.max() >= shown[0] or cols.max() >= shown[1]:
-            left_out |= wraps
+        height, width = _extent(region, grid)
+        wraps = periodic and (height == grid[0] - 1 or width == grid[1] - 1)
+        left_out |= wraps
+        outside = any(v // grid[1] >= shown[0] or v % grid[1] >= shown[1] for v in region)
+        if wraps or outside:
             continue
+        rows, cols = np.divmod(np.asarray(region), grid[1])
         _draw_patch(axes, np.stack([cols, -rows], axis=1).astype(float), float(count), shown)
     row, col = np.divmod(np.arange(shown[0] * shown[1]), shown[1])
     axes.scatter(col, -row, s=9, color=style.INK, zorder=6)

@@ -124,7 +124,7 @@ def example_network(states: int, seed: int) -> FactorGraph:
 
     >>> net = example_network(2, 0)
     >>> net, married_parents(net)
-    (FactorGraph(directed, 6 variables, 6 factors, 34 table entries), ['CD'])
+    (FactorGraph(directed, 6 variables, 6 factors, 30 table entries), ['CD'])
     """
     rng = generator(seed)
     return bayesian_network(

@@ -263,7 +263,7 @@ def _perform(actions, first, end, lossy, mem, temporary, out, floors, losses, sc
         if kind == MESSAGE:
             scale, floor = _normalise(temporary, source, size, mem, place, arithmetic)
             if scale == -np.inf:
-                return UNDERFLOW if arithmetic == LINEAR and losses.min() < np.inf else IMPOSSIBLE
+                return UNDERFLOW if lossy or losses.min() < np.inf else IMPOSSIBLE
             if table >= 0:
                 floors[table] = floor
             if actions[i, SCALE] >= 0:
