@@ -15,15 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from kikuchi.cli.main import app
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "commands.md"
-
-# A script's own folder leads the import path, and Numba imports a package named like coverage.py.
-sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
-
-import typer  # noqa: E402
-
-from kikuchi.cli.main import app  # noqa: E402
 
 _PLACE = re.compile(r"(<!-- command: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -33,9 +33,6 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("index.md", "tutorial.md", "how-to/*.md", "reference/commands.md")
 
-# A script's own folder leads the import path, and Numba imports a package named like coverage.py.
-sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
-
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
 _CHECKER = doctest.OutputChecker()
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -13,15 +13,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import kikuchi
+from kikuchi.inference.method import Method, option_range, option_type
+from kikuchi.inference.registry import DEFAULT, METHODS, method_class
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "methods.md"
-
-# A script's own folder leads the import path, and Numba imports a package named like coverage.py.
-sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT / "tools"]
-
-import kikuchi  # noqa: E402
-from kikuchi.inference.method import Method, option_range, option_type  # noqa: E402
-from kikuchi.inference.registry import DEFAULT, METHODS, method_class  # noqa: E402
 
 HEAD = f"""\
 <!-- Written by tools/methods.py from the registry; run it again instead of editing. -->

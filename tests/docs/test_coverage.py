@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from project_tools import ROOT, load_tool
 
-coverage = load_tool("coverage")
+coverage = load_tool("rows")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_unknown_rows_in_the_source_and_a_stale_page_are_faults(small_project: P
     faults, remarks = coverage.check(listed, small_project, shared=small_project / "absent")
     assert faults == [
         "src/kikuchi/graphs/a.py cites TEH-M3, which is not a row",
-        "docs/coverage.md is not up to date; run python tools/coverage.py",
+        "docs/coverage.md is not up to date; run python tools/rows.py",
     ]
     assert len(remarks) == 1
     (small_project / "docs/coverage.md").write_text(coverage.render(listed))

@@ -47,12 +47,17 @@ def test_same_answer_as_before(model: str, method: str) -> None:
     before = json.loads(VALUES.read_text())[model][method]
     now = measure(model, method)
     assert set(now) == set(before)
-    for name, value in before.items():
-        if isinstance(value, float):
-            loose = 0.05 if method in SAMPLED else 1e-6 * max(1.0, abs(value))
-            assert now[name] == pytest.approx(value, abs=loose), name
-        else:
-            assert now[name] == value, name
+    if method in SAMPLED:
+        assert now["mean_error"] == pytest.approx(before["mean_error"], abs=0.02)
+    elif not before.get("converged", True):
+        assert not now["converged"]  # the digits of such an answer mean nothing
+    else:
+        for name, value in before.items():
+            if isinstance(value, float):
+                loose = 1e-6 * max(1.0, abs(value))
+                assert now[name] == pytest.approx(value, abs=loose), name
+            else:
+                assert now[name] == value, name
 
 
 def write() -> None:

@@ -108,7 +108,7 @@ def breadth_first_levels(offsets: Any, neighbours: Any, start: int) -> Any:
 def degeneracy(offsets: Any, neighbours: Any) -> int:
     """Largest smallest-degree over all subgraphs: no elimination order has a smaller width."""
     n = len(offsets) - 1
-    degree = np.diff(offsets)
+    degree = offsets[1:] - offsets[:-1]
     top = degree.max() if n else 0
     bucket = np.zeros(top + 2, np.int64)
     for v in range(n):
@@ -376,7 +376,7 @@ def eliminate(
     n = len(offsets) - 1
     with_fill = rule == 0
     starts = np.empty(n, np.int64)
-    lengths = np.diff(offsets)
+    lengths = offsets[1:] - offsets[:-1]
     rooms = lengths + lengths // 2 + 2
     used = rooms.sum()
     pool = np.empty(used + used // 2 + 64, np.uint32)

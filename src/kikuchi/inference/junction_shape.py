@@ -100,10 +100,18 @@ def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
     )
     # A factor belongs where the first of its variables to go is eliminated: its largest rank.
     factor_home = home[ranks[graph.scope_offsets[1:] - 1]]
-    nodes = joins.join_nodes(
-        card, offsets, names, parent, residual, clique_size, factor_home, graph.scope_offsets, ranks
-    )
-    if len(nodes[0]):
+    if clique_size.max(initial=0.0) >= joins.WORTH:
+        nodes = joins.join_nodes(
+            card,
+            offsets,
+            names,
+            parent,
+            residual,
+            clique_size,
+            factor_home,
+            graph.scope_offsets,
+            ranks,
+        )
         offsets, names, residual, parent, home, factor_home = joins.with_joins(
             offsets, names, residual, parent, home, factor_home, *nodes
         )

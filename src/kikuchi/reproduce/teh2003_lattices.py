@@ -171,7 +171,7 @@ def _rows_and_columns_row(results: Sequence[Result]) -> Row:
         f"{faster} of {len(results)}",
         None,
         "5 of 8",
-        "UPS-V is slowest on few networks, but very slow there",
+        "and UPS-V needs far more on the networks that are hard for it",
     )
 
 

@@ -14,7 +14,7 @@ from numba import njit
 
 from kikuchi.inference.kernels.junction_layout import grown, lists_by, union
 
-_WORTH = 1024.0  # states of a clique from which joining pays
+WORTH = 1024.0  # states of a clique from which joining pays
 _SMALLEST = 64.0  # states of the first nodes; each round allows _STEP times as many
 _STEP = 8.0
 _OPEN = 16
@@ -79,7 +79,7 @@ def join_nodes(
     above_factor = np.full(n_factors, -1, np.int64)
     most, widest = 1, 1
     for c in range(n_cliques):
-        if clique_size[c] >= _WORTH and child_offsets[c + 1] > child_offsets[c]:
+        if clique_size[c] >= WORTH and child_offsets[c + 1] > child_offsets[c]:
             n = child_offsets[c + 1] - child_offsets[c] + factor_offsets[c + 1] - factor_offsets[c]
             most = max(most, n)
             widest = max(widest, offsets[c + 1] - offsets[c])
@@ -99,7 +99,7 @@ def join_nodes(
     n_nodes = 0
     for c in range(n_cliques):
         n_items = 0
-        if clique_size[c] < _WORTH or child_offsets[c + 1] == child_offsets[c]:
+        if clique_size[c] < WORTH or child_offsets[c + 1] == child_offsets[c]:
             continue
         used = 0
         for i in range(child_offsets[c], child_offsets[c + 1]):

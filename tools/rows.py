@@ -3,9 +3,9 @@
 `docs/coverage.toml` is the source of truth, one line a row. This tool writes `docs/coverage.md`
 from it, and with `--check` verifies that list, code, tests and page agree:
 
-    python tools/coverage.py             write docs/coverage.md
-    python tools/coverage.py --check     say what disagrees; exit code 1 if anything does
-    python tools/coverage.py --unclaimed list rows cited in the source that no entry claims
+    python tools/rows.py             write docs/coverage.md
+    python tools/rows.py --check     say what disagrees; exit code 1 if anything does
+    python tools/rows.py --unclaimed list rows cited in the source that no entry claims
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def check(
     faults += check_citations(rows, root)
     page = root / "docs" / "coverage.md"
     if not page.is_file() or page.read_text(encoding="utf-8") != render(rows):
-        faults.append("docs/coverage.md is not up to date; run python tools/coverage.py")
+        faults.append("docs/coverage.md is not up to date; run python tools/rows.py")
     specs = (shared or root.parent / "shared") / "specs"
     if not specs.is_dir():
         return faults, ["the catalogues are not here, so completeness was not checked"]
@@ -304,7 +304,7 @@ def render(rows: dict[str, Row]) -> str:
         "hide: [toc]",
         "---",
         "",
-        "<!-- Written by tools/coverage.py from docs/coverage.toml; edit that file. -->",
+        "<!-- Written by tools/rows.py from docs/coverage.toml; edit that file. -->",
         "",
         "# Coverage",
         "",
