@@ -61,6 +61,8 @@ def test_lattice_sets(shape: tuple[int, int], both: bool) -> None:
 
 def test_greedy_sets_are_smaller_than_columns_and_empty_on_forests() -> None:
     sizes = [cut.sum() for cut in greedy_cutsets(kk.grid(10, 10))]
-    assert max(sizes) <= 33  # every second column has 50; 100 / 3 is the known limit for large grids
+    assert (
+        max(sizes) <= 33
+    )  # every second column has 50; 100 / 3 is the known limit for large grids
     assert [cut.sum() for cut in greedy_cutsets(kk.random_tree(20))] == [0]
     assert all(cut.sum() == 8 for cut in greedy_cutsets(kk.complete(10)))

@@ -414,6 +414,37 @@ def test_samples_of_a_large_clique_and_of_extreme_tables() -> None:
     assert tree.sample(0, seed=0).shape == (0, 2)
 
 
+@pytest.mark.parametrize("distance", [150.0, 250.0, 310.0])
+@pytest.mark.parametrize("propagation", PROPAGATIONS)
+def test_neighbours_that_are_sure_of_different_states(distance: float, propagation: str) -> None:
+    sure = -distance * (1 - np.eye(3))
+    factors = [((0, k + 1), sure[:, [k]] + np.array([0.0, -1.0])) for k in range(3)]
+    graph = kk.FactorGraph([3, 2, 2, 2], factors, log=True)
+    log_z, singles, tables = enumerate_exact(graph)
+    tree = kk.plan(graph).calibrate(propagation=propagation)
+    assert tree.log_z == pytest.approx(log_z, rel=1e-12)
+    for a in range(3):
+        assert np.abs(tree.joint(graph.scope(a)) - tables[a]).max() < 1e-12
+    assert np.abs(tree.joint([0]) - singles[0]).max() < 1e-12
+
+
+def test_a_belief_that_underflows_only_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = mixed_model(3, scales=(1.0,))
+    tree = kk.plan(graph).calibrate()
+    wanted = [tree.joint([v]) for v in range(graph.n_variables)]
+    read = junction_engine.Run.read
+
+    def only_logarithms(self: junction_engine.Run, *question: object) -> np.ndarray:
+        if not self.logs:
+            raise junction_engine.Underflow
+        return read(self, *question)
+
+    monkeypatch.setattr(junction_engine.Run, "read", only_logarithms)
+    for v in range(graph.n_variables):
+        assert np.abs(tree.joint([v]) - wanted[v]).max() < 1e-12
+    assert np.isfinite(graph.log_score(tree.sample(50, seed=0))).all()
+
+
 def test_bad_questions() -> None:
     tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])).calibrate()
     with pytest.raises(ModelError, match="asked twice"):

@@ -27,9 +27,7 @@ ALL = [*EXACT, *BETHE, "ups-t"]
 
 CHAIN = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
 CHAIN_TARGETS = {0: [0.3, 0.7], 2: [0.6, 0.4]}
-CYCLE = kk.boltzmann(
-    {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0]
-)
+CYCLE = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0])
 
 
 def joint(graph: FactorGraph) -> np.ndarray:
@@ -335,9 +333,7 @@ def test_target_on_an_impossible_state_is_refused(method: str) -> None:
 
 @pytest.mark.parametrize("method", ALL)
 def test_zeros_and_zero_targets_that_fit(method: str) -> None:
-    graph = FactorGraph(
-        [3, 2, 2], [((0, 1), [[1, 0], [0, 2], [1, 1]]), ((1, 2), [[1, 2], [3, 1]])]
-    )
+    graph = FactorGraph([3, 2, 2], [((0, 1), [[1, 0], [0, 2], [1, 1]]), ((1, 2), [[1, 2], [3, 1]])])
     targets = {0: np.array([0.4, 0.0, 0.6]), 2: np.array([0.3, 0.7])}
     log_z, q, worst = fitted(graph, targets)
     assert worst < 1e-12
@@ -447,9 +443,8 @@ def test_inner_failure_is_said() -> None:
 def test_strong_factors_use_logarithms_and_agree() -> None:
     rng = np.random.default_rng(7)
     tree = kk.random_tree(6, seed=7)
-    steep = FactorGraph.from_arrays(
-        tree.cardinalities, tree.scopes, tree.scope_offsets, 300.0 * rng.normal(size=tree.log_tables.size)
-    )  # fmt: skip
+    steeper = 300.0 * rng.normal(size=tree.log_tables.size)
+    steep = FactorGraph.from_arrays(tree.cardinalities, tree.scopes, tree.scope_offsets, steeper)
     exact = kk.infer(steep, "jt")
     for method in ("loopy-is", "is-bp", "ups", "ups-t"):
         found = kk.infer(steep, method)

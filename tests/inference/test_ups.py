@@ -23,9 +23,7 @@ from kikuchi.inference.pinned_messages import (
 )
 from oracle import enumerate_exact, random_model
 
-CYCLE = kk.boltzmann(
-    {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0]
-)
+CYCLE = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0])
 
 
 def bethe_free_energy(beliefs: kk.Beliefs) -> float:
@@ -157,14 +155,14 @@ def test_free_energy_never_rises(seed: int) -> None:
 
 
 def test_clamping_splits_the_free_energy() -> None:  # T15, Theorem 5.6.1 with ER18
-    graph = kk.grid(3, 3, seed=4, coupling=0.5)
+    graph = kk.grid(2, 3, seed=4, coupling=0.5)
     rng = np.random.default_rng(0)
-    targets = {v: rng.dirichlet(np.ones(2)) for v in (1, 4, 7)}
+    targets = {v: rng.dirichlet(np.ones(2)) for v in (1, 4)}
     found = kk.infer(graph, "ups-t:tol=1e-13", evidence=targets)
     # Replace every observed variable by one leaf for each of its factors and solve exactly.
     factors, cards, copies = [], [], {}
     number = {}
-    for v in range(9):
+    for v in range(6):
         if v not in targets:
             number[v] = len(cards)
             cards.append(2)
@@ -231,7 +229,7 @@ def test_scaled_marginals_are_exact_and_dual_is_monotone() -> None:  # TEH-I16
     progress = Walks.begin(schedule)
     messages.scale(schedule, progress, 1, 0.0)
     messages.distribute(schedule)
-    # The tilt of a leaf is what it sends less what its own factor says; the one scaled last matches.
+    # The tilt of a leaf is what it sends less what its own factor says; the last one matches.
     factors = [(graph.scope(a), graph.table(a)) for a in range(graph.n_factors)]
     for v in targets:
         own, pair = graph.variable_edges[graph.variable_offsets[v] : graph.variable_offsets[v + 1]]
@@ -250,7 +248,9 @@ def test_order_of_variables_does_not_matter(seed: int) -> None:
     targets = {v: rng.dirichlet(np.ones(3)) for v in (0, 3, 5, 8)}
     found = kk.infer(graph, "ups-t", evidence=targets)
     new = rng.permutation(9)  # variable v is called new[v]
-    factors = [([int(new[v]) for v in graph.scope(a)], graph.table(a)) for a in range(graph.n_factors)]
+    factors = [
+        ([int(new[v]) for v in graph.scope(a)], graph.table(a)) for a in range(graph.n_factors)
+    ]
     order = rng.permutation(len(factors))
     shuffled = FactorGraph([3] * 9, [factors[a] for a in order])
     other = kk.infer(shuffled, "ups-t", evidence={int(new[v]): t for v, t in targets.items()})

@@ -47,8 +47,8 @@ class BeliefOptimisation(Method):
     >>> import kikuchi as kk
     >>> cycle = kk.boltzmann({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
     >>> beliefs = kk.infer(cycle, "bo")
-    >>> round(beliefs[0][1], 6), round(beliefs.log_z, 6)
-    (0.58147, 2.329088)
+    >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
+    ([0.41853, 0.58147], 2.329088)
     """
 
     name: ClassVar[str] = "bo"

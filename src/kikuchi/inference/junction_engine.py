@@ -34,7 +34,7 @@ _AT_BEST = 1e10  # multiply-adds in a second that no core exceeds
 _NO_TABLES = np.zeros(0, dtype=np.int64)
 
 
-class _Underflow(Exception):
+class Underflow(Exception):
     """Plain numbers do not reach: use logarithms."""
 
 
@@ -140,7 +140,7 @@ class Run:
             raise _impossible()
         if self.arithmetic == passes.LINEAR:
             if self.floors.min(initial=0.0) < passes.LOG_FLOOR:
-                raise _Underflow
+                raise Underflow
             products = self.mem[: tree.group_tables[-1]]
             np.exp(products, out=products)
         return float(log_scale)
@@ -218,30 +218,22 @@ class Run:
             first, end = int(program.ends[start]), int(program.ends[stop])
             pieces = int(np.ceil(work[start] / _CHUNK)) if stop == start + 1 else 1
             if pieces > 1:
-                self._run_in_pieces(
-                    program, first, end, pieces, watch, before + done - work[start], total
-                )
+                here = before + done - float(work[start])
+                for share in self._pieces(program, first, end, pieces):
+                    watch.check(here + share * float(work[start]), total)
             else:
                 self._execute(program, first, end)
             watch.check(before + done, total)
 
-    def _run_in_pieces(
-        self,
-        program: Program,
-        first: int,
-        end: int,
-        pieces: int,
-        watch: Watch,
-        before: float,
-        total: float,
-    ) -> None:
-        """One large clique, with looks at the clock in between."""
+    def _pieces(self, program: Program, first: int, end: int, pieces: int) -> Iterator[float]:
+        """Walk one large clique in pieces; yields the share that is done after each."""
         phases = 2 if self.arithmetic == passes.LOG_SUM else 1
         for o in range(first, end):
             for phase in range(1 if program.ops[o, programs.STORE] else phases):
                 for piece in range(pieces):
                     self._execute(program, o, o + 1, phase, piece, pieces)
-                    watch.check(before, total)
+                    part = (phase + (piece + 1) / pieces) / phases
+                    yield (o - first + part) / (end - first)
 
     def _execute(
         self,
@@ -273,7 +265,7 @@ class Run:
             self.arithmetic,
         )
         if status == passes.UNDERFLOW:
-            raise _Underflow
+            raise Underflow
         if status == passes.IMPOSSIBLE:
             raise _impossible()
 
@@ -399,16 +391,20 @@ def propagate(
     propagation: Propagation = "shafer-shenoy",
     keep: bool = False,
     distribute: bool = True,
+    logs: bool = False,
 ) -> Run:
     """Run both passes (or the upward one), with logarithms if plain numbers do not reach.
 
-    `read` says which marginals to read; with `mode` max the best state is found as well.
+    `read` says which marginals to read; with `mode` max the best state is found as well. `logs`
+    does not try plain numbers.
     """
     _refuse_endless(plan, watch)
     targets = read(plan)
     hugin = propagation == "hugin"
-    arithmetics = (passes.LOG_MAX,) if mode == "max" else (passes.LINEAR, passes.LOG_SUM)
-    for arithmetic in arithmetics:
+    arithmetics = [passes.LINEAR, passes.LOG_SUM]
+    if mode == "max":
+        arithmetics = [passes.LOG_MAX]
+    for arithmetic in arithmetics[-1:] if logs else arithmetics:
         needed = plan.bytes_for(
             targets,
             logs=arithmetic == passes.LOG_SUM,
@@ -426,7 +422,7 @@ def propagate(
             if distribute:
                 run.distribute(watch, total)
             return run
-        except _Underflow:
+        except Underflow:
             continue
         except KeyboardInterrupt as stop:
             raise BudgetError(
@@ -478,15 +474,17 @@ def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
 
 
 def _chunks(work: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
-    """Ranges of cliques that cost about _CHUNK each, with the work done after each."""
-    if float(work.sum()) <= _CHUNK:
-        yield 0, len(work), float(work.sum())
+    """Ranges of cliques that cost at most _CHUNK together, with the work done after each; a
+    clique that costs more stands alone.
+    """
+    whole = float(work.sum())
+    if whole <= _CHUNK:
+        yield 0, len(work), whole
         return
     total = np.cumsum(work)
     start, done = 0, 0.0
     while start < len(work):
-        stop = int(np.searchsorted(total, done + _CHUNK)) + 1
-        stop = min(max(stop, start + 1), len(work))
+        stop = max(int(np.searchsorted(total, done + _CHUNK, side="right")), start + 1)
         done = float(total[stop - 1])
         yield start, stop, done
         start = stop

@@ -19,7 +19,7 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Variable
-from kikuchi.inference.junction_engine import Read, Report, Watch, propagate
+from kikuchi.inference.junction_engine import Read, Report, Underflow, Watch, propagate
 from kikuchi.inference.junction_engine import Run as TreeRun
 from kikuchi.inference.junction_plan import (
     Mode,
@@ -136,9 +136,11 @@ class CalibratedTree:
         self.budget = budget
         self._run = self._propagate(plan, variable_targets, keep=True)
 
-    def _propagate(self, plan: Plan, read: Read, *, keep: bool = False) -> TreeRun:
+    def _propagate(
+        self, plan: Plan, read: Read, *, keep: bool = False, logs: bool = False
+    ) -> TreeRun:
         watch = Watch(self.budget.start())
-        return propagate(plan, read, watch, propagation=self.propagation, keep=keep)
+        return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
 
     @property
     def log_z(self) -> float:
@@ -201,11 +203,18 @@ class CalibratedTree:
             return np.ones(1)
         clique = _holding_clique(self.plan, variables)
         if clique is not None:
-            return self._run.read(clique, joint_target(self.plan, variables, clique))
+            return self._read(clique, joint_target(self.plan, variables, clique))
         joined = make_plan(
             _unconditioned(_joined(self.plan.graph, variables)), self.plan.order, self.plan.seed
         )
         return self._propagate(joined, lambda plan: _joint_in(plan, variables)).out
+
+    def _read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
+        try:
+            return self._run.read(clique, targets)
+        except Underflow:  # the messages are fine, their product here is not
+            self._run = self._propagate(self.plan, variable_targets, keep=True, logs=True)
+            return self._run.read(clique, targets)
 
     def sample(self, n: int, seed: Seed = None) -> NDArray[np.int64]:
         """`n` independent exact samples, one a row (LIU-I1).

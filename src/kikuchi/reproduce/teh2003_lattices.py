@@ -29,7 +29,7 @@ _SPEED = {
 }
 _UPS = ("UPS-HV", "UPS-V")
 _PUBLISHED_RANKING = "loopy IS < UPS-HV < UPS-V < IS+BP, GIS+BP"
-_ROUNDING = 1e-8  # weights of 30 make a free energy near 100 uncertain by nearly as much
+_ROUNDING = 1e-8  # rises of up to 3e-9 were seen with weights near 30, whatever the tolerance
 _AGREE = 1e-6
 _CATALOGUE_MEDIANS = {  # of its eight networks, over those that converged
     "loopy IS": 4800,
@@ -184,7 +184,7 @@ def _monotone_row(results: Sequence[Result]) -> Row:
         f"{good} of {len(runs)}",
         "all",
         "all",
-        f"largest rise {worst:.1e}, rounding",
+        f"largest rise {worst:.1e}; up to 1e-8 passes",
         good == len(runs),
     )
 
@@ -243,7 +243,7 @@ class AccuracyOfMarginals(Experiment):
         "Mean absolute error of the hidden means by size of weights (across) and biases (up); the "
         "small numbers count runs that did not converge."
     )
-    status: ClassVar[Status] = "agrees"
+    status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(
         3, {"side": 5, "weights": [1.0, 4.0, 8.0], "biases": [0.5, 3.0]}, "25 s"
     )
@@ -352,24 +352,34 @@ def _regime_rows(regime: str, finished: Sequence[Finished]) -> list[Row]:
                 f"{loopy:.4f} / {ups:.4f}",
                 "equal",
                 _CATALOGUE_ERRORS[regime],
-                f"equal on {same} of {len(good)} networks; else two stationary points",
+                f"equal on {same} of {len(good)} networks; reference: other networks",
                 abs(loopy - ups) <= max(5e-3, 0.2 * loopy),
             )
         )
     if bad:
-        loopy, ups = mean_errors(bad)
-        with_targets = regime in ("c", "d")
-        rows.append(
-            Row(
-                f"{label}: where loopy IS did not converge",
-                f"{loopy:.4f} / {ups:.4f}",
-                "UPS better" if with_targets else "UPS not better",
-                None,
-                f"{len(bad)} of {len(results)} networks; UPS is in the mean "
-                f"{np.mean([r['ups']['decided'] for r in bad]):.2f} from 1/2",
-            )
-        )
+        rows.append(_failure_row(regime, bad, len(results)))
     return rows
+
+
+def _failure_row(regime: str, bad: Sequence[Result], total: int) -> Row:
+    """Errors where loopy IS failed; whether that is as published is said, not judged."""
+    loopy, ups = mean_errors(bad)
+    published = "UPS better" if regime in ("c", "d") else "UPS not better"
+    ours = "UPS better" if ups < loopy - _SAME_ERROR else "UPS not better"
+    note = f"{len(bad)} of {total} networks; means by UPS are {_decided(bad):.2f} from 1/2"
+    if ours != published:
+        note = f"differs from the thesis: {ours}; {note}"
+    return Row(
+        f"({regime}) {_REGIMES[regime]}: where loopy IS did not converge",
+        f"{loopy:.4f} / {ups:.4f}",
+        published,
+        None,
+        note,
+    )
+
+
+def _decided(results: Sequence[Result]) -> float:
+    return float(np.mean([r["ups"]["decided"] for r in results]))
 
 
 def _always_converges_row(finished: Sequence[Finished]) -> Row:
@@ -380,7 +390,7 @@ def _always_converges_row(finished: Sequence[Finished]) -> Row:
         f"{good} of {len(runs)}",
         "all",
         "all",
-        f"largest rise {max(run['rise'] for run in runs):.1e}, rounding",
+        f"largest rise {max(run['rise'] for run in runs):.1e}; up to 1e-8 passes",
         good == len(runs),
     )
 
