@@ -31,7 +31,7 @@ class Beliefs:
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
-    >>> beliefs[0].tolist(), round(beliefs.log_z, 6)
+    >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
     ([0.25, 0.75], 1.386294)
     """
 

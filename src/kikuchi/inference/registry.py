@@ -84,7 +84,7 @@ def infer(
     """Marginals and log Z of `graph` by `method`, an object or a text such as "bp:damping=0.5".
 
     >>> from kikuchi import FactorGraph
-    >>> infer(FactorGraph([2], [((0,), [1, 3])]), "bp")[0].tolist()
+    >>> infer(FactorGraph([2], [((0,), [1, 3])]), "bp")[0].round(6).tolist()
     [0.25, 0.75]
     """
     return as_method(method).run(graph, evidence=evidence, budget=budget, progress=progress)
