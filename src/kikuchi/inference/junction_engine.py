@@ -7,7 +7,7 @@ logarithms. Maxima always use logarithms: they cost the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from kikuchi.inference.kernels.junction_program import Program
 
 Report = Callable[[int, int], None]
 Read = Callable[[Plan], Targets]
+Chunk = tuple[int, int, float]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
 _MOST_BYTES = 2**53
@@ -109,8 +110,8 @@ class Run:
         self.mem = np.empty(end)
         self.room = Room(
             np.empty(int(self.measure.temporary(logs))),
-            np.empty(int(targets.sizes.sum())),
-            _scratch(*(int(x) for x in self.measure.scratch)),
+            np.empty(int(self.measure.targets)),
+            _scratch(*self.measure.scratch.tolist()),
         )
         self.floors = np.zeros(len(tree.group_tables) - 1 + tree.n_nodes)
         self.losses = np.full(len(self.floors), np.inf)
@@ -203,18 +204,27 @@ class Run:
 
     def collect(self, watch: Watch, total: float) -> None:
         """The upward pass: afterwards `log_z` is known (the best score, for maxima)."""
-        self._run(self.upward, self.measure.up, watch, 0.0, total)
+        chunks = _chunks(self.measure.up, self.measure.up_total)
+        self._run(self.upward, self.measure.up, chunks, watch, 0.0, total)
         self.log_z += float(self.scales.sum())
 
     def distribute(self, watch: Watch, total: float) -> None:
         """The downward pass: afterwards `out` holds all targets."""
-        before = float(self.measure.up.sum())
-        self._run(self._downward_program(), self.measure.down[::-1], watch, before, total)
+        work = self.measure.down[::-1]
+        chunks = _chunks(work, self.measure.down_total)
+        before = self.measure.up_total
+        self._run(self._downward_program(), work, chunks, watch, before, total)
 
     def _run(
-        self, program: Program, work: NDArray[np.float64], watch: Watch, before: float, total: float
+        self,
+        program: Program,
+        work: NDArray[np.float64],
+        chunks: Iterable[Chunk],
+        watch: Watch,
+        before: float,
+        total: float,
     ) -> None:
-        for start, stop, done in _chunks(work):
+        for start, stop, done in chunks:
             first, end = int(program.ends[start]), int(program.ends[stop])
             pieces = int(np.ceil(work[start] / _CHUNK)) if stop == start + 1 else 1
             if pieces > 1:
@@ -415,7 +425,7 @@ def propagate(
         watch.clock.budget.require_bytes(needed, _what(plan), WAY_OUT)
         try:
             run = Run(plan, targets, arithmetic=arithmetic, keep=keep, hugin=hugin)
-            total = float(run.measure.up.sum()) + distribute * float(run.measure.down.sum())
+            total = run.measure.up_total + distribute * run.measure.down_total
             run.collect(watch, total)
             if mode == "max":
                 run.state = run.best_state()  # before messages down take the place of those up
@@ -473,11 +483,10 @@ def _scratch(tile: int, operands: int, table: int, axes: int) -> Scratch:
     )
 
 
-def _chunks(work: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
+def _chunks(work: NDArray[np.float64], whole: float) -> Iterator[Chunk]:
     """Ranges of cliques that cost at most _CHUNK together, with the work done after each; a
     clique that costs more stands alone.
     """
-    whole = float(work.sum())
     if whole <= _CHUNK:
         yield 0, len(work), whole
         return

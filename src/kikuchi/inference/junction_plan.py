@@ -48,11 +48,16 @@ class Measure(NamedTuple):
     up_results: float
     down_results: float
     read_results: float
+    up_total: float
+    down_total: float
+    separators: float
+    cliques: float
+    targets: float
 
     @property
     def operations(self) -> float:
         """Multiply-adds of both passes."""
-        return float(self.up.sum() + self.down.sum())
+        return self.up_total + self.down_total
 
     def temporary(self, logs: bool) -> float:
         """Entries for the results of a walk; sums of exponentials take as many again."""
@@ -166,12 +171,12 @@ class Plan:
         measure = self.measure(targets, hugin=hugin)
         entries = (
             float(tree.group_tables[-1])  # products of factors
-            + float(tree.separator_size.sum()) * (2 if keep and not hugin else 1)
+            + measure.separators * (2 if keep and not hugin else 1)
             + measure.temporary(logs)
-            + float(targets.sizes.sum())
+            + measure.targets
         )
         if hugin:
-            entries += float(tree.clique_size.sum())
+            entries += measure.cliques
         if decode:
             entries += tree.largest_residual
         by_node = 64 * tree.n_nodes  # offsets, scales and floors of the messages

@@ -392,7 +392,8 @@ def measure(
     Answers (multiply-adds of each clique's upward walk; of its downward walk; lengths of the lists
     of the upward program: ops, dims, steps, operands, actions; of the downward program; scratch:
     tile entries, operands, operands x axes, axes; largest results of an upward walk, of a downward
-    walk, of reading a separator).
+    walk, of reading a separator; sums of the upward and downward work, of the sizes of separators,
+    cliques and targets).
     """
     n_cliques = len(parent)
     up = np.zeros(n_cliques)
@@ -450,6 +451,10 @@ def measure(
         for i in range(separator_targets[c], separator_targets[c + 1]):
             results += target_sizes[in_separator[i]]
         read_results = max(read_results, results)
+    target_total = 0.0
+    for t in range(len(target_sizes)):
+        target_total += target_sizes[t]
+    totals = (up.sum(), down.sum(), separator_size.sum(), clique_size.sum(), target_total)
     return (
-        up, down, up_room, down_room, scratch, up_results, down_results, read_results,
+        up, down, up_room, down_room, scratch, up_results, down_results, read_results, *totals,
     )  # fmt: skip
