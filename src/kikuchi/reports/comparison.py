@@ -18,6 +18,7 @@ from kikuchi.inference.registry import as_method
 from kikuchi.reports.evidence import Observed, as_observed, has_marginals, observed_states
 
 _EXACT = "jt"
+_LONG_SECONDS = 600.0  # an exact answer that takes longer is only computed when asked for
 _WARM_UP_FACTORS = 12
 _CHEAP_BYTES = 10**8
 _CHEAP_OPERATIONS = 2 * 10**8  # about a second
@@ -178,18 +179,20 @@ def _exact_answer(
 ) -> tuple[Beliefs | None, str]:
     from kikuchi.inference.junction_tree import plan
 
-    if has_marginals(observed):
-        return None, "there is no exact answer: marginals were observed, not only states"
-    cost = plan(graph, evidence=observed)
+    states = {v: k for v, k in observed.items() if np.ndim(k) == 0}
+    cost = plan(graph, evidence=states)
     least = "" if cost.complete else "at least "
     figures = f"width {least}{cost.width}, {least}{format_bytes(cost.bytes)}"
     if budget.bytes is not None and cost.bytes > budget.bytes:
         allowed = format_bytes(budget.bytes)
         return None, f"exact inference is not feasible: {figures}, the budget is {allowed}"
-    method = as_method(_EXACT)
+    if budget.seconds is None and cost.seconds > _LONG_SECONDS:
+        hours = cost.seconds / 3600
+        return None, f"exact inference would take about {hours:.1g} hours ({figures})"
+    method = as_method("is" if has_marginals(observed) else _EXACT)
     try:
         _warm_up(method, graph)
-        exact = method.run(graph, evidence=observed, budget=budget, progress=tell(_EXACT))
+        exact = method.run(graph, evidence=observed, budget=budget, progress=tell(method.text))
     except KikuchiError as error:
         return None, f"there is no exact answer: {error}"
     if not exact.converged:

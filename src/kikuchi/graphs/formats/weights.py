@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 
 LOWEST_LOG = -708.3964185  # normal doubles only: below, weights have fewer digits
 HIGHEST_LOG = 709.7827
+_EDGE = 1e-9
 _CHUNK = 1 << 18
 # Decimal digits to try, and from which |log| on: beyond 16, many doubles share a logarithm.
 _DIGITS = ((12, 16.0), (15, 0.0))
@@ -106,9 +107,11 @@ def _shifts(graph: FactorGraph) -> Array:
             f"factor {factor} cannot be written: its largest weight is exp({ratio:.4g}) times its "
             "smallest, more than the numbers in a file can hold"
         )
-    shifts = np.clip(0.0, down, up)
+    # A weight that was moved to the edge once may lie beyond it by a rounding: it stays.
+    inside = (down <= _EDGE) & (up >= -_EDGE)
+    shifts = np.where(inside, 0.0, np.clip(0.0, down, up))
     rest = graph.log_constant - shifts.sum()
-    room = up - shifts if rest > 0 else shifts - down
+    room = np.maximum(up - shifts if rest > 0 else shifts - down, 0.0)
     taken = np.clip(abs(rest) - (np.cumsum(room) - room), 0.0, room)
     if taken.sum() < abs(rest) * (1 - 1e-12):
         raise ModelError(
