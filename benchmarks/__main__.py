@@ -46,12 +46,15 @@ def markdown(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], default=list(GROUPS))
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     rows = []
-    for row in run(options.groups):
+    unknown = set(options.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"there is no group {', '.join(unknown)}; known: {', '.join(GROUPS)}")
+    for row in run(options.groups or list(GROUPS)):
         rows.append(row)
         print("  ".join(filter(None, cells(row))), flush=True)
     if options.json:

@@ -16,7 +16,7 @@ FLOOR = 1e-200
 _U1 = np.uint64(1)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def marginal(b, begin, end, maps, map_at, out, states):
     """Sum a large table down to a small one, normalised; answers the total before."""
     for x in range(states):
@@ -26,12 +26,13 @@ def marginal(b, begin, end, maps, map_at, out, states):
         value = b[begin + i]
         out[maps[map_at + i]] += value
         total += value
+    scale = 1.0 / total
     for x in range(states):
-        out[x] /= total
+        out[x] *= scale
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def multiply(b, begin, end, maps, map_at, factor):
     """Multiply a large table by a function of the small state and normalise it."""
     total = 0.0
@@ -39,12 +40,13 @@ def multiply(b, begin, end, maps, map_at, factor):
         value = b[begin + i] * factor[maps[map_at + i]]
         b[begin + i] = value
         total += value
+    scale = 1.0 / total
     for i in range(begin, end):
-        if b[i] > 0.0:
-            b[i] = max(b[i] / total, FLOOR)
+        value = b[i] * scale
+        b[i] = value if value > FLOOR or value == 0.0 else FLOOR
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _ratio(wanted, b, begin, states, damping, factor):
     """factor = (wanted / b)^(1 - damping) with 0 / 0 = 1; answers the largest difference."""
     change = 0.0
@@ -53,7 +55,9 @@ def _ratio(wanted, b, begin, states, damping, factor):
         new = wanted[x]
         change = max(change, abs(new - old))
         if new > 0.0 and old > 0.0:
-            factor[x] = (new / old) ** (1.0 - damping)
+            factor[x] = new / old
+            if damping > 0.0:
+                factor[x] = factor[x] ** (1.0 - damping)
         elif new == 0.0 and old > 0.0:
             factor[x] = 0.0
         else:
@@ -61,7 +65,7 @@ def _ratio(wanted, b, begin, states, damping, factor):
     return change
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _apply(edge, child, table_at, b, receiver_at, receivers, large, map_at, maps, factor, states):
     """Put the change of one message into every belief that it enters."""
     begin = table_at[child]
