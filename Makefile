@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: run test test-slow check bench docs clean
 
 run: $(STAMP)  ## compare methods on a bundled example and write report.html
-	$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,mf,gibbs --report report.html
+	$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,kikuchi,mf,gibbs --report report.html
 
 test: check  ## lint, types, then all tests but the slow ones
 	$(BIN)/python -m pytest -n 2 -m "not slow"
