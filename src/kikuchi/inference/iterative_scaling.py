@@ -14,43 +14,69 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
-from kikuchi.core.numerics import log, xlogy
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.belief_propagation import _Tables, _UnderflowError
 from kikuchi.inference.beliefs import FactorTables
+from kikuchi.inference.dual_climb import Climb, QuasiClimb
 from kikuchi.inference.junction_engine import Watch, propagate
 from kikuchi.inference.junction_plan import factor_targets, make_plan, variable_targets
 from kikuchi.inference.kernels import bp_messages
-from kikuchi.inference.method import Method, Run, Solution, Step, option
-from kikuchi.inference.pinned_messages import by_original, contradiction, free_energy_limit
+from kikuchi.inference.method import Method, Run, Solution, option
 
 Array = NDArray[np.float64]
-Tilts = dict[int, Array]
 
 
 # ---------------------------------------------------------------------- exact methods
 
 
 @dataclass(frozen=True)
-class IterativeScaling(Method):
-    """Exact inference with observed marginals: IS on a junction tree (TEH-I12, M24).
+class _ExactScaling(Method):
+    """What `is` and `gis` share: a junction tree that is planned once."""
 
-    One iteration scales one observed variable, lambda_i += log o_i - log Q(x_i), with Q from a
-    junction tree that is planned once. The dual rises, and the trace of minus the dual falls, in
-    every iteration. It ends when no marginal
-    is further than `tol` from its target. `log_z` is log Z - KL(Q || P), minus the least free
-    energy under the constraints; `diagnostics` has the KL and the log-tilts (largest entry 0).
-    Without observed marginals this is the method `jt`.
+    objective_name: ClassVar[str] = "minus the dual value"
+    takes_observed_marginals: ClassVar[bool] = True
+
+    tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
+    max_iterations: int = option(10000, "most scalings or steps", low=1)
+    order: Order = option("min-fill", "elimination order of the junction tree")
+    seed: int | None = option(None, "random ties in the elimination order", low=0)
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
+        climb = self._climb(oracle, graph, run.targets)
+        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
+        solution = climb.solution(run, iterations, converged)
+        if converged:
+            solution.log_z_lower = solution.log_z_upper = solution.log_z
+        return solution
+
+    def _climb(
+        self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
+    ) -> Climb:
+        return Climb(oracle, graph, targets, parallel=True)
+
+
+@dataclass(frozen=True)
+class IterativeScaling(_ExactScaling):
+    """Exact inference with observed marginals on a junction tree (TEH-I12, M24).
+
+    The dual is climbed until no marginal is further than `tol` from its target. The default
+    `solver=lbfgs` moves all tilts at once by a quasi-Newton method; with `solver=scaling` one
+    iteration scales one observed variable, lambda_i += log o_i - log Q(x_i): the algorithm of the
+    thesis, which takes thousands of runs of the junction tree where weights are strong. Either way
+    the dual rises, and the trace of minus the dual falls, in every iteration. `log_z` is
+    log Z - KL(Q || P), minus the least free energy under the constraints; `diagnostics` has the KL
+    and the log-tilts (largest entry 0). Without observed marginals this is the method `jt`.
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
@@ -61,31 +87,25 @@ class IterativeScaling(Method):
 
     name: ClassVar[str] = "is"
     summary: ClassVar[str] = "iterative scaling: exact with observed marginals"
-    objective_name: ClassVar[str] = "minus the dual value"
-    takes_observed_marginals: ClassVar[bool] = True
-    parallel: ClassVar[bool] = False
 
-    tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
-    max_iterations: int = option(10000, "most scalings", low=1)
-    order: Order = option("min-fill", "elimination order of the junction tree")
-    seed: int | None = option(None, "random ties in the elimination order", low=0)
+    solver: Literal["lbfgs", "scaling"] = option(
+        "lbfgs", "how the dual is climbed: all tilts at once, or one variable after the other"
+    )
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
-        climb = _Climb(oracle, graph, run.targets, self.parallel)
-        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
-        solution = climb.solution(run, iterations, converged)
-        if converged:
-            solution.log_z_lower = solution.log_z_upper = solution.log_z
-        return solution
+    def _climb(
+        self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
+    ) -> Climb:
+        if self.solver == "lbfgs":
+            return QuasiClimb(oracle, graph, targets)
+        return Climb(oracle, graph, targets, parallel=False)
 
 
 @dataclass(frozen=True)
-class GeneralisedScaling(IterativeScaling):
+class GeneralisedScaling(_ExactScaling):
     """Exact inference with observed marginals: all scaled at once by a share (TEH-I12, GIS).
 
-    Like `is`, but one iteration is lambda_i += (log o_i - log Q(x_i)) / n for all n observed
-    variables, with one run of the junction tree for all of them.
+    Like `is:solver=scaling`, but one iteration is lambda_i += (log o_i - log Q(x_i)) / n for all n
+    observed variables, with one run of the junction tree for all of them.
 
     >>> import kikuchi as kk
     >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
@@ -96,7 +116,6 @@ class GeneralisedScaling(IterativeScaling):
 
     name: ClassVar[str] = "gis"
     summary: ClassVar[str] = "generalised iterative scaling: as is, all variables at once"
-    parallel: ClassVar[bool] = True
 
 
 # ---------------------------------------------------------------------- with belief propagation
@@ -139,7 +158,7 @@ class PropagatedScaling(Method):
 
     def _run(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
         oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
-        climb = _Climb(oracle, graph, run.targets, self.parallel)
+        climb = Climb(oracle, graph, run.targets, self.parallel)
         iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
         solution = climb.solution(run, iterations, converged)
         solution.diagnostics["sweeps"] = oracle.sweeps
@@ -212,7 +231,7 @@ def plug_in_scaling(
     (True, [-2.959466, -2.959466])
     """
     oracle = _MethodOracle(graph, list(targets), method)
-    climb = _Climb(oracle, graph, targets, parallel=False)
+    climb = Climb(oracle, graph, targets, parallel=False)
     order = list(targets)
     tilts, residuals = [], []
     steps = climb.steps()
@@ -228,115 +247,6 @@ def plug_in_scaling(
     return ScalingPath(
         tuple(order), np.array(tilts), np.array(residuals), climb.marginals, converged
     )
-
-
-# ---------------------------------------------------------------------- the climb
-
-
-class _Oracle(Protocol):
-    """Marginals of a model whose observed variables are tilted; log Z without its constant.
-
-    `certifies` says that -dual is an upper bound of log Z - KL, so that a dual beyond all limits
-    proves that the targets are impossible. `settled` says that the last marginals are final.
-    """
-
-    certifies: bool
-    settled: bool
-
-    def tilt(self, variable: int, log_tilt: Array) -> None: ...
-    def marginals(self) -> Array: ...
-    def log_z(self) -> float: ...
-    def factor_tables(self) -> FactorTables | None: ...
-
-
-class _Climb:
-    """Scaling of one variable after the other, or of all by a share."""
-
-    def __init__(
-        self, oracle: _Oracle, graph: FactorGraph, targets: Mapping[int, Array], parallel: bool
-    ) -> None:
-        self.oracle = oracle
-        self.graph = graph
-        self.targets = dict(targets)
-        self.parallel = parallel
-        self.tilts: Tilts = {v: np.zeros(len(t)) for v, t in targets.items()}
-        self.limit = free_energy_limit(graph)
-        self.limit += 1e-6 * (1.0 + abs(self.limit))
-        self.marginals = np.zeros(0)
-        self.log_z = math.nan
-        self.first_log_z = math.nan
-        self.measured: Tilts = {}
-
-    def steps(self) -> Iterator[Step]:
-        """One run of the oracle a step, each after the first following a scaling."""
-        queue = list(self.targets)
-        done = 0
-        while True:
-            marginals = self.oracle.marginals()
-            self._measure(marginals)
-            done += 1
-            yield Step(done, self.residual if self.oracle.settled else math.nan, self.log_z)
-            if not self.oracle.settled:
-                return
-            for v in queue if self.parallel else queue[:1]:
-                self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
-            queue = queue[1:] + queue[:1]
-
-    def _measure(self, marginals: Array) -> None:
-        """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
-        pull = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
-        self.log_z = self.oracle.log_z() - pull
-        if self.oracle.certifies and -self.log_z > self.limit:
-            raise contradiction()
-        if math.isnan(self.first_log_z):
-            self.first_log_z = self.log_z
-        self.marginals = marginals
-        self.measured = dict(self.tilts)
-
-    def _scale(self, v: int, share: float) -> None:
-        target, now = self.targets[v], self._marginal(v)
-        wanted = target > 0
-        if np.any(wanted & (now == 0)):
-            raise contradiction()
-        step = log(np.where(wanted, target, 1.0)) - log(np.where(wanted, now, 1.0))
-        tilt = np.where(wanted, self.tilts[v] + share * step, -np.inf)
-        self.tilts[v] = tilt - tilt.max()
-        self.oracle.tilt(v, self.tilts[v])
-
-    def _marginal(self, v: int) -> Array:
-        return self.marginals[self.graph.state_offsets[v] : self.graph.state_offsets[v + 1]]
-
-    @property
-    def residual(self) -> float:
-        """Largest distance of a marginal from its target."""
-        away = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
-        return max(away, default=0.0)
-
-    # ------------------------------------------------------------------ answer
-
-    def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
-        """Marginals of the model as it was tilted last."""
-        if not len(self.marginals):
-            raise BudgetError("the run was interrupted before it had any marginals")
-        solution = Solution(
-            self.marginals,
-            log_z=self.log_z,
-            converged=converged,
-            iterations=iterations,
-            factor_tables=self.oracle.factor_tables(),
-            diagnostics={
-                "residual": self.residual,
-                "kl": self.first_log_z - self.log_z,
-                "tilts": by_original(self.measured, run),
-            },
-        )
-        if not converged:
-            solution.warnings.append(
-                f"not converged: a marginal is still {self.residual:.2g} from its target; targets "
-                "that contradict each other or the zeros of the model would explain it, else allow "
-                "more max_iterations"
-            )
-        return solution
 
 
 # ---------------------------------------------------------------------- what gives the marginals
@@ -402,7 +312,8 @@ class _TreeOracle(_TiltedGraph):
         return self._log_z
 
     def factor_tables(self) -> FactorTables:
-        plan, size = self.plan, self.graph.log_tables.size
+        plan = dataclasses.replace(self.plan, conditioned=_unconditioned(self.joined))
+        size = self.graph.log_tables.size
         clock = self.clock
         return lambda: propagate(plan, factor_targets, Watch(clock)).out[:size]
 

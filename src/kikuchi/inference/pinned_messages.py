@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import EvidenceError
-from kikuchi.core.numerics import segment_sums
+from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.belief_propagation import _layout, _Tables, _UnderflowError
-from kikuchi.inference.kernels import bp_messages, scaling
+from kikuchi.inference.belief_propagation import _Tables, _UnderflowError
+from kikuchi.inference.kernels import bp_messages, scaling, tree_newton
 from kikuchi.inference.method import Run
+from kikuchi.inference.pinned_schedules import Schedule, Walks, newton_space
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Targets = Mapping[int, Array]
 
 UnderflowError = _UnderflowError
-_OPS_PER_CALL = 500_000  # updates between two looks at the clock
+_STIFFEST = 1e-9  # damping of linear response: ties are not stiffer than its inverse
+_FIRST_DAMPING = 0.1  # of Newton's steps: at 1 they are no bolder than scaling
 
 
 class PinnedMessages(_Tables):
@@ -44,6 +46,7 @@ class PinnedMessages(_Tables):
         self.pinned = np.zeros(graph.n_variables, dtype=np.uint8)
         self.pins = np.zeros(int(graph.state_offsets[-1]))
         self.state_at = graph.state_offsets.view(np.uint64)
+        self._newton_space: tuple[Any, ...] | None = None
         super().__init__(graph, mode)
 
     def pin(self, pinned: Mask, pins: Array) -> None:
@@ -123,15 +126,84 @@ class PinnedMessages(_Tables):
         )
         self._check(status)
 
-    def save(self) -> tuple[NDArray[Any], ...]:
-        """All that changes, to go back to later."""
-        return tuple(x.copy() for x in (self.m, self.nu, self.pinned, self.pins))
+    def newton(self, schedule: Schedule, work: Walks, loops: int, tol: float) -> None:
+        """At most `loops` steps of Newton's method on each tree whose residual is above `tol`."""
+        if self._newton_space is None:
+            self._newton_space = newton_space(self.graph)
+        status = tree_newton.newton_trees(
+            *self._state,
+            *self._pinning,
+            schedule.newton_plan,
+            self._newton_space,
+            work.residual,
+            work.walks,
+            np.full(schedule.n_trees, _FIRST_DAMPING),
+            loops,
+            tol,
+            self.mode,
+        )
+        self._check(status)
 
-    def restore(self, saved: tuple[NDArray[Any], ...]) -> None:
-        """Go back to what was saved."""
-        mine: tuple[NDArray[Any], ...] = (self.m, self.nu, self.pinned, self.pins)
-        for array, kept in zip(mine, saved, strict=True):
-            array[:] = kept
+    def curvature(self, schedule: Schedule, held: Mask) -> Array:
+        """Hessian of the least Bethe free energy with respect to the pins of some variables.
+
+        Along the changes of a pin towards each of its states. By linear response: (1 - degree) /
+        pin, and for each leaf the change of its tilt. Needs solved trees; stiffness beyond
+        1 / _STIFFEST is cut off.
+        """
+        if self._newton_space is None:
+            self._newton_space = newton_space(self.graph)
+        states = np.flatnonzero(np.repeat(held, self.graph.cardinalities))
+        changes = self._towards(states)
+        out = np.zeros_like(changes)
+        tree_newton.respond(
+            self.layout,
+            self.tables,
+            self.nu,
+            *self._pinning,
+            schedule.newton_plan,
+            self._newton_space,
+            changes,
+            _STIFFEST,
+            self.mode,
+            out,
+        )
+        orders = np.diff(self.graph.scope_offsets)[self.graph.edge_factors]
+        degrees = np.bincount(self.graph.scopes[orders > 1], minlength=self.graph.n_variables)
+        excess = np.repeat(1.0 - degrees, self.graph.cardinalities)
+        out += changes * np.where(self.pins > 0, excess / np.maximum(self.pins, 1e-300), 0.0)
+        hessian = out @ changes.T
+        return np.asarray(0.5 * (hessian + hessian.T))
+
+    def _towards(self, states: NDArray[np.int64]) -> Array:
+        """For each of some states the change of the pins towards it: they still sum to 1."""
+        owner = np.repeat(np.arange(self.graph.n_variables), self.graph.cardinalities)
+        changes = np.where(owner[states][:, None] == owner[None, :], -self.pins, 0.0)
+        changes[np.arange(len(states)), states] += 1.0
+        return changes
+
+    def save(self) -> Saved:
+        """All that changes, to go back to later."""
+        return Saved(self.m.copy(), self.nu.copy(), self.pinned.copy(), self.pins.copy(), self.mode)
+
+    def restore(self, saved: Saved, factors: Mask | None = None) -> None:
+        """Go back to what was saved: everything, or the messages of some factors only."""
+        if saved.mode != self.mode:  # probabilities were saved and are logarithms now
+            saved = saved.in_logarithms()
+        if factors is None:
+            self.pinned[:], self.pins[:] = saved.pinned, saved.pins
+            self.m[:], self.nu[:] = saved.m, saved.nu
+            return
+        where = np.repeat(factors[self.graph.edge_factors], self._edge_states)
+        self.m[where], self.nu[where] = saved.m[where], saved.nu[where]
+
+    @property
+    def _edge_states(self) -> NDArray[np.int64]:
+        return np.diff(self.graph.message_offsets)
+
+    def _to_logarithms(self) -> None:
+        super()._to_logarithms()
+        self.nu = log(self.nu)
 
     # ------------------------------------------------------------------ answers
 
@@ -145,23 +217,26 @@ class PinnedMessages(_Tables):
         self._check(status)
         return out
 
-    def log_z(self, marginals: Array) -> float:
-        """Minus the Bethe free energy of the pinned problem, from its dual."""
+    def log_z(self, marginals: Array, *, primal: bool = False) -> float:
+        """Minus the Bethe free energy of the pinned problem, from its dual.
+
+        With `primal` that of the beliefs themselves. For solved trees the two are equal, but an
+        error of the beliefs enters the first by its square.
+        """
         status, energy = scaling.free_energy(
             self.layout,
             self.tables,
             self.nu,
             self.new,
             self.work,
-            self.pinned,
+            np.zeros_like(self.pinned) if primal else self.pinned,
             marginals,
             self.state_at,
             self.mode,
         )
         if status == bp_messages.UNDERFLOW:
             self._to_logarithms()
-            self._refresh()
-            return self.log_z(marginals)
+            return self.log_z(marginals, primal=primal)
         self._check(status)
         return self.peaks - float(energy)
 
@@ -173,14 +248,39 @@ class PinnedMessages(_Tables):
         held = self.pinned.astype(bool) & ~observed
         if not held.any():
             return 0.0
+        free = self._freed(observed)
+        if free is None:
+            return 1.0
+        where = np.repeat(held, self.graph.cardinalities)
+        return float(np.abs(free - self.pins)[where].max())
+
+    def pull(self, observed: Mask) -> Array:
+        """Gradient of the least Bethe free energy with respect to the pins, up to constants.
+
+        It is log pin - log of what the marginal would be if the variable were free; 0 at variables
+        that are free or observed, and at states whose pin is 0.
+        """
+        held = np.repeat(self.pinned.astype(bool) & ~observed, self.graph.cardinalities)
+        where = held & (self.pins > 0)
+        out = np.zeros_like(self.pins)
+        out[where] = np.log(self.pins[where]) - self._log_freed()[where]
+        return out
+
+    def _log_freed(self) -> Array:
+        """Sum of the logarithms of all messages to each variable."""
+        graph, out = self.graph, np.zeros_like(self.pins)
+        logs = log(self.m) if self.mode == bp_messages.SUM else self.m
+        edge = np.repeat(np.arange(graph.n_edges), self._edge_states)
+        place = graph.state_offsets[graph.scopes[edge]] + np.arange(len(logs))
+        np.add.at(out, place - graph.message_offsets[edge], logs)
+        return out
+
+    def _freed(self, observed: Mask) -> Array | None:
         out = np.empty_like(self.pins)
         status = scaling.beliefs(
             self.layout, self.m, observed.astype(np.uint8), self.pins, self.state_at, out, self.mode
         )
-        if status == bp_messages.CONTRADICTION:
-            return 1.0
-        where = np.repeat(held, self.graph.cardinalities)
-        return float(np.abs(out - self.pins)[where].max())
+        return None if status == bp_messages.CONTRADICTION else out
 
     def tilts(self, targets: Targets) -> dict[int, Array]:
         """log-tilts of observed variables: log target - sum_a log m_a (TEH-M23, Theorem 5.5.2).
@@ -201,110 +301,19 @@ class PinnedMessages(_Tables):
         return found
 
 
-# ---------------------------------------------------------------------- schedules
-
-
 @dataclass(frozen=True, eq=False)
-class Schedule:
-    """The order of the updates on the forest that some pinned variables leave (TEH-I16).
+class Saved:
+    """Messages, pins and the arithmetic they are written in."""
 
-    `up` and `down` are the two passes over all of it (`down` also reaches factors of one variable,
-    which have no message to give back); `core` is the depth-first walk over the paths
-    between pinned leaves, tree by tree, that is repeated.
-    """
+    m: Array
+    nu: Array
+    pinned: NDArray[np.uint8]
+    pins: Array
+    mode: int
 
-    up_edge: NDArray[np.uint32]
-    up_kind: NDArray[np.uint8]
-    down_edge: NDArray[np.uint32]
-    down_kind: NDArray[np.uint8]
-    core_edge: NDArray[np.uint32]
-    core_kind: NDArray[np.uint8]
-    core_start: NDArray[np.int64]
-
-    @property
-    def n_trees(self) -> int:
-        """Number of trees with something to scale."""
-        return len(self.core_start) - 1
-
-    @property
-    def core_messages(self) -> NDArray[np.int64]:
-        """Messages from factors to variables in one walk over each tree: one an edge."""
-        return np.diff(self.core_start) // 2
-
-    @property
-    def core_scalings(self) -> NDArray[np.int64]:
-        """Scalings in one walk over each tree: one for each factor of a pinned variable."""
-        bounces = (self.core_kind == scaling.BOUNCE).astype(np.float64)
-        return segment_sums(bounces, self.core_start).astype(np.int64)
-
-    @property
-    def pass_messages(self) -> int:
-        """Messages from factors to variables in the two passes over everything."""
-        kinds = np.concatenate([self.up_kind, self.down_kind])
-        return int(np.count_nonzero(kinds == scaling.MESSAGE))
-
-    @property
-    def loops_per_call(self) -> int:
-        """Walks that take a small part of a second."""
-        return max(1, _OPS_PER_CALL // max(1, len(self.core_edge)))
-
-
-@dataclass(eq=False)
-class Walks:
-    """Progress on the trees of one schedule: the last residual and the walks made of each."""
-
-    residual: Array
-    walks: NDArray[np.int64]
-
-    @classmethod
-    def begin(cls, schedule: Schedule) -> Walks:
-        """Nothing done yet."""
-        n = schedule.n_trees
-        return cls(np.full(n, np.inf), np.zeros(n, dtype=np.int64))
-
-    @property
-    def worst(self) -> float:
-        """Largest residual of a tree."""
-        return float(self.residual.max(initial=0.0))
-
-    @property
-    def most(self) -> int:
-        """Walks over the tree that needed most."""
-        return int(self.walks.max(initial=0))
-
-
-def make_schedule(graph: FactorGraph, pinned: Mask) -> Schedule | None:
-    """The schedule for some pinned variables; None if they leave a cycle.
-
-    >>> from kikuchi import grid
-    >>> make_schedule(grid(2, 2), np.zeros(4, dtype=bool)) is None
-    True
-    >>> make_schedule(grid(2, 2), np.array([1, 0, 0, 0], dtype=bool)).core_messages.tolist()
-    [8]
-    """
-    flags = pinned.astype(np.uint8)
-    ok, tour, leaving, from_factor, tree_start = scaling.euler_tour(_layout(graph), flags)
-    if not ok:
-        return None
-    core = scaling.core_edges(tour, leaving, from_factor, tree_start, graph.scopes, flags)
-    left = leaving.astype(bool)
-    to_variable = from_factor[tour].astype(bool) ^ left  # down from a factor, or up from below
-    answer = np.where(pinned[graph.scopes[tour]], scaling.BOUNCE, scaling.CAVITY)
-    kinds = np.where(to_variable, scaling.MESSAGE, answer).astype(np.uint8)
-    inside = core[tour].astype(bool)
-    sizes = segment_sums(inside.astype(np.float64), tree_start).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
-    alone = np.flatnonzero(np.diff(graph.scope_offsets)[graph.edge_factors] == 1).astype(np.uint32)
-    to_alone = np.where(pinned[graph.scopes[alone]], scaling.BOUNCE, scaling.CAVITY)
-    return Schedule(
-        tour[left],
-        kinds[left],
-        np.concatenate([tour[~left], alone]),
-        np.concatenate([kinds[~left], to_alone.astype(np.uint8)]),
-        tour[inside],
-        kinds[inside],
-        starts,
-    )
+    def in_logarithms(self) -> Saved:
+        """The same as logarithms."""
+        return Saved(log(self.m), log(self.nu), self.pinned, self.pins, bp_messages.LOG_SUM)
 
 
 # ---------------------------------------------------------------------- targets

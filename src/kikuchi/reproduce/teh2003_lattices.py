@@ -22,14 +22,14 @@ DOCUMENT = "Teh 2003"
 
 _SPEED = {
     "loopy IS": "loopy-is:tol=1e-10,max_iterations=75000",
-    "UPS-HV": "ups:clamps=rows-columns,tol=1e-10,max_iterations=100000",
-    "UPS-V": "ups:clamps=columns,tol=1e-10,max_iterations=100000",
+    "UPS-HV": "ups:clamps=rows-columns,accelerate=false,tol=1e-10,max_iterations=100000",
+    "UPS-V": "ups:clamps=columns,accelerate=false,tol=1e-10,max_iterations=100000",
     "IS+BP": "is-bp:tol=1e-10,inner_tol=1e-10",
     "GIS+BP": "gis-bp:tol=1e-10,inner_tol=1e-10",
 }
 _UPS = ("UPS-HV", "UPS-V")
 _PUBLISHED_RANKING = "loopy IS < UPS-HV < UPS-V < IS+BP, GIS+BP"
-_ROUNDING = 1e-8  # rises of up to 3e-9 were seen with weights near 30, whatever the tolerance
+_ROUNDING = 1e-9
 _AGREE = 1e-6
 _CATALOGUE_MEDIANS = {  # of its eight networks, over those that converged
     "loopy IS": 4800,
@@ -184,7 +184,7 @@ def _monotone_row(results: Sequence[Result]) -> Row:
         f"{good} of {len(runs)}",
         "all",
         "all",
-        f"largest rise {worst:.1e}; up to 1e-8 passes",
+        f"largest rise {worst:.1e}; up to 1e-9 passes",
         good == len(runs),
     )
 
@@ -216,7 +216,7 @@ _REGIMES = {
     "d": "spread targets",
 }
 _SPREADS = {"a": 1.0, "b": 1.0, "c": 0.2, "d": 2.0}
-_MISSED = 1e-5  # the exact answer meets its targets to this, far below the errors of interest
+_MISSED = 1e-8  # the exact answer meets its targets to this
 _LOOPY = "loopy-is:damping_end=0.99,anneal=2000,max_iterations=2000,tol=1e-8"
 _CONVERGENT = "ups:clamps=rows-columns,tol=1e-8"
 _SAME_ERROR = 1e-4
@@ -245,12 +245,12 @@ class AccuracyOfMarginals(Experiment):
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(
-        3, {"side": 5, "weights": [1.0, 4.0, 8.0], "biases": [0.5, 3.0]}, "25 s"
+        3, {"side": 5, "weights": [1.0, 4.0, 8.0], "biases": [0.5, 3.0]}, "6 s"
     )
     full: ClassVar[Setting] = Setting(
         10,
         {"side": 5, "weights": [1.0, 2.0, 4.0, 6.0, 8.0, 10.0], "biases": [0.5, 1.0, 2.0, 3.0]},
-        "6 min",
+        "1 min",
     )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
@@ -390,7 +390,7 @@ def _always_converges_row(finished: Sequence[Finished]) -> Row:
         f"{good} of {len(runs)}",
         "all",
         "all",
-        f"largest rise {max(run['rise'] for run in runs):.1e}; up to 1e-8 passes",
+        f"largest rise {max(run['rise'] for run in runs):.1e}; up to 1e-9 passes",
         good == len(runs),
     )
 
