@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import kikuchi
-from kikuchi.inference.method import Method, option_range, option_type
+from kikuchi.core.options import option_range, option_type
+from kikuchi.inference.method import Method
 from kikuchi.inference.registry import DEFAULT, METHODS, method_class
 
 ROOT = Path(__file__).resolve().parents[1]

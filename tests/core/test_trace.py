@@ -42,9 +42,10 @@ def test_columns_as_arrays() -> None:
     trace = Trace()
     trace.record(2, residual=0.1, objective=1.0, seconds=0.5)
     arrays = trace.arrays()
-    assert set(arrays) == {"iterations", "residual", "objective", "seconds"}
+    numbers = {"residual", "objective", "seconds", "lower", "upper"}
+    assert set(arrays) == {"iterations", *numbers}
     assert arrays["iterations"].dtype == np.int64
-    assert all(arrays[name].dtype == np.float64 for name in ("residual", "objective", "seconds"))
+    assert all(arrays[name].dtype == np.float64 for name in numbers)
     assert arrays["residual"].tolist() == [0.1]
 
 

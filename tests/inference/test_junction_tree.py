@@ -465,8 +465,23 @@ def test_a_plan_is_printed_before_it_is_paid() -> None:
     assert 1e8 < plan.bytes < 4e9
     text = plan.describe()
     assert "width               20" in text
-    assert "min-fill" in text
+    assert f"elimination order   {plan.order} (" in text
     assert "width 20" in str(plan)
+
+
+def test_the_cheapest_order_is_never_dearer_and_is_the_same_every_time() -> None:
+    gains = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        cards = rng.choice([2, 12], 50)
+        pairs = [(v, int(u)) for v in range(1, 50) for u in rng.choice(v, min(v, 2), replace=False)]
+        factors = [((u, v), np.ones((cards[u], cards[v]))) for v, u in pairs]
+        graph = kk.FactorGraph(cards, factors)
+        plain, cheapest = kk.plan(graph, order="min-fill"), kk.plan(graph)
+        gains.append(plain.operations / cheapest.operations)
+        assert cheapest.elimination_order == kk.plan(graph).elimination_order
+    assert min(gains) >= 1
+    assert max(gains) > 1.5
 
 
 @pytest.mark.parametrize("propagation", PROPAGATIONS)

@@ -11,7 +11,8 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
-from kikuchi.inference.method import Method, Run, Solution, option_range
+from kikuchi.core.options import option_range
+from kikuchi.inference.method import Method, Run, Solution
 from kikuchi.inference.registry import METHODS, method_class, parse_method
 from oracle import enumerate_exact, random_model
 
@@ -45,7 +46,7 @@ def test_every_option_can_be_written_in_a_text(name: str) -> None:
     ("text", "complaint"),
     [
         ("bq", "there is no method 'bq'; did you mean 'bp'"),
-        ("nonsense", "known: enumerate, jt, bp"),
+        ("nonsense", "known: auto, enumerate, jt, bp"),
         ("bp:dampin=0.5", "did you mean 'damping'"),
         ("bp:damping", "not of the form option=value"),
         ("bp:damping=half", "cannot be 'half'; it takes a number"),

@@ -11,6 +11,7 @@ import typer
 from kikuchi.cli import options
 
 if TYPE_CHECKING:
+    from kikuchi.core.options import Configured
     from kikuchi.inference.method import Method
 
 
@@ -43,9 +44,9 @@ def methods(
             screen.table(["option", "takes", "default", "meaning"], rows)
 
 
-def option_facts(cls: type[Method], f: dataclasses.Field[Any]) -> dict[str, str]:
+def option_facts(cls: type[Configured], f: dataclasses.Field[Any]) -> dict[str, str]:
     """Name, what it takes, default and meaning of one option, as texts."""
-    from kikuchi.inference.method import option_range, option_type
+    from kikuchi.core.options import option_range, option_type
 
     kind, optional = option_type(typing.get_type_hints(cls)[f.name])
     if typing.get_origin(kind) is typing.Literal:

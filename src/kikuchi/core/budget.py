@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kikuchi.core.errors import BudgetError, MethodError
@@ -64,6 +66,15 @@ class Clock:
         """True when the time limit has passed."""
         limit = self.budget.seconds
         return limit is not None and self.seconds >= limit
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time of the block: for loading compiled loops, once a process."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - began
 
     def iterations(self, wanted: int) -> int:
         """The method's own limit or the budget's, whichever is smaller."""

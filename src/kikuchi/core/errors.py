@@ -35,6 +35,10 @@ class FormatError(ModelError):
         super().__init__(f"{place}: {found}; {expected}")
 
 
+class DataError(KikuchiError, ValueError):
+    """Rows of data that cannot be read, or do not fit the model."""
+
+
 class EvidenceError(KikuchiError, ValueError):
     """Evidence about an unknown variable or state, or of a kind that a method cannot use."""
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 @dataclass
 class Trace:
-    """Iteration number, residual, objective and seconds of each recorded step.
+    """Iteration number, residual, objective, bounds on log Z and seconds of each recorded step.
 
     A step may stand for several sweeps: `iterations` says how many were done by then. What a
     method does not know is NaN (belief propagation, for one, has no objective that falls).
+    `lower` and `upper` are certified bounds on log Z that the method held at that step.
 
     >>> trace = Trace(objective_name="lower bound")
     >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
@@ -28,6 +29,8 @@ class Trace:
     residual: list[float] = field(default_factory=list)
     objective: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
 
     def record(
         self,
@@ -36,16 +39,21 @@ class Trace:
         residual: float = math.nan,
         objective: float = math.nan,
         seconds: float = math.nan,
+        lower: float = math.nan,
+        upper: float = math.nan,
     ) -> None:
         """Append one step."""
         self.iterations.append(int(iteration))
         self.residual.append(float(residual))
         self.objective.append(float(objective))
         self.seconds.append(float(seconds))
+        self.lower.append(float(lower))
+        self.upper.append(float(upper))
 
     def clear(self) -> None:
         """Forget all steps: the run begins anew."""
-        for column in (self.iterations, self.residual, self.objective, self.seconds):
+        self.iterations.clear()
+        for column in (self.residual, self.objective, self.seconds, self.lower, self.upper):
             column.clear()
 
     def __len__(self) -> int:
@@ -63,4 +71,6 @@ class Trace:
             "residual": np.array(self.residual, dtype=np.float64),
             "objective": np.array(self.objective, dtype=np.float64),
             "seconds": np.array(self.seconds, dtype=np.float64),
+            "lower": np.array(self.lower, dtype=np.float64),
+            "upper": np.array(self.upper, dtype=np.float64),
         }

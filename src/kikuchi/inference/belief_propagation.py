@@ -14,7 +14,9 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.certificates import quick_certificate
 from kikuchi.inference.kernels import bp_binary, bp_messages, bp_tables
+from kikuchi.inference.linear_response import bethe_covariance
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 _RATIO_LIMIT = 300.0  # sum of |log ratio| around a node that the ratio form is trusted with
@@ -154,6 +156,9 @@ class BeliefPropagation(Method):
         else:
             solution.log_z = messages.log_z(marginals)
             solution.factor_tables = messages.factor_beliefs
+            solution.covariance = lambda variables: bethe_covariance(
+                messages.graph, marginals, messages.factor_beliefs(), variables
+            )
             if messages.graph.is_forest and converged:
                 solution.log_z_lower = solution.log_z_upper = solution.log_z
         if not converged:
@@ -161,7 +166,22 @@ class BeliefPropagation(Method):
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
                 "try damping=0.5, schedule=residual or more max_iterations"
             )
+        if self.mode == "sum":
+            _say_what_is_certain(messages.graph, solution)
         return solution
+
+
+def _say_what_is_certain(graph: FactorGraph, solution: Solution) -> None:
+    """Whether the fixed point is certainly the only one (LIU-I9), where that is cheap to tell."""
+    found = quick_certificate(graph)
+    if found is None:
+        return
+    solution.diagnostics["certified"] = found.holds
+    solution.diagnostics["certificate"] = found.text
+    if not solution.converged:
+        solution.warnings.append(found.text)
+    elif not found.holds:
+        solution.warnings.append("other fixed points may exist: uniqueness is not certified")
 
 
 class _UnderflowError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FactorTables = Callable[[], NDArray[np.float64]]
+Covariance = Callable[[NDArray[np.int64]], NDArray[np.float64]]  # of the states of some variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class Beliefs:
     state: NDArray[np.int64] | None = None
     score: float | None = None
     _factor_tables: FactorTables | None = None
+    _covariance: Covariance | None = None
 
     def __getitem__(self, variable: Variable) -> NDArray[np.float64]:
         """Marginal of one variable, given by number or name."""
@@ -76,6 +78,36 @@ class Beliefs:
 
             raise KikuchiError(f"{self.method} gives no factor beliefs; use jt, bp or mf")
         return self._factor_tables()
+
+    def covariance(self, variables: Sequence[Variable] | None = None) -> NDArray[np.float64]:
+        """The matrix of Cov(1[x_i = k], 1[x_j = l]) (TEH-I7, HOJ-I11).
+
+        Rows and columns are laid out as `flat_marginals`: all states of the first variable, then
+        of the next. `variables` names the few that are wanted, in that order, and costs little
+        when they are few. Observed variables have rows and columns of zeros. Exact for `jt` and
+        `enumerate`; for `bp`, `mf`, `tap` and `plefka` it is linear response, how the converged
+        marginals answer to a small change of the log-weight of a state; for `adatap` its own
+        self-consistent matrix. Nothing is kept: two calls cost twice.
+
+        >>> import kikuchi as kk
+        >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]])])
+        >>> kk.infer(pair, "jt").covariance().round(6).tolist()[0]
+        [0.25, -0.25, 0.125, -0.125]
+        """
+        from kikuchi.core.errors import KikuchiError, ModelError
+
+        if self._covariance is None:
+            raise KikuchiError(
+                f"{self.method} gives no covariances; use jt or enumerate (exact), "
+                "or bp, mf, tap, plefka or adatap"
+            )
+        if variables is None:
+            return self._covariance(np.arange(self.graph.n_variables))
+        asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)
+        chosen = [self.graph.index(v) for v in asked]
+        if len(set(chosen)) != len(chosen):
+            raise ModelError(f"covariance: a variable is asked twice in {asked}")
+        return self._covariance(np.array(chosen, dtype=np.int64))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the names are a contract that other programs read."""

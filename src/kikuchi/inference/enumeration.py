@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 _INDEX = np.uint64
@@ -47,17 +48,24 @@ class Enumeration(Method):
             raise ImpossibleEvidenceError(
                 "no state of the model has positive weight (Z = 0); check the zeros in its tables"
             )
-        tables = walk.factor_tables()
+        tables, marginals = walk.factor_tables(), walk.marginals()
         return Solution(
-            marginals=walk.marginals(),
+            marginals=marginals,
             log_z=walk.log_sum,
             log_z_lower=walk.log_sum,
             log_z_upper=walk.log_sum,
             factor_tables=lambda: tables,
+            covariance=lambda variables: clamped_covariance(
+                graph, marginals, lambda v, k: self._given(graph, v, k), variables
+            ),
             state=walk.best_state(),
             score=walk.best_score,
             diagnostics={"states": total},
         )
+
+    def _given(self, graph: FactorGraph, variable: int, state: int) -> NDArray[np.float64]:
+        """All marginals given the state of one variable."""
+        return self.run(graph, evidence={variable: state}).flat_marginals
 
     def _count_states(self, graph: FactorGraph) -> int:
         digits = float(np.log10(graph.cardinalities.astype(np.float64)).sum())

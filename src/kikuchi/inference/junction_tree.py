@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Variable
+from kikuchi.inference.beliefs import Covariance
 from kikuchi.inference.junction_engine import Read, Report, Underflow, Watch, propagate
 from kikuchi.inference.junction_engine import Run as TreeRun
 from kikuchi.inference.junction_plan import (
     Mode,
     Plan,
+    PlanOrder,
     Propagation,
     factor_targets,
     joint_target,
@@ -32,6 +33,7 @@ from kikuchi.inference.junction_plan import (
     variable_targets,
 )
 from kikuchi.inference.junction_shape import Targets
+from kikuchi.inference.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
 
 __all__ = ["CalibratedTree", "JunctionTree", "Plan", "plan"]
@@ -41,7 +43,7 @@ def plan(
     graph: FactorGraph,
     *,
     evidence: Evidence | None = None,
-    order: Order = "min-fill",
+    order: PlanOrder = "cheapest",
     seed: int | None = None,
 ) -> Plan:
     """The junction tree of a graph given evidence, and what it would cost; no table is made.
@@ -73,7 +75,7 @@ class JunctionTree(Method):
     name: ClassVar[str] = "jt"
     summary: ClassVar[str] = "exact: junction tree, as far as memory allows"
 
-    order: Order = option("min-fill", "elimination order")
+    order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
     propagation: Propagation = option(
         "shafer-shenoy", "shafer-shenoy holds separators only, hugin holds cliques and divides"
     )
@@ -81,7 +83,7 @@ class JunctionTree(Method):
     seed: int | None = option(None, "random ties in the elimination order", low=0)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        found = make_plan(_unconditioned(graph), self.order, self.seed)
+        found = make_plan(unconditioned(graph), self.order, self.seed)
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
             found, variable_targets, watch, mode=self.mode, propagation=self.propagation
@@ -96,6 +98,7 @@ class JunctionTree(Method):
             log_z_lower=exact if score is None else score,
             log_z_upper=exact,
             factor_tables=lambda: self._factor_tables(found, run.clock.budget),
+            covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
             state=tree.state,
             score=score,
             diagnostics={
@@ -106,6 +109,18 @@ class JunctionTree(Method):
                 "arithmetic": "logarithms" if tree.logs else "linear",
             },
         )
+
+    def _covariance_of(
+        self, graph: FactorGraph, marginals: NDArray[np.float64], run: Run
+    ) -> Covariance:
+        """Covariances by one run for each state of the variables asked for, less one of each."""
+        unhurried = Budget(bytes=run.clock.budget.bytes)
+
+        def given(variable: int, state: int) -> NDArray[np.float64]:
+            beliefs = self.run(graph, evidence={variable: state}, budget=unhurried)
+            return beliefs.flat_marginals
+
+        return lambda variables: clamped_covariance(graph, marginals, given, variables)
 
     def _factor_tables(self, found: Plan, budget: Budget) -> NDArray[np.float64]:
         """Beliefs of all factors by a second run: none of its tables were kept."""
@@ -205,7 +220,7 @@ class CalibratedTree:
         if clique is not None:
             return self._read(clique, joint_target(self.plan, variables, clique))
         joined = make_plan(
-            _unconditioned(_joined(self.plan.graph, variables)), self.plan.order, self.plan.seed
+            unconditioned(_joined(self.plan.graph, variables)), self.plan.order, self.plan.seed
         )
         return self._propagate(joined, lambda plan: _joint_in(plan, variables)).out
 
@@ -244,7 +259,8 @@ class CalibratedTree:
 # ---------------------------------------------------------------------- parts
 
 
-def _unconditioned(graph: FactorGraph) -> Conditioned:
+def unconditioned(graph: FactorGraph) -> Conditioned:
+    """A graph as it is, as if reduced by no evidence."""
     return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
 
 

@@ -23,6 +23,7 @@ from kikuchi.core import seeds
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.feasibility import Constraints
 from kikuchi.inference.flat import Bits, FlatGraph, bits_form, flatten
+from kikuchi.inference.linear_response import mean_field_covariance
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 Array = NDArray[np.float64]
@@ -78,7 +79,7 @@ class MeanField(Method):
         except KeyboardInterrupt:
             run.stopped = "interrupted"
             climb.end_here()
-        return climb.solution(graph.log_constant)
+        return climb.solution(graph)
 
 
 @dataclass
@@ -197,7 +198,8 @@ class _Climb:
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
             taken += sweeps
             self.done += sweeps
-            yield Step(self.done, residual=change, objective=self._bound(self.engine.q()))
+            bound = self._bound(self.engine.q())
+            yield Step(self.done, residual=change, objective=bound, lower=bound)
 
     @property
     def _chunk(self) -> int:
@@ -236,8 +238,9 @@ class _Climb:
 
     # ------------------------------------------------------------------ answer
 
-    def solution(self, constant: float) -> Solution:
+    def solution(self, graph: FactorGraph) -> Solution:
         """The best peak as an answer."""
+        constant = graph.log_constant
         number = int(np.argmax([peak.bound for peak in self.peaks]))
         best = self.peaks[number]
         found = best.bound > -math.inf
@@ -250,6 +253,7 @@ class _Climb:
             converged=best.converged,
             iterations=self.done,
             factor_tables=lambda: self._factor_tables(best.q),
+            covariance=lambda variables: mean_field_covariance(graph, best.q, variables),
             warnings=self._warnings(best),
             diagnostics={
                 "bounds": bounds,

@@ -7,11 +7,7 @@ variables of the original graph. A new method gives its options and `_solve`.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-import types
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,30 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import EvidenceError, KikuchiError, MethodError
+from kikuchi.core.errors import EvidenceError, KikuchiError
 from kikuchi.core.numerics import entropy
+from kikuchi.core.options import Configured, option
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
-from kikuchi.inference.beliefs import Beliefs, FactorTables
+from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
+from kikuchi.inference.linear_response import product_covariance
+
+__all__ = [
+    "Method",
+    "Run",
+    "Solution",
+    "Step",
+    "expand_covariance",
+    "expand_factors",
+    "option",
+]
 
 _PROGRESS_EVERY = 0.1  # seconds
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A dataclass field with its description and range: `low`, `high` belong to it, `above`,
-    `below` do not.
-    """
-    limits = {"low": low, "high": high, "above": above, "below": below}
-    return field(default=default, metadata={"help": help, **limits})
+_COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
 
 @dataclass
@@ -58,6 +51,7 @@ class Solution:
     log_z_lower: float | None = None
     log_z_upper: float | None = None
     factor_tables: FactorTables | None = None
+    covariance: Covariance | None = None
     state: NDArray[np.int64] | None = None
     score: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -66,11 +60,15 @@ class Solution:
 
 @dataclass(frozen=True)
 class Step:
-    """One report of a running method: iterations so far, residual and objective if known."""
+    """One report of a running method: iterations so far, and if known the residual, the objective
+    and certified bounds on log Z.
+    """
 
     iterations: int
     residual: float = math.nan
     objective: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
 
 
 class Run:
@@ -133,7 +131,12 @@ class Run:
         seconds = self.clock.seconds
         objective = step.objective + self.offset
         self.trace.record(
-            step.iterations, residual=step.residual, objective=objective, seconds=seconds
+            step.iterations,
+            residual=step.residual,
+            objective=objective,
+            seconds=seconds,
+            lower=step.lower + self.offset,
+            upper=step.upper + self.offset,
         )
         if seconds >= self._next_progress:
             self._next_progress = seconds + _PROGRESS_EVERY
@@ -146,7 +149,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class Method(Configured, ABC):
     """Base of all inference methods.
 
     >>> from kikuchi import BeliefPropagation
@@ -154,26 +157,8 @@ class Method(ABC):
     'bp:damping=0.5'
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
     objective_name: ClassVar[str] = "objective"
     takes_observed_marginals: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        hints = option_hints(type(self))
-        for f in dataclasses.fields(self):
-            value = _checked(self.name, f, hints[f.name], getattr(self, f.name))
-            object.__setattr__(self, f.name, value)
-
-    @property
-    def text(self) -> str:
-        """The method as one text: its name and the options that differ from their defaults."""
-        changed = [
-            f"{f.name}={_option_text(getattr(self, f.name))}"
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default
-        ]
-        return self.name + (":" + ",".join(changed) if changed else "")
 
     def run(
         self,
@@ -233,7 +218,31 @@ class Method(ABC):
             state=None if solution.state is None else reduced.expand_states(solution.state),
             score=_shift(solution.score, constant),
             _factor_tables=None if tables is None else lambda: expand_factors(reduced, tables()),
+            _covariance=self._covariance(reduced, solution, run),
         )
+
+    def _covariance(self, reduced: Conditioned, solution: Solution, run: Run) -> Covariance | None:
+        """Covariances of the original graph, refused where memory or convergence forbid."""
+        inner = solution.covariance
+        if inner is None:
+            return None
+        budget, converged = run.clock.budget, solution.converged
+
+        def covariance(variables: NDArray[np.int64]) -> NDArray[np.float64]:
+            states = int(reduced.original.cardinalities[variables].sum(dtype=np.int64))
+            budget.require_bytes(
+                _COVARIANCE_COPIES * 8 * states**2,
+                f"the covariance of {states} states",
+                "name fewer variables (covariance(variables=...)) or allow more memory",
+            )
+            if not converged:
+                raise KikuchiError(
+                    f"{self.text} did not converge, and covariances are those of a fixed point; "
+                    "allow more iterations, damp it, or use jt"
+                )
+            return expand_covariance(reduced, inner, variables)
+
+        return covariance
 
 
 def expand_factors(reduced: Conditioned, tables: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -256,73 +265,20 @@ def expand_factors(reduced: Conditioned, tables: NDArray[np.float64]) -> NDArray
     return out
 
 
-# ---------------------------------------------------------------------- options
-
-
-@functools.cache
-def option_hints(cls: type) -> dict[str, Any]:
-    """Types of a method's options; looked up once, since that takes longer than a small model."""
-    return typing.get_type_hints(cls)
-
-
-def option_type(hint: Any) -> tuple[Any, bool]:
-    """The type of an option and whether it may be None."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        inner = [t for t in typing.get_args(hint) if t is not type(None)]
-        return inner[0], True
-    return hint, False
-
-
-def option_range(f: dataclasses.Field[Any]) -> str:
-    """The range of an option for people, such as `[0, 1)`; empty when it has none."""
-    m = f.metadata
-    low, high, above, below = (m.get(k) for k in ("low", "high", "above", "below"))
-    if low is None and above is None and high is None and below is None:
-        return ""
-    left = f"[{low:g}" if low is not None else f"({above:g}" if above is not None else "(-inf"
-    right = f"{high:g}]" if high is not None else f"{below:g})" if below is not None else "inf)"
-    return f"{left}, {right}"
-
-
-def _checked(method: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
-    kind, optional = option_type(hint)
-    where = f"method {method}: option {f.name}"
-    if value is None and optional:
-        return None
-    if typing.get_origin(kind) is typing.Literal:
-        choices = typing.get_args(kind)
-        if value not in choices:
-            raise MethodError(
-                f"{where} must be one of {', '.join(map(str, choices))}, got {value!r}"
-            )
-        return value
-    if kind is float and isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        value = float(value)
-    elif kind is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
-        value = int(value)
-    elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise MethodError(f"{where} must be {_type_name(kind)}, got {value!r}")
-    m = f.metadata
-    if kind in (int, float) and (
-        math.isnan(value)
-        or (m.get("low") is not None and value < m["low"])
-        or (m.get("high") is not None and value > m["high"])
-        or (m.get("above") is not None and value <= m["above"])
-        or (m.get("below") is not None and value >= m["below"])
-    ):
-        raise MethodError(f"{where} must be in {option_range(f)}, got {value}")
-    return value
-
-
-def _type_name(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(kind, str(kind))
-
-
-def _option_text(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def expand_covariance(
+    reduced: Conditioned, covariance: Covariance, variables: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Covariances of variables of the original graph: zero for those that are observed."""
+    cards = reduced.original.cardinalities[variables]
+    free = np.isin(variables, reduced.variables)
+    numbers = np.searchsorted(reduced.variables, variables[free])
+    if free.all():
+        return covariance(numbers)
+    out = np.zeros((int(cards.sum(dtype=np.int64)),) * 2)
+    if free.any():
+        rows = np.flatnonzero(np.repeat(free, cards))
+        out[np.ix_(rows, rows)] = covariance(numbers)
+    return out
 
 
 # ---------------------------------------------------------------------- checks
@@ -341,6 +297,7 @@ def _independent(graph: FactorGraph, targets: dict[int, NDArray[np.float64]]) ->
         log_z_lower=log_z,
         log_z_upper=log_z,
         factor_tables=lambda: np.zeros(0),
+        covariance=lambda variables: product_covariance(graph, marginals, variables),
         state=np.zeros(graph.n_variables, dtype=np.int64),
         score=0.0,
     )

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from importlib import import_module
-from typing import Any
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, suggestion
+from kikuchi.core.options import parse
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method, option_hints, option_type
+from kikuchi.inference.method import Method
 
-DEFAULT = "jt"
+DEFAULT = "auto"
 _HOME = "kikuchi.inference."
 
 METHODS: dict[str, str] = {
+    "auto": "auto:Auto",
     "enumerate": "enumeration:Enumeration",
     "jt": "junction_tree:JunctionTree",
     "bp": "belief_propagation:BeliefPropagation",
     "mf": "mean_field:MeanField",
+    "tree-mf": "structured_mean_field:StructuredMeanField",
+    "mixture-mf": "mixture_mean_field:MixtureMeanField",
+    "clamp": "clamping:Clamped",
     "is": "iterative_scaling:IterativeScaling",
     "gis": "iterative_scaling:GeneralisedScaling",
     "is-bp": "iterative_scaling:PropagatedScaling",
@@ -32,7 +34,15 @@ METHODS: dict[str, str] = {
     "ups-t": "unified_scaling:UnifiedTreeScaling",
     "gbp": "generalised_bp:GeneralisedBP",
     "kikuchi": "kikuchi:Kikuchi",
+    "trw": "tree_reweighted:TreeReweighted",
+    "alpha": "alpha_bp:AlphaBP",
+    "fractional": "alpha_bp:FractionalBP",
+    "wmb": "mini_buckets:WeightedMiniBuckets",
     "gibbs": "gibbs:Gibbs",
+    "tap": "plefka:Tap",
+    "plefka": "plefka:Plefka",
+    "adatap": "adaptive_tap:AdaptiveTap",
+    "saddle": "saddle_point:SaddlePoint",
 }
 
 
@@ -48,24 +58,14 @@ def method_class(name: str) -> type[Method]:
 def parse_method(text: str) -> Method:
     """A method from its text.
 
+    A value in parentheses may hold commas, so that one method can name another.
+
     >>> parse_method("bp:damping=0.5,schedule=residual").text
     'bp:schedule=residual,damping=0.5'
+    >>> parse_method("clamp:method=(mf:restarts=9,tol=1e-6),k=3").text
+    'clamp:method=(mf:restarts=9,tol=1e-6),k=3'
     """
-    name, _, options = text.strip().partition(":")
-    cls = method_class(name.strip())
-    hints = option_hints(cls)
-    known = [f.name for f in dataclasses.fields(cls)]
-    values: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in options.split(","))):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise MethodError(f"method {name}: '{part}' is not of the form option=value")
-        if key not in known:
-            raise MethodError(f"method {name} has no option '{key}'; {suggestion(key, known)}")
-        if key in values:
-            raise MethodError(f"method {name}: option {key} is given twice")
-        values[key] = _read_value(name, key, value, hints[key])
-    return cls(**values)
+    return parse(text, method_class)
 
 
 def as_method(method: str | Method) -> Method:
@@ -88,29 +88,3 @@ def infer(
     [0.25, 0.75]
     """
     return as_method(method).run(graph, evidence=evidence, budget=budget, progress=progress)
-
-
-def _read_value(name: str, key: str, text: str, hint: Any) -> Any:
-    kind, optional = option_type(hint)
-    if optional and text.lower() == "none":
-        return None
-    if typing.get_origin(kind) is typing.Literal:
-        return next((c for c in typing.get_args(kind) if str(c) == text), text)
-    if kind is bool:
-        word = text.lower()
-        if word in ("true", "yes", "on", "1"):
-            return True
-        if word in ("false", "no", "off", "0"):
-            return False
-    elif kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    elif kind is str:
-        return text
-    raise MethodError(f"method {name}: option {key} cannot be '{text}'; it takes {_kind(kind)}")
-
-
-def _kind(kind: Any) -> str:
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a text")
