@@ -13,13 +13,14 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is imported: one thread everywhere
 
-from benchmarks import belief_propagation, exact, others, regions  # noqa: E402
+from benchmarks import belief_propagation, bounds, exact, others, regions  # noqa: E402
 from benchmarks.common import Row  # noqa: E402
 
 GROUPS = {
     "bp": belief_propagation.rows,
     "exact": exact.rows,
     "regions": regions.rows,
+    "bounds": bounds.rows,
     "others": others.rows,
 }
 

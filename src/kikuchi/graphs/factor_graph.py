@@ -158,6 +158,22 @@ class FactorGraph:
         )
         return graph
 
+    def with_log_tables(self, log_tables: ArrayLike) -> FactorGraph:
+        """The same variables and scopes with other tables, and no constant besides.
+
+        >>> FactorGraph([2], [((0,), [1, 3])]).with_log_tables([0.0, 0.0]).log_score([1])
+        0.0
+        """
+        return FactorGraph.from_arrays(
+            self.cardinalities,
+            self.scopes,
+            self.scope_offsets,
+            log_tables,
+            names=self.names,
+            states=self.states,
+            children=self.children,
+        )
+
     def _set(
         self,
         cards: NDArray[np.uint32],

@@ -17,8 +17,10 @@ from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelErro
 from kikuchi.graphs import region_cycles as cycles
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable
-from kikuchi.graphs.region_junction import grown_cliques, junction_tree
+from kikuchi.graphs.region_hubs import hub_roots, strong_hubs
+from kikuchi.graphs.region_junction import grown_cliques, junction_tree, mini_buckets
 from kikuchi.graphs.region_parts import Region
+from kikuchi.graphs.region_pruning import without_idle_regions
 from kikuchi.graphs.region_robustness import TreeRobustness, grow_roots, is_tree_robust
 from kikuchi.graphs.regions import RegionGraph
 from kikuchi.graphs.shapes import grid_shape
@@ -26,11 +28,15 @@ from kikuchi.graphs.shapes import grid_shape
 REGION_TEXTS: dict[str, str] = {
     "auto": "loops:4 on sparse graphs, a star on complete ones, else bethe",
     "bethe": "one region a factor and one a variable: belief propagation",
+    "blocks:RxC": "all windows of R by C variables on a grid, such as blocks:3x3",
+    "buckets:K": "mini-buckets of at most K variables and all their intersections",
     "cvm": "the scopes of the factors and all their intersections",
     "cycles": "a shortest cycle basis",
     "faces": "faces of a grid or planar graph without the outer one",
     "faces+outer": "the same with the outer face",
     "file:ROOTS.json": "roots from a file: lists of variables by number or name",
+    "hubs:H": "each factor and H strongly coupled variables: BP with these clamped",
+    "ijgp:K": "junction graph of the same mini-buckets: iterative join-graph propagation",
     "junction-tree": "cliques and separators of a junction tree: exact",
     "junction:K": "junction graph with cliques grown to at most K variables",
     "loops:K": "all cycles of at most K variables, K in 3..6",
@@ -127,6 +133,25 @@ def _junction(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
     return RegionGraph.junction_graph(graph, grown, note=f"junction graph: {note}")
 
 
+def _buckets(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
+    most = _whole_number(argument, f"buckets:{argument}", 2, 1000)
+    cliques, _joins, note = mini_buckets(graph, most)
+    return without_idle_regions(RegionGraph.closure(graph, cliques, note=note))
+
+
+def _ijgp(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
+    most = _whole_number(argument, f"ijgp:{argument}", 2, 1000)
+    cliques, separators, note = mini_buckets(graph, most)
+    return RegionGraph.junction_graph(graph, cliques, separators, note=f"junction graph: {note}")
+
+
+def _hubs(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
+    count = _whole_number(argument, f"hubs:{argument}", 1, 1000)
+    hubs = strong_hubs(graph, count)
+    names = ", ".join(graph.label(v) for v in hubs)
+    return RegionGraph.closure(graph, hub_roots(graph, hubs), note=f"hubs in every region: {names}")
+
+
 def _faces(graph: FactorGraph, *_: object) -> RegionGraph:
     found, note = _face_cycles(graph, outer=False)
     return _closure_of_cycles(graph, found, note)
@@ -158,6 +183,40 @@ def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle]
     if outer:
         return [*found, cycles.grid_border(rows, cols)], f"all faces of a {rows} by {cols} grid"
     return found, f"faces of a {rows} by {cols} grid: a tree-robust cycle basis"
+
+
+def _blocks(graph: FactorGraph, argument: str, reduced: Conditioned | None = None) -> RegionGraph:
+    """Sliding windows on the grid that the model was before evidence, as roots (LIU-I11)."""
+    whole = graph if reduced is None else reduced.original
+    shape = grid_shape(whole)
+    if shape is None:
+        raise ModelError(
+            "the model is not a grid numbered row by row, so it has no blocks; "
+            "use loops:4, cycles or junction:K"
+        )
+    rows, cols = shape
+    high, wide = _block_sides(argument, rows, cols)
+    periodic = len(whole.pairs()) == 2 * rows * cols
+    roots = cycles.grid_windows(rows, cols, high, wide, periodic=periodic)
+    if reduced is not None:
+        left = {int(v): k for k, v in enumerate(reduced.variables)}
+        kept = [tuple(left[v] for v in root if v in left) for root in roots]
+        roots = [root for root in kept if root]
+    note = f"windows of {high} by {wide} variables on a {rows} by {cols} grid"
+    return without_idle_regions(RegionGraph.closure(graph, roots, note=note))
+
+
+def _block_sides(argument: str, rows: int, cols: int) -> tuple[int, int]:
+    words = argument.lower().split("x")
+    if len(words) != 2 or not all(word.strip().isdecimal() for word in words):
+        raise MethodError(f"regions 'blocks:{argument}': write rows x columns, such as blocks:3x3")
+    high, wide = (int(word) for word in words)
+    if not 1 <= high <= rows or not 1 <= wide <= cols:
+        raise MethodError(
+            f"regions 'blocks:{argument}': the grid has {rows} by {cols} variables; "
+            "give sides from 1 up to these"
+        )
+    return high, wide
 
 
 def _planar_face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle], str]:
@@ -245,18 +304,31 @@ def _file(graph: FactorGraph, argument: str, reduced: Conditioned | None) -> Reg
 _BUILDERS: dict[str, Callable[[FactorGraph, str, Conditioned | None], RegionGraph]] = {
     "auto": _auto,
     "bethe": _bethe,
+    "blocks": _blocks,
+    "buckets": _buckets,
     "cvm": _cvm,
     "cycles": _cycles,
     "faces": _faces,
     "faces+outer": _faces_outer,
     "file": _file,
+    "hubs": _hubs,
+    "ijgp": _ijgp,
     "junction": _junction,
     "junction-tree": _junction_tree,
     "loops": _loops,
     "star": _star,
     "tree-robust": _tree_robust,
 }
-_TAKES = {"file": "needed", "junction": "needed", "loops": "needed", "star": "optional"}
+_TAKES = {
+    "blocks": "needed",
+    "buckets": "needed",
+    "file": "needed",
+    "hubs": "needed",
+    "ijgp": "needed",
+    "junction": "needed",
+    "loops": "needed",
+    "star": "optional",
+}
 
 
 # ---------------------------------------------------------------------- parts

@@ -117,6 +117,24 @@ def grid_border(rows: int, cols: int) -> Cycle:
     return tuple(np.concatenate(sides).tolist())
 
 
+def grid_windows(
+    rows: int, cols: int, high: int, wide: int, *, periodic: bool = False
+) -> list[tuple[int, ...]]:
+    """All windows of `high` by `wide` variables of a grid numbered row by row.
+
+    On a periodic grid they go round the border, each set of variables once.
+
+    >>> grid_windows(2, 3, 2, 2)
+    [(0, 1, 3, 4), (1, 2, 4, 5)]
+    """
+    cells = np.arange(rows * cols).reshape(rows, cols)
+    if periodic:
+        cells = np.pad(cells, ((0, high - 1), (0, wide - 1)), mode="wrap")
+    windows = np.lib.stride_tricks.sliding_window_view(cells, (high, wide))
+    found = map(tuple, np.sort(windows.reshape(-1, high * wide), axis=1).tolist())
+    return list(dict.fromkeys(found))
+
+
 def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] | None:
     """Faces of a planar embedding of each two-connected part, or None if there is no embedding.
 

@@ -104,6 +104,102 @@ def _heavy_overlaps_first(cliques: SetFamily) -> Iterable[tuple[int, int]]:
     return zip(first.tolist(), second.tolist(), strict=True)
 
 
+# ---------------------------------------------------------------------- mini-buckets
+
+
+def mini_buckets(graph: FactorGraph, most: int) -> tuple[list[Clique], list[Separator], str]:
+    """A junction graph of mini-buckets of at most `most` variables (Dechter, Kask and Mateescu).
+
+    Variables are eliminated as for a junction tree, but what meets in the bucket of a variable is
+    split into parts of at most `most` variables (or one factor, if that has more). A part hands all
+    but that variable to a part of a later bucket; parts of one bucket are joined by the variable
+    alone. Where nothing had to be split this is a junction tree.
+
+    >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
+    >>> mini_buckets(square, 2)[:2]
+    ([(0, 1), (0, 3), (1, 2), (2, 3)], [(0, 1, (0,)), (0, 2, (1,)), (2, 3, (2,)), (1, 3, (3,))])
+    >>> mini_buckets(square, 3)[:2]
+    ([(0, 1, 3), (1, 2, 3)], [(0, 1, (1, 3))])
+    """
+    found = eliminate(graph)
+    order = [int(v) for v in found.order]
+    left = set(range(graph.n_variables)) - set(order)  # none, unless the search gave up
+    degrees = np.bincount(graph.scopes, minlength=graph.n_variables)
+    order += sorted(left, key=lambda v: (int(degrees[v]), v))
+    buckets = _Buckets(graph, order, most)
+    split = sum(buckets.eliminate(v) for v in order)
+    cliques, separators = buckets.contracted()
+    note = f"mini-buckets of at most {most} variables, {split} of {len(order)} buckets split"
+    return cliques, separators, note
+
+
+class _Buckets:
+    """Scopes and messages that wait in the bucket of their first variable, and the parts made."""
+
+    def __init__(self, graph: FactorGraph, order: list[int], most: int) -> None:
+        self.most = most
+        self.step = {v: k for k, v in enumerate(order)}
+        self.waiting: list[list[tuple[frozenset[int], int | None]]] = [[] for _ in order]
+        for a in range(graph.n_factors):
+            self._put(frozenset(graph.scope(a)), None)
+        self.parts: list[set[int]] = []
+        self.joins: list[Separator] = []
+
+    def _put(self, scope: frozenset[int], sender: int | None) -> None:
+        self.waiting[min(scope, key=self.step.__getitem__)].append((scope, sender))
+
+    def eliminate(self, v: int) -> bool:
+        """Split the bucket of a variable and pass on the rest of each part; was it split?"""
+        first = len(self.parts)
+        for scope, sender in sorted(self.waiting[v], key=lambda item: -len(item[0])):
+            part = self._room(scope, first)
+            self.parts[part] |= scope
+            if sender is not None:
+                self.joins.append((sender, part, tuple(sorted(scope))))
+        if len(self.parts) == first:
+            self.parts.append({v})
+        for part in range(first, len(self.parts)):
+            if part > first:
+                self.joins.append((part - 1, part, (v,)))
+            rest = frozenset(self.parts[part] - {v})
+            if rest:
+                self._put(rest, part)
+        return len(self.parts) > first + 1
+
+    def _room(self, scope: frozenset[int], first: int) -> int:
+        """A part of the present bucket with room, that shares most with a scope, or a new one."""
+        fits = [
+            (-len(scope & self.parts[k]), k)
+            for k in range(first, len(self.parts))
+            if len(scope | self.parts[k]) <= max(self.most, len(self.parts[k]))
+        ]
+        if fits:
+            return min(fits)[1]
+        self.parts.append(set())
+        return len(self.parts) - 1
+
+    def contracted(self) -> tuple[list[Clique], list[Separator]]:
+        """Parts and joins once parts that lie inside a neighbour have been put into it."""
+        into = list(range(len(self.parts)))
+
+        def home(k: int) -> int:
+            while into[k] != k:
+                k = into[k]
+            return k
+
+        kept: list[Separator] = []
+        for one, other, shared in self.joins:
+            if len(shared) == len(self.parts[other]) and home(other) == other:
+                into[other] = home(one)  # a later part is all of what an earlier one hands on
+            else:
+                kept.append((one, other, shared))
+        names = [k for k in range(len(into)) if into[k] == k]
+        place = {k: number for number, k in enumerate(names)}
+        cliques = [tuple(sorted(self.parts[k])) for k in names]
+        ends = [(place[home(i)], place[home(j)], shared) for i, j, shared in kept]
+        return cliques, [(min(i, j), max(i, j), shared) for i, j, shared in ends]
+
+
 # ---------------------------------------------------------------------- growing cliques
 
 

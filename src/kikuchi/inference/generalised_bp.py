@@ -51,6 +51,7 @@ class GeneralisedBP(Method):
         )
         if not converged:
             best.restore()
+        converged = converged and not run_off(beliefs, run)
         return read_regions(beliefs, iterations, converged, best.residual)
 
     def _steps(self, beliefs: RegionBeliefs, best: _Best) -> Iterator[Step]:
@@ -83,8 +84,20 @@ class _Best:
         self.beliefs.b[:] = self._b
 
 
+def run_off(beliefs: RegionBeliefs, run: Run) -> bool:
+    """Whether what looks converged is not the model's: see `RegionBeliefs.distorted`."""
+    found = beliefs.distorted()
+    if found:
+        run.stopped = "diverged"
+    return found
+
+
 def read_regions(
-    beliefs: RegionBeliefs, iterations: int, converged: bool, residual: float
+    beliefs: RegionBeliefs,
+    iterations: int,
+    converged: bool,
+    residual: float,
+    advice: str = "more damping or iterations, or the method kikuchi, which converges",
 ) -> Solution:
     """The answer that region beliefs hold, with what must be said about it."""
     log_z = -beliefs.free_energy()
@@ -100,11 +113,13 @@ def read_regions(
             "residual": residual,
         },
     )
-    if beliefs.regions.is_exact and converged:
-        solution.log_z_lower = solution.log_z_upper = log_z
-    if not converged:
+    if beliefs.distorted():
         solution.warnings.append(
-            f"not converged: regions still disagree by {residual:.2g}; try more damping or "
-            "iterations, or the method kikuchi, which converges"
+            "the log-tables span more than these numbers can hold, and the answer depends on what "
+            "was cut off; use bp, mf or jt, or weaker couplings"
+        )
+    elif not converged:
+        solution.warnings.append(
+            f"not converged: regions still disagree by {residual:.2g}; try {advice}"
         )
     return solution

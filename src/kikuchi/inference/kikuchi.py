@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.generalised_bp import read_regions
+from kikuchi.inference.generalised_bp import read_regions, run_off
 from kikuchi.inference.kernels import regions as kernels
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 from kikuchi.inference.region_engine import DoubleLoop, RegionBeliefs, region_beliefs
 
 _PATIENCE = 100  # outer steps without a smaller residual before the inner loop is made longer
+_PATIENCE_IF_WILD = 10  # outer steps in which a run may get worse before it goes back
+_FAST = 0.1  # change of a probability in one outer step
+_SETTLED = 0.03  # change in an inner sweep, as a part of that since the last outer step
 _MOST_INNER = 1000
+_ADVICE = "more iterations or seconds, or smaller regions"
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)
 
 
@@ -54,36 +58,90 @@ class Kikuchi(Method):
         iterations, converged = run.iterate(
             self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
         )
-        return read_regions(beliefs, iterations, converged, run.trace.last_residual)
+        converged = converged and not run_off(beliefs, run)
+        residual = run.trace.last_residual
+        return read_regions(beliefs, iterations, converged, residual, _ADVICE)
 
     def _steps(self, loop: DoubleLoop) -> Iterator[Step]:
-        inner = self.inner
-        best = np.inf
-        since = 0
+        watch = _Watch(loop, self.inner)
         done = 0
         while True:
             if done > 0:
                 loop.outer_step()
-            settled = np.inf
-            for _ in range(inner):
-                settled = loop.inner_sweep()
-                if settled <= 0.1 * self.tol:
-                    break
-            residual = max(settled, loop.moved())
+            residual = self._inner_loop(loop, watch.inner)
             done += 1
-            since += 1
-            if residual < 0.5 * best:
-                best, since = residual, 0
-            elif since > _PATIENCE and inner < _MOST_INNER:
-                inner, since = 2 * inner, 0
-            yield Step(done, residual, -loop.beliefs.free_energy())
+            log_z = -loop.beliefs.free_energy()
+            watch.see(residual, log_z)
+            yield Step(done, residual, log_z)
+
+    def _inner_loop(self, loop: DoubleLoop, most: int) -> float:
+        """Sweep until beliefs change far less than since the last outer step; how far they did."""
+        for _ in range(most):
+            settled = loop.inner_sweep()
+            moved = loop.moved()
+            if settled <= max(0.1 * self.tol, _SETTLED * moved):
+                break
+        return max(settled, moved)
 
     def _by_penalty(self, beliefs: RegionBeliefs, run: Run) -> Solution:
         penalised = _Penalised(beliefs)
         iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
-        solution = read_regions(beliefs, iterations, converged, beliefs.disagreement())
+        residual = beliefs.disagreement()
+        solution = read_regions(beliefs, iterations, converged, residual, _ADVICE)
         solution.diagnostics["penalty"] = penalised.weight
         return solution
+
+
+class _Watch:
+    """How long the inner loop must be: longer when the outer one stalls or runs away.
+
+    An inner loop that is cut short saves much time and nearly always works, but then the free
+    energy may rise. If beliefs move faster and faster, while the free energy rises or the regions
+    disagree, the run goes back to where they moved least and takes a longer inner loop from there.
+    """
+
+    def __init__(self, loop: DoubleLoop, inner: int) -> None:
+        self.loop = loop
+        self.inner = inner
+        self._best = np.inf
+        self._since = 0
+        self._highest = -np.inf
+        self._wild = 0
+        self._kept = loop.state()
+
+    def see(self, residual: float, log_z: float) -> None:
+        """Take note of one outer step."""
+        self._since += 1
+        if residual < self._best:
+            self._since = 0 if residual < 0.5 * self._best else self._since
+            self._best, self._highest, self._wild = residual, log_z, 0
+            self._kept = self.loop.state(self._kept)
+            return
+        if self.inner >= _MOST_INNER:
+            return
+        self._wild = self._wild + 1 if self._is_wild(residual, log_z) else 0
+        self._highest = max(self._highest, log_z)
+        if self._wild > _PATIENCE_IF_WILD or self._ran_off(residual):
+            self._go_back()
+        elif self._since > _PATIENCE:
+            self.inner, self._since = 2 * self.inner, 0
+
+    def _is_wild(self, residual: float, log_z: float) -> bool:
+        if residual < max(2.0 * self._best, _FAST):
+            return False
+        return log_z < self._highest or self.loop.beliefs.disagreement() > 0.5 * residual
+
+    def _ran_off(self, residual: float) -> bool:
+        """Whether numbers fell to their floor on the way: then the tables are the model's no more.
+
+        With the longest inner loop such numbers are the model's own.
+        """
+        return residual > _FAST and self.loop.beliefs.collapsed()
+
+    def _go_back(self) -> None:
+        self.loop.restore(self._kept)
+        self.inner = min(4 * self.inner, _MOST_INNER)
+        self._wild = self._since = 0
 
 
 class _Penalised:

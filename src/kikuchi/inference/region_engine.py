@@ -22,6 +22,9 @@ from kikuchi.inference.method import Run
 
 Array = NDArray[np.float64]
 
+_SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
+_NOTHING = 1e-9  # belief in all that was cut off, as long as that is harmless
+
 
 class RegionBeliefs:
     """Tables of all regions, the links between nested ones, and the answers read off them."""
@@ -30,9 +33,10 @@ class RegionBeliefs:
         budget.require_bytes(
             3 * regions.bytes,
             f"the tables of {len(regions.regions)} regions (largest {regions.sizes.max():.3g})",
-            "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory",
+            _SMALLER,
         )
         self.regions = regions
+        self.budget = budget
         self.graph = regions.graph
         sizes = regions.sizes.astype(np.uint64)
         self.table_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
@@ -99,8 +103,7 @@ class RegionBeliefs:
                     "the evidence has probability zero: the tables allow no common state of "
                     f"variables {self.regions.regions[r].variables}"
                 )
-            weights = np.where(logs > -np.inf, np.maximum(np.exp(logs - top), kernels.FLOOR), 0.0)
-            b[self._part(r)] = weights / weights.sum()
+            b[self._part(r)] = _above_floor(logs)
         return b
 
     @property
@@ -112,6 +115,14 @@ class RegionBeliefs:
         """True when a belief that began positive has fallen to the floor of the numbers."""
         at_floor = (self.b > 0.0) & (self.b <= kernels.FLOOR)
         return bool(np.any(self._started_above & at_floor))
+
+    def distorted(self) -> bool:
+        """True when states have belief whose weight was too small for the numbers at the start.
+
+        Such weights are raised to the floor, so that they do not become forbidden. That is harmless
+        as long as nothing makes these states likely; if something does, the answer is wrong.
+        """
+        return bool(np.any(self.b[~self._started_above] > _NOTHING))
 
     # ------------------------------------------------------------------ answers
 
@@ -197,6 +208,12 @@ class RegionBeliefs:
             )
 
 
+def _above_floor(logs: Array) -> Array:
+    """Probabilities from log-weights; what is possible stays so."""
+    weights = np.where(logs > -np.inf, np.maximum(np.exp(logs - logs.max()), kernels.FLOOR), 0.0)
+    return np.asarray(weights / weights.sum())
+
+
 class DoubleLoop:
     """The convergent minimiser: roots and inner regions, scaled to agreement (kernels.regions).
 
@@ -221,7 +238,16 @@ class DoubleLoop:
         counting = regions.counting[n_roots:]
         self.weight = np.maximum(counting, 0.0)
         self.pull = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
-        self.messages = np.zeros((len(links), beliefs.width))
+        sizes = regions.sizes[n_roots:]
+        ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
+        rows = counts.max(initial=0.0) + 1.0
+        beliefs.budget.require_bytes(
+            int(16 * ends[-1] + 32 * regions.sizes.sum() + 8 * rows * beliefs.width),
+            f"the messages between {len(regions.regions)} regions",
+            _SMALLER,
+        )
+        self.message_at = ends.astype(np.uint64)
+        self.messages = np.zeros(int(ends[-1]))
         self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
         self._share_potentials()
         self.old = beliefs.b.copy()
@@ -236,14 +262,11 @@ class DoubleLoop:
             owners[list(region.factors)] += 1.0
         shared = RegionPotentials(beliefs, 1.0 / owners)
         for r in range(n_roots):
-            logs = shared.of(r)
-            weights = np.where(
-                logs > -np.inf, np.maximum(np.exp(logs - logs.max()), kernels.FLOOR), 0.0
-            )
-            beliefs.b[beliefs._part(r)] = weights / weights.sum()
+            beliefs.b[beliefs._part(r)] = _above_floor(shared.of(r))
         for r in range(n_roots, len(regions.regions)):
             part = beliefs._part(r)
             beliefs.b[part] = 1.0 / (part.stop - part.start)
+        beliefs._started_above = beliefs.b > kernels.FLOOR
 
     def inner_sweep(self) -> float:
         """Make the roots agree on every inner region once."""
@@ -260,10 +283,25 @@ class DoubleLoop:
                 map_at,
                 maps,
                 self.weight,
+                self.message_at,
                 self.messages,
                 self.work,
             )
         )
+
+    def state(self, into: tuple[Array, ...] | None = None) -> tuple[Array, ...]:
+        """A copy of all that changes, in the arrays of an earlier copy if one is given."""
+        present = (self.beliefs.b, self.messages, self.old)
+        if into is None:
+            return tuple(part.copy() for part in present)
+        for part, copy in zip(present, into, strict=True):
+            copy[:] = part
+        return into
+
+    def restore(self, state: tuple[Array, ...]) -> None:
+        """Go back to a copy."""
+        for part, copy in zip((self.beliefs.b, self.messages, self.old), state, strict=True):
+            part[:] = copy
 
     def moved(self) -> float:
         """How far the inner beliefs are from where the tangent touches."""

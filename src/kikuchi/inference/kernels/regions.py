@@ -149,12 +149,26 @@ def propagate(
 
 
 @njit(cache=True, error_model="numpy")
-def scale(table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weight, messages, work):
+def scale(
+    table_at,
+    b,
+    inner,
+    link_of_inner_at,
+    links,
+    large,
+    map_at,
+    maps,
+    weight,
+    message_at,
+    messages,
+    work,
+):
     """One sweep that makes all roots agree on each inner region in turn (double loop, inner part).
 
     For an inner region with n roots around it, mu_j = marginal(b_j) / message_j; the common belief
     is prop. to (prod_j mu_j)^(1 / (n + weight)), and each root is scaled to it. `weight` is the
-    part of the counting number that is convex; the tangent of the rest is inside the tables.
+    part of the counting number that is convex; the tangent of the rest is inside the tables. The
+    messages to the roots around inner region k stand end to end from `message_at[k]`.
     Answers the largest change of a common belief.
     """
     residual = 0.0
@@ -173,7 +187,7 @@ def scale(table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weig
             marginal(b, table_at[root], table_at[root + _U1], maps, map_at[link], work[j], states)
             for x in range(states):
                 if work[j, x] > 0.0:
-                    common[x] += np.log(work[j, x]) - messages[lo + j, x]
+                    common[x] += np.log(work[j, x]) - messages[message_at[k] + j * states + x]
                 else:
                     common[x] = -np.inf
         exponent = 1.0 / (float(count) + weight[k])
@@ -196,7 +210,7 @@ def scale(table_at, b, inner, link_of_inner_at, links, large, map_at, maps, weig
             for x in range(states):
                 if b[begin + x] > 0.0 and work[j, x] > 0.0:
                     step = b[begin + x] / work[j, x]
-                    messages[lo + j, x] += np.log(step)
+                    messages[message_at[k] + j * states + x] += np.log(step)
                     work[j, x] = step
                 else:
                     work[j, x] = 0.0

@@ -1,0 +1,58 @@
+"""Loops of the search for a subgraph: spanning forests, and how long paths between ends are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+F8 = NDArray[np.float64]
+I8 = NDArray[np.int64]
+
+
+@njit(cache=True, error_model="numpy")
+def count_sites(
+    parent: I8,
+    depth: I8,
+    size: F8,
+    home: I8,
+    tree: I8,
+    scopes: NDArray[np.uint32],
+    offsets: I8,
+) -> tuple[int, float]:
+    """Cliques between the variables of each factor that are in one tree: number and entries."""
+    total, entries = 0, 0.0
+    for factor in range(len(offsets) - 1):
+        for e in range(offsets[factor] + 1, offsets[factor + 1]):
+            for other in range(offsets[factor], e):
+                if tree[scopes[other]] == tree[scopes[e]]:
+                    a, b = home[scopes[e]], home[scopes[other]]
+                    while a != b:
+                        if depth[a] >= depth[b]:
+                            entries += size[a]
+                            a = parent[a]
+                        else:
+                            entries += size[b]
+                            b = parent[b]
+                        total += 1
+                    break
+    return total, entries
+
+
+@njit(cache=True, error_model="numpy")
+def spanning_forest(n: int, ends: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which of the pairs, in their order, join two trees that were apart (Kruskal)."""
+    root = np.arange(n)
+    joins = np.zeros(len(ends), dtype=np.bool_)
+    for k in range(len(ends)):
+        a, b = np.int64(ends[k, 0]), np.int64(ends[k, 1])
+        while root[a] != a:
+            root[a] = root[root[a]]
+            a = root[a]
+        while root[b] != b:
+            root[b] = root[root[b]]
+            b = root[b]
+        if a != b:
+            root[a] = b
+            joins[k] = True
+    return joins
