@@ -32,7 +32,7 @@ def infer(
             metavar="TEXT",
             help="Method text such as bp:damping=0.5; see `kikuchi methods`.",
         ),
-    ] = "jt",
+    ] = "auto",
     json: options.Json = None,
     output: Annotated[
         Path | None,
@@ -112,6 +112,7 @@ def _show(
     work = f"{text.count(beliefs.iterations, 'iteration')}, {text.seconds(beliefs.seconds)}"
     facts += [
         ("method", beliefs.method),
+        *_choice(beliefs),
         ("log Z", text.log_z(beliefs.log_z)),
         ("bounds on log Z", text.bounds(beliefs)),
         ("converged", f"{text.verdict(beliefs)} ({work})"),
@@ -127,6 +128,19 @@ def _show(
         screen.line(
             f"... and {text.count(hidden, 'variable')} more: --output OUT.csv or --json OUT"
         )
+
+
+def _choice(beliefs: Beliefs) -> list[tuple[str, str]]:
+    """What `auto` chose and why."""
+    found = beliefs.diagnostics
+    if "chosen" not in found:
+        return []
+    lines = [("chosen", f"{found['chosen']}: {found['why']}")]
+    if "lower_method" in found:
+        sides = [f"{s} by {found[f'{s}_method']}" for s in ("lower", "upper")]
+        shown = [side for side in sides if not side.endswith("by ")]
+        lines.append(("bounded", ", ".join(shown) or "no bound was found"))
+    return lines
 
 
 def _marginal_rows(
@@ -153,7 +167,7 @@ def _exact_for_report(
     """What an approximate answer is held against on its page, if that is cheap to have."""
     from kikuchi.reports.comparison import cheap_exact, gives_marginals
 
-    if method.name in ("jt", "enumerate") or not gives_marginals(method):
+    if method.name in ("jt", "enumerate", "auto") or not gives_marginals(method):
         return None
     return cheap_exact(graph, observed, budget)
 

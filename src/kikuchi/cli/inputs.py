@@ -18,14 +18,18 @@ EXAMPLE = "example:"
 
 
 def load_model(word: str) -> FactorGraph:
-    """The model in a file, or the bundled one that `example:NAME` asks for."""
+    """The model in a file, or the bundled one that `example:NAME` asks for.
+
+    Names that stand beside the file are put in (`kikuchi.cli.names`).
+    """
     if word.startswith(EXAMPLE):
         from kikuchi.data import example
 
         return example(word.removeprefix(EXAMPLE))
+    from kikuchi.cli.names import with_names
     from kikuchi.graphs.formats import read
 
-    return read(word)
+    return with_names(read(word), word)
 
 
 def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int | list[float]]:
@@ -108,14 +112,14 @@ def _inline(graph: FactorGraph, word: str) -> dict[int, int | list[float]]:
         name, equals, state = (piece.strip() for piece in part.partition("="))
         if not (name and equals and state):
             raise EvidenceError(f"'{part}' in the evidence is not of the form variable=state")
-        v = _variable(graph, name)
+        v = variable_number(graph, name)
         value = _observation(graph, v, state)
         if observed.setdefault(v, value) != value:
             raise EvidenceError(f"variable {name} is observed twice, differently")
     return observed
 
 
-def _variable(graph: FactorGraph, name: str) -> int:
+def variable_number(graph: FactorGraph, name: str) -> int:
     """By name first; then a number counts, with or without an x before it."""
     number = re.fullmatch(r"x?([0-9]+)", name)
     if number and (graph.names is None or name not in graph.names):

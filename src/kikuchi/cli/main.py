@@ -9,15 +9,21 @@ import typer
 from typer.core import TyperGroup
 
 from kikuchi.cli import (
+    bounds,
+    certify,
     compare,
     convert,
+    evaluate,
     examples,
     generate,
     infer,
     info,
+    learn,
+    learners,
     methods,
     regions,
     reproduce,
+    sample,
 )
 from kikuchi.core.errors import KikuchiError
 
@@ -79,9 +85,15 @@ def root(
 app.command("info")(info.info)
 app.command("infer")(infer.infer)
 app.command("compare")(compare.compare)
+app.command("bounds")(bounds.bounds)
+app.command("certify")(certify.certify)
+app.command("learn")(learn.learn)
+app.command("evaluate")(evaluate.evaluate)
+app.command("sample")(sample.sample)
 app.add_typer(generate.app, name="generate")
 app.command("convert")(convert.convert)
 app.command("methods")(methods.methods)
+app.command("learners")(learners.learners)
 app.command("regions")(regions.regions)
 app.command("reproduce")(reproduce.reproduce)
 app.command("examples")(examples.examples)

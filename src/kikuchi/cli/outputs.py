@@ -14,11 +14,14 @@ from kikuchi.core.errors import KikuchiError, suggestion
 from kikuchi.core.files import atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from kikuchi.inference.beliefs import Beliefs
 
 STANDARD_OUTPUT = Path("-")
 MARGINAL_SUFFIXES = (".mar", ".csv", ".pr")
 MODEL_SUFFIXES = (".uai", ".fg", ".bif")
+PICTURE_SUFFIXES = (".png", ".svg")
 
 
 def check_outputs(model: str, *paths: Path | None) -> None:
@@ -65,6 +68,13 @@ def check_model_suffix(path: Path) -> None:
         raise KikuchiError(f"{path}: the ending says in which format to write; {known}")
 
 
+def check_picture_suffix(path: Path | None) -> None:
+    """Refuse a kind of picture that does not exist."""
+    if path is not None and path.suffix.lower() not in PICTURE_SUFFIXES:
+        known = suggestion(path.suffix.lower(), PICTURE_SUFFIXES)
+        raise KikuchiError(f"{path}: the ending says which kind of picture to write; {known}")
+
+
 def suffix(path: Path) -> str:
     """The ending that names the form: lower case, without .gz.
 
@@ -84,6 +94,15 @@ def write_marginals_file(beliefs: Beliefs, path: Path) -> None:
         raise KikuchiError(f"{beliefs.method} gives no log Z, so {path} cannot be written; use jt")
     else:
         formats.write_pr(beliefs.log_z, path)
+
+
+def write_picture(figure: Figure, path: Path) -> None:
+    """A figure as .png or .svg, by the ending of the name."""
+    from kikuchi.plots import to_png_bytes, to_svg
+
+    svg = path.suffix.lower() == ".svg"
+    with atomic_write(path, "wb") as file:
+        file.write(to_svg(figure).encode() if svg else to_png_bytes(figure))
 
 
 def write_json(data: Any, path: Path) -> None:

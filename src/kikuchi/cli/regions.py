@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kikuchi.cli import options
-from kikuchi.core.errors import KikuchiError, suggestion
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.graphs.regions import RegionGraph
-
-_PICTURES = (".png", ".svg")
 
 Text = Annotated[
     str, typer.Option("--regions", "-r", metavar="TEXT", help="Which regions; see above.")
@@ -40,17 +37,24 @@ def regions(
 
     auto (short loops if few), bethe, cvm (factors and their overlaps), faces, faces+outer, loops:K
     (cycles of at most K variables, K in 3..6), cycles (a shortest basis), star[:ROOT], tree-robust,
+    blocks:RxC (windows on a grid), buckets:K (mini-buckets of at most K variables and their
+    overlaps), ijgp:K (the same as a junction graph), hubs:H (H variables in every region),
     junction:K (cliques of at most K variables), junction-tree (exact), file:ROOTS.json (lists of
     variables).
     """
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_model, make_budget
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
+    from kikuchi.cli.outputs import (
+        STANDARD_OUTPUT,
+        check_outputs,
+        check_picture_suffix,
+        write_json,
+    )
     from kikuchi.graphs.region_builders import region_graph, robustness
 
     budget = make_budget(None, memory)
     check_outputs(model, json, plot)
-    _check_picture(plot)
+    check_picture_suffix(plot)
     graph = load_model(model)
     found = region_graph(graph, text, budget=budget)
     if json is not None:
@@ -82,16 +86,9 @@ def _show(screen: Screen, model: str, text: str, found: RegionGraph, tested: lis
     screen.table(["variables", "counted", "regions"], rows, right=[0, 1, 2])
 
 
-def _check_picture(plot: Path | None) -> None:
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
-        known = suggestion(plot.suffix.lower(), _PICTURES)
-        raise KikuchiError(f"{plot}: the ending says which kind of picture to write; {known}")
-
-
 def _draw(graph: FactorGraph, found: RegionGraph, plot: Path, title: str) -> None:
-    from kikuchi.core.files import atomic_write
+    from kikuchi.cli.outputs import write_picture
     from kikuchi.graphs.shapes import grid_shape
-    from kikuchi.plots import to_png_bytes, to_svg
     from kikuchi.plots.regions import draw_regions
 
     shape = grid_shape(graph)
@@ -104,6 +101,4 @@ def _draw(graph: FactorGraph, found: RegionGraph, plot: Path, title: str) -> Non
         periodic=shape is not None and len(graph.pairs()) == 2 * graph.n_variables,
         title=title,
     )
-    svg = plot.suffix.lower() == ".svg"
-    with atomic_write(plot, "wb") as file:
-        file.write(to_svg(figure).encode() if svg else to_png_bytes(figure))
+    write_picture(figure, plot)

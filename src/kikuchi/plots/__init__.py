@@ -7,6 +7,7 @@ from kikuchi.plots.beliefs import grid_beliefs, histogram, marginal_bars, overvi
 from kikuchi.plots.comparison import comparison, error_bars, scatter
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.factor_graph import draw_graph, drawable
+from kikuchi.plots.learning import moments, strengths
 from kikuchi.plots.style import to_png_bytes, to_svg
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "grid_beliefs",
     "histogram",
     "marginal_bars",
+    "moments",
     "overview",
     "scatter",
+    "strengths",
     "to_png_bytes",
     "to_svg",
 ]

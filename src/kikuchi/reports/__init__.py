@@ -12,15 +12,25 @@ _PUBLIC = {
     "compare_report": "compare_page",
     "describe": "facts",
     "infer_report": "infer_page",
+    "learn_report": "learn_page",
 }
 
-__all__ = ["Comparison", "ModelFacts", "compare", "compare_report", "describe", "infer_report"]
+__all__ = [
+    "Comparison",
+    "ModelFacts",
+    "compare",
+    "compare_report",
+    "describe",
+    "infer_report",
+    "learn_report",
+]
 
 if TYPE_CHECKING:
     from kikuchi.reports.compare_page import compare_report
     from kikuchi.reports.comparison import Comparison, compare
     from kikuchi.reports.facts import ModelFacts, describe
     from kikuchi.reports.infer_page import infer_report
+    from kikuchi.reports.learn_page import learn_report
 
 
 def __getattr__(name: str) -> Any:

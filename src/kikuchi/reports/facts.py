@@ -10,6 +10,7 @@ import numpy as np
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.shapes import grid_shape
+from kikuchi.inference.registry import METHODS, method_class
 from kikuchi.reports import text
 
 
@@ -96,8 +97,6 @@ class ModelFacts:
 
         Of methods that no rule here knows, `fits` is None and the reason is their own summary.
         """
-        from kikuchi.inference.registry import METHODS, method_class
-
         known = [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
         named = {fit.method: fit for fit in known}
         return [named.get(name) or Fit(name, None, method_class(name).summary) for name in METHODS]
@@ -129,10 +128,53 @@ class ModelFacts:
         )
         stuck = "; zeros may separate the states it can reach" if self.zeros else ""
         return [
+            Fit("auto", True, "exact if the budget allows, else an estimate and bounds"),
             Fit("bp", True, loops),
             Fit("mf", True, "approximate; certifies a lower bound on log Z"),
             Fit("gibbs", True, f"sampling; no log Z{stuck}"),
+            *(Fit(name, True, method_class(name).summary) for name in _ANY_MODEL),
+            Fit("ups-t", self.forest, method_class("ups-t").summary),
+            *self._binary_fits(),
+            *self._observed_fits(),
         ]
+
+    def _binary_fits(self) -> list[Fit]:
+        """Methods for binary pairwise models; all but `bo` need positive tables."""
+        missing = []
+        if set(self.cardinalities) - {1, 2}:
+            missing.append("has variables of more than two states")
+        if max(self.orders, default=0) > 2:
+            missing.append("has factors of more than two variables")
+        if self.zeros:
+            missing.append("has zeros")
+        why = f"for binary pairwise positive models; this one {' and '.join(missing)}"
+        return [
+            Fit(name, not missing, why if missing else method_class(name).summary)
+            for name in _BINARY_PAIRWISE
+        ]
+
+    def _observed_fits(self) -> list[Fit]:
+        wanted = self.observed_marginals > 0
+        return [
+            Fit(name, wanted, method_class(name).summary if wanted else "for observed marginals")
+            for name in _OBSERVED_MARGINALS
+        ]
+
+
+_ANY_MODEL = (
+    "alpha",
+    "clamp",
+    "fractional",
+    "gbp",
+    "kikuchi",
+    "mixture-mf",
+    "tree-mf",
+    "trw",
+    "ups",
+    "wmb",
+)
+_BINARY_PAIRWISE = ("adatap", "bo", "plefka", "saddle", "tap")
+_OBSERVED_MARGINALS = ("gis", "gis-bp", "is", "is-bp", "loopy-is")
 
 
 @dataclass(frozen=True)

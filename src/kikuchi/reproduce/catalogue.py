@@ -11,7 +11,24 @@ EXPERIMENTS: dict[str, str] = {
     "TEH-E8": "teh2003:CounterExample",
     "TEH-E9": "teh2003_lattices:SpeedOfConvergence",
     "TEH-E10": "teh2003_lattices:AccuracyOfMarginals",
+    "HOJ-E0": "toys:SymmetryBreaking",
     "HOJ-E11": "hojen2001:GraphExample",
+    "LAW-E1": "toys:Jurors",
+    "LAW-E2": "toys:GaussianAsymmetry",
+    "LAW-E11": "lawrence2000:RandomBoltzmannMachines",
+    "LIU-E1": "liu2020_alpha:SingularValues",
+    "LIU-E2": "liu2020_alpha:MessageTraces",
+    "LIU-E3": "liu2020_mimo:DetectionByAlpha",
+    "LIU-E4": "liu2020_mimo:DetectionWithPrior",
+    "LIU-E5": "liu2020_mimo:DetectionByOthers",
+    "LIU-E6": "liu2020:WeakFields",
+    "LIU-E7": "liu2020:UnitFields",
+    "LIU-E8": "liu2020:OuterFace",
+    "LIU-E9": "liu2020:CompleteNine",
+    "LIU-E10": "liu2020:CompleteSixteen",
+    "LIU-E11": "liu2020_learning:GridLearning",
+    "LIU-E12": "liu2020_learning:CompleteLearning",
+    "LIU-E13": "liu2020_learning:EpochSeconds",
 }
 
 
@@ -20,11 +37,11 @@ def find_experiment(word: str) -> Experiment:
 
     >>> find_experiment("teh-e8").title
     'Two-node counter-example to scaling with mean field'
-    >>> find_experiment("TEH-8")
+    >>> find_experiment("TEH-8")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     kikuchi.core.errors.KikuchiError: there is no experiment 'TEH-8'; did you mean 'TEH-E8'? \
-known: TEH-E8, TEH-E9, TEH-E10, HOJ-E11
+known: TEH-E8, ...
     """
     name = word.strip().upper()
     if name not in EXPERIMENTS:

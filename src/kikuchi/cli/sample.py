@@ -1,0 +1,46 @@
+"""`kikuchi sample`: rows drawn from a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kikuchi.cli import options
+
+
+def sample(
+    model: options.Model,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="S.csv", help="Where to write the rows: .csv.")
+    ],
+    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of rows.", min=1)] = 1000,
+    evidence: options.Evidence = None,
+    seconds: options.Seconds = None,
+    memory: options.Memory = None,
+    seed: options.Seed = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling."""
+    from kikuchi.cli.console import Screen
+    from kikuchi.cli.inputs import load_evidence, load_model, make_budget
+    from kikuchi.cli.outputs import check_outputs, suffix
+    from kikuchi.cli.startup import defer_blas
+    from kikuchi.core.errors import KikuchiError
+    from kikuchi.learning.files import write_states
+    from kikuchi.learning.sampling import draw_samples
+    from kikuchi.reports import text
+
+    defer_blas()
+    if suffix(out) != ".csv" or out.name.lower().endswith(".gz"):
+        raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
+    check_outputs(model, out)
+    budget = make_budget(seconds, memory)
+    graph = load_model(model)
+    observed = load_evidence(graph, evidence)
+    samples = draw_samples(graph, n, evidence=observed, seed=seed or 0, budget=budget)
+    names = [text.variable_name(graph, v) for v in range(graph.n_variables)]
+    write_states(out, samples.states, names, graph.states)
+    screen = Screen(quiet=quiet)
+    screen.line(f"{out}: {text.count(n, 'row')}, {samples.how}")

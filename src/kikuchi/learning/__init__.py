@@ -1,0 +1,1 @@
+"""Learning the parameters of discrete models from rows of data, with any inference inside."""

@@ -1,0 +1,375 @@
+"""`Data`: rows of observed states, some of them missing, each with a weight.
+
+States are whole numbers from 0; a missing cell is -1 and counts as hidden. Equal rows may be merged
+into one with the sum of their weights, so that a learner's cost follows the distinct rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import DataError, ModelError
+from kikuchi.graphs.factor_graph import FactorGraph
+
+MISSING = -1
+_MOST_STATES = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows over variables that may have names, as may their states.
+
+    >>> data = Data.of([[0, 1], [0, 1], [1, -1]])
+    >>> data.n_rows, data.complete, data.distinct().weights.tolist()
+    (3, False, [2.0, 1.0])
+    """
+
+    states: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    cardinalities: NDArray[np.int64]
+    names: tuple[str, ...] | None = None
+    state_names: tuple[tuple[str, ...], ...] | None = None
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def of(
+        cls,
+        rows: Data | ArrayLike | Mapping[str, Any],
+        graph: FactorGraph | None = None,
+        *,
+        weights: ArrayLike | None = None,
+    ) -> Data:
+        """Data from an array (rows by variables), from columns by name, or from a data frame.
+
+        With a `graph` the columns are matched to its variables by name, or by place if there are as
+        many as variables; variables without a column are hidden in every row. Without one, the
+        states of a column are those that occur.
+        """
+        if isinstance(rows, Data):
+            return rows if graph is None else rows.matched(graph)
+        if isinstance(rows, Mapping) or hasattr(rows, "columns"):
+            found = _from_columns(rows, graph)
+        else:
+            found = _from_array(np.asarray(rows), graph)
+        if weights is None:
+            return found
+        given = np.asarray(weights, dtype=np.float64)
+        if given.shape != (found.n_rows,) or not np.all(np.isfinite(given)) or np.any(given < 0):
+            raise DataError(
+                f"weights: one finite number from 0 up for each of the {found.n_rows} rows is "
+                f"needed, got shape {given.shape}"
+            )
+        return Data(found.states, given, found.cardinalities, found.names, found.state_names)
+
+    def matched(self, graph: FactorGraph) -> Data:
+        """The same rows with columns and states as `graph` numbers them."""
+        if (
+            self.names == graph.names
+            and self.state_names == graph.states
+            and np.array_equal(self.cardinalities, graph.cardinalities)
+        ):
+            return self
+        if (
+            self.n_variables == graph.n_variables
+            and self.names in (None, graph.names)
+            and self.state_names in (None, graph.states)
+        ):
+            _check_states(self.states, graph)
+            cards = graph.cardinalities.astype(np.int64)
+            return Data(self.states, self.weights, cards, graph.names, graph.states)
+        if self.names is None or graph.names is None:
+            return Data.of(self.states, graph, weights=self.weights)
+        columns = {
+            name: _worded(
+                self.states[:, k], None if self.state_names is None else self.state_names[k]
+            )
+            for k, name in enumerate(self.names)
+        }
+        return Data.of(columns, graph, weights=self.weights)
+
+    def like(self, states: NDArray[np.int32], weights: NDArray[np.float64]) -> Data:
+        """Other rows over the same variables."""
+        return Data(states, weights, self.cardinalities, self.names, self.state_names)
+
+    # ------------------------------------------------------------------ asking
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.states)
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables, hidden ones included."""
+        return len(self.cardinalities)
+
+    @cached_property
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.weights.sum())
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no cell is missing."""
+        return self.states.size == 0 or bool(self.states.min() >= 0)
+
+    @cached_property
+    def hidden(self) -> NDArray[np.int64]:
+        """Variables that no row observes."""
+        return np.flatnonzero(np.all(self.states < 0, axis=0))
+
+    def distinct(self) -> Data:
+        """Each different row once, with the weights of its copies added; in order of appearance."""
+        return self._distinct
+
+    @cached_property
+    def _distinct(self) -> Data:
+        first, _, sums = merged_rows(self.states, self.weights)
+        if len(first) == self.n_rows:
+            return self
+        return self.like(self.states[first], sums)
+
+    def patterns(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows that observe the same variables, together: (observed variables, rows)."""
+        seen = self.states >= 0
+        packed = np.packbits(seen, axis=1)
+        _, first, where = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        where = where.ravel()
+        for k in np.argsort(first, kind="stable"):
+            yield np.flatnonzero(seen[first[k]]), np.flatnonzero(where == k)
+
+    def counts(self, scope: Sequence[int]) -> NDArray[np.float64]:
+        """Weight of each joint state of some variables, over the rows that observe them all."""
+        shape = tuple(int(self.cardinalities[v]) for v in scope)
+        size = int(np.prod(np.array(shape, dtype=np.float64)))
+        columns = self.states[:, list(scope)]
+        seen = np.all(columns >= 0, axis=1)
+        places = (
+            np.ravel_multi_index(tuple(columns[seen].T), shape)
+            if scope
+            else np.zeros(int(seen.sum()), dtype=np.int64)
+        )
+        return np.bincount(places, self.weights[seen], size).astype(np.float64).reshape(shape)
+
+    def factor_counts(self, graph: FactorGraph) -> NDArray[np.float64]:
+        """Counts of every factor's scope, laid out as `graph.log_tables`.
+
+        Rows count for the factors whose variables they all observe.
+        """
+        from kikuchi.learning.kernels.rows import count_factors
+
+        counts = np.zeros(graph.log_tables.size)
+        count_factors(
+            np.ascontiguousarray(self.states),
+            np.arange(self.n_rows),
+            self.weights,
+            np.arange(graph.n_factors),
+            graph.cardinalities.astype(np.int64),
+            graph.scopes,
+            graph.scope_offsets,
+            graph.table_offsets,
+            counts,
+        )
+        return counts
+
+    def __repr__(self) -> str:
+        missing = int(np.count_nonzero(self.states < 0))
+        return f"Data({self.n_rows} rows, {self.n_variables} variables, {missing} cells missing)"
+
+
+def merged_rows(
+    states: NDArray[np.int32], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Different rows in order of appearance: a row of each, the number of each row, their weights.
+
+    >>> first, number, sums = merged_rows(np.array([[1], [0], [1]], np.int32), np.ones(3))
+    >>> first.tolist(), number.tolist(), sums.tolist()
+    ([0, 1], [0, 1, 0], [2.0, 1.0])
+    """
+    from kikuchi.learning.kernels.rows import distinct_rows
+
+    n = len(states)
+    slots = np.full(2 ** max(2 * n, 2).bit_length(), -1, dtype=np.int64)
+    first, where = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    sums = np.zeros(n)
+    found = distinct_rows(np.ascontiguousarray(states), weights, slots, first, where, sums)
+    return first[:found].copy(), where, sums[:found].copy()
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
+    if rows.ndim != 2:
+        raise DataError(f"data: a table of rows by variables is needed, got shape {rows.shape}")
+    if rows.shape[0] == 0:
+        raise DataError("data: there are no rows; give at least one")
+    if graph is not None and rows.shape[1] != graph.n_variables:
+        raise DataError(
+            f"data: {rows.shape[1]} columns for {graph.n_variables} variables; give one column "
+            "for each, or columns with the names of the variables"
+        )
+    words: list[tuple[str, ...] | None] = [None] * rows.shape[1]
+    if _whole_and_in_range(rows):  # the usual case, all columns at once
+        return _finished(rows.astype(np.int32), graph, None, words)
+    states = np.empty(rows.shape, dtype=np.int32)
+    words = []
+    for k in range(rows.shape[1]):
+        known = None if graph is None or graph.states is None else graph.states[k]
+        label = f"column {k}" if graph is None else f"variable {graph.label(k)}"
+        states[:, k], found = _coded(rows[:, k], known, label)
+        words.append(found)
+    return _finished(states, graph, None, words)
+
+
+def _whole_and_in_range(rows: NDArray[Any]) -> bool:
+    if rows.dtype.kind not in "iu" or rows.shape[1] == 0:
+        return False
+    return bool(rows.min() >= MISSING and rows.max() <= _MOST_STATES)
+
+
+def _from_columns(rows: Any, graph: FactorGraph | None) -> Data:
+    columns = {
+        str(name): rows[name]
+        for name in (rows.keys() if isinstance(rows, Mapping) else rows.columns)
+    }
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        raise DataError(
+            "data: there are no rows"
+            if lengths <= {0}
+            else f"data: columns of different lengths {sorted(lengths)}"
+        )
+    n_rows = lengths.pop()
+    names = tuple(columns) if graph is None else graph.names
+    if graph is not None:
+        places = _places(columns, graph)
+    else:
+        places = {name: k for k, name in enumerate(columns)}
+    width = len(columns) if graph is None else graph.n_variables
+    states = np.full((n_rows, width), MISSING, dtype=np.int32)
+    words: list[tuple[str, ...] | None] = [None] * width
+    for name, k in places.items():
+        known = None if graph is None or graph.states is None else graph.states[k]
+        states[:, k], words[k] = _coded(np.asarray(columns[name]), known, f"column {name}")
+    return _finished(states, graph, names, words)
+
+
+def _places(columns: Iterable[str], graph: FactorGraph) -> dict[str, int]:
+    """The variable of each column: by name, or by place where the model has no names."""
+    places: dict[str, int] = {}
+    given = list(columns)
+    worded = not any(name.removeprefix("x").isdecimal() for name in given)
+    if graph.names is None and worded and len(given) == graph.n_variables:
+        return {name: k for k, name in enumerate(given)}
+    for name in given:
+        try:
+            number = name.removeprefix("x")
+            by_number = graph.names is None and number.isdecimal()
+            places[name] = graph.index(int(number) if by_number else name)
+        except ModelError as error:
+            raise DataError(f"data: column {name} matches no variable: {error}") from None
+    if len(set(places.values())) < len(places):
+        raise DataError("data: two columns belong to the same variable")
+    return places
+
+
+def _coded(
+    column: NDArray[Any], known: Sequence[str] | None, label: str
+) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
+    """A column as state numbers, and the words that the states have if it held words."""
+    if column.dtype.kind in "iub":
+        return _numbers(column.astype(np.int64), label), None
+    if column.dtype.kind == "f":
+        missing = np.isnan(column)
+        whole = np.where(missing, MISSING, column)
+        if np.any(whole != np.rint(whole)):
+            bad = column[~missing & (column != np.rint(column))][0]
+            raise DataError(f"data: {label}: {bad} is not a state; states are whole numbers")
+        return _numbers(whole.astype(np.int64), label), None
+    texts = np.array(["" if _is_missing(x) else str(x).strip() for x in column.tolist()])
+    values, where = np.unique(texts, return_inverse=True)
+    codes, words = _words(values.tolist(), known, label)
+    return codes[where.ravel()], words
+
+
+def _numbers(column: NDArray[np.int64], label: str) -> NDArray[np.int32]:
+    if np.any((column < MISSING) | (column > _MOST_STATES)):
+        bad = int(column[(column < MISSING) | (column > _MOST_STATES)][0])
+        raise DataError(f"data: {label}: {bad} is not a state; states count from 0, -1 is missing")
+    return column.astype(np.int32)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or value != value:  # None, NaN, NaT
+        return True
+    return isinstance(value, str) and value.strip() in ("", "?", "NA", "nan", "NaN", "-1")
+
+
+def _words(
+    values: list[str], known: Sequence[str] | None, label: str
+) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
+    """Numbers of some words ("" is missing): known states, whole numbers, or sorted words."""
+    present = [value for value in values if value]
+    if known is not None and all(value in known for value in present):
+        number = {word: k for k, word in enumerate(known)}
+        named = None
+    elif all(value.removeprefix("+").isdecimal() for value in present):
+        number = {value: int(value) for value in present}
+        named = None
+    elif known is not None:
+        bad = next(value for value in present if value not in known)
+        raise DataError(f"data: {label}: '{bad}' is no state; known: {', '.join(known)}")
+    else:
+        number = {value: k for k, value in enumerate(sorted(present))}
+        named = tuple(sorted(present))
+    codes = np.array([number.get(value, MISSING) for value in values], dtype=np.int64)
+    return _numbers(codes, label), named
+
+
+def _finished(
+    states: NDArray[np.int32],
+    graph: FactorGraph | None,
+    names: tuple[str, ...] | None,
+    words: list[tuple[str, ...] | None],
+) -> Data:
+    weights = np.ones(len(states))
+    if graph is not None:
+        _check_states(states, graph)
+        return Data(
+            states, weights, graph.cardinalities.astype(np.int64), graph.names, graph.states
+        )
+    cards = np.maximum(states.max(axis=0, initial=0).astype(np.int64) + 1, 1)
+    cards = np.array([len(w) if w else c for w, c in zip(words, cards, strict=True)])
+    named = None
+    if any(words):
+        named = tuple(
+            w or tuple(map(str, range(int(c)))) for w, c in zip(words, cards, strict=True)
+        )
+    return Data(states, weights, cards.astype(np.int64), names, named)
+
+
+def _check_states(states: NDArray[np.int32], graph: FactorGraph) -> None:
+    cards = graph.cardinalities.astype(np.int64)
+    if states.size == 0 or states.max() < cards.min():  # far faster than column by column
+        return
+    if np.all(states.max(axis=0) < cards):
+        return
+    row, v = (int(x) for x in np.argwhere(states >= cards)[0])
+    raise DataError(
+        f"data: row {row}, variable {graph.label(v)}: state {int(states[row, v])}, but the "
+        f"variable has states 0..{int(graph.cardinalities[v]) - 1}"
+    )
+
+
+def _worded(column: NDArray[np.int32], words: Sequence[str] | None) -> NDArray[Any]:
+    if words is None:
+        return column
+    return np.array(["" if k < 0 else words[k] for k in column.tolist()], dtype=object)

@@ -1,0 +1,83 @@
+"""`Fit`: the one thing that learning returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kikuchi.core.trace import Trace
+from kikuchi.graphs.factor_graph import FactorGraph
+
+if TYPE_CHECKING:
+    from kikuchi.learning.evaluation import Score
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model, how well it explains its data, and how it was found.
+
+    `objective` is the last value of what the learner optimises, per row (its name is in `trace`).
+    `score` holds the log-likelihood of the training rows: exact where that is feasible, otherwise
+    bounds; None if it was not asked for. `converged` is True only if the learner's own test was
+    met; `stopped` says why it ended: "converged", "iterations", "seconds", "interrupted" or
+    "diverged".
+    """
+
+    graph: FactorGraph
+    learner: str
+    objective: float | None
+    converged: bool
+    iterations: int
+    seconds: float
+    stopped: str
+    score: Score | None = None
+    trace: Trace = field(default_factory=Trace)
+    warnings: tuple[str, ...] = ()
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def log_likelihood(self) -> float | None:
+        """Mean log-likelihood of a training row if it is known exactly."""
+        return None if self.score is None else self.score.log_likelihood
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "learner": self.learner,
+            "objective": self.objective,
+            "objective_name": self.trace.objective_name,
+            "converged": self.converged,
+            "stopped": self.stopped,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+            "score": None if self.score is None else self.score.to_dict(),
+            "warnings": list(self.warnings),
+            "diagnostics": self.diagnostics,
+        }
+
+    def report(self) -> str:
+        """The findings in a few lines; `kikuchi.reports.learn_report` writes a page with pictures.
+
+        >>> import kikuchi as kk
+        >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])
+        >>> print(kk.PseudoLikelihood().fit(coin, [[1], [1], [0]]).report().splitlines()[0])
+        pseudo: pseudo-log-likelihood per row -0.636514
+        """
+        lines = [f"{self.learner}: {self.trace.objective_name} {_number(self.objective)}"]
+        if self.score is not None:
+            lines += [f"{name}: {_number(value)}" for name, value in self.score.to_dict().items()]
+        how = "converged" if self.converged else f"not converged ({self.stopped})"
+        lines.append(f"{how}: {self.iterations} iterations, {self.seconds:.3g} s")
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def __repr__(self) -> str:
+        value = "unknown" if self.objective is None else f"{self.objective:.6f}"
+        how = "converged" if self.converged else f"not converged ({self.stopped})"
+        name = self.trace.objective_name
+        return f"Fit({self.learner}: {name} {value}, {how}, {self.iterations} iterations)"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

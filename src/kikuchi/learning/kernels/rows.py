@@ -1,0 +1,83 @@
+"""Rows of data in compiled loops: equal rows merged, and what each factor sees counted."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+@njit(cache=True, error_model="numpy")
+def distinct_rows(states, weights, slots, first, where, sums):
+    """Number equal rows alike, in order of appearance; answers how many different ones there are.
+
+    `slots` is a hash table of a power of two entries, more than rows, all -1. Fills `first` (a
+    row of each number), `where` (the number of each row) and adds to `sums` the weights.
+    """
+    n_rows, width = states.shape
+    mask = np.uint64(len(slots) - 1)
+    found = 0
+    for row in range(n_rows):
+        key = np.uint64(0)
+        for k in range(width):
+            key = key * _PRIME + np.uint64(states[row, k] + 1)
+        key *= _PRIME
+        at = (key ^ (key >> _HALF)) & mask
+        while True:
+            number = slots[at]
+            if number < 0:
+                slots[at] = found
+                first[found] = row
+                number = found
+                found += 1
+                break
+            other = first[number]
+            same = True
+            for k in range(width):
+                if states[row, k] != states[other, k]:
+                    same = False
+                    break
+            if same:
+                break
+            at = (at + np.uint64(1)) & mask
+        where[row] = number
+        sums[number] += weights[row]
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def count_factors(
+    states, rows, weights, factors, cards, scopes, scope_offsets, table_offsets, counts
+):
+    """Add the weight of each row to the entry of each factor that it sees; gaps see none."""
+    for i in range(len(rows)):
+        row = rows[i]
+        weight = weights[i]
+        for j in range(len(factors)):
+            a = factors[j]
+            place = np.int64(0)
+            seen = True
+            for k in range(scope_offsets[a], scope_offsets[a + 1]):
+                v = scopes[k]
+                state = states[row, v]
+                seen &= state >= 0
+                place = place * cards[v] + state
+            if seen:
+                counts[table_offsets[a] + place] += weight
+
+
+@njit(cache=True, error_model="numpy")
+def score_factors(states, factors, cards, scopes, scope_offsets, table_offsets, log_tables, scores):
+    """Add to the score of each row the log-weights of factors whose variables it all sees."""
+    for row in range(len(states)):
+        total = 0.0
+        for j in range(len(factors)):
+            a = factors[j]
+            place = np.int64(0)
+            for k in range(scope_offsets[a], scope_offsets[a + 1]):
+                v = scopes[k]
+                place = place * cards[v] + states[row, v]
+            total += log_tables[table_offsets[a] + place]
+        scores[row] += total

@@ -1,0 +1,161 @@
+"""`Learner`: what every way to fit a discrete model shares, so that a new one writes only its own
+mathematics.
+
+A learner is a frozen dataclass of options. `Learner.fit` does what is the same for all: it matches
+the data to the graph, refuses rows that the model forbids, watches the budget, keeps checkpoints,
+and scores the result. A new learner gives its options and `_fit`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError
+from kikuchi.core.options import Configured
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.trace import Trace
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.method import Run, Step
+from kikuchi.learning.checkpoint import Checkpoint, State
+from kikuchi.learning.data import Data
+from kikuchi.learning.fit import Fit
+
+
+@dataclass
+class Learned:
+    """What `_fit` answers: new log-tables, laid out as those of the graph, and how they came."""
+
+    log_tables: NDArray[np.float64]
+    objective: float | None = None
+    converged: bool = True
+    iterations: int = 1
+    warnings: list[str] = field(default_factory=list)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+
+class FitRun(Run):
+    """A fit in progress: a run that saves its state now and then.
+
+    `resumed` is the state that an interrupted fit left behind, or None.
+    """
+
+    def __init__(
+        self, budget: Budget, progress: Progress, trace: Trace, checkpoint: Checkpoint | None
+    ) -> None:
+        super().__init__(budget.start(), progress, trace, 0.0)
+        self.checkpoint = checkpoint
+        self.resumed: State | None = None if checkpoint is None else checkpoint.load()
+
+    def iterate_saving(
+        self, steps: Iterable[Step], state: Callable[[], State], *, tol: float, limit: int
+    ) -> tuple[int, bool]:
+        """As `iterate`, with the answer of `state` saved every few seconds and at the end.
+
+        `state` must hold everything that the next step depends on, random generators included,
+        so that a resumed fit ends where an unbroken one does.
+        """
+        done, converged = self.iterate(self._saving(steps, state), tol=tol, limit=limit)
+        if self.checkpoint is not None and not converged:
+            self.checkpoint.save(state())
+        return done, converged
+
+    def _saving(self, steps: Iterable[Step], state: Callable[[], State]) -> Iterator[Step]:
+        for step in steps:
+            if self.checkpoint is not None and self.checkpoint.due():
+                self.checkpoint.save(state())
+            yield step
+
+
+@dataclass(frozen=True)
+class Learner(Configured, ABC):
+    """Base of all learners of discrete models.
+
+    Entries of the graph's tables that are zero (log-weight -inf) stay zero.
+    """
+
+    kind: ClassVar[str] = "learner"
+    objective_name: ClassVar[str] = "log-likelihood per row"
+    takes_missing: ClassVar[bool] = False
+
+    def fit(
+        self,
+        graph: FactorGraph,
+        data: Data | ArrayLike,
+        *,
+        budget: Budget | None = None,
+        progress: Progress | None = None,
+        checkpoint: str | Path | None = None,
+        score: bool = True,
+    ) -> Fit:
+        """Fit the tables of `graph` to `data`; its own tables are where the learner starts."""
+        budget = budget or Budget()
+        rows = Data.of(data, graph)
+        self._check(graph, rows)
+        place = None
+        if checkpoint is not None:
+            place = Checkpoint(Path(checkpoint), self.text, graph, rows)
+        run = FitRun(budget, progress or silent, Trace(self.objective_name), place)
+        learned = self._fit(graph, rows, run)
+        if place is not None and learned.converged:
+            place.remove()
+        return self._answer(graph, rows, learned, run, score)
+
+    @abstractmethod
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        """The learner itself."""
+
+    def _check(self, graph: FactorGraph, data: Data) -> None:
+        if data.total <= 0:
+            raise DataError("data: all rows have weight 0; give at least one a positive weight")
+        if not self.takes_missing and not data.complete:
+            row, v = (int(x) for x in np.argwhere(data.states < 0)[0])
+            raise DataError(
+                f"data: row {row} does not say the state of {graph.label(v)}; learner {self.name} "
+                "needs complete rows: use gradient or em, or leave such rows out"
+            )
+        if np.isneginf(graph.log_tables).any():
+            _refuse_impossible(graph, data)
+
+    def _answer(
+        self, graph: FactorGraph, data: Data, learned: Learned, run: FitRun, score: bool
+    ) -> Fit:
+        from kikuchi.learning.evaluation import evaluate
+
+        fitted = graph.with_log_tables(learned.log_tables)
+        return Fit(
+            graph=fitted,
+            learner=self.text,
+            objective=learned.objective,
+            converged=learned.converged,
+            iterations=learned.iterations,
+            seconds=run.clock.seconds,
+            stopped=run.stopped,
+            score=evaluate(fitted, data, budget=run.clock.budget) if score else None,
+            trace=run.trace,
+            warnings=tuple(learned.warnings),
+            diagnostics=learned.diagnostics,
+        )
+
+
+def _refuse_impossible(graph: FactorGraph, data: Data) -> None:
+    zero = np.isneginf(graph.log_tables)
+    clash = np.flatnonzero(zero & (data.distinct().factor_counts(graph) > 0))
+    if not clash.size:
+        return
+    factor = int(np.searchsorted(graph.table_offsets, clash[0], side="right")) - 1
+    scope = graph.scope(factor)
+    shape = graph.shape(factor)
+    cell = np.unravel_index(int(clash[0] - graph.table_offsets[factor]), shape)
+    row = int(np.flatnonzero(np.all(data.states[:, list(scope)] == cell, axis=1))[0])
+    raise DataError(
+        f"data: row {row} is impossible: factor {factor} gives it weight zero, and zeros stay "
+        "zero; correct the row or the table"
+    )

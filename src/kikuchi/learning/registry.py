@@ -1,0 +1,67 @@
+"""Learner texts: `name:option=value,...`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from numpy.typing import ArrayLike
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import MethodError, suggestion
+from kikuchi.core.options import parse
+from kikuchi.core.progress import Progress
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.data import Data
+from kikuchi.learning.fit import Fit
+from kikuchi.learning.learner import Learner
+
+DEFAULT = "gradient"
+_HOME = "kikuchi.learning."
+
+LEARNERS: dict[str, str] = {
+    "gradient": "gradient:GradientML",
+    "em": "em:EM",
+    "vbem": "em:VariationalEM",
+    "pseudo": "pseudo:PseudoLikelihood",
+    "piecewise": "piecewise:Piecewise",
+    "surrogate": "surrogate:Surrogate",
+    "cd": "contrastive:ContrastiveDivergence",
+    "pcd": "contrastive:PersistentDivergence",
+    "brief-gibbs": "contrastive:BriefGibbs",
+    "one-shot": "linear_response:OneShot",
+    "mf-trw": "bound:MeanFieldMinusTrw",
+    "ups-jt": "ups_jt:UnifiedScalingML",
+    "ipf": "scaling:ProportionalFitting",
+    "gis": "scaling:GeneralisedScalingML",
+    "iis": "improved_scaling:ImprovedScalingML",
+    "loopy-is": "loopy_scaling:LoopyScalingML",
+}
+
+
+def learner_class(name: str) -> type[Learner]:
+    """The class of a registered learner."""
+    if name not in LEARNERS:
+        raise MethodError(f"there is no learner '{name}'; {suggestion(name, LEARNERS)}")
+    module, attribute = LEARNERS[name].split(":")
+    cls: type[Learner] = getattr(import_module(_HOME + module), attribute)
+    return cls
+
+
+def parse_learner(text: str) -> Learner:
+    """A learner from its text, such as "gradient:inference=bp,l2=0.1"."""
+    return parse(text, learner_class)
+
+
+def learn(
+    graph: FactorGraph,
+    data: Data | ArrayLike,
+    learner: str | Learner = DEFAULT,
+    *,
+    budget: Budget | None = None,
+    progress: Progress | None = None,
+    checkpoint: str | Path | None = None,
+) -> Fit:
+    """Fit the tables of `graph` to `data` by `learner`, an object or a text."""
+    chosen = learner if isinstance(learner, Learner) else parse_learner(learner)
+    return chosen.fit(graph, data, budget=budget, progress=progress, checkpoint=checkpoint)

@@ -1,0 +1,113 @@
+"""Samples of a model: exact from a junction tree where it fits, otherwise from Gibbs chains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import seeds
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.inference.feasibility import Constraints
+from kikuchi.inference.flat import flatten
+from kikuchi.inference.gibbs_sweepers import make_sweeper
+from kikuchi.inference.junction_tree import plan
+
+_MOST_CHAINS = 64
+_BURN_IN = 1000  # sweeps
+_THIN = 20  # sweeps between two samples of a chain
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Rows of states, and how they were drawn: exact ones are independent, Gibbs ones are not."""
+
+    states: NDArray[np.int64]
+    exact: bool
+    how: str
+
+
+def draw_samples(
+    graph: FactorGraph,
+    n: int,
+    *,
+    evidence: Evidence | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+) -> Samples:
+    """`n` samples given evidence (LIU-I1, TEH-I3).
+
+    Exact if the junction tree fits the memory of the budget; otherwise states of Gibbs chains,
+    taken every few sweeps after a burn-in, so neither exact nor independent.
+
+    >>> coin = FactorGraph([2], [((0,), [1, 3])])
+    >>> samples = draw_samples(coin, 1000, seed=1)
+    >>> samples.exact, bool(abs(samples.states.mean() - 0.75) < 0.05)
+    (True, True)
+    """
+    if n < 0:
+        raise MethodError(f"sample: the number of samples must not be negative, got {n}")
+    budget = budget or Budget()
+    try:
+        found = plan(graph, evidence=evidence)
+        states = found.calibrate(budget=budget).sample(n, seed=seed)
+        return Samples(states, True, f"exact, from a junction tree of width {found.width}")
+    except BudgetError as error:
+        return _by_gibbs(graph, n, evidence, seed, budget, str(error))
+
+
+def _by_gibbs(
+    graph: FactorGraph, n: int, evidence: Evidence | None, seed: int, budget: Budget, why: str
+) -> Samples:
+    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
+    reduced = graph.condition({**graph.resolve(evidence), **single})
+    chains = max(1, min(n, _MOST_CHAINS))
+    draws = -(-n // chains)
+    flat = flatten(reduced.graph)
+    n_variables = reduced.graph.n_variables
+    budget.require_bytes(
+        8 * draws * chains * graph.n_variables, f"{n} samples", "ask for fewer samples"
+    )
+    sweeper = make_sweeper(reduced.graph, flat, chains, np.arange(n_variables))
+    sweeper.set(_starts(reduced.graph, chains, seed, budget))
+    sweeper.seed(seeds.kernel_seeds(seed, chains))
+    clock = budget.start()
+    out = np.empty((draws, chains, n_variables), dtype=np.int64)
+    sweeper.burn(_BURN_IN)
+    for k in range(draws):
+        sweeper.burn(_THIN)
+        out[k] = sweeper.states.reshape(n_variables, chains).T
+        if clock.expired and k + 1 < draws:
+            raise BudgetError(
+                f"the time ended after {(k + 1) * chains} of {n} samples; allow more seconds or "
+                "ask for fewer"
+            )
+    states = reduced.expand_states(out.reshape(draws * chains, n_variables)[:n])
+    how = (
+        f"Gibbs, {chains} chains, every {_THIN} sweeps after {_BURN_IN}: neither exact nor "
+        f"independent ({why.partition(';')[0]})"
+    )
+    return Samples(states, False, how)
+
+
+def _starts(graph: FactorGraph, chains: int, seed: int, budget: Budget) -> NDArray[np.int64]:
+    """A state of positive weight for each chain."""
+    rng = seeds.generator(np.random.SeedSequence([seed, 1]))
+    cards = graph.cardinalities.astype(np.int64)
+    if np.all(np.isfinite(graph.log_tables)):
+        return rng.integers(0, cards[:, None], size=(graph.n_variables, chains))
+    constraints = Constraints(flatten(graph))
+    clock = budget.start()
+    states = np.empty((graph.n_variables, chains), dtype=np.int64)
+    for c in range(chains):
+        found = constraints.find_state(rng.random(int(graph.state_offsets[-1])), rng, clock)
+        if found is None:
+            raise KikuchiError(
+                "no state of positive weight was found to start from; allow more memory for exact "
+                "samples, or more seconds"
+            )
+        states[:, c] = found
+    return states
