@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 Extra = Callable[[], dict[str, NDArray[np.generic]]]
 
-_ROUNDING = 1e-6  # slope below which a search that finds nothing better has met rounding
+_ROUNDING = 1e-5  # slope below which a search that finds nothing better has met rounding
 
 
 class Ascent:

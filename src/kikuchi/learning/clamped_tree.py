@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class RowGroup:
 
     def __init__(self, graph: FactorGraph, data: Data, share: Share, budget: Budget) -> None:
         self.graph = graph
-        self.share = share
+        self.share = replace(share, plan=None)  # thousands of plans take much memory
         self.rows = share.rows
         self.states = np.ascontiguousarray(data.states[share.rows])
         touched = share.open[graph.scopes]
@@ -62,8 +63,7 @@ class RowGroup:
     @property
     def price(self) -> float:
         """Multiply-adds for all distinct rows."""
-        plan = self.share.plan
-        return 0.0 if plan is None else float(plan.operations) * len(self.unique)
+        return 0.0 if self.tree is None else self.tree.operations * len(self.unique)
 
     def _tree(self, plan: Plan, budget: Budget) -> CompiledTree:
         cuts = _cuts(self.graph, self.touched, self.share.open, self.columns)
@@ -146,16 +146,18 @@ class CompiledTree:
             tree.group_of,
         )
         self.up, self.down = tuple(run.upward), tuple(run._downward_program())
-        self.room = (
-            run.mem,
-            np.empty(int(run.measure.temporary(True))),
-            run.out,
-            *run.room.scratch,
-            run.floors,
-            run.losses,
-            run.scales,
-            run.flags,
-        )
+        self.temporary = int(run.measure.temporary(True))
+        self.scratch = [
+            (array.size, array.dtype)
+            for array in (*run.room.scratch, run.floors, run.losses, run.scales, run.flags)
+        ]
+        self.sizes = (run.mem.size, run.out.size)
+
+    def _room(self) -> tuple[NDArray[Any], ...]:
+        """Room for one propagation; it is not kept, as there may be thousands of trees."""
+        mem, out = (np.empty(size) for size in self.sizes)
+        rest = [np.empty(size, dtype=kind) for size, kind in self.scratch]
+        return mem, np.empty(self.temporary), out, *rest
 
     def run(
         self,
@@ -170,12 +172,12 @@ class CompiledTree:
         both = counts is not None
         sums = np.zeros(0) if counts is None else counts
         chunk = max(int(_CHUNK / max(self.operations, 1.0)), 1)
-        cuts = self.cuts
+        cuts, room = self.cuts, self._room()
         for start in range(0, len(states), chunk):
             stop = min(start + chunk, len(states))
             clamped_rows(
                 states, start, stop, weights, log_tables, cuts.places, self.offsets, cuts.offsets,
                 cuts.columns, cuts.strides, self.seen, self.shifts, self.reduced, self.tree,
-                self.up, self.down, self.room, values, sums, both,
+                self.up, self.down, room, values, sums, both,
             )  # fmt: skip
             watch()

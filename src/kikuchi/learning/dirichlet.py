@@ -112,4 +112,5 @@ def _rows(graph: FactorGraph, children: NDArray[np.uint32]) -> NDArray[np.int64]
     rows = entries // sizes
     place = np.arange(graph.log_tables.size) - np.repeat(graph.table_offsets[:-1], entries)
     step, span = np.repeat(steps, entries), np.repeat(steps * sizes, entries)
-    return np.repeat(np.cumsum(rows) - rows, entries) + place // span * step + place % step
+    first = np.repeat(np.cumsum(rows) - rows, entries)
+    return np.asarray(first + place // span * step + place % step, dtype=np.int64)

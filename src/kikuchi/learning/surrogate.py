@@ -39,6 +39,7 @@ Array = NDArray[np.float64]
 _FORESTS = 100
 _WINDOW = 50  # sweeps in which the residual must halve, or damping rises
 _MOST_DAMPING = 0.9
+_FLOOR = 1e3  # times the tolerance: a residual that no longer falls has met rounding
 _LONGEST_STEP = 2.0
 _BELIEVABLE = 1e-3  # difference of closed-form beliefs from the data that the prior explains
 _LEAST_PRIOR = 1e-3  # rows; keeps closed-form tables finite where a count is zero
@@ -50,8 +51,9 @@ class Surrogate(Learner):
 
     Without penalties and ties the maximum has a closed form, from which the ascent starts
     (`start=moments`): log phi_a = mu_a log(p_a / prod_i p_i), and log p_i once for every variable.
-    Marginals of data may be no minimum of the Bethe free energy in any model; the maximum of the
-    Bethe surrogate is then a kink, where the ascent ends and says so. With `energy=trw` the trace holds the lower bound that is certified at each step.
+    With `energy=trw` the trace holds the lower bound that is certified at each step. Marginals of
+    data may be no minimum of the Bethe free energy in any model; the maximum of the Bethe surrogate
+    is then a kink, where the ascent ends and says so.
     The Bethe surrogate is no bound, and where messages do not settle its gradient is that of the
     last ones; the fit then says so.
 
@@ -136,9 +138,9 @@ class Surrogate(Learner):
                 "the marginals of the data are no minimum of the Bethe free energy in the closed "
                 "form, so that the ascent began at the model's own tables"
             )
-        if ascent.stuck and not converged:
+        if ascent.stuck and not converged and self.energy == "bethe":
             learned.warnings.append(
-                f"no better point was found, though the slope is {ascent.descent.residual:.2g}: the "
+                f"no better point was found, though a slope is {ascent.descent.residual:.2g}: the "
                 "surrogate has a kink where two minima of the free energy meet; use energy=trw, "
                 "learner pseudo, or gradient with a region method"
             )
@@ -259,6 +261,8 @@ class WarmEnergy:
             since += 1
             if since == _WINDOW:
                 if residual > 0.5 * least and least < math.inf:
+                    if residual <= _FLOOR * self.tol:  # rounding keeps it from falling
+                        return True
                     self._damp()
                 least, since = residual, 0
             if self.clock.expired:

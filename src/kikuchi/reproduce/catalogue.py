@@ -11,6 +11,7 @@ EXPERIMENTS: dict[str, str] = {
     "TEH-E8": "teh2003:CounterExample",
     "TEH-E9": "teh2003_lattices:SpeedOfConvergence",
     "TEH-E10": "teh2003_lattices:AccuracyOfMarginals",
+    "TEH-E11": "teh2003_learning:LearnedDigits",
     "HOJ-E0": "toys:SymmetryBreaking",
     "HOJ-E11": "hojen2001:GraphExample",
     "LAW-E1": "toys:Jurors",
