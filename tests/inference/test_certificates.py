@@ -16,7 +16,7 @@ import pytest
 import kikuchi as kk
 from kikuchi import Budget, FactorGraph
 from kikuchi.core.errors import BudgetError, EvidenceError, MethodError
-from kikuchi.inference.certificates import certificate_note, certify, quick_certificate
+from kikuchi.inference.certificates import certify, quick_certificate
 from kikuchi.inference.registry import METHODS
 from oracle import enumerate_exact, random_model
 
@@ -459,8 +459,18 @@ def test_belief_propagation_says_what_is_certain() -> None:
 
 
 def test_notes_are_given_only_where_they_are_cheap() -> None:
-    assert certificate_note(kk.random_tree(9)) is None
+    assert quick_certificate(kk.random_tree(9)) is None
     assert quick_certificate(kk.grid(200, 210)) is None
-    assert certificate_note(kk.complete(3, states=300)) is None
-    note = certificate_note(kk.complete(5, coupling=0.05), 0.5)
+    assert quick_certificate(kk.complete(3, states=300)) is None
+    found = quick_certificate(kk.complete(5, coupling=0.05), 0.5)
+    assert found is not None
+    note = found.text
     assert note is not None and note.startswith("certified")
+
+
+def test_alpha_says_what_is_certain_too() -> None:
+    weak = kk.infer(kk.complete(5, coupling=0.05), "alpha:alpha=0.5")
+    assert weak.diagnostics["certified"]
+    strong = kk.infer(kk.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iterations=3")
+    assert not strong.diagnostics["certified"]
+    assert any("not certified" in warning for warning in strong.warnings)

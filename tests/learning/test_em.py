@@ -269,6 +269,7 @@ def test_same_tables_as_bernoulli_naive_bayes() -> None:
         assert ours.graph.log_table(k + 1)[:, 1] == pytest.approx(theirs.feature_log_prob_[:, k])
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_same_tables_as_pgmpy() -> None:
     models = pytest.importorskip("pgmpy.models")
     estimators = pytest.importorskip("pgmpy.estimators")

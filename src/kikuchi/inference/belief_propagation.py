@@ -14,7 +14,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.certificates import quick_certificate
+from kikuchi.inference.certificates import say_what_is_certain
 from kikuchi.inference.kernels import bp_binary, bp_messages, bp_tables
 from kikuchi.inference.linear_response import bethe_covariance
 from kikuchi.inference.method import Method, Run, Solution, Step, option
@@ -167,21 +167,8 @@ class BeliefPropagation(Method):
                 "try damping=0.5, schedule=residual or more max_iterations"
             )
         if self.mode == "sum":
-            _say_what_is_certain(messages.graph, solution)
+            say_what_is_certain(messages.graph, solution)
         return solution
-
-
-def _say_what_is_certain(graph: FactorGraph, solution: Solution) -> None:
-    """Whether the fixed point is certainly the only one (LIU-I9), where that is cheap to tell."""
-    found = quick_certificate(graph)
-    if found is None:
-        return
-    solution.diagnostics["certified"] = found.holds
-    solution.diagnostics["certificate"] = found.text
-    if not solution.converged:
-        solution.warnings.append(found.text)
-    elif not found.holds:
-        solution.warnings.append("other fixed points may exist: uniqueness is not certified")
 
 
 class _UnderflowError(Exception):

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.inference.method import Solution
 
 Array = NDArray[np.float64]
 
@@ -148,7 +149,7 @@ def certify(
     return _Proof(reduced.graph, alphas, clock).certificate(common)
 
 
-def quick_certificate(graph: FactorGraph, alpha: float = 1.0) -> Certificate | None:
+def quick_certificate(graph: FactorGraph, alpha: ArrayLike = 1.0) -> Certificate | None:
     """The structure and the spectral radius only, as far as needed to decide.
 
     None for forests, and for graphs in which even that is not cheap.
@@ -157,19 +158,22 @@ def quick_certificate(graph: FactorGraph, alpha: float = 1.0) -> Certificate | N
     work = float((sizes * np.diff(graph.scope_offsets) ** 2).sum()) * int(graph.cardinalities.max())
     if graph.n_edges > NOTE_EDGES or work > _NOTE_WORK or graph.is_forest:
         return None
-    alphas = np.full(graph.n_factors, float(alpha))
-    return _Proof(graph, alphas, Budget().start()).quick(float(alpha))
+    alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), graph.n_factors).copy()
+    one = float(alphas[0]) if np.all(alphas == alphas[0]) else None
+    return _Proof(graph, alphas, Budget().start()).quick(one)
 
 
-def certificate_note(graph: FactorGraph, alpha: float = 1.0) -> str | None:
-    """One line about a loopy model for warnings or diagnostics; None where there is none to give.
-
-    >>> import kikuchi as kk
-    >>> certificate_note(kk.grid(3, 3, coupling=2.0)).split(":")[1]
-    ' it may converge or not, and have several fixed points'
-    """
+def say_what_is_certain(graph: FactorGraph, solution: Solution, alpha: ArrayLike = 1.0) -> None:
+    """Put in an answer whether its fixed point is certainly the only one, where that is cheap."""
     found = quick_certificate(graph, alpha)
-    return None if found is None else found.text
+    if found is None:
+        return
+    solution.diagnostics["certified"] = found.holds
+    solution.diagnostics["certificate"] = found.text
+    if not solution.converged:
+        solution.warnings.append(found.text)
+    elif not found.holds:
+        solution.warnings.append("other fixed points may exist: uniqueness is not certified")
 
 
 # ---------------------------------------------------------------------- the proof
@@ -287,7 +291,7 @@ class _Proof:
         facts = _facts(self.graph, conditions, self._radius_above_one) if not self.zeros else []
         return self._put_together(alpha, conditions, facts)
 
-    def quick(self, alpha: float) -> Certificate:
+    def quick(self, alpha: float | None) -> Certificate:
         """Structure and spectral radius, stopped as soon as the latter is decided."""
         return self._put_together(
             alpha, [self._structure(), self._radius(_NOTE_STEPS, decide=True)], []

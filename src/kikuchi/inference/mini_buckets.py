@@ -39,6 +39,9 @@ class WeightedMiniBuckets(Method):
     one); those of one variable agree as far as the search has converged. It has once 10
     iterations together gain less than `tol` nats on each bound.
 
+    With `ibound=1` on a pairwise model the mini-buckets are trees: the upper bound is then of the
+    tree-reweighted kind, the lower one, a single positive weight, its negative (LIU-I17).
+
     A zero in a mini-bucket of negative weight forbids all that it meets, so models with many zeros
     may have no finite lower bound of this kind. It is then sought for the model restricted to
     likely states that exclude each other nowhere, a far looser bound; if none are found either it

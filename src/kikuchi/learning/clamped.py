@@ -32,6 +32,7 @@ Ints = NDArray[np.int64]
 
 _EVALUATIONS = 20  # how often a tree is expected to be used
 _SECONDS_A_PLAN = 1e-3
+_BYTES_A_PLAN = 40_000  # measured: lists and small objects
 _SECONDS_A_STEP = 1e-9  # of a multiply-add
 _SECONDS_A_NODE = 4e-7
 _MOST_OPERATIONS = 2e10  # of an exact phase that nobody asked for: about twenty seconds
@@ -106,7 +107,7 @@ class ClampedRows:
         shares = _grouped(graph, self.data, self.budget)
         plans = [share.plan for share in shares if share.plan is not None]
         self.budget.require_bytes(
-            sum(plan.bytes for plan in plans),
+            sum(plan.bytes + _BYTES_A_PLAN for plan in plans),
             f"the clamped junction trees ({len(plans)}, width {_widest(plans)})",
             WAY_OUT,
         )
