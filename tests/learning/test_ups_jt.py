@@ -44,15 +44,14 @@ def test_the_visited_clique_holds_its_exact_marginal(seed: int) -> None:
     tree = ScalingTree(graph, kk.Budget(), log_tables=base)
     assert len(tree.cliques) > 1
     for _ in range(2):
-        for t in range(len(tree.visits)):
+        for t in range(len(tree.walk.visits)):
             model = graph.with_log_tables(base + tree.weights)
-            c = int(tree.visits[t])
+            c = int(tree.walk.visits[t])
             assert tree.clique(c) == pytest.approx(exact_clique(model, tree.cliques[c]), abs=1e-14)
             kernels.ups_sweep(
                 tree.shape,
                 tree.tables,
-                tree.visits[t : t + 1],
-                tree.hops[t : t + 1],
+                kernels.Walk(*(part[t : t + 1] for part in tree.walk)),
                 targets.tables,
                 targets.active,
                 tree.weights,
@@ -67,13 +66,15 @@ def test_one_propagation_between_visits_and_two_a_separator_in_a_sweep(seed: int
     graph = random_model(np.random.default_rng(seed), n=8, n_factors=9, max_order=2, max_card=3)
     fit = UnifiedScalingML(smoothing=1.0).fit(graph, rows_for(graph, seed), score=False)
     tree = ScalingTree(graph, kk.Budget())
-    hops = tree.hops[tree.hops != kernels.NOWHERE]
+    visits, first, hops = tree.walk
+    moves = hops != kernels.NOWHERE
+    hops = hops[moves]
     assert sorted(hops.tolist()) == list(range(2 * len(tree.separators)))
-    assert {int(c) for c in tree.visits} == set(range(len(tree.cliques)))
+    assert sorted(visits[first].tolist()) == list(range(len(tree.cliques)))
     moved = [(int(tree.shape.hop_from[h]), int(tree.shape.hop_to[h])) for h in hops]
-    starts = [int(c) for c, h in zip(tree.visits, tree.hops, strict=True) if h != kernels.NOWHERE]
-    assert [c for c, _ in moved] == starts  # the walk leaves from where it is
+    assert [c for c, _ in moved] == visits[moves].tolist()  # the walk leaves from where it is
     assert fit.diagnostics["propagations"] == fit.iterations * 2 * len(tree.separators)
+    assert fit.diagnostics["scalings"] == fit.iterations * graph.n_factors
     assert np.diff(fit.trace.objective).min(initial=0.0) >= -1e-14
 
 

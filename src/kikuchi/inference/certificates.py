@@ -32,7 +32,7 @@ from kikuchi.inference.method import Solution
 
 Array = NDArray[np.float64]
 
-NOTE_EDGES = 200_000  # beyond this many edges nothing is certified unasked
+NOTE_EDGES = 20_000  # beyond it the note would cost more than the run
 _NOTE_WORK = 5e7  # nor where the tables need more elementary steps than this
 _ROUNDING = 1e-9  # a value must stay this far below its threshold
 _CHUNK = 10  # power steps between two looks at the clock

@@ -97,7 +97,8 @@ class VariationalEM(Learner):
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [0.5, 0.5])], children=[0])
     >>> fit = VariationalEM(prior=1.0).fit(coin, [[1], [1], [0]])
-    >>> fit.graph.table(0).round(6).tolist(), float(np.exp(fit.diagnostics["log_evidence"]).round(6))
+    >>> evidence = np.exp(fit.diagnostics["log_evidence"])
+    >>> fit.graph.table(0).round(6).tolist(), float(evidence.round(6))
     ([0.4, 0.6], 0.083333)
     """
 

@@ -74,8 +74,7 @@ class ImprovedScalingML(FeatureLearner):
             found = kernels.feature_sweep(
                 tree.shape,
                 tree.tables,
-                tree.visits,
-                tree.hops,
+                tree.walk,
                 columns,
                 wanted.features,
                 wanted.tables.active,

@@ -7,6 +7,7 @@ give effective IPF (TEH-L15) and UPS-JT (TEH-L16). All run on the same compiled 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,32 +26,43 @@ Form = Literal["auto", "table", "tree"]
 
 _ALLOW = "use loopy-is, gradient with an approximate method, or allow more memory"
 _MOST_STATES = 2.0**31
+_MOST_KEPT = 2**12  # states of a set whose digits are kept while maps are made
 
 
 class StateMaps:
     """Maps from the states of a set of variables to those of a part of it, each kept once."""
 
     def __init__(self, graph: FactorGraph) -> None:
-        self._cards = graph.cardinalities.astype(np.int64)
+        self._cards: list[int] = graph.cardinalities.tolist()
+        self._digits: dict[tuple[int, ...], NDArray[np.uint32]] = {}
         self._places: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self._maps: list[NDArray[np.uint32]] = []
         self._size = 0
 
     def place(self, whole: Sequence[int], part: Sequence[int]) -> int:
         """Where in `flat` the map begins; `part` may be in any order."""
-        shape = tuple(int(self._cards[v]) for v in whole)
+        shape = tuple(self._cards[v] for v in whole)
         axes = tuple(whole.index(v) for v in part)
         if (shape, axes) not in self._places:
-            states = np.zeros(shape, dtype=np.int64)
-            for axis in axes:
-                steps = np.arange(shape[axis])
-                states = states * shape[axis] + steps.reshape(
-                    [-1 if k == axis else 1 for k in range(len(shape))]
-                )
+            found = self._map(shape, axes)
             self._places[shape, axes] = self._size
-            self._maps.append(states.astype(np.uint32).ravel())
-            self._size += states.size
+            self._maps.append(found)
+            self._size += found.size
         return self._places[shape, axes]
+
+    def _map(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
+        if shape not in self._digits and math.prod(shape) <= _MOST_KEPT:
+            self._digits[shape] = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
+        digits = self._digits.get(shape)
+        states = np.zeros(shape if digits is None else math.prod(shape), dtype=np.uint32)
+        for axis in axes:
+            states *= np.uint32(shape[axis])
+            if digits is not None:
+                states += digits[axis]
+            else:
+                steps = np.arange(shape[axis], dtype=np.uint32)
+                states += steps.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        return states.ravel()
 
     def flat(self) -> NDArray[np.uint32]:
         """All maps, end to end."""
@@ -82,9 +94,9 @@ class ScalingTree:
         self.cliques, self.separators = _chosen(graph, form, order)
         self._sizes = _sizes(graph, self.cliques)
         self._require(budget)
-        self.home = _homes(graph, self.cliques)
+        self.home = _homes(graph, self.cliques, self._sizes.tolist())
         self.shape = self._shape()
-        self.roots, self.down, self.visits, self.hops = self._walk()
+        self.roots, self.down, self.walk = self._walk()
         widest = max(
             int(np.diff(graph.table_offsets).max(initial=1)),
             int(np.diff(self.shape.separator_at.astype(np.int64)).max(initial=1)),
@@ -108,6 +120,7 @@ class ScalingTree:
 
     def _shape(self) -> kernels.Shape:
         graph, maps = self.graph, StateMaps(self.graph)
+        cards: list[int] = graph.cardinalities.tolist()
         ends: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
         widths = [0]
@@ -115,7 +128,7 @@ class ScalingTree:
             one, other = maps.place(self.cliques[c], shared), maps.place(self.cliques[d], shared)
             ends += [(c, d), (d, c)]
             places += [(one, other), (other, one)]
-            widths.append(int(np.prod([int(graph.cardinalities[v]) for v in shared])))
+            widths.append(math.prod(cards[v] for v in shared))
         hops = np.array(ends, dtype=np.uint64).reshape(-1, 2)
         hop_maps = np.array(places, dtype=np.uint64).reshape(-1, 2)
         near = np.argsort(hops[:, 0], kind="stable")
@@ -142,8 +155,8 @@ class ScalingTree:
             clique_factors=by_clique.astype(np.uint64),
         )
 
-    def _walk(self) -> tuple[NDArray[np.uint64], ...]:
-        """Roots, hops outwards, and the depth-first walk: visits, and the hop after each."""
+    def _walk(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], kernels.Walk]:
+        """Roots, hops outwards, and the depth-first walk."""
         s = self.shape
         near = np.split(s.near, s.near_at[1:-1].astype(np.int64)) if len(self.cliques) else []
         seen = np.zeros(len(self.cliques), dtype=bool)
@@ -168,7 +181,10 @@ class ScalingTree:
                 visits.append(clique)
                 hops.append(hop)
                 path.append((to, iter(near[to].tolist()), hop ^ 1))
-        return tuple(np.array(x, dtype=np.uint64) for x in (roots, down, visits, hops))
+        first = np.zeros(len(visits), dtype=bool)
+        first[np.unique(visits, return_index=True)[1]] = True
+        as_numbers = [np.array(x, dtype=np.uint64) for x in (roots, down, visits, hops)]
+        return as_numbers[0], as_numbers[1], kernels.Walk(as_numbers[2], first, as_numbers[3])
 
     # ------------------------------------------------------------------ the model
 
@@ -179,22 +195,20 @@ class ScalingTree:
         """
         s = self.shape
         logs = np.zeros(int(s.clique_at[-1]))
-        for a, c in enumerate(self.home.tolist()):
+        given = np.flatnonzero(self._differs(log_tables))
+        for a, c in zip(given.tolist(), self.home[given].tolist(), strict=True):
             begin = int(self.graph.table_offsets[a])
             part = self._part(c)
             at = int(s.factor_map[a])
             logs[part] += log_tables[begin + s.maps[at : at + part.stop - part.start]]
-        shift = 0.0
-        for c in range(len(self.cliques)):
-            part = self._part(c)
-            top = float(logs[part].max())
-            if top == -np.inf:
-                raise MethodError(
-                    f"the tables allow no common state of variables {self.cliques[c]}; "
-                    "give at least one a positive weight"
-                )
-            logs[part] -= top
-            shift += top
+        tops = np.maximum.reduceat(logs, s.clique_at[:-1].astype(np.int64))
+        if np.isneginf(tops).any():
+            raise MethodError(
+                "the tables allow no common state of variables "
+                f"{self.cliques[int(tops.argmin())]}; give at least one a positive weight"
+            )
+        logs -= np.repeat(tops, self._sizes.astype(np.int64))
+        shift = float(tops.sum())
         p = np.exp(logs)
         if strict:
             _refuse_underflow(np.any((p == 0) & (logs > -np.inf)))
@@ -202,6 +216,13 @@ class ScalingTree:
         self.log_z = shift + self.calibrate()
         if not np.isfinite(self.log_z) or not np.all(np.isfinite(self.tables.p)):
             raise MethodError("the tables allow no state at all, or need numbers beyond 1e300")
+
+    def _differs(self, log_tables: Array) -> NDArray[np.bool_]:
+        """Which factors have a table other than of ones."""
+        owners = np.repeat(np.arange(self.graph.n_factors), np.diff(self.graph.table_offsets))
+        found = np.zeros(self.graph.n_factors, dtype=bool)
+        found[owners[log_tables != 0.0]] = True
+        return found
 
     def calibrate(self) -> float:
         """Collect and distribute; answers log of the mass before, 0 if all tables agreed."""
@@ -235,8 +256,7 @@ class ScalingTree:
         return kernels.ups_sweep(  # type: ignore[no-any-return]
             self.shape,
             self.tables,
-            self.visits,
-            self.hops,
+            self.walk,
             targets,
             active,
             self.weights,
@@ -284,20 +304,25 @@ def _chosen(graph: FactorGraph, form: Form, order: Order) -> tuple[list[Clique],
 
 
 def _sizes(graph: FactorGraph, cliques: Sequence[Clique]) -> Array:
-    cards = graph.cardinalities.astype(np.float64)
+    cards = graph.cardinalities.astype(np.float64).tolist()
     with np.errstate(over="ignore"):
-        return np.array([np.prod(cards[list(c)]) for c in cliques], dtype=np.float64)
+        return np.array([math.prod(cards[v] for v in c) for c in cliques], dtype=np.float64)
 
 
-def _homes(graph: FactorGraph, cliques: Sequence[Clique]) -> NDArray[np.int64]:
+def _homes(
+    graph: FactorGraph, cliques: Sequence[Clique], sizes: Sequence[float]
+) -> NDArray[np.int64]:
     """The smallest clique that holds each factor."""
-    sizes = _sizes(graph, cliques)
     holding: list[set[int]] = [set() for _ in range(graph.n_variables)]
     for c, clique in enumerate(cliques):
         for v in clique:
             holding[v].add(c)
+    scopes, at = graph.scopes.tolist(), graph.scope_offsets.tolist()
     homes = [
-        min(set.intersection(*(holding[v] for v in graph.scope(a))), key=lambda c: (sizes[c], c))
+        min(
+            set.intersection(*(holding[v] for v in scopes[at[a] : at[a + 1]])),
+            key=lambda c: (sizes[c], c),
+        )
         for a in range(graph.n_factors)
     ]
     return np.array(homes, dtype=np.int64)

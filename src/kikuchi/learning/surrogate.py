@@ -74,7 +74,7 @@ class Surrogate(Learner):
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
     start: Literal["moments", "graph"] = option(
-        "moments", "begin at the closed form, or at the model's own tables"
+        "moments", "begin at the closed form if there is one, or at the model's own tables"
     )
     tol: float = option(1e-6, "largest slope to stop at", low=0)
     max_iterations: int = option(500, "most steps of the ascent", low=1)
@@ -95,7 +95,7 @@ class Surrogate(Learner):
         )
         parameters = Parameters(graph, self.ties)
         believable = True
-        if self.start == "moments" and self.ties is None:
+        if self.start == "moments" and self.ties is None and self.l1 == self.l2 == 0:
             closed = _closed_form(graph, data, energy.weights)
             closed[~parameters.free] = -np.inf
             believable = energy.gives(closed, counts)

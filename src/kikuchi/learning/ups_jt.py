@@ -18,11 +18,11 @@ from kikuchi.learning.scaling_tree import ScalingTree
 class UnifiedScalingML(ScalingLearner):
     """Exact maximum likelihood of tables by one walk that scales and propagates (TEH-L16, M26).
 
-    A depth-first walk over the junction tree scales all factors of a clique at each visit and takes
-    what it changed along to the next clique. The clique that is visited always holds its exact
-    marginal under the present model, so each scaling is a step of IPF and the likelihood never
-    falls; a sweep costs two propagations a separator where effective IPF (`ipf`) needs one for each
-    pair of factor and separator. `diagnostics` counts both.
+    A depth-first walk over the junction tree scales all factors of a clique when it first comes
+    there and takes what it changed along to the next clique. The clique that is visited always
+    holds its exact marginal under the present model, so each scaling is a step of IPF and the
+    likelihood never falls; a sweep costs two propagations a separator where effective IPF (`ipf`)
+    needs one for each pair of factor and separator. `diagnostics` counts both.
 
     >>> import numpy as np
     >>> pairs = [((0, 1), np.ones(4)), ((1, 2), np.ones(4)), ((0, 2), np.ones(4))]

@@ -116,7 +116,7 @@ def cut_tables(factors, is_open, column_of, cards, scopes, scope_offsets, table_
     Answers (place of each entry where all observed variables are in state 0; for each factor where
     its observed variables begin; their columns in a row; their strides).
     """
-    n_entries, n_seen = 0, 0
+    n_entries, n_seen = np.int64(0), np.int64(0)
     for a in factors:
         size = np.int64(1)
         for k in range(scope_offsets[a], scope_offsets[a + 1]):
@@ -129,7 +129,7 @@ def cut_tables(factors, is_open, column_of, cards, scopes, scope_offsets, table_
     offsets = np.zeros(len(factors) + 1, np.int64)
     columns = np.empty(n_seen, np.int64)
     strides = np.empty(n_seen, np.int64)
-    at, seen = 0, 0
+    at, seen = np.int64(0), np.int64(0)
     for j in range(len(factors)):
         a = factors[j]
         low, high = scope_offsets[a], scope_offsets[a + 1]

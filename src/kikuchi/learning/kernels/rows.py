@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
+_HALF, _ONE, _TWO = np.uint64(32), np.uint64(1), np.uint64(2)
 
 
 @njit(cache=True, error_model="numpy")
@@ -16,14 +16,19 @@ def distinct_rows(states, weights, slots, first, where, sums):
     `slots` is a hash table of a power of two entries, more than rows, all -1. Fills `first` (a
     row of each number), `where` (the number of each row) and adds to `sums` the weights.
     """
-    n_rows, width = states.shape
+    n_rows, width = np.uint64(states.shape[0]), np.uint64(states.shape[1])
+    flat = states.reshape(-1)
     mask = np.uint64(len(slots) - 1)
     found = 0
     for row in range(n_rows):
-        key = np.uint64(0)
-        for k in range(width):
-            key = key * _PRIME + np.uint64(states[row, k] + 1)
-        key *= _PRIME
+        begin = np.uint64(row) * width
+        one, two = np.uint64(0), np.uint64(0)  # two chains of products run side by side
+        for k in range(begin, begin + width - width % _TWO, _TWO):
+            one = one * _PRIME + np.uint64(flat[k] + 1)
+            two = two * _PRIME + np.uint64(flat[k + _ONE] + 1)
+        if width % _TWO:
+            one = one * _PRIME + np.uint64(flat[begin + width - _ONE] + 1)
+        key = (one ^ (two >> _HALF) ^ (two << _HALF)) * _PRIME
         at = (key ^ (key >> _HALF)) & mask
         while True:
             number = slots[at]
@@ -33,15 +38,13 @@ def distinct_rows(states, weights, slots, first, where, sums):
                 number = found
                 found += 1
                 break
-            other = first[number]
+            other = np.uint64(first[number]) * width
             same = True
             for k in range(width):
-                if states[row, k] != states[other, k]:
-                    same = False
-                    break
+                same &= flat[begin + k] == flat[other + k]
             if same:
                 break
-            at = (at + np.uint64(1)) & mask
+            at = (at + _ONE) & mask
         where[row] = number
         sums[number] += weights[row]
     return found

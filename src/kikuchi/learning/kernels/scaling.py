@@ -49,6 +49,14 @@ class Shape(NamedTuple):
     clique_factors: NDArray[np.uint64]
 
 
+class Walk(NamedTuple):
+    """Cliques in the order of their visits, whether it is the first, and the hop after each."""
+
+    visits: NDArray[np.uint64]
+    first: NDArray[np.bool_]
+    hops: NDArray[np.uint64]
+
+
 class Columns(NamedTuple):
     """Features of each factor: which, and their values, entry by entry of the factor's table.
 
@@ -176,8 +184,10 @@ def _scale_table(shape, tables, a, targets, weights, work):
 
 
 @njit(cache=True, error_model="numpy")
-def ups_sweep(shape, tables, visits, hops, targets, active, weights, work):
-    """A walk that scales every active factor of a clique at each visit (Algorithm 6.1).
+def ups_sweep(shape, tables, walk, targets, active, weights, work):
+    """A walk that scales every active factor of a clique at its first visit (Algorithm 6.1).
+
+    Scaling again when the walk comes back saves no sweeps.
 
     Answers (largest distance from a target at a visit, gain of the log-likelihood, the factor
     whose target is impossible or -1, propagations, scalings).
@@ -186,19 +196,19 @@ def ups_sweep(shape, tables, visits, hops, targets, active, weights, work):
     gain = 0.0
     propagations = 0
     scalings = 0
-    for t in range(np.uint64(visits.size)):
-        c = visits[t]
+    for t in range(np.uint64(walk.visits.size)):
+        c = walk.visits[t]
         for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
             a = shape.clique_factors[k]
-            if active[a]:
+            if active[a] and walk.first[t]:
                 off, more, possible = _scale_table(shape, tables, a, targets, weights, work)
                 if not possible:
                     return distance, gain, np.int64(a), propagations, scalings
                 distance = max(distance, off)
                 gain += more
                 scalings += 1
-        if hops[t] != NOWHERE:
-            _hop(shape, tables, hops[t], False, work)
+        if walk.hops[t] != NOWHERE:
+            _hop(shape, tables, walk.hops[t], False, work)
             propagations += 1
     return distance, gain, -1, propagations, scalings
 
@@ -385,19 +395,17 @@ def _scale_features(shape, tables, a, columns, targets, theta, weights, present,
 
 
 @njit(cache=True, error_model="numpy")
-def feature_sweep(
-    shape, tables, visits, hops, columns, targets, active, theta, weights, present, work
-):
+def feature_sweep(shape, tables, walk, columns, targets, active, theta, weights, present, work):
     """As `ups_sweep` with features (TEH-L18); answers the change of log Z in place of the gain."""
     distance = 0.0
     log_mass = 0.0
     propagations = 0
     scalings = 0
-    for t in range(np.uint64(visits.size)):
-        c = visits[t]
+    for t in range(np.uint64(walk.visits.size)):
+        c = walk.visits[t]
         for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
             a = shape.clique_factors[k]
-            if active[a]:
+            if active[a] and walk.first[t]:
                 off, more, possible = _scale_features(
                     shape, tables, a, columns, targets, theta, weights, present, work
                 )
@@ -406,8 +414,8 @@ def feature_sweep(
                 distance = max(distance, off)
                 log_mass += more
                 scalings += 1
-        if hops[t] != NOWHERE:
-            _hop(shape, tables, hops[t], False, work)
+        if walk.hops[t] != NOWHERE:
+            _hop(shape, tables, walk.hops[t], False, work)
             propagations += 1
     return distance, log_mass, -1, propagations, scalings
 
