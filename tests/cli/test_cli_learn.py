@@ -85,6 +85,7 @@ def test_learn_evaluate_sample_and_infer(table: Path, edges: Path, tmp_path: Pat
     page = report.read_text()
     assert "Strongest factors" in page and "Moments of the factors" in page
     assert "rain, wet" in page and "<script" not in page
+    assert "kk.graph_from_text(" in page and "penalties" not in page
     assert "yes:" in run("infer", fitted).stdout  # names beside the model are read again
 
 
@@ -118,6 +119,8 @@ def test_options_reach_the_learner(table: Path, tmp_path: Path) -> None:
     words = [table, "-g", "chow-liu", "-o", tmp_path / "f.uai"]
     found = learn_json(*words, "-l", "pseudo", "--l2", "0.1", "--l1", "0.01")
     assert found["learner"] == "pseudo:l1=0.01,l2=0.1"
+    shown = run("learn", *words, "-l", "pseudo", "--l2", "0.1").stdout
+    assert "(pseudo-log-likelihood per row, penalties taken off)" in shown
     found = learn_json(*words, "-l", "gradient", "--inference", "bp:damping=0.5", "--seed", "4")
     assert found["learner"].startswith("gradient:inference=bp:damping=0.5")
     assert learn_json(*words, "-l", "cd:epochs=2", "--seed", "4")["learner"] == "cd:epochs=2,seed=4"

@@ -8,7 +8,6 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from sklearn.metrics import mutual_info_score
 
 import kikuchi as kk
 from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
@@ -26,6 +25,8 @@ from kikuchi.learning.structure import (
     spanning_tree,
 )
 from kikuchi.learning.ups_jt import UnifiedScalingML
+
+mutual_info_score = pytest.importorskip("sklearn.metrics").mutual_info_score
 
 
 def dependent_rows(seed: int, n: int = 60, cards: tuple[int, ...] = (2, 3, 2, 2, 3)) -> np.ndarray:

@@ -271,6 +271,7 @@ def _show(screen: Screen, data: str, graph: str, rows: Data, fit: Fit) -> None:
         certified_pairs,
         data_text,
         fit_verdict,
+        objective_name,
         score_pairs,
     )
 
@@ -282,7 +283,7 @@ def _show(screen: Screen, data: str, graph: str, rows: Data, fit: Fit) -> None:
             ("data", f"{data}: {data_text(rows)}"),
             ("graph", f"{graph}: {size}"),
             ("learner", fit.learner),
-            ("objective", f"{text.log_z(fit.objective, 6)} ({fit.trace.objective_name})"),
+            ("objective", f"{text.log_z(fit.objective, 6)} ({objective_name(fit)})"),
             *([] if fit.score is None else score_pairs(fit.score)),
             *certified_pairs(fit),
             ("converged", f"{fit_verdict(fit)} ({work})"),

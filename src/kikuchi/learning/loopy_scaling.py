@@ -22,7 +22,7 @@ from kikuchi.graphs.regions import RegionGraph
 from kikuchi.inference.kernels.regions import FLOOR
 from kikuchi.inference.method import Step
 from kikuchi.inference.region_engine import RegionBeliefs
-from kikuchi.learning.kernels import scaling as kernels
+from kikuchi.learning.kernels import region_scaling as kernels
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.scaling import ScalingLearner, Wanted, not_converged, refuse_impossible
 from kikuchi.learning.scaling_tree import StateMaps

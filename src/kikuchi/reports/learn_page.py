@@ -107,6 +107,13 @@ def certified_pairs(fit: Fit) -> list[tuple[str, str]]:
     return [] if bound is None else [("certified by the learner", f"at least {bound:.6f} per row")]
 
 
+def objective_name(fit: Fit) -> str:
+    """What the objective is, and whether penalties are taken off it."""
+    learner = parse_learner(fit.learner)
+    penalised = any(getattr(learner, name, 0.0) > 0 for name in ("l1", "l2"))
+    return fit.trace.objective_name + (", penalties taken off" if penalised else "")
+
+
 def fit_verdict(fit: Fit) -> str:
     """Whether the learner converged, and if not, what stopped it."""
     if fit.converged:
@@ -135,7 +142,7 @@ def _page(fit: Fit, data: Data, source: str | None, graph: str | None, command: 
         html.section("Model and data", *_pictures(fit.graph, data, beliefs)),
         html.section("Strongest factors", _factor_table(fit.graph, beliefs)),
         html.section("Diagnostics", _diagnostics(fit)),
-        parts.rerun(command, _python(fit, source, graph)),
+        parts.rerun(command, _python(fit, data, source, graph)),
     )
 
 
@@ -156,7 +163,7 @@ def _tiles(fit: Fit) -> list[tuple[str, str, str]]:
         for label, value in ([] if fit.score is None else score_pairs(fit.score))
     ]
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
-        label = f"objective: {fit.trace.objective_name}"
+        label = f"objective: {objective_name(fit)}"
         found.append((label, text.log_z(fit.objective, 6), ""))
     found += [(label, value, "") for label, value in certified_pairs(fit)]
     return [
@@ -283,15 +290,18 @@ def _diagnostics(fit: Fit) -> str:
     return html.definition_table(pairs) if pairs else ""
 
 
-def _python(fit: Fit, source: str | None, graph: str | None) -> str:
-    lines = ["import kikuchi as kk", "from kikuchi.learning.files import read_data"]
-    named = graph is not None and source is not None
-    if named:
-        lines += [
-            "from kikuchi.learning.structure import graph_from_text",
-            f"rows = read_data({source!r})",
-            f"graph = graph_from_text({graph!r}, rows)",
-        ]
-    else:
+def _python(fit: Fit, data: Data, source: str | None, graph: str | None) -> str:
+    """The lines of Python that do the same."""
+    lines = ["import kikuchi as kk"]
+    if graph is None or source is None or data.hidden.size:
         lines.append("graph, rows = ...  # the model and the data of this page")
+    elif graph.startswith("example:"):
+        lines += [f"graph = kk.example({graph[8:]!r})", f"rows = kk.read_data({source!r}, graph)"]
+    elif graph.lower().removesuffix(".gz").endswith((".uai", ".bif", ".fg")):
+        lines += [f"graph = kk.read({graph!r})", f"rows = kk.read_data({source!r}, graph)"]
+    else:
+        lines += [
+            f"rows = kk.read_data({source!r})",
+            f"graph = kk.graph_from_text({graph!r}, rows)",
+        ]
     return "\n".join([*lines, f"fit = kk.learn(graph, rows, {fit.learner!r})"])
