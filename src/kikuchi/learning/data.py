@@ -217,8 +217,9 @@ def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
             "for each, or columns with the names of the variables"
         )
     words: list[tuple[str, ...] | None] = [None] * rows.shape[1]
-    if _whole_and_in_range(rows):  # the usual case, all columns at once
-        return _finished(rows.astype(np.int32), graph, None, words)
+    whole = _whole_states(rows, graph)
+    if whole is not None:  # the usual case, all columns at once
+        return _finished(whole, graph, None, words, checked=True)
     states = np.empty(rows.shape, dtype=np.int32)
     words = []
     for k in range(rows.shape[1]):
@@ -229,10 +230,19 @@ def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
     return _finished(states, graph, None, words)
 
 
-def _whole_and_in_range(rows: NDArray[Any]) -> bool:
+def _whole_states(rows: NDArray[Any], graph: FactorGraph | None) -> NDArray[np.int32] | None:
+    """A table of whole numbers as states; None if it is another kind, or one is out of range."""
     if rows.dtype.kind not in "iu" or rows.shape[1] == 0:
-        return False
-    return bool(rows.min() >= MISSING and rows.max() <= _MOST_STATES)
+        return None
+    from kikuchi.learning.kernels.rows import read_states
+
+    limits = np.full(rows.shape[1], _MOST_STATES, dtype=np.int64)
+    if graph is not None:
+        limits[:] = graph.cardinalities
+    states = np.empty(rows.shape, dtype=np.int32)
+    fit = rows.dtype in (np.int32, np.int64) and rows.flags.c_contiguous and rows.flags.writeable
+    whole = rows if fit else np.array(rows, dtype=np.int64, order="C")
+    return states if read_states(whole, limits, states) else None
 
 
 def _from_columns(rows: Any, graph: FactorGraph | None) -> Data:
@@ -339,10 +349,13 @@ def _finished(
     graph: FactorGraph | None,
     names: tuple[str, ...] | None,
     words: list[tuple[str, ...] | None],
+    *,
+    checked: bool = False,
 ) -> Data:
     weights = np.ones(len(states))
     if graph is not None:
-        _check_states(states, graph)
+        if not checked:
+            _check_states(states, graph)
         return Data(
             states, weights, graph.cardinalities.astype(np.int64), graph.names, graph.states
         )

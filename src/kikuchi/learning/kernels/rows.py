@@ -10,6 +10,19 @@ _HALF, _ONE, _TWO = np.uint64(32), np.uint64(1), np.uint64(2)
 
 
 @njit(cache=True, error_model="numpy")
+def read_states(rows, limits, out):
+    """Copy whole numbers to states; answers whether all are in -1..limit - 1 of their column."""
+    width = len(limits)
+    good = True
+    for row in range(rows.shape[0]):
+        for k in range(width):
+            state = rows[row, k]
+            good &= (state >= -1) & (state < limits[k])
+            out[row, k] = state
+    return good
+
+
+@njit(cache=True, error_model="numpy")
 def distinct_rows(states, weights, slots, first, where, sums):
     """Number equal rows alike, in order of appearance; answers how many different ones there are.
 
