@@ -13,7 +13,16 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is imported: one thread everywhere
 
-from benchmarks import belief_propagation, bounds, exact, learning, others, regions, scaling  # noqa: E402
+from benchmarks import (  # noqa: E402
+    belief_propagation,
+    bounds,
+    exact,
+    learning,
+    others,
+    pseudo,
+    regions,
+    scaling,
+)
 from benchmarks.common import Row  # noqa: E402
 
 GROUPS = {
@@ -24,6 +33,7 @@ GROUPS = {
     "learning": learning.rows,
     "others": others.rows,
     "scaling": scaling.rows,
+    "pseudo": pseudo.rows,
 }
 
 

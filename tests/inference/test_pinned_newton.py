@@ -10,12 +10,12 @@ import pytest
 
 import kikuchi as kk
 from kikuchi import Budget, FactorGraph
+from kikuchi.core.lbfgs import Memory
 from kikuchi.graphs.cutsets import greedy_cutsets
 from kikuchi.inference import pin_directions
 from kikuchi.inference.kernels import bp_messages
 from kikuchi.inference.pinned_messages import PinnedMessages
 from kikuchi.inference.pinned_schedules import Schedule, Walks, make_schedule
-from kikuchi.inference.quasi_newton import Memory
 from kikuchi.inference.tree_metric import TreeMetric
 from oracle import random_model
 

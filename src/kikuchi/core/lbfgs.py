@@ -3,12 +3,15 @@
 Limited-memory quasi-Newton descent with a weak Wolfe search. With an l1 penalty it works orthant
 by orthant: the direction uses the gradient of the side on which the objective falls, and no
 coordinate crosses zero within a step, so that exact zeros arise. SciPy's own cannot be paused
-between two steps, nor saved and resumed.
+between two steps, nor saved and resumed. Searches that have a metric or stops of their own share
+`Memory`, which holds the pairs and gives the direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,71 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]
+Metric = Callable[[Array], Array]
 
 _SUFFICIENT = 1e-4  # share of the promised fall that a step must keep
 _CURVATURE = 0.9  # share of the slope that may be left after a step
 _TRIALS = 30
 _ROUNDING = 1e-14  # of a value
 _CURVED = 1e-12  # cosine between a step and the change of the gradient: less says nothing
+_PAIRS = 20
+
+
+class Memory:
+    """The last steps and what the gradient changed along them.
+
+    >>> memory = Memory()
+    >>> memory.add(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
+    >>> memory.direction(np.array([8.0, 1.0])).tolist()
+    [-2.0, -0.25]
+    """
+
+    def __init__(self, pairs: int = _PAIRS) -> None:
+        self.pairs: deque[tuple[Array, Array, float]] = deque(maxlen=pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.pairs.clear()
+
+    def load(self, steps: Iterable[Array], changes: Iterable[Array]) -> None:
+        """Remember pairs that a memory held before, oldest first, and nothing else."""
+        self.clear()
+        for step, change in zip(steps, changes, strict=True):
+            self.pairs.append((step, change, float(step @ change)))
+
+    def add(self, step: Array, change: Array) -> None:
+        """Remember a step of a minimisation, if the gradient grew along it."""
+        product = float(step @ change)
+        if product > _CURVED * math.sqrt(float(step @ step) * float(change @ change)):
+            self.pairs.append((step, change, product))
+
+    def direction(self, gradient: Array, metric: Metric | None = None, first: float = 1.0) -> Array:
+        """Minus the inverse Hessian times the gradient (two-loop recursion), or
+        -first metric(gradient) at the start.
+
+        `metric` is a first guess of the inverse Hessian, as a function of a vector, by default
+        the identity; its size is fitted to the last step.
+        """
+        rest = -gradient
+        weights = []
+        for step, change, product in reversed(self.pairs):
+            weight = float(step @ rest) / product
+            rest = rest - weight * change
+            weights.append(weight)
+        share = first
+        if self.pairs:
+            _, change, product = self.pairs[-1]
+            share = product / float(change @ (change if metric is None else metric(change)))
+        rest = share * (rest if metric is None else metric(rest))
+        for (step, change, product), weight in zip(self.pairs, reversed(weights), strict=True):
+            rest = rest + (weight - float(change @ rest) / product) * step
+        if not self.pairs or rest @ gradient < 0:
+            return rest
+        self.clear()
+        return -first * (gradient if metric is None else metric(gradient))
 
 
 class Lbfgs:
@@ -29,7 +91,8 @@ class Lbfgs:
     rounding.
 
     `objective` answers a value and its gradient; a value that is not finite counts as too high.
-    `longest` bounds how far one coordinate moves in the first trial of a step.
+    `longest` bounds how far a coordinate moves in the first trial of a step, all alike or each.
+    Near the optimum a step is taken also where only rounding hides its fall, unless `strict`.
 
     >>> descent = Lbfgs(lambda x: (float((x - 3) @ (x - 3)), 2 * (x - 3)), np.zeros(2), l1=1.0)
     >>> while descent.residual > 1e-9 and descent.step():
@@ -45,22 +108,23 @@ class Lbfgs:
         *,
         l1: float | Array = 0.0,
         memory: int = 10,
-        longest: float = np.inf,
+        longest: float | Array = np.inf,
+        strict: bool = False,
         state: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         self.objective = objective
         self.l1 = np.broadcast_to(np.asarray(l1, dtype=np.float64), np.shape(point))
-        self.memory = memory
+        self.penalised = bool(self.l1.any())
+        self.memory = Memory(memory)
         self.longest = longest
+        self.strict = strict
         self.evaluations = 0
-        self.moves = np.zeros((0, len(point)))
-        self.changes = np.zeros((0, len(point)))
         if state is not None:
             self.point = np.array(state["point"], dtype=np.float64)
             self.gradient = np.array(state["gradient"], dtype=np.float64)
             self.smooth = float(state["smooth"])
-            self.moves = np.array(state["moves"], dtype=np.float64)
-            self.changes = np.array(state["changes"], dtype=np.float64)
+            pairs = (np.array(state[name], dtype=np.float64) for name in ("moves", "changes"))
+            self.memory.load(*pairs)
             self.evaluations = int(state["evaluations"])
         else:
             self.point = np.array(point, dtype=np.float64)
@@ -71,12 +135,15 @@ class Lbfgs:
     @property
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that the next step depends on, as arrays; `state=` goes on from it."""
+        shape = len(self.memory), len(self.point)
+        moves = [step for step, _, _ in self.memory.pairs]
+        changes = [change for _, change, _ in self.memory.pairs]
         return {
             "point": self.point,
             "gradient": self.gradient,
             "smooth": np.array(self.smooth),
-            "moves": self.moves,
-            "changes": self.changes,
+            "moves": np.array(moves, dtype=np.float64).reshape(shape),
+            "changes": np.array(changes, dtype=np.float64).reshape(shape),
             "evaluations": np.array(self.evaluations),
         }
 
@@ -91,11 +158,11 @@ class Lbfgs:
         return float(np.abs(self._slope()).max(initial=0.0))
 
     def _whole(self, point: Array, smooth: float) -> float:
-        return smooth + float(self.l1 @ np.abs(point))
+        return smooth + float(self.l1 @ np.abs(point)) if self.penalised else smooth
 
     def _slope(self) -> Array:
         """The subgradient of least size: 0 where neither side goes down."""
-        if not self.l1.any():
+        if not self.penalised:
             return self.gradient
         right, left = self.gradient + self.l1, self.gradient - self.l1
         at_zero = np.where(right < 0, right, np.where(left > 0, left, 0.0))
@@ -110,26 +177,15 @@ class Lbfgs:
         slope = self._slope()
         if self._search(slope, self._direction(slope)):
             return True
-        if not len(self.moves):
+        if not len(self.memory):
             return False
-        self.moves, self.changes = self.moves[:0], self.changes[:0]
+        self.memory.clear()
         return self._search(slope, self._direction(slope))
 
     def _direction(self, slope: Array) -> Array:
-        """Minus the inverse curvature times the slope (two-loop recursion)."""
-        if not len(self.moves):
-            return np.asarray(-slope / max(1.0, float(np.linalg.norm(slope))))
-        rest = -slope
-        shares = np.zeros(len(self.moves))
-        products = np.einsum("ij,ij->i", self.moves, self.changes)
-        for k in range(len(self.moves) - 1, -1, -1):
-            shares[k] = float(self.moves[k] @ rest) / products[k]
-            rest = rest - shares[k] * self.changes[k]
-        rest = rest * (products[-1] / float(self.changes[-1] @ self.changes[-1]))
-        for k in range(len(self.moves)):
-            part = float(self.changes[k] @ rest) / products[k]
-            rest = rest + (shares[k] - part) * self.moves[k]
-        if self.l1.any():
+        first = 1.0 / max(1.0, float(np.linalg.norm(slope)))
+        rest = self.memory.direction(slope, first=first)
+        if self.penalised:
             rest = np.where(rest * slope < 0, rest, 0.0)
         return rest
 
@@ -137,14 +193,14 @@ class Lbfgs:
         fall = float(direction @ slope)
         if not fall < 0.0:
             return False
-        side = np.where(self.point != 0, np.sign(self.point), -np.sign(slope))
-        bounded = bool(self.l1.any())
+        bounded = self.penalised
         length, low, high = self._first_length(direction), 0.0, np.inf
         best: tuple[Array, float, Array] | None = None
         now = self.value
         for _ in range(_TRIALS):
             point = self.point + length * direction
             if bounded:  # stay in the orthant wherever there is a penalty
+                side = np.where(self.point != 0, np.sign(self.point), -np.sign(slope))
                 point = np.where((self.l1 > 0) & (point * side < 0), 0.0, point)
             smooth, gradient = self._at(point)
             value = self._whole(point, smooth)
@@ -164,18 +220,17 @@ class Lbfgs:
         self._accept(*best)
         return True
 
-    @staticmethod
-    def _level(value: float, now: float, left: float, fall: float) -> bool:
+    def _level(self, value: float, now: float, left: float, fall: float) -> bool:
         """Whether only rounding hides a fall: values as good as equal, and a slope that shrank.
 
         Near the optimum gradients stay exact long after differences of values are lost.
         """
-        if abs(value - now) > _ROUNDING * max(1.0, abs(now)):
+        if self.strict or abs(value - now) > _ROUNDING * max(1.0, abs(now)):
             return False
         return (2 * _SUFFICIENT - 1) * fall >= left > fall
 
     def _first_length(self, direction: Array) -> float:
-        return min(1.0, self.longest / float(np.abs(direction).max()))
+        return 1.0 / max(1.0, float((np.abs(direction) / self.longest).max()))
 
     def _at(self, point: Array) -> tuple[float, Array]:
         self.evaluations += 1
@@ -185,7 +240,4 @@ class Lbfgs:
     def _accept(self, point: Array, smooth: float, gradient: Array) -> None:
         move, change = point - self.point, gradient - self.gradient
         self.point, self.smooth, self.gradient = point, smooth, gradient
-        product = float(move @ change)
-        if product > _CURVED * np.sqrt(float(move @ move) * float(change @ change)):
-            self.moves = np.concatenate([self.moves, move[None]])[-self.memory :]
-            self.changes = np.concatenate([self.changes, change[None]])[-self.memory :]
+        self.memory.add(move, change)

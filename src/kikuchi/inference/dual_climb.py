@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.lbfgs import Memory, Metric
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import FactorTables
 from kikuchi.inference.method import Run, Solution, Step
 from kikuchi.inference.pinned_messages import by_original, contradiction, free_energy_limit
-from kikuchi.inference.quasi_newton import Memory, Metric
 
 Array = NDArray[np.float64]
 Tilts = dict[int, Array]
@@ -234,7 +234,11 @@ class QuasiClimb(Climb):
         return place
 
     def _search(self, place: _Place, step: Array) -> _Place | None:
-        """A place along a step where minus the dual is lower and less steep."""
+        """A place along a step where minus the dual is lower and less steep.
+
+        Not the search of `Lbfgs`: minus the dual is convex, so that a slope that still falls proves
+        a fall which rounding or an unsettled oracle hides, and places carry their marginals along.
+        """
         slope = float(place.gradient @ step)
         if not slope < 0:
             return None

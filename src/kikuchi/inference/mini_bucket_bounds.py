@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.inference.kernels import mini_buckets as kernels
 from kikuchi.inference.mini_bucket_plan import MEMORY, MiniBucketPlan
 
@@ -31,9 +32,6 @@ _FIRST_LOWER = -2.0  # log of minus a negative weight at the start
 _LARGEST_LOG = 12.0
 _LARGEST_MOVE = 3.0  # of a log-weight in one step
 _LARGEST_SHIFT = 30.0  # of a shift in one step
-_SUFFICIENT = 1e-4  # Armijo
-_CURVATURE = 0.9  # weak Wolfe
-_TRIALS = 25
 
 
 class Scratch:
@@ -273,18 +271,24 @@ def _chunks(sizes: Array) -> list[tuple[int, int]]:
 
 
 class Descent:
-    """L-BFGS with a weak Wolfe search, one step at a time; the objective never rises.
-
-    SciPy's own cannot be paused between steps, which racing many searches needs.
-    """
+    """L-BFGS on one bound, one step at a time so that many can race; the objective never rises."""
 
     def __init__(self, bound: Bound, point: Array) -> None:
         self.bound = bound
-        self.point = point
-        self.value, self.gradient = bound.at(point)
+        longest = np.full(len(point), _LARGEST_MOVE)
+        longest[: bound.n_shifts] = _LARGEST_SHIFT
+        self._search = Lbfgs(bound.at, point, memory=MEMORY, longest=longest, strict=True)
         self.stuck = len(point) == 0 or not np.isfinite(self.value)
-        self._moves: list[Array] = []
-        self._changes: list[Array] = []
+
+    @property
+    def point(self) -> Array:
+        """Where the search is."""
+        return self._search.point
+
+    @property
+    def value(self) -> float:
+        """The objective there."""
+        return self._search.value
 
     @property
     def log_z_bound(self) -> float:
@@ -293,68 +297,5 @@ class Descent:
 
     def step(self) -> None:
         """One step down, or `stuck` where none is found."""
-        if self.stuck:
-            return
-        if not (self._search(self._direction()) or self._search_afresh()):
-            self.stuck = True
-
-    def _search_afresh(self) -> bool:
-        if not self._moves:
-            return False
-        self._moves.clear()
-        self._changes.clear()
-        return self._search(self._direction())
-
-    def _direction(self) -> Array:
-        """Minus the inverse curvature times the gradient (two-loop recursion)."""
-        if not self._moves:
-            return np.asarray(-self.gradient / max(1.0, float(np.linalg.norm(self.gradient))))
-        q = self.gradient.copy()
-        factors = []
-        for move, change in zip(reversed(self._moves), reversed(self._changes), strict=True):
-            a = (move @ q) / (move @ change)
-            q -= a * change
-            factors.append(a)
-        last = self._changes[-1]
-        q *= (self._moves[-1] @ last) / (last @ last)
-        for move, change, a in zip(self._moves, self._changes, reversed(factors), strict=True):
-            q += (a - (change @ q) / (move @ change)) * move
-        return np.asarray(-q)
-
-    def _search(self, direction: Array) -> bool:
-        """Go along `direction`; False if no point on it is better."""
-        slope = float(direction @ self.gradient)
-        if not slope < 0.0:
-            return False
-        length, low, high = self._longest(direction), 0.0, np.inf
-        best: tuple[float, float, Array] | None = None
-        for _ in range(_TRIALS):
-            value, gradient = self.bound.at(self.point + length * direction)
-            if not value <= self.value + _SUFFICIENT * length * slope or not value < self.value:
-                high = length
-            else:
-                best = (length, value, gradient)
-                if float(direction @ gradient) >= _CURVATURE * slope:
-                    break
-                low = length
-            length = 0.5 * (low + high) if np.isfinite(high) else 2.0 * low
-        if best is None:
-            return False
-        self._accept(direction, *best)
-        return True
-
-    def _longest(self, direction: Array) -> float:
-        """The first length to try: 1 unless that moves a shift or a log-weight very far."""
-        n = self.bound.n_shifts
-        shifts = np.abs(direction[:n]).max(initial=0.0) / _LARGEST_SHIFT
-        logs = np.abs(direction[n:]).max(initial=0.0) / _LARGEST_MOVE
-        return float(1.0 / max(1.0, shifts, logs))
-
-    def _accept(self, direction: Array, length: float, value: float, gradient: Array) -> None:
-        move, change = length * direction, gradient - self.gradient
-        self.point = self.point + move
-        self.value, self.gradient = value, gradient
-        if move @ change > 1e-12 * (change @ change):
-            self._moves.append(move)
-            self._changes.append(change)
-            del self._moves[:-MEMORY], self._changes[:-MEMORY]
+        if not self.stuck:
+            self.stuck = not self._search.step()

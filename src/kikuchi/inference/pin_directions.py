@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.lbfgs import Memory
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.pinned_messages import PinnedMessages
 from kikuchi.inference.pinned_schedules import Schedule
-from kikuchi.inference.quasi_newton import Memory
 from kikuchi.inference.tree_metric import TreeMetric
 
 Array = NDArray[np.float64]
