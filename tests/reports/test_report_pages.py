@@ -118,6 +118,27 @@ def test_a_page_of_a_named_directed_model(tmp_path: Path) -> None:
     assert "from kikuchi.data import example" in page.text
 
 
+def test_a_page_of_auto_says_what_it_chose_and_shows_the_bounds(
+    grid: kk.FactorGraph, tmp_path: Path
+) -> None:
+    beliefs = kk.infer(grid, "auto:exact=false", budget=kk.Budget(seconds=2.0))
+    target = tmp_path / "auto.html"
+    infer_report(beliefs, target)
+    words = " ".join(Page(target.read_text()).words)
+    found = beliefs.diagnostics
+    assert f"{found['chosen']}: {found['why']}" in words
+    assert f"lower by {found['lower_method']}" in words
+    assert "Certified bounds on log Z against time." in words
+
+
+def test_a_page_without_bounds_has_no_picture_of_them(grid: kk.FactorGraph, tmp_path: Path) -> None:
+    target = tmp_path / "bp.html"
+    infer_report(kk.infer(grid, "bp"), target)
+    words = " ".join(Page(target.read_text()).words)
+    assert "Certified bounds on log Z against time." not in words
+    assert "Chosen" not in words
+
+
 def test_not_converged_is_prominent(grid: kk.FactorGraph, tmp_path: Path) -> None:
     beliefs = kk.infer(grid, "bp:max_iterations=2")
     path = tmp_path / "run.html"

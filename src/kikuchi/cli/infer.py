@@ -112,7 +112,7 @@ def _show(
     work = f"{text.count(beliefs.iterations, 'iteration')}, {text.seconds(beliefs.seconds)}"
     facts += [
         ("method", beliefs.method),
-        *_choice(beliefs),
+        *text.choice(beliefs),
         ("log Z", text.log_z(beliefs.log_z)),
         ("bounds on log Z", text.bounds(beliefs)),
         ("converged", f"{text.verdict(beliefs)} ({work})"),
@@ -128,19 +128,6 @@ def _show(
         screen.line(
             f"... and {text.count(hidden, 'variable')} more: --output OUT.csv or --json OUT"
         )
-
-
-def _choice(beliefs: Beliefs) -> list[tuple[str, str]]:
-    """What `auto` chose and why."""
-    found = beliefs.diagnostics
-    if "chosen" not in found:
-        return []
-    lines = [("chosen", f"{found['chosen']}: {found['why']}")]
-    if "lower_method" in found:
-        sides = [f"{s} by {found[f'{s}_method']}" for s in ("lower", "upper")]
-        shown = [side for side in sides if not side.endswith("by ")]
-        lines.append(("bounded", ", ".join(shown) or "no bound was found"))
-    return lines
 
 
 def _marginal_rows(

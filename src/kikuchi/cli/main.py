@@ -25,10 +25,10 @@ from kikuchi.cli import (
     reproduce,
     sample,
 )
+from kikuchi.cli.startup import INTERRUPTED
 from kikuchi.core.errors import KikuchiError
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 class Commands(TyperGroup):

@@ -1,9 +1,23 @@
-"""What makes a short command start quickly."""
+"""What runs before any command: an entry that can be interrupted, and a quick start."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it with one line, also while it is still loading."""
+    try:
+        from kikuchi.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("kikuchi: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 def defer_blas() -> None:

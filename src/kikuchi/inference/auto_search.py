@@ -66,6 +66,12 @@ class Search:
             self.first_estimates()
         bounds = (rung for rung in rungs(self.portfolio, ibound) if rung[0] not in self.tried)
         turns = _Turns(self.larger_regions(), bounds, share)
+        try:
+            self._take_turns(turns)
+        except KeyboardInterrupt:  # between two runs, while the next is planned
+            self.portfolio.interrupted = True
+
+    def _take_turns(self, turns: _Turns) -> None:
         while self.left > 0 and not self.portfolio.bracket.closed:
             began = self.run.clock.seconds
             if turns.estimate_next():

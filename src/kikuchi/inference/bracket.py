@@ -160,8 +160,15 @@ class Portfolio:
             beliefs = parse_method(text).run(self.graph, budget=budget, progress=self.progress)
         except (MethodError, BudgetError) as error:
             self.bracket.skipped[text] = str(error)
+            self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
             return None
-        self.interrupted = beliefs.stopped == "interrupted"
+        except KeyboardInterrupt:
+            if not self.bracket.history:
+                raise  # nothing to keep
+            self.interrupted = True
+            self.bracket.skipped[text] = "interrupted before it had an answer"
+            return None
+        self.interrupted |= beliefs.stopped == "interrupted"
         self.bracket.see(beliefs, began)
         return beliefs
 
@@ -196,10 +203,14 @@ def bounds(
     check_ibound(reduced, ibound)
     seconds = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
     portfolio = Portfolio(reduced, clock, progress or silent, seconds)
-    for text, slice_ in rungs(portfolio, ibound):
-        portfolio.attempt(text, slice_)
-        if portfolio.bracket.closed or portfolio.left <= 0.0:
-            break
+    try:
+        for text, slice_ in rungs(portfolio, ibound):
+            portfolio.attempt(text, slice_)
+            if portfolio.bracket.closed or portfolio.left <= 0.0:
+                break
+    except KeyboardInterrupt:  # between two runs, while the next is planned
+        if not portfolio.bracket.history:
+            raise
     return portfolio.bracket
 
 
@@ -210,6 +221,8 @@ def load_loops(texts: tuple[str, ...]) -> None:
     small = Portfolio(FactorGraph([2] * 4, pairs, log=True), Budget().start(), silent, math.inf)
     for text in texts:
         small.attempt(text)
+        if small.interrupted:
+            raise KeyboardInterrupt  # meant for the run that waits for the loops
 
 
 def rungs(portfolio: Portfolio, ibound: int | None = None) -> Iterator[tuple[str, float]]:

@@ -8,10 +8,12 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.graphs.factor_graph import Evidence
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.registry import parse_method
+from kikuchi.plots.bracket import bracket
 from kikuchi.plots.comparison import scatter
 from kikuchi.plots.convergence import convergence
 from kikuchi.reports import html, parts, text
@@ -59,6 +61,7 @@ def _page(
             "Answer",
             html.warning_box(_warnings(beliefs)),
             html.tiles(_tiles(beliefs)),
+            _choice(beliefs),
             _against_exact(beliefs, exact, observed),
         ),
         html.section(
@@ -71,6 +74,7 @@ def _page(
                 ]
             ),
         ),
+        html.section("Bounds on log Z", _bounds(beliefs)),
         html.section("Convergence", _convergence(beliefs)),
         html.section("Beliefs", *_pictures(beliefs, exact, observed)),
         html.section("Marginals", parts.marginal_table(beliefs, exact)),
@@ -105,6 +109,11 @@ def _tiles(beliefs: Beliefs) -> list[tuple[str, str, str]]:
     return entries
 
 
+def _choice(beliefs: Beliefs) -> str:
+    pairs = [(name.capitalize(), value) for name, value in text.choice(beliefs)]
+    return html.definition_table(pairs) if pairs else ""
+
+
 def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> str:
     if exact is None:
         return ""
@@ -133,6 +142,28 @@ def _method_pairs(method: str) -> list[tuple[str, str]]:
 
 def _plain(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _bounds(beliefs: Beliefs) -> str:
+    """The bracket over time, where the run recorded at least two steps with a bound."""
+    columns = beliefs.trace.arrays()
+    lower, upper = (_known(columns[side]) for side in ("lower", "upper"))
+    bounded = np.isfinite(lower) | np.isfinite(upper)
+    if np.count_nonzero(bounded) < 2:
+        return ""
+    figure = bracket(
+        columns["seconds"][bounded].tolist(),
+        lower[bounded].tolist(),
+        upper[bounded].tolist(),
+        [],
+        estimate=beliefs.log_z,
+    )
+    return html.picture(figure, "Certified bounds on log Z against time.", 0)
+
+
+def _known(bound: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The bounds with NaN where there was none yet, however the method said so."""
+    return np.where(np.isfinite(bound), bound, np.nan)
 
 
 def _convergence(beliefs: Beliefs) -> str:

@@ -131,6 +131,19 @@ def bounds(beliefs: Beliefs, decimals: int = 9) -> str:
     return f"[{log_z(low, decimals)}, {log_z(high, decimals)}]"
 
 
+def choice(beliefs: Beliefs) -> list[tuple[str, str]]:
+    """What `auto` chose and why, and which methods proved its bounds; empty for other methods."""
+    found = beliefs.diagnostics
+    if "chosen" not in found:
+        return []
+    lines = [("chosen", f"{found['chosen']}: {found['why']}")]
+    if "lower_method" in found:
+        sides = [f"{s} by {found[f'{s}_method']}" for s in ("lower", "upper")]
+        shown = [side for side in sides if not side.endswith("by ")]
+        lines.append(("bounded", ", ".join(shown) or "no bound was found"))
+    return lines
+
+
 def state_names(graph: FactorGraph, variable: int) -> Sequence[str]:
     """Names of the states of a variable, or their numbers."""
     if graph.states is not None:
