@@ -60,8 +60,8 @@ class Search:
         `share` is the part of the time that bounds may take.
         """
         with self.run.clock.paused():
-            load_loops(("bp", "kikuchi"))
-            load_loops(LOOPS)
+            load_loops(("bp", "bp:schedule=residual", "kikuchi"), self.graph)
+            load_loops(LOOPS, self.graph)
         if not self.estimates:
             self.first_estimates()
         bounds = (rung for rung in rungs(self.portfolio, ibound) if rung[0] not in self.tried)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_SECONDS = 10.0
-LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=1")
+LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=2")
 _ROUNDING = 1e-9  # of log Z: bounds that cross by less have met
 _ENTRIES_PER_SECOND = 2e8
 _EVALUATIONS = 60  # of a bound and its gradient that make a rung worth while
@@ -196,11 +196,11 @@ def bounds(
     True
     """
     budget = budget or Budget()
-    load_loops(LOOPS)
-    clock = budget.start()
     single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
     reduced = graph.condition({**graph.resolve(evidence), **single}).graph
     check_ibound(reduced, ibound)
+    load_loops(LOOPS, reduced)
+    clock = budget.start()
     seconds = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
     portfolio = Portfolio(reduced, clock, progress or silent, seconds)
     try:
@@ -214,15 +214,28 @@ def bounds(
     return portfolio.bracket
 
 
+def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
+    """Load the compiled loops that methods will need on a graph, which takes a while, once a
+    process: those for binary pairwise positive models, or those for all others.
+    """
+    plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
+    _load_loops(texts, not (plain and np.isfinite(graph.log_tables).all()))
+
+
 @functools.cache
-def load_loops(texts: tuple[str, ...]) -> None:
-    """Run methods on a small model: compiled loops take a while to load, once a process."""
-    pairs = [((v, (v + 1) % 4), [[0.0, 0.1], [0.2, 0.3]]) for v in range(4)]
-    small = Portfolio(FactorGraph([2] * 4, pairs, log=True), Budget().start(), silent, math.inf)
+def _load_loops(texts: tuple[str, ...], general: bool) -> None:
+    """Run methods on a small model."""
+    pairs = [((v, (v + 1) % 4), [[1.0, 1.1], [1.2, 1.3]]) for v in range(3 if general else 4)]
+    if general:
+        triple = np.array([1.0, 1.1, 1.2, 0.0, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1])
+        small = FactorGraph([2, 2, 2, 2, 3], [*pairs, ((0, 3, 4), triple), ((4,), [1, 2, 3])])
+    else:
+        small = FactorGraph([2] * 4, pairs)
+    portfolio = Portfolio(small, Budget().start(), silent, math.inf)
     for text in texts:
-        small.attempt(text)
-        if small.interrupted:
-            raise KeyboardInterrupt  # meant for the run that waits for the loops
+        portfolio.attempt(text)
+        if portfolio.interrupted:
+            raise KeyboardInterrupt
 
 
 def rungs(portfolio: Portfolio, ibound: int | None = None) -> Iterator[tuple[str, float]]:
