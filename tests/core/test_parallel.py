@@ -140,6 +140,7 @@ def test_time_ends_the_work_between_items_here() -> None:
     assert 1 <= len(mapped.values()) < 10
 
 
+@pytest.mark.slow  # has hung once when a worker was ended while it slept; see parallel.map
 def test_time_ends_workers_that_are_busy() -> None:
     begin = time.perf_counter()
     mapped = parallel.map(sleep, [0.0, 300.0, 300.0], processes=2, budget=Budget(seconds=6.0))
