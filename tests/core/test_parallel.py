@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -140,7 +139,6 @@ def test_time_ends_the_work_between_items_here() -> None:
     assert 1 <= len(mapped.values()) < 10
 
 
-@pytest.mark.slow  # has hung once when a worker was ended while it slept; see parallel.map
 def test_time_ends_workers_that_are_busy() -> None:
     begin = time.perf_counter()
     mapped = parallel.map(sleep, [0.0, 300.0, 300.0], processes=2, budget=Budget(seconds=6.0))
@@ -158,11 +156,27 @@ def test_ctrl_c_here_keeps_what_is_done(function: object) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_ctrl_c_ends_workers(tmp_path: Path) -> None:
-    def interrupt_after_first(number: int, result: float) -> None:
-        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def test_ctrl_c_while_workers_are_started_is_kept_for_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    went_on = False
+    with pytest.raises(KeyboardInterrupt), parallel._interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        went_on = True
+    assert went_on
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == mask
+    with parallel._interrupts_deferred():
+        pass
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.4])
+def test_ctrl_c_ends_workers_at_any_moment(delay: float) -> None:
+    def interrupt_soon(number: int, result: float) -> None:
+        threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 
     begin = time.perf_counter()
-    mapped = parallel.map(sleep, [0.0, 300.0], processes=2, finished=interrupt_after_first)
+    mapped = parallel.map(sleep, [0.0, 300.0], processes=2, finished=interrupt_soon)
     assert time.perf_counter() - begin < 60
     assert mapped.stopped == "interrupted" and mapped.results == {0: 0.0}

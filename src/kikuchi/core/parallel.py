@@ -212,10 +212,11 @@ def _collect(
     waiting = deque(range(len(items)))
     pending: dict[Future[_Outcome], int] = {}
     while waiting or pending:
-        with _single_threaded(), _interrupts_ignored():
-            while waiting and len(pending) < ahead:
-                number = waiting.popleft()
-                pending[pool.submit(_call, function, items[number])] = number
+        if waiting and len(pending) < ahead:
+            with _single_threaded(), _interrupts_deferred():
+                while waiting and len(pending) < ahead:
+                    number = waiting.popleft()
+                    pending[pool.submit(_call, function, items[number])] = number
         done, _ = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
         for future in sorted(done, key=pending.__getitem__):
             number = pending.pop(future)
@@ -251,16 +252,31 @@ def _single_threaded() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Workers started inside the block never see Ctrl-C: only this process acts on it."""
+def _interrupts_deferred() -> Iterator[None]:
+    """Workers started inside the block never see Ctrl-C, as they inherit that it is blocked; this
+    process acts on it when the block ends. Ignoring it here would lose it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    seen = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.set())
+    blocked = _block_interrupts()
     try:
         yield
     finally:
+        if blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # lets a waiting one through
         signal.signal(signal.SIGINT, before)
+    if seen.is_set():
+        raise KeyboardInterrupt
+
+
+def _block_interrupts() -> set[int] | None:
+    """Block Ctrl-C in this thread; answers what was blocked before, None where there is no mask."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return None
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})}
 
 
 def _ignore_interrupts() -> None:
