@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -122,7 +123,7 @@ def _degrees_of_freedom(graph: FactorGraph, parameters: Parameters) -> int:
     return int(min(free, parameters.n_free))
 
 
-class _Climb:
+class _Climb(ABC):
     """What both ways to climb share: the generator of steps, the state, the answer."""
 
     def __init__(
@@ -180,17 +181,21 @@ class _Climb:
             "levels": self.levels,
         }
 
+    @abstractmethod
     def _start(self) -> Step:
-        raise NotImplementedError
+        """The first evaluation."""
 
+    @abstractmethod
     def _next(self) -> Step | None:
-        raise NotImplementedError
+        """One step, None if there is no better point."""
 
+    @abstractmethod
     def _answer(self) -> tuple[Array, float]:
-        raise NotImplementedError
+        """Parameters and objective reached."""
 
+    @abstractmethod
     def _state(self) -> State:
-        raise NotImplementedError
+        """All that the next step depends on."""
 
 
 class _Quasi(_Climb):

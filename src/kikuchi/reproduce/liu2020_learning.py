@@ -9,6 +9,7 @@ that columns are compared by how far they are above exact learning.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,9 +136,9 @@ class _Learning(Experiment):
     best: ClassVar[str]
     train: ClassVar[int]
 
+    @abstractmethod
     def model(self, variables: int, seed: int) -> FactorGraph:
         """The model that the rows come from."""
-        raise NotImplementedError
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each model and learner."""
