@@ -10,7 +10,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import DataError
-from kikuchi.learning.data import Data
+from kikuchi.learning.data import Data, merged_rows
 from kikuchi.learning.files import read_data, write_states
 
 WEATHER = kk.FactorGraph(
@@ -183,3 +183,18 @@ def test_a_pickled_array_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_data(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_over_few_variables_are_merged_as_all_rows_are(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(1, 4, size=4)
+    states = rng.integers(-1, cards, size=(400, 4)).astype(np.int32)
+    weights = rng.random(400)
+    few = merged_rows(states, weights, cards)
+    for ours, other in zip(few, merged_rows(states, weights), strict=True):
+        assert np.array_equal(ours, other)
+    values, counts = np.unique(states, axis=0, return_counts=True)
+    assert len(few[0]) == len(values)
+    assert sorted(np.bincount(few[1]).tolist()) == sorted(counts.tolist())
+    assert few[2].sum() == pytest.approx(weights.sum())

@@ -11,8 +11,9 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -62,6 +63,14 @@ class Configured:
             if getattr(self, f.name) != f.default
         ]
         return self.name + (":" + ",".join(changed) if changed else "")
+
+
+def find_class(name: str, registry: Mapping[str, str], home: str, kind: str) -> Any:
+    """The class of a registered name; a registry holds `module:Class` below the package `home`."""
+    if name not in registry:
+        raise MethodError(f"there is no {kind} '{name}'; {suggestion(name, registry)}")
+    module, attribute = registry[name].split(":")
+    return getattr(import_module(f"{home}.{module}"), attribute)
 
 
 def parse(text: str, find: Callable[[str], type[C]]) -> C:

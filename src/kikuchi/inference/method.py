@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core import run as core_run
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import EvidenceError, KikuchiError
 from kikuchi.core.numerics import entropy
 from kikuchi.core.options import Configured, option
 from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
@@ -36,7 +37,6 @@ __all__ = [
     "option",
 ]
 
-_PROGRESS_EVERY = 0.1  # seconds
 _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
 
@@ -58,21 +58,8 @@ class Solution:
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Step:
-    """One report of a running method: iterations so far, and if known the residual, the objective
-    and certified bounds on log Z.
-    """
-
-    iterations: int
-    residual: float = math.nan
-    objective: float = math.nan
-    lower: float = math.nan
-    upper: float = math.nan
-
-
-class Run:
-    """A run in progress: clock, trace and progress, why it stopped, and the observed marginals.
+class Run(core_run.Run):
+    """A run of a method: besides the work in progress, the observed marginals.
 
     `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
     says `takes_observed_marginals`. `reduced` is the way back to the graph before evidence, for
@@ -88,64 +75,14 @@ class Run:
         targets: dict[int, NDArray[np.float64]] | None = None,
         reduced: Conditioned | None = None,
     ) -> None:
-        self.clock = clock
-        self.progress = progress
-        self.trace = trace
-        self.offset = offset
+        super().__init__(clock, progress, trace, offset)
         self.targets = targets or {}
         self.reduced = reduced
-        self.stopped = "converged"
-        self._next_progress = _PROGRESS_EVERY
 
     @property
     def variables(self) -> NDArray[np.int64]:
         """The numbers that the variables of the reduced graph have in the original."""
         return np.zeros(0, dtype=np.int64) if self.reduced is None else self.reduced.variables
-
-    def iterate(self, steps: Iterable[Step], *, tol: float, limit: int) -> tuple[int, bool]:
-        """Take steps until the residual is at most `tol` (never if `tol` is 0), the budget or
-        `limit` ends, the steps do (then the method has diverged), or Ctrl-C. Answers the
-        iterations done and whether it converged.
-        """
-        limit = self.clock.iterations(limit)
-        done = 0
-        try:
-            for step in steps:
-                done = step.iterations
-                self.record(step, limit)
-                if tol > 0 and step.residual <= tol:
-                    return done, True
-                if done >= limit:
-                    self.stopped = "iterations"
-                    return done, False
-                if self.clock.expired:
-                    self.stopped = "seconds"
-                    return done, False
-            self.stopped = "diverged"  # the method itself gave up
-        except KeyboardInterrupt:
-            self.stopped = "interrupted"
-        return done, False
-
-    def record(self, step: Step, limit: int) -> None:
-        """Put a step in the trace and, a few times a second, on the screen."""
-        seconds = self.clock.seconds
-        objective = step.objective + self.offset
-        self.trace.record(
-            step.iterations,
-            residual=step.residual,
-            objective=objective,
-            seconds=seconds,
-            lower=step.lower + self.offset,
-            upper=step.upper + self.offset,
-        )
-        if seconds >= self._next_progress:
-            self._next_progress = seconds + _PROGRESS_EVERY
-            self.progress(
-                step.iterations,
-                limit,
-                residual=None if math.isnan(step.residual) else step.residual,
-                objective=None if math.isnan(objective) else objective,
-            )
 
 
 @dataclass(frozen=True)

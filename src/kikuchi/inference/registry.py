@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError, suggestion
-from kikuchi.core.options import parse
+from kikuchi.core.options import find_class, parse
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 
 DEFAULT = "auto"
-_HOME = "kikuchi.inference."
 
 METHODS: dict[str, str] = {
     "auto": "auto:Auto",
@@ -48,10 +44,7 @@ METHODS: dict[str, str] = {
 
 def method_class(name: str) -> type[Method]:
     """The class of a registered method."""
-    if name not in METHODS:
-        raise MethodError(f"there is no method '{name}'; {suggestion(name, METHODS)}")
-    module, attribute = METHODS[name].split(":")
-    cls: type[Method] = getattr(import_module(_HOME + module), attribute)
+    cls: type[Method] = find_class(name, METHODS, "kikuchi.inference", "method")
     return cls
 
 

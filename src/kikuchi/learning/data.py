@@ -6,6 +6,7 @@ into one with the sum of their weights, so that a learner's cost follows the dis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,7 +132,7 @@ class Data:
 
     @cached_property
     def _distinct(self) -> Data:
-        first, _, sums = merged_rows(self.states, self.weights)
+        first, _, sums = merged_rows(self.states, self.weights, self.cardinalities)
         if len(first) == self.n_rows:
             return self
         return self.like(self.states[first], sums)
@@ -185,21 +186,32 @@ class Data:
 
 
 def merged_rows(
-    states: NDArray[np.int32], weights: NDArray[np.float64]
+    states: NDArray[np.int32],
+    weights: NDArray[np.float64],
+    cards: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Different rows in order of appearance: a row of each, the number of each row, their weights.
+
+    With `cards`, the numbers of states, rows over few variables are merged twice as fast.
 
     >>> first, number, sums = merged_rows(np.array([[1], [0], [1]], np.int32), np.ones(3))
     >>> first.tolist(), number.tolist(), sums.tolist()
     ([0, 1], [0, 1, 0], [2.0, 1.0])
     """
-    from kikuchi.learning.kernels.rows import distinct_rows
+    from kikuchi.learning.kernels.rows import distinct_few, distinct_rows
 
     n = len(states)
-    slots = np.full(2 ** max(2 * n, 2).bit_length(), -1, dtype=np.int64)
+    states = np.ascontiguousarray(states)
     first, where = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     sums = np.zeros(n)
-    found = distinct_rows(np.ascontiguousarray(states), weights, slots, first, where, sums)
+    possible = math.inf if cards is None else float(np.prod(cards + 1.0))
+    if cards is not None and possible <= n:
+        slots = np.full(int(possible), -1, dtype=np.int64)
+        strides = np.cumprod(np.concatenate([[1], cards[:-1] + 1])).astype(np.uint64)
+        found = distinct_few(states, weights, strides, slots, first, where, sums)
+    else:
+        slots = np.full(2 ** max(2 * n, 2).bit_length(), -1, dtype=np.int64)
+        found = distinct_rows(states, weights, slots, first, where, sums)
     return first[:found].copy(), where, sums[:found].copy()
 
 

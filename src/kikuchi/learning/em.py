@@ -7,7 +7,7 @@ those counts, in closed form; undirected ones take a few steps up the expected l
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -140,7 +140,7 @@ def _check_texts(texts: tuple[str, ...], on_divergence: str) -> None:
 # ---------------------------------------------------------------------- what all three share
 
 
-class _Alternation:
+class _Alternation(ABC):
     """E and M in turn. `point` is what M changes; `value` and `counts` are those of the point."""
 
     def __init__(

@@ -21,9 +21,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Run, Step
 from kikuchi.learning.checkpoint import Checkpoint, State
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
@@ -50,7 +50,7 @@ class FitRun(Run):
     def __init__(
         self, budget: Budget, progress: Progress, trace: Trace, checkpoint: Checkpoint | None
     ) -> None:
-        super().__init__(budget.start(), progress, trace, 0.0)
+        super().__init__(budget.start(), progress, trace)
         self.checkpoint = checkpoint
         self.resumed: State | None = None if checkpoint is None else checkpoint.load()
 

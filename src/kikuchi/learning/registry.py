@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 from numpy.typing import ArrayLike
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError, suggestion
-from kikuchi.core.options import parse
+from kikuchi.core.options import find_class, parse
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -17,7 +15,6 @@ from kikuchi.learning.fit import Fit
 from kikuchi.learning.learner import Learner
 
 DEFAULT = "gradient"
-_HOME = "kikuchi.learning."
 
 LEARNERS: dict[str, str] = {
     "gradient": "gradient:GradientML",
@@ -41,10 +38,7 @@ LEARNERS: dict[str, str] = {
 
 def learner_class(name: str) -> type[Learner]:
     """The class of a registered learner."""
-    if name not in LEARNERS:
-        raise MethodError(f"there is no learner '{name}'; {suggestion(name, LEARNERS)}")
-    module, attribute = LEARNERS[name].split(":")
-    cls: type[Learner] = getattr(import_module(_HOME + module), attribute)
+    cls: type[Learner] = find_class(name, LEARNERS, "kikuchi.learning", "learner")
     return cls
 
 

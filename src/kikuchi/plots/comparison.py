@@ -40,27 +40,31 @@ def scatter(
         raise ModelError(f"{x.size} exact and {y.size} approximate probabilities; give as many")
     with style.styled():
         figure, (axes,) = style.new_figure(4.3, 4.3)
-        axes.plot([0, 1], [0, 1], color=style.SOFT, lw=1.0, zorder=1)
-        size = 24 if len(x) <= 100 else 14 if len(x) <= 1000 else 5
-        axes.scatter(
-            x,
-            y,
-            s=size,
-            color=style.BLUE,
-            alpha=0.6 if len(x) <= 5000 else 0.15,
-            linewidths=0,
-            zorder=2,
-            rasterized=len(x) > _MOST_VECTOR_POINTS,
-        )
+        draw_pairs(axes, x, y)
         gap = np.abs(x - y)
         largest, mean = errors or (float(gap.max()), float(gap.mean()))
         text = f"largest error {_short(largest)}\nmean error {_short(mean)}"
         axes.text(0.04, 0.96, text, transform=axes.transAxes, va="top", linespacing=1.5)
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         axes.set_xlabel("exact probability")
         axes.set_ylabel(style.plain(f"probability by {style.shorten(label, 40)}"))
         axes.set_title("Marginals against exact")
     return figure
+
+
+def draw_pairs(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    """Probabilities `y` against probabilities `x`, one dot each, beside the line of agreement."""
+    axes.plot([0, 1], [0, 1], color=style.SOFT, lw=1.0, zorder=1)
+    axes.scatter(
+        x,
+        y,
+        s=24 if len(x) <= 100 else 14 if len(x) <= 1000 else 5,
+        color=style.BLUE,
+        alpha=0.6 if len(x) <= 5000 else 0.15,
+        linewidths=0,
+        zorder=2,
+        rasterized=len(x) > _MOST_VECTOR_POINTS,
+    )
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
 
 
 def error_bars(labels: Sequence[str], largest: Numbers, mean: Numbers) -> Figure:

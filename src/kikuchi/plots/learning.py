@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.errors import ModelError
 from kikuchi.plots import style
+from kikuchi.plots.comparison import draw_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_MOST_VECTOR_POINTS = 2000
 
 
 def moments(data: ArrayLike, model: ArrayLike, label: str = "model") -> Figure:
@@ -29,21 +28,10 @@ def moments(data: ArrayLike, model: ArrayLike, label: str = "model") -> Figure:
         raise ModelError(f"{x.size} frequencies and {y.size} probabilities; give as many")
     with style.styled():
         figure, (axes,) = style.new_figure(4.3, 4.3)
-        axes.plot([0, 1], [0, 1], color=style.SOFT, lw=1.0, zorder=1)
-        axes.scatter(
-            x,
-            y,
-            s=24 if len(x) <= 100 else 14 if len(x) <= 1000 else 5,
-            color=style.BLUE,
-            alpha=0.6 if len(x) <= 5000 else 0.15,
-            linewidths=0,
-            zorder=2,
-            rasterized=len(x) > _MOST_VECTOR_POINTS,
-        )
+        draw_pairs(axes, x, y)
         gap = np.abs(x - y)
         text = f"largest difference {gap.max():.2g}\nmean difference {gap.mean():.2g}"
         axes.text(0.04, 0.96, text, transform=axes.transAxes, va="top", linespacing=1.5)
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         axes.set_xlabel("frequency in the data")
         axes.set_ylabel(style.plain(f"probability by {style.shorten(label, 40)}"))
         axes.set_title("Moments of the factors")

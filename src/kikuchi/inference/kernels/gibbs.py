@@ -299,18 +299,33 @@ def sweep_tables(
                 share = 1.0 / total
                 for x in range(card):
                     sums[slot + x] += field[x] * share
-            new = _ZERO
-            cumulated = field[new]
-            while cumulated <= u and new + _ONE < card:
-                new += _ONE
-                cumulated += field[new]
-            while field[new] == 0.0:
-                new -= _ONE  # rounding left u above all: the last state of positive weight
+            new = draw(field, card, u)
             if new != old:
                 states[here] = new
-                for k in range(rows[v], rows[v + _ONE]):
-                    stride = row_strides[k]
-                    entries[row_factors[k] + c] += new * stride - old * stride
+                move_entries(
+                    rows[v], rows[v + _ONE], old, new, c, row_factors, row_strides, entries
+                )
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def draw(field, card, u):
+    """The state at which the sum of the weights passes `u`."""
+    new = _ZERO
+    cumulated = field[new]
+    while cumulated <= u and new + _ONE < card:
+        new += _ONE
+        cumulated += field[new]
+    while field[new] == 0.0:
+        new -= _ONE  # rounding left u above all: the last state of positive weight
+    return new
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def move_entries(lo, hi, old, new, c, row_factors, row_strides, entries):
+    """Move chain c in the tables of the factors at `lo` to `hi` from one state to another."""
+    for k in range(lo, hi):
+        stride = row_strides[k]
+        entries[row_factors[k] + c] += new * stride - old * stride
 
 
 @njit(cache=True, error_model="numpy")

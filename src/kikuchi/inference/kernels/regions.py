@@ -17,8 +17,8 @@ _U1 = np.uint64(1)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def marginal(b, begin, end, maps, map_at, out, states):
-    """Sum a large table down to a small one, normalised; answers the total before."""
+def sum_down(b, begin, end, maps, map_at, out, states):
+    """Sum a large table down to a small one; answers the total."""
     for x in range(states):
         out[x] = 0.0
     total = 0.0
@@ -26,6 +26,13 @@ def marginal(b, begin, end, maps, map_at, out, states):
         value = b[begin + i]
         out[maps[map_at + i]] += value
         total += value
+    return total
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def marginal(b, begin, end, maps, map_at, out, states):
+    """Sum a large table down to a small one, normalised; answers the total before."""
+    total = sum_down(b, begin, end, maps, map_at, out, states)
     scale = 1.0 / total
     for x in range(states):
         out[x] *= scale

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kikuchi.inference.kernels.gibbs import conditional_weights, uniform
+from kikuchi.inference.kernels.gibbs import conditional_weights, draw, move_entries, uniform
 
 if TYPE_CHECKING:
     from kikuchi.inference.flat import FlatGraph
@@ -18,7 +18,7 @@ U8 = NDArray[np.uint64]
 States = NDArray[Any]
 
 _U = np.uint64
-_ZERO, _ONE, _FOUR = _U(0), _U(1), _U(4)
+_ONE, _FOUR = _U(1), _U(4)
 
 
 @njit(cache=True, error_model="numpy")
@@ -59,18 +59,12 @@ def held_sweeps(
                     field,
                 )
                 u = uniform(streams, c * _FOUR) * total
-                new = _ZERO
-                cumulated = field[new]
-                while cumulated <= u and new + _ONE < card:
-                    new += _ONE
-                    cumulated += field[new]
-                while field[new] == 0.0:
-                    new -= _ONE
+                new = draw(field, card, u)
                 if new != old:
                     states[here] = new
-                    for k in range(rows[v], rows[v + _ONE]):
-                        stride = row_strides[k]
-                        entries[row_factors[k] + c] += new * stride - old * stride
+                    move_entries(
+                        rows[v], rows[v + _ONE], old, new, c, row_factors, row_strides, entries
+                    )
 
 
 @njit(cache=True, error_model="numpy")

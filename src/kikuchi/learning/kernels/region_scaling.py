@@ -12,20 +12,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.inference.kernels.regions import sum_down
+
 _U1 = np.uint64(1)
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def _marginal(p, begin, end, maps, at, out, states):
-    """Sum a table down to the states of a map; answers the total."""
-    for x in range(states):
-        out[x] = 0.0
-    total = 0.0
-    for i in range(end - begin):
-        value = p[begin + i]
-        out[maps[at + i]] += value
-        total += value
-    return total
 
 
 class Holders(NamedTuple):
@@ -87,7 +76,7 @@ def _scale_held(links, holders, b, log_phi, a, targets, weights, step, floor, wo
     states = holders.factor_at[a + _U1] - begin
     first = holders.at[a]
     r = holders.regions[first]
-    total = _marginal(
+    total = sum_down(
         b,
         links.table_at[r],
         links.table_at[r + _U1],
@@ -139,7 +128,7 @@ def _propagate_edge(links, b, edge, damping, floor, work):
     parent, child = links.large[link], links.small[link]
     begin = links.table_at[child]
     states = links.table_at[child + _U1] - begin
-    total = _marginal(
+    total = sum_down(
         b,
         links.table_at[parent],
         links.table_at[parent + _U1],

@@ -64,6 +64,29 @@ def distinct_rows(states, weights, slots, first, where, sums):
 
 
 @njit(cache=True, error_model="numpy")
+def distinct_few(states, weights, strides, slots, first, where, sums):
+    """As `distinct_rows` where all rows that there may be are few enough for a slot each."""
+    width = np.uint64(len(strides))
+    flat = states.reshape(-1)
+    found = 0
+    begin = np.uint64(0)
+    for row in range(len(states)):
+        at = np.uint64(0)
+        for k in range(width):
+            at += strides[k] * np.uint64(flat[begin + k] + 1)
+        begin += width
+        number = slots[at]
+        if number < 0:
+            slots[at] = found
+            first[found] = row
+            number = found
+            found += 1
+        where[row] = number
+        sums[number] += weights[row]
+    return found
+
+
+@njit(cache=True, error_model="numpy")
 def count_factors(
     states, rows, weights, factors, cards, scopes, scope_offsets, table_offsets, counts
 ):

@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.inference.kernels.regions import sum_down
+
 NOWHERE = np.uint64(2**63)
 """In a walk: no hop after this visit."""
 
@@ -73,19 +75,6 @@ class Columns(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _marginal(p, begin, end, maps, at, out, states):
-    """Sum a table down to the states of a map; answers the total."""
-    for x in range(states):
-        out[x] = 0.0
-    total = 0.0
-    for i in range(end - begin):
-        value = p[begin + i]
-        out[maps[at + i]] += value
-        total += value
-    return total
-
-
-@njit(cache=True, error_model="numpy", inline="always")
 def _multiply(p, begin, end, maps, at, factor):
     for i in range(end - begin):
         p[begin + i] *= factor[maps[at + i]]
@@ -102,7 +91,7 @@ def _hop(shape, tables, h, keep_mass, work):
     d = shape.hop_to[h]
     begin = shape.separator_at[h >> _U1]
     states = shape.separator_at[(h >> _U1) + _U1] - begin
-    total = _marginal(
+    total = sum_down(
         tables.p,
         shape.clique_at[c],
         shape.clique_at[c + _U1],
@@ -127,7 +116,7 @@ def _factor_marginal(shape, tables, a, work):
     """Probabilities of a factor's states in its clique; answers how many states there are."""
     c = shape.home[a]
     states = shape.factor_at[a + _U1] - shape.factor_at[a]
-    total = _marginal(
+    total = sum_down(
         tables.p,
         shape.clique_at[c],
         shape.clique_at[c + _U1],
