@@ -1,0 +1,1 @@
+"""Boltzmann machines: dense binary machines with hidden units, restricted and rate-coded ones."""

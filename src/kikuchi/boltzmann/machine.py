@@ -1,0 +1,234 @@
+"""`Machine`: the parameters of a machine with visible and hidden units, as plain arrays.
+
+    -E(v, h) = 1/2 v'V v + v'J h + 1/2 h'W h + b'v + c'h          (WH-M3; LAW-M5; TEH-M4, M8)
+
+V and W are symmetric with zero diagonal; either may be missing, which gives the four architectures
+of WH-M2. Where a mask says so, single weights are missing too and stay zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.core.errors import ModelError
+
+Array = NDArray[Any]
+Parameters = dict[str, Array]
+"""Arrays by name: weights, visible_bias, hidden_bias and, where there are such connections,
+visible_weights and hidden_weights. Gradients and statistics have the same names and shapes."""
+
+Architecture = Literal["brf", "hrf", "poe", "fcrf"]
+ARCHITECTURES: dict[str, tuple[bool, bool]] = {
+    "brf": (False, False),
+    "hrf": (False, True),
+    "poe": (True, False),
+    "fcrf": (True, True),
+}
+"""Of each architecture of WH-M2: whether visible units are connected, whether hidden ones are."""
+
+
+@dataclass
+class Machine:
+    """Weights, biases, masks and kinds of units of one machine. Learning changes the arrays.
+
+    >>> machine = Machine.random(4, 3, architecture="poe", random_state=0)
+    >>> machine.n_visible, machine.n_hidden, sorted(machine.parameters)
+    (4, 3, ['hidden_bias', 'visible_bias', 'visible_weights', 'weights'])
+    >>> bool(np.all(np.diag(machine.visible_weights) == 0))
+    True
+    """
+
+    weights: Array
+    visible_bias: Array
+    hidden_bias: Array
+    visible_weights: Array | None = None
+    hidden_weights: Array | None = None
+    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    visible: Units = field(default_factory=Binary)
+    hidden: Units = field(default_factory=Binary)
+
+    def __post_init__(self) -> None:
+        d, k = self.weights.shape
+        shapes = {
+            "visible_bias": (d,),
+            "hidden_bias": (k,),
+            "visible_weights": (d, d),
+            "hidden_weights": (k, k),
+        }
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ModelError(
+                    f"machine: {name} has shape {array.shape}; weights of shape {(d, k)} "
+                    f"need {shape}"
+                )
+        for name, array in self.parameters.items():
+            if not np.all(np.isfinite(array)):
+                raise ModelError(f"machine: {name} holds values that are not finite numbers")
+        for name in ("visible_weights", "hidden_weights"):
+            array = getattr(self, name)
+            if array is not None and (np.any(array != array.T) or np.any(np.diag(array) != 0)):
+                raise ModelError(f"machine: {name} must be symmetric with zeros on the diagonal")
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def random(
+        cls,
+        n_visible: int,
+        n_hidden: int,
+        *,
+        architecture: str = "brf",
+        scale: float = 0.01,
+        masks: Mapping[str, ArrayLike] | None = None,
+        visible: Units | None = None,
+        hidden: Units | None = None,
+        dtype: DTypeLike = np.float64,
+        random_state: int | np.random.Generator | None = None,
+    ) -> Machine:
+        """Small normal weights and zero biases (WH-M2).
+
+        `masks` names connections one by one and replaces `architecture`: boolean arrays
+        `weights`, `visible_weights`, `hidden_weights`; a missing one means all for `weights` and
+        none for the others.
+        """
+        rng = np.random.default_rng(random_state)
+        kept = _read_masks(n_visible, n_hidden, architecture, masks)
+        sizes = {
+            "weights": (n_visible, n_hidden),
+            "visible_weights": (n_visible, n_visible),
+            "hidden_weights": (n_hidden, n_hidden),
+        }
+        arrays: dict[str, Array] = {}
+        for name, shape in sizes.items():
+            if name in kept:
+                drawn = (scale * rng.standard_normal(shape)).astype(dtype)
+                arrays[name] = masked(name, drawn, kept[name])
+        return cls(
+            visible_bias=np.zeros(n_visible, dtype),
+            hidden_bias=np.zeros(n_hidden, dtype),
+            masks={name: mask for name, mask in kept.items() if not _is_full(name, mask)},
+            visible=visible or Binary(),
+            hidden=hidden or Binary(),
+            **arrays,
+        )
+
+    def copy(self, dtype: DTypeLike | None = None) -> Machine:
+        """The same machine with arrays of its own."""
+        arrays = {name: a.astype(dtype or a.dtype) for name, a in self.parameters.items()}
+        return Machine(**arrays, masks=self.masks, visible=self.visible, hidden=self.hidden)
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def n_visible(self) -> int:
+        """Number of visible units."""
+        return int(self.weights.shape[0])
+
+    @property
+    def n_hidden(self) -> int:
+        """Number of hidden units."""
+        return int(self.weights.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+        return self.weights.dtype
+
+    @property
+    def parameters(self) -> Parameters:
+        """The arrays themselves, by name: what learning changes."""
+        named = {
+            "weights": self.weights,
+            "visible_bias": self.visible_bias,
+            "hidden_bias": self.hidden_bias,
+            "visible_weights": self.visible_weights,
+            "hidden_weights": self.hidden_weights,
+        }
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def architecture(self) -> str:
+        """Its name in WH-M2; masks may leave out single connections."""
+        has = (self.visible_weights is not None, self.hidden_weights is not None)
+        return next(name for name, blocks in ARCHITECTURES.items() if blocks == has)
+
+    @property
+    def restricted(self) -> bool:
+        """True when neither visible nor hidden units are connected among themselves."""
+        return self.visible_weights is None and self.hidden_weights is None
+
+    def hidden_field(self, visible: Array, hidden: Array | None = None) -> Array:
+        """Field on each hidden unit, one row for each row of `visible` (WH-I1)."""
+        total: Array = visible @ self.weights + self.hidden_bias
+        if self.hidden_weights is not None and hidden is not None:
+            total += hidden @ self.hidden_weights
+        return total
+
+    def visible_field(self, hidden: Array, visible: Array | None = None) -> Array:
+        """Field on each visible unit, one row for each row of `hidden` (WH-I1)."""
+        total: Array = hidden @ self.weights.T + self.visible_bias
+        if self.visible_weights is not None and visible is not None:
+            total += visible @ self.visible_weights
+        return total
+
+    def energy(self, visible: ArrayLike, hidden: ArrayLike) -> Array:
+        """E(v, h) of each row (WH-M3), without the base measure of units that are not binary."""
+        v, h = np.atleast_2d(np.asarray(visible)), np.atleast_2d(np.asarray(hidden))
+        on_visible, on_hidden = self.visible_bias + h @ self.weights.T, self.hidden_bias
+        if self.visible_weights is not None:
+            on_visible = on_visible + 0.5 * v @ self.visible_weights
+        if self.hidden_weights is not None:
+            on_hidden = on_hidden + 0.5 * h @ self.hidden_weights
+        total: Array = np.sum(v * on_visible, axis=1) + np.sum(h * on_hidden, axis=1)
+        return -total
+
+
+def masked(name: str, array: Array, mask: NDArray[np.bool_] | None = None) -> Array:
+    """The array with missing connections at zero; lateral ones symmetric with zero diagonal."""
+    if name in ("visible_weights", "hidden_weights"):
+        upper = np.triu(array, 1)
+        array = upper + upper.T
+    return array if mask is None else np.where(mask, array, array.dtype.type(0))
+
+
+def _read_masks(
+    d: int, k: int, architecture: str, given: Mapping[str, ArrayLike] | None
+) -> dict[str, NDArray[np.bool_]]:
+    if d < 1 or k < 0:
+        raise ModelError(f"machine: {d} visible and {k} hidden units; give at least one visible")
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}"
+        )
+    blocks = ARCHITECTURES[architecture]
+    shapes = {"weights": (d, k), "visible_weights": (d, d), "hidden_weights": (k, k)}
+    if given is None:
+        wanted = {"weights": True, "visible_weights": blocks[0], "hidden_weights": blocks[1]}
+        kept = {n: np.ones(shapes[n], dtype=np.bool_) for n, wish in wanted.items() if wish}
+    else:
+        unknown = set(given) - set(shapes)
+        if unknown:
+            raise ModelError(f"masks: no connections '{min(unknown)}'; known: {', '.join(shapes)}")
+        kept = {n: np.array(mask, dtype=np.bool_) for n, mask in given.items()}
+        kept.setdefault("weights", np.ones((d, k), dtype=np.bool_))
+        for n, mask in kept.items():
+            if mask.shape != shapes[n]:
+                raise ModelError(f"mask of {n} has shape {mask.shape}; it must be {shapes[n]}")
+            if n != "weights" and np.any(mask != mask.T):
+                raise ModelError(f"mask of {n} must be symmetric")
+    for n in ("visible_weights", "hidden_weights"):
+        if n in kept:
+            np.fill_diagonal(kept[n], False)
+    return kept
+
+
+def _is_full(name: str, mask: NDArray[np.bool_]) -> bool:
+    missing = mask.size - int(mask.sum())
+    return missing == (0 if name == "weights" else mask.shape[0])
