@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_runner import fails, run
 
-from kikuchi.reproduce import EXPERIMENTS
+from kikuchi.reproduce import EXPERIMENTS, find_experiment
 
 FIELDS = {
     "experiment",
@@ -129,3 +129,17 @@ def test_ctrl_c_leaves_a_table_of_what_was_finished(tmp_path: Path) -> None:
     assert "--resume" in errors and "Traceback" not in errors
     lines = kept.read_text().splitlines()
     assert lines and all(json.loads(line)["experiment"] == "HOJ-E11" for line in lines)
+
+
+def test_own_data_are_taken_or_refused(tmp_path: Path) -> None:
+    fails(["reproduce", "LIU-E9", "--data", "x.csv"], "LIU-E9 makes its own data")
+    fails(["reproduce", "TEH-E11", "--data", tmp_path / "none.csv"], "cannot be read")
+    assert "--data of TEH-E11: 8x8 images" in run("reproduce").stdout
+
+
+def test_a_changed_file_is_another_case(tmp_path: Path) -> None:
+    place = tmp_path / "eights.csv"
+    place.write_text("0,1\n")
+    first = find_experiment("TEH-E11", str(place)).source()
+    place.write_text("1,0\n")
+    assert find_experiment("TEH-E11", str(place)).source() != first

@@ -115,7 +115,7 @@ def test_resumes_where_it_stopped(tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     zero = kk.FactorGraph([2, 2], [((0, 1), [[1, 0], [1, 1]])])
-    with pytest.raises(MethodError, match="factor 0 has zeros and a hidden variable"):
+    with pytest.raises(MethodError, match="is hidden and factor 0 has zeros"):
         MeanFieldMinusTrw().fit(zero, [[0, -1], [1, -1]])
     with pytest.raises(MethodError, match="use learner em or gradient"):
         MeanFieldMinusTrw().fit(kk.example("asia"), -np.ones((3, 8), dtype=int))

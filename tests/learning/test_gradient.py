@@ -20,7 +20,7 @@ from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.learning.checkpoint import Checkpoint
 from kikuchi.learning.data import Data
 from kikuchi.learning.gradient import GradientML
-from kikuchi.learning.objective import Engine, Likelihood, input_variables
+from kikuchi.learning.objective import Engine, Likelihood, input_variables, response_factors
 from kikuchi.learning.registry import learn, parse_learner
 from kikuchi.learning.ties import FeatureMatrix, Parameters, tied_groups
 from oracle import enumerate_exact, random_model
@@ -447,3 +447,54 @@ def test_killed_without_warning_and_resumed(tmp_path: Path) -> None:
     assert resumed.converged and not place.exists()
     assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
     assert len(resumed.trace) < len(whole.trace)
+
+
+# ---------------------------------------------------------------------- linear response (HOJ-L1)
+
+
+def _weak_machine(n: int = 5) -> tuple[kk.FactorGraph, np.ndarray]:
+    rng = np.random.default_rng(3)
+    pairs = {(i, j): float(0.3 * rng.standard_normal()) for i in range(n) for j in range(i)}
+    machine = kk.boltzmann(pairs, (0.3 * rng.standard_normal(n)).tolist())
+    return machine, kk.plan(machine).calibrate().sample(5000, seed=1)
+
+
+def test_response_of_an_exact_method_is_its_beliefs() -> None:
+    machine, _ = _weak_machine()
+    exact = kk.infer(machine, "jt")
+    assert np.allclose(response_factors(exact), exact.flat_factors, atol=1e-12)
+
+
+def test_learning_by_linear_response_matches_means_and_correlations() -> None:
+    """At the fixed point (D^-1 - W)^-1, D = m (1 - m), has the data's correlations (HOJ-I11)."""
+    machine, rows = _weak_machine()
+    text = "gradient:inference=mf,correlations=response,optimiser=adam,epochs=3000,tol=1e-7"
+    fit = kk.learn(machine, rows, text + ",learning_rate=0.02,decay=0.01")
+    assert fit.converged
+    weights, biases = np.zeros((5, 5)), np.zeros(5)
+    for a in range(fit.graph.n_factors):
+        table = fit.graph.log_table(a)
+        if table.ndim == 1:
+            biases[fit.graph.scope(a)[0]] += table[1] - table[0]
+            continue
+        i, j = fit.graph.scope(a)
+        weights[i, j] = weights[j, i] = table[1, 1] - table[0, 1] - table[1, 0] + table[0, 0]
+        biases[i] += table[1, 0] - table[0, 0]
+        biases[j] += table[0, 1] - table[0, 0]
+    m = rows.mean(axis=0)
+    assert np.allclose(m, 1 / (1 + np.exp(-(weights @ m + biases))), atol=1e-5)
+    response = np.linalg.inv(np.diag(1 / (m * (1 - m))) - weights)
+    off = ~np.eye(5, dtype=bool)
+    assert np.allclose(response[off], np.cov(rows.T, bias=True)[off], atol=1e-5)
+    plain = kk.learn(machine, rows, "gradient:inference=mf,optimiser=adam,epochs=300")
+    assert fit.log_likelihood > plain.log_likelihood
+
+
+def test_response_needs_pairs_and_no_line_search() -> None:
+    with pytest.raises(MethodError, match="use optimiser adam or sgd"):
+        kk.GradientML(correlations="response")
+    triple = kk.FactorGraph([2] * 3, [((0, 1, 2), np.ones(8))])
+    with pytest.raises(MethodError, match="factors of one or two variables"):
+        kk.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
+            triple, [[0, 1, 0]]
+        )

@@ -12,6 +12,7 @@ from kikuchi.cli import options
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
+    from kikuchi.reproduce.experiment import Experiment
     from kikuchi.reproduce.runner import Outcome
 
 _HEAD = ("id", "document", "title", "quick", "full", "status")
@@ -33,6 +34,10 @@ Resume = Annotated[
         "--resume", metavar="FILE", help="Keep finished cases in FILE; skip those it holds."
     ),
 ]
+OwnData = Annotated[
+    str | None,
+    typer.Option("--data", metavar="FILE", help="Your own data in place of the stand-in."),
+]
 
 
 def reproduce(
@@ -42,6 +47,7 @@ def reproduce(
     seed: FirstSeed = 0,
     processes: Processes = None,
     resume: Resume = None,
+    data: OwnData = None,
     json: options.Json = None,
     report: options.Report = None,
     seconds: options.Seconds = None,
@@ -60,7 +66,10 @@ def reproduce(
     if experiment is None:
         _list(screen, json)
         return
-    outcome = _run(experiment, quick, seeds, seed, processes, resume, seconds, screen.quiet)
+    from kikuchi.reproduce import find_experiment
+
+    chosen = find_experiment(experiment, data)
+    outcome = _run(chosen, quick, seeds, seed, processes, resume, seconds, screen.quiet)
     _show(screen, outcome)
     if json is not None:
         from kikuchi.cli.outputs import write_json
@@ -79,7 +88,7 @@ def reproduce(
 
 
 def _run(
-    experiment: str,
+    chosen: Experiment,
     quick: bool,
     seeds: int | None,
     seed: int,
@@ -90,10 +99,8 @@ def _run(
 ) -> Outcome:
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import make_budget
-    from kikuchi.reproduce import find_experiment
     from kikuchi.reproduce import reproduce as run
 
-    chosen = find_experiment(experiment)
     budget = make_budget(seconds, None)
     with ProgressBar(chosen.id, quiet=quiet) as bar:
         return run(
@@ -116,7 +123,10 @@ def _list(screen: Screen, json: Path | None) -> None:
     screen.table(_HEAD, rows, right=[3, 4])
     screen.line()
     screen.line("quick, full: typical time on one core. status: our result against the document.")
-    screen.line("Run one with: kikuchi reproduce ID [--quick]")
+    screen.line("Run one with: kikuchi reproduce ID [--quick] [--data FILE]")
+    for e in known:
+        if e.takes_data:
+            screen.line(f"--data of {e.id}: {e.takes_data}")
     if json is not None:
         from kikuchi.cli.outputs import write_json
 
@@ -139,4 +149,6 @@ def _command(outcome: Outcome, report: Path) -> str:
     words += ["--quick"] if outcome.quick else []
     if outcome.seeds:
         words += ["--seeds", str(len(outcome.seeds)), "--seed", str(outcome.seeds[0])]
+    if outcome.experiment.data is not None:
+        words += ["--data", outcome.experiment.data]
     return shlex.join([*words, "--report", str(report)])

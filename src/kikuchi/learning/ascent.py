@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.inference.method import Step
+from kikuchi.core.run import Step
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun
@@ -97,11 +98,25 @@ class Ascent:
         return 0.5 * self.l2 * float(theta @ theta) - value, slope
 
 
-def few_rows(data: Data, parameters: Parameters, l1: float, l2: float) -> list[str]:
-    """A warning where the rows are fewer than the parameters and nothing holds these."""
-    if data.total >= parameters.n_free or l1 > 0 or l2 > 0:
+def few_rows(
+    graph: FactorGraph, data: Data, parameters: Parameters, l1: float, l2: float
+) -> list[str]:
+    """A warning where the rows are fewer than the free parameters and nothing holds these."""
+    free = _degrees_of_freedom(graph, parameters)
+    if data.total >= free or l1 > 0 or l2 > 0:
         return []
     return [
-        f"{data.total:g} rows for {parameters.n_free} parameters: the fit follows chance; "
+        f"{data.total:g} rows for {free} free parameters and no prior: the fit follows chance; "
         "give l2 or l1, or tie parameters"
     ]
+
+
+def _degrees_of_freedom(graph: FactorGraph, parameters: Parameters) -> int:
+    """Parameters that are not fixed by normalisation; an upper bound where scopes overlap."""
+    if parameters.matrix is not None:
+        return parameters.n_free
+    cards = graph.cardinalities.astype(np.float64)
+    free = 0.0
+    for scope in {frozenset(graph.scope(a)) for a in range(graph.n_factors)}:
+        free += float(np.prod(cards[list(scope)] - 1))
+    return int(min(free, parameters.n_free))

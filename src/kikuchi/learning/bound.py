@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
-from kikuchi.core.errors import MethodError
+from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.flat import flatten
-from kikuchi.inference.method import option
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.learner import FitRun, Learned, Learner, refuse_hidden_zeros
 from kikuchi.learning.piecewise import refuse_directed
 from kikuchi.learning.surrogate import WarmEnergy
 from kikuchi.learning.ties import Parameters
@@ -68,7 +67,7 @@ class MeanFieldMinusTrw(Learner):
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         refuse_directed(self.name, graph)
-        _refuse_hidden_zeros(self.name, graph, data)
+        refuse_hidden_zeros(self.name, graph, data, "mean field has no bound to climb")
         rows = HiddenRows(graph, data.distinct(), run, self)
         energy = WarmEnergy(
             graph,
@@ -106,7 +105,7 @@ class MeanFieldMinusTrw(Learner):
         )
         done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
         learned = Learned(ascent.tables, ascent.value, converged, done)
-        learned.warnings += few_rows(data, parameters, self.l1, self.l2)
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "certified_lower": certified(),
             "evaluations": ascent.descent.evaluations,
@@ -212,15 +211,3 @@ class HiddenRows:
             counts = np.array(state["q_counts"], dtype=np.float64)
             tables = np.array(state["q_tables"], dtype=np.float64)
             self._at = (tables, float(state["q_value"]), counts)
-
-
-def _refuse_hidden_zeros(name: str, graph: FactorGraph, data: Data) -> None:
-    gaps = np.any(data.states < 0, axis=0)
-    zeros = np.isneginf(graph.log_tables)
-    for a in range(graph.n_factors):
-        lo, hi = graph.table_offsets[a], graph.table_offsets[a + 1]
-        if zeros[lo:hi].any() and any(gaps[v] for v in graph.scope(a)):
-            raise MethodError(
-                f"learner {name}: factor {a} has zeros and a hidden variable, where mean field has "
-                "no bound to climb; use learner gradient or em"
-            )

@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
-from kikuchi.core.errors import MethodError
+from kikuchi.core.options import option
+from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.flat import flatten
 from kikuchi.inference.gibbs_sweepers import TableSweeper
-from kikuchi.inference.method import Step, option
 from kikuchi.learning.ascent import few_rows
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.learner import FitRun, Learned, Learner, refuse_hidden_zeros
 from kikuchi.learning.piecewise import refuse_directed
 from kikuchi.learning.pseudo import pseudo_log_likelihood
 from kikuchi.learning.ties import Parameters
@@ -76,7 +76,7 @@ class ContrastiveLearner(Learner):
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         refuse_directed(self.name, graph)
-        self._refuse_hidden_zeros(graph, data)
+        refuse_hidden_zeros(self.name, graph, data, "Gibbs chains cannot move freely")
         chains = self._chains(self.batch) + self.batch
         run.clock.budget.require_bytes(
             chains * (8 * graph.n_factors + 5 * graph.n_variables) + 8 * data.states.size,
@@ -105,19 +105,6 @@ class ContrastiveLearner(Learner):
     def _restarts(self) -> bool:
         """Whether hidden cells begin at a fixed state each time."""
         return False
-
-    def _refuse_hidden_zeros(self, graph: FactorGraph, data: Data) -> None:
-        if data.complete or not np.isneginf(graph.log_tables).any():
-            return
-        gaps = np.any(data.states < 0, axis=0)
-        zero = np.repeat(np.arange(graph.n_factors), np.diff(graph.table_offsets))
-        for a in np.unique(zero[np.isneginf(graph.log_tables)]).tolist():
-            touched = [v for v in graph.scope(a) if gaps[v]]
-            if touched:
-                raise MethodError(
-                    f"learner {self.name}: variable {graph.label(touched[0])} is hidden and factor "
-                    f"{a} has zeros, where Gibbs chains cannot move freely; use learner gradient"
-                )
 
 
 @dataclass(frozen=True)
@@ -402,7 +389,9 @@ class _Climb:
                 "updates_an_epoch": self.n_rows // self.batch,
             },
         )
-        learned.warnings += few_rows(self.data, self.parameters, self.learner.l1, self.learner.l2)
+        learned.warnings += few_rows(
+            self.graph, self.data, self.parameters, self.learner.l1, self.learner.l2
+        )
         if converged:
             run.stopped = "converged"
         elif complete:

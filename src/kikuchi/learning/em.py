@@ -19,9 +19,9 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
+from kikuchi.core.run import Step
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Step
 from kikuchi.inference.registry import parse_method
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.options import option
+from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Step
 from kikuchi.inference.registry import parse_method
+from kikuchi.learning.ascent import few_rows
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
@@ -39,6 +40,9 @@ class GradientML(Learner):
     l2/2 |theta|^2 from the mean log-likelihood, a Gaussian prior of variance 1 / (l2 rows)
     (LIU-L3), `l1` subtracts l1 |theta|_1. Directed graphs keep normalised tables and need no free
     phase. With approximate inference the objective is that method's estimate, a surrogate.
+    `correlations=response` takes pair probabilities from the linear response of `mf`, `tap`, `bp`
+    and others, where their beliefs are worse (HOJ-L1); that is the gradient of no objective, so
+    that it needs adam or sgd.
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])
@@ -52,6 +56,9 @@ class GradientML(Learner):
     takes_missing: ClassVar[bool] = True
 
     inference: str = option("auto", "method of the free phase; auto is exact where that is fast")
+    correlations: Literal["beliefs", "response"] = option(
+        "beliefs", "pairs of the free phase: the method's beliefs, or its linear response"
+    )
     clamped: str = option("auto", "clamped phase of missing cells: auto, exact or a method")
     optimiser: Literal["lbfgs", "adam", "sgd"] = option("lbfgs", "how the objective is climbed")
     l1: float = option(0.0, "weight of the sum of |theta|, against the mean of a row", low=0)
@@ -74,6 +81,11 @@ class GradientML(Learner):
             raise MethodError("learner gradient: l1 needs optimiser lbfgs or sgd")
         if self.batch is not None and self.optimiser == "lbfgs":
             raise MethodError("learner gradient: batch needs optimiser adam or sgd")
+        if self.correlations == "response" and self.optimiser == "lbfgs":
+            raise MethodError(
+                "learner gradient: correlations=response is no gradient of an objective, which "
+                "lbfgs needs; use optimiser adam or sgd"
+            )
         for text in (self.inference, self.clamped):
             if text not in ("auto", "exact"):
                 parse_method(text)
@@ -93,34 +105,15 @@ class GradientML(Learner):
             inputs=input_variables(graph, self.inputs),
             on_divergence=self.on_divergence,
             l2=self.l2,
+            response=self.correlations == "response",
         )
         if run.resumed is not None and not len(run.resumed):
             run.resumed = None
         if run.resumed is not None:
             likelihood.restore(run.resumed["levels"])
-        notes = self._notes(graph, data, parameters)
+        notes = few_rows(graph, data, parameters, self.l1, self.l2)
         climb = _Quasi if self.optimiser == "lbfgs" else _Stochastic
         return climb(self, likelihood, run, notes).learned()
-
-    def _notes(self, graph: FactorGraph, data: Data, parameters: Parameters) -> list[str]:
-        free = _degrees_of_freedom(graph, parameters)
-        if data.total < free and self.l1 == 0 and self.l2 == 0:
-            return [
-                f"{data.total:g} rows for {free} free parameters and no prior: the fit follows "
-                "chance; give l2 or l1, or tie parameters"
-            ]
-        return []
-
-
-def _degrees_of_freedom(graph: FactorGraph, parameters: Parameters) -> int:
-    """Parameters that are not fixed by normalisation; an upper bound where scopes overlap."""
-    if parameters.matrix is not None:
-        return parameters.n_free
-    cards = graph.cardinalities.astype(np.float64)
-    free = 0.0
-    for scope in {frozenset(graph.scope(a)) for a in range(graph.n_factors)}:
-        free += float(np.prod(cards[list(scope)] - 1))
-    return int(min(free, parameters.n_free))
 
 
 class _Climb(ABC):

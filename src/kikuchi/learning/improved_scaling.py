@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Step
 from kikuchi.learning.features import Features
 from kikuchi.learning.kernels import scaling as kernels
 from kikuchi.learning.learner import FitRun, Learned

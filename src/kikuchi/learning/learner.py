@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError
+from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, Step
@@ -159,3 +159,19 @@ def _refuse_impossible(graph: FactorGraph, data: Data) -> None:
         f"data: row {row} is impossible: factor {factor} gives it weight zero, and zeros stay "
         "zero; correct the row or the table"
     )
+
+
+def refuse_hidden_zeros(learner: str, graph: FactorGraph, data: Data, why: str) -> None:
+    """Refuse factors with zeros that touch variables which some row leaves open."""
+    zeros = np.isneginf(graph.log_tables)
+    if data.complete or not zeros.any():
+        return
+    gaps = np.any(data.states < 0, axis=0)
+    owners = np.repeat(np.arange(graph.n_factors), np.diff(graph.table_offsets))
+    for a in np.unique(owners[zeros]).tolist():
+        touched = [v for v in graph.scope(a) if gaps[v]]
+        if touched:
+            raise MethodError(
+                f"learner {learner}: variable {graph.label(touched[0])} is hidden and factor {a} "
+                f"has zeros, where {why}; use learner gradient or em"
+            )

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import option
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.region_builders import region_graph
 from kikuchi.graphs.regions import RegionGraph
 from kikuchi.inference.kernels.regions import FLOOR
-from kikuchi.inference.method import Step
 from kikuchi.inference.region_engine import RegionBeliefs
 from kikuchi.learning.kernels import region_scaling as kernels
 from kikuchi.learning.learner import FitRun, Learned

@@ -149,11 +149,12 @@ class ExactFree:
 
 
 def free_phase(
-    graph: FactorGraph, text: str, clock: Clock, on_divergence: str
+    graph: FactorGraph, text: str, clock: Clock, on_divergence: str, *, response: bool = False
 ) -> tuple[Phase, str, Engine | None]:
     """The free phase for a method text, what was chosen, and the engine if it is approximate.
 
-    `auto` is exact where one propagation takes a few seconds at most, else belief propagation.
+    `auto` is exact where one propagation takes a few seconds at most, else belief propagation. With
+    `response` an approximate method answers with pair tables of its linear response.
     """
     if text in (*_EXACT, "auto"):
         plan = make_plan(unconditioned(graph), "cheapest", None)
@@ -166,9 +167,31 @@ def free_phase(
 
     def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
         beliefs = engine.run(graph.with_log_tables(log_tables))
-        return (np.nan if beliefs.log_z is None else beliefs.log_z), beliefs.flat_factors
+        log_z = np.nan if beliefs.log_z is None else beliefs.log_z
+        return log_z, response_factors(beliefs) if response else beliefs.flat_factors
 
     return phase, text, engine
+
+
+def response_factors(beliefs: Beliefs) -> Array:
+    """Tables of the factors by linear response: p_i p_j + Cov(i, j) for pairs (HOJ-L1).
+
+    They answer for the correlations that a method's own beliefs may lack (mean field's are
+    p_i p_j), and need not be positive.
+    """
+    graph = beliefs.graph
+    if np.any(np.diff(graph.scope_offsets) > 2):
+        raise MethodError(
+            "correlations=response needs factors of one or two variables; use correlations=beliefs"
+        )
+    p, at = beliefs.flat_marginals, graph.state_offsets
+    joint = np.outer(p, p) + beliefs.covariance()
+    parts = [np.zeros(0)]
+    for a in range(graph.n_factors):
+        i, j = (*graph.scope(a), *graph.scope(a))[:2]
+        block = joint[at[i] : at[i + 1], at[j] : at[j + 1]]
+        parts.append(p[at[i] : at[i + 1]] if i == j else block.ravel())
+    return np.concatenate(parts)
 
 
 # ---------------------------------------------------------------------- clamped phases
@@ -241,6 +264,7 @@ class Likelihood:
         inputs: Ints | None = None,
         on_divergence: str = "damp",
         l2: float = 0.0,
+        response: bool = False,
     ) -> None:
         self.parameters = parameters
         self.data = data
@@ -260,7 +284,9 @@ class Likelihood:
         elif parameters.directed:
             self.negative, self.free_by = None, "none: normalised tables"
         else:
-            self.negative, self.free_by, engine = free_phase(graph, inference, clock, on_divergence)
+            self.negative, self.free_by, engine = free_phase(
+                graph, inference, clock, on_divergence, response=response
+            )
             engines.append(engine)
         self.engines = [engine for engine in engines if engine is not None]
 

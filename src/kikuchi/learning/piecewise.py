@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log, xlogy
+from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import option
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 

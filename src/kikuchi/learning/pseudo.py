@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.budget import Budget
+from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.flat import FlatGraph, flatten
-from kikuchi.inference.method import option
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
@@ -72,7 +72,7 @@ class PseudoLikelihood(Learner):
             ascent.value,
             converged,
             done,
-            few_rows(data, parameters, self.l1, self.l2),
+            few_rows(graph, data, parameters, self.l1, self.l2),
             {
                 "local_configurations": local.size,
                 "evaluations": ascent.descent.evaluations,

@@ -20,10 +20,10 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Step
 from kikuchi.learning.checkpoint import Checkpoint
 from kikuchi.learning.data import Data
 from kikuchi.learning.features import Features, table_features

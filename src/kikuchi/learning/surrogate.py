@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock
 from kikuchi.core.numerics import xlogy
+from kikuchi.core.options import option
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -25,7 +26,6 @@ from kikuchi.graphs.appearances import (
     uniform_appearances,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import option
 from kikuchi.inference.reweighted import ReweightedMessages
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.checkpoint import State
@@ -124,7 +124,7 @@ class Surrogate(Learner):
         )
         done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
         learned = Learned(ascent.tables, ascent.value, converged, done)
-        learned.warnings += few_rows(data, parameters, self.l1, self.l2)
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "energy": self.energy,
             "evaluations": ascent.descent.evaluations,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kikuchi.core.options import option
+from kikuchi.core.run import Step
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Step
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.scaling import Climb, ScalingLearner, Wanted
 from kikuchi.learning.scaling_tree import ScalingTree

