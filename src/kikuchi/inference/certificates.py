@@ -412,7 +412,7 @@ def _alphas(alpha: ArrayLike, n_factors: int) -> Array:
         )
     wrong = values[~np.isfinite(values) | (values == 0.0)]
     if wrong.size:
-        raise MethodError(f"alpha must be finite and not 0, got {wrong[0]:g}")
+        raise MethodError(f"alpha must be finite and not 0, got {wrong[0]:g}; 0 is mean field, mf")
     return np.broadcast_to(values, (n_factors,)).astype(np.float64)
 
 

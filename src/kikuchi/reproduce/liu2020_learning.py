@@ -66,7 +66,7 @@ NEURAL = ("Inference Net", "RENN")
 TEST_ROWS = 1000
 WITHIN = 0.3  # nats above exact learning that the best approximation may be
 
-_ADAM = "optimiser=adam,learning_rate=0.02,decay=0.02,epochs=150"
+_ADAM = "optimiser=adam,learning_rate=0.1,decay=0.02,epochs=150"
 _QUASI = "tol=0.002,epochs=100,memory=30"
 _PLAIN = {
     "exact": f"gradient:inference=exact,{_QUASI}",

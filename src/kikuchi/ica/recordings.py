@@ -1,0 +1,291 @@
+"""Recordings: samples of several sensors, read from and written to files.
+
+Tables (CSV, Parquet, npz, npy), sound (several wave files are the sensors of one recording) and
+brain scans (NIfTI, with `kikuchi[fmri]`).
+"""
+
+from __future__ import annotations
+
+import csv
+import struct
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import DataError, MethodError, suggestion
+from kikuchi.core.files import atomic_write
+from kikuchi.core.tables import Table, as_numbers, read_table, suffix_of
+
+Array = NDArray[np.float64]
+File = str | PathLike[str]
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".wav", ".nii")
+_LARGEST = 1e100  # squares beyond this overflow
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples of sensors over time: `data` is (samples, sensors), as estimators take it.
+
+    `rate` is in samples a second. Brain scans have one sensor a voxel inside `mask`, and keep the
+    `affine` of their file.
+
+    >>> recording = Recording(np.zeros((8000, 2)), ("left", "right"), rate=8000.0)
+    >>> recording.seconds, recording.names
+    (1.0, ('left', 'right'))
+    """
+
+    data: Array
+    sensors: tuple[str, ...] = ()
+    rate: float | None = None
+    affine: Array | None = None
+    mask: NDArray[np.bool_] | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.data.ndim != 2 or self.data.size == 0:
+            raise DataError(
+                f"a recording has samples and sensors, got an array of shape {self.data.shape}"
+            )
+        if self.sensors and len(self.sensors) != self.n_sensors:
+            raise DataError(f"{len(self.sensors)} names for {self.n_sensors} sensors")
+        if self.mask is not None and int(self.mask.sum()) != self.n_sensors:
+            raise DataError(f"the mask has {int(self.mask.sum())} voxels, not {self.n_sensors}")
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples, or scans."""
+        return int(self.data.shape[0])
+
+    @property
+    def n_sensors(self) -> int:
+        """How many sensors, or voxels."""
+        return int(self.data.shape[1])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sensors, made up where the file has none."""
+        return self.sensors or tuple(f"sensor {k + 1}" for k in range(self.n_sensors))
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration, if the rate is known."""
+        return None if self.rate is None else self.n_samples / self.rate
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Size of the volume of a brain scan, else None."""
+        return None if self.mask is None else self.mask.shape
+
+    def volume(self, values: ArrayLike, outside: float = 0.0) -> Array:
+        """Values of the voxels, (..., voxels), in their places: (..., x, y, z)."""
+        if self.mask is None:
+            raise DataError("only brain scans have a volume; this recording has no mask")
+        rows = np.asarray(values, dtype=np.float64)
+        if rows.shape[-1] != self.n_sensors:
+            raise DataError(f"{rows.shape[-1]} values for {self.n_sensors} voxels")
+        out = np.full((*rows.shape[:-1], *self.mask.shape), outside)
+        out[..., self.mask] = rows
+        return out
+
+
+def read_recording(
+    paths: File | Sequence[File], *, rate: float | None = None, mask: Any = "auto"
+) -> Recording:
+    """The recording in a file, or in several wave files of equal rate and length.
+
+    A .csv or .tsv file has one line a sample, perhaps below a line of names; empty cells are
+    missing (NaN). An .npz file has an array `data` (or just one array) and perhaps `sensors` and
+    `rate`. For .nii and .nii.gz see `kikuchi.ica.fmri.read_nifti`. `rate` overrides the file's.
+    """
+    files = [Path(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
+    if not files:
+        raise DataError("no files were given; name at least one recording")
+    suffixes = {suffix_of(place) for place in files}
+    for place in files:
+        if suffix_of(place) not in SUFFIXES:
+            raise DataError(f"{place}: not a recording; {suggestion(suffix_of(place), SUFFIXES)}")
+        if not place.is_file():
+            raise DataError(f"{place}: there is no such file")
+    if rate is not None and not 0 < rate < np.inf:
+        raise MethodError(f"rate must be a positive number of samples a second, got {rate!r}")
+    if len(files) > 1 and suffixes != {".wav"}:
+        raise DataError("several files make one recording only if all are .wav; give one file")
+    if suffixes == {".wav"}:
+        return _with_rate(_read_waves(files), rate)
+    if suffixes == {".nii"}:
+        from kikuchi.ica.fmri import read_nifti
+
+        return _with_rate(read_nifti(files[0], mask=mask), rate)
+    return _with_rate(_read_table(files[0]), rate)
+
+
+def write_recording(path: File, recording: Recording) -> float:
+    """Write as .csv, .tsv, .npz or .wav by the suffix; answers the gain (1 but for sound)."""
+    place = Path(path)
+    suffix = suffix_of(place)
+    if suffix == ".wav":
+        if recording.rate is None:
+            raise DataError(f"{place}: a wave file needs the rate of the recording")
+        return write_wav(place, recording.data, recording.rate)
+    if suffix == ".npz":
+        extra: dict[str, Any] = {} if recording.rate is None else {"rate": recording.rate}
+        names = np.array(recording.names)
+        with atomic_write(place, "wb") as file:
+            np.savez_compressed(file, data=recording.data, sensors=names, **extra)
+        return 1.0
+    if suffix not in (".csv", ".tsv"):
+        raise DataError(
+            f"{place}: cannot write this; {suggestion(suffix, ['.csv', '.tsv', '.npz', '.wav'])}"
+        )
+    with atomic_write(place) as file:
+        tab = "\t" if suffix == ".tsv" else ","
+        writer = csv.writer(file, lineterminator="\n", delimiter=tab)
+        writer.writerow(recording.names)
+        for row in recording.data.tolist():
+            writer.writerow(["" if value != value else repr(value) for value in row])
+    return 1.0
+
+
+def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) -> float:
+    """Write a signal (samples,) or (samples, channels) as 16-bit sound whose loudest sample is
+    `peak` of full scale; answers the gain: what was written is `gain * signal`.
+
+    >>> import tempfile, pathlib
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "tone.wav"
+    >>> write_wav(target, np.array([0.0, 0.3, -0.1]), 8000)
+    3.0
+    """
+    from scipy.io import wavfile
+
+    values = np.asarray(signal, dtype=np.float64)
+    if values.ndim not in (1, 2) or values.size == 0 or not np.isfinite(values).all():
+        raise DataError(f"{path}: sound is (samples,) or (samples, channels) of finite numbers")
+    if not 0 < peak <= 1:
+        raise MethodError(f"peak must be in (0, 1], got {peak!r}")
+    if rate < 1 or rate != int(rate):
+        raise DataError(f"{path}: a wave file needs a whole rate in samples a second, got {rate}")
+    loudest = float(np.abs(values).max())
+    gain = peak / loudest if loudest > 0 else 1.0
+    scaled = np.round(gain * values * 32767).astype(np.int16)
+    with atomic_write(path, "wb") as file:
+        wavfile.write(file, int(rate), scaled)
+    return gain
+
+
+def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
+    """Rows that an estimator can use: finite, of moderate size, and no sensor constant in a fit."""
+    from sklearn.utils.validation import validate_data
+
+    samples = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=np.float64,
+        ensure_all_finite=False,
+        ensure_min_samples=2 if reset else 1,
+    )
+    name = type(estimator).__name__
+    bad = ~(np.abs(samples) <= _LARGEST)
+    if bad.any():
+        row, sensor = (int(k) for k in np.argwhere(bad)[0])
+        what = "NaN" if np.isnan(samples[row, sensor]) else f"inf or beyond {_LARGEST:g}"
+        raise DataError(
+            f"{name}: row {row}, sensor {sensor} is {what}; fill or remove such values first"
+        )
+    if reset:
+        _refuse_constant(name, samples)
+    return np.asarray(samples)
+
+
+def _refuse_constant(name: str, samples: Array) -> None:
+    size = np.abs(samples).max(axis=0)
+    constant = np.flatnonzero(np.ptp(samples, axis=0) <= 1e-14 * size)
+    if len(constant):
+        shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+        plural = "sensors" if len(constant) > 1 else "sensor"
+        raise DataError(f"{name}: {plural} {shown} never change; remove them before the fit")
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _with_rate(recording: Recording, rate: float | None) -> Recording:
+    return recording if rate is None else replace(recording, rate=float(rate))
+
+
+def _read_table(place: Path) -> Recording:
+    table = read_table(place, what="a recording")
+    values = table.values[:, None] if table.values.ndim == 1 else table.values
+    names = table.names or np.atleast_1d(table.others.get("sensors", np.array([])))
+    return Recording(values, tuple(map(str, names)), _rate_of(place, table), source=str(place))
+
+
+def _rate_of(place: Path, table: Table) -> float | None:
+    if "rate" not in table.others:
+        return None
+    given = as_numbers(table.others["rate"], f"{place}: rate")
+    if given.size != 1 or not 0 < float(given.ravel()[0]) < np.inf:
+        raise DataError(f"{place}: 'rate' must be one positive number")
+    return float(given.ravel()[0])
+
+
+# ---------------------------------------------------------------------- sound
+
+
+def _read_waves(files: list[Path]) -> Recording:
+    sounds = [_read_wave(place) for place in files]
+    for place, (rate, signal) in zip(files, sounds, strict=True):
+        first_rate, first = sounds[0]
+        if rate != first_rate:
+            raise DataError(
+                f"{place}: {rate} samples a second, but {files[0]} has {first_rate}; "
+                "bring all files to one rate"
+            )
+        if len(signal) != len(first):
+            raise DataError(
+                f"{place}: {len(signal)} samples, but {files[0]} has {len(first)}; "
+                "cut all files to one length"
+            )
+    sensors = [
+        place.stem if signal.shape[1] == 1 else f"{place.stem} {channel + 1}"
+        for place, (_, signal) in zip(files, sounds, strict=True)
+        for channel in range(signal.shape[1])
+    ]
+    data = np.concatenate([signal for _, signal in sounds], axis=1)
+    return Recording(data, tuple(sensors), float(sounds[0][0]), source=", ".join(map(str, files)))
+
+
+def _read_wave(place: Path) -> tuple[int, Array]:
+    """Rate and signal in [-1, 1], (samples, channels)."""
+    from scipy.io import wavfile
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=wavfile.WavFileWarning)
+            warnings.filterwarnings("error", message=".*(EOF|premature|incomplete).*")
+            rate, signal = wavfile.read(place)
+    except (ValueError, EOFError, OSError, struct.error, TypeError, KeyError) as error:
+        raise DataError(f"{place}: not a sound wave file: {_line(error)}") from None
+    except (ArithmeticError, IndexError, AttributeError, UnboundLocalError, Warning) as error:
+        raise DataError(f"{place}: corrupt wave file: {_line(error)}") from None
+    if rate <= 0 or signal.size == 0:
+        raise DataError(f"{place}: the wave file holds no samples or no rate")
+    values = signal.astype(np.float64)
+    if signal.dtype == np.uint8:
+        values = (values - 128.0) / 128.0
+    elif signal.dtype.kind == "i":
+        values /= -float(np.iinfo(signal.dtype).min)
+    if not np.isfinite(values).all():
+        raise DataError(f"{place}: the wave file holds NaN or infinite samples")
+    return int(rate), values[:, None] if values.ndim == 1 else values
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,499 @@
+"""Mixtures, recovered directions, maps of the brain and time courses, from plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import DataError
+from kikuchi.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+_MOST_POINTS = 3000  # keeps the SVG of a long recording small
+_MOST_COURSE = 2000
+_CLOUD = "#aeb7c1"
+
+
+# ---------------------------------------------------------------------- scatter
+
+
+def mixture_scatter(
+    samples: ArrayLike,
+    directions: Mapping[str, ArrayLike],
+    *,
+    true: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Samples (N, D) of up to three sensors, the true directions and those recovered.
+
+    `directions` maps a name to columns (D, sources); each set has a colour. Directions are lines
+    through the middle, since neither sign nor length of a column is determined.
+
+    >>> figure = mixture_scatter(np.eye(2), {"found": np.eye(2)}, true=np.eye(2))
+    >>> len(figure.axes)
+    1
+    """
+    points = np.asarray(samples, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] < 2:
+        raise DataError(f"a scatter needs samples of 2 or more sensors, got {points.shape}")
+    points = points - points.mean(axis=0)
+    pairs = list(combinations(range(min(points.shape[1], 3)), 2))
+    labels = names or [f"sensor {k + 1}" for k in range(points.shape[1])]
+    shown = points[_thinned(len(points), _MOST_POINTS)]
+    with style.styled():
+        figure, axes = style.new_figure(4.1 * len(pairs), 4.5, columns=len(pairs))
+        for panel, pair in zip(axes, pairs, strict=True):
+            _draw_scatter(panel, shown, pair, directions, true)
+            panel.set_xlabel(style.plain(labels[pair[0]]))
+            panel.set_ylabel(style.plain(labels[pair[1]]))
+        handles, texts = axes[0].get_legend_handles_labels()
+        figure.legend(handles, texts, loc="outside lower left", ncols=4)
+        _set_title(figure, title)
+    return figure
+
+
+def _draw_scatter(
+    axes: Axes,
+    points: Array,
+    pair: tuple[int, int],
+    directions: Mapping[str, ArrayLike],
+    true: ArrayLike | None,
+) -> None:
+    x, y = points[:, pair[0]], points[:, pair[1]]
+    reach = 1.06 * max(float(np.quantile(np.hypot(x, y), 0.995)), 1e-12)
+    axes.scatter(x, y, s=7, color=_CLOUD, alpha=0.7, linewidths=0, rasterized=len(x) > 800)
+    if true is not None:
+        _draw_lines(axes, true, pair, reach, "true", {"color": style.INK, "lw": 5, "alpha": 0.25})
+    for k, (name, columns) in enumerate(directions.items()):
+        colour = style.COLOURS[k % len(style.COLOURS)]
+        dash = style.LINE_STYLES[k % len(style.LINE_STYLES)]
+        _draw_lines(axes, columns, pair, reach, name, {"color": colour, "lw": 1.8, "ls": dash})
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(-reach, reach)
+    axes.set_aspect("equal")
+    style.few_ticks(axes.xaxis, 5)
+    style.few_ticks(axes.yaxis, 5)
+
+
+def _draw_lines(
+    axes: Axes, columns: ArrayLike, pair: tuple[int, int], reach: float, name: str, look: Any
+) -> None:
+    """Columns as lines; where a column leaves the plane of the pair its line is shorter."""
+    matrix = np.atleast_2d(np.asarray(columns, dtype=np.float64))
+    length = np.linalg.norm(matrix, axis=0)
+    for k in np.flatnonzero(length > 0):
+        tip = 0.95 * reach * matrix[list(pair), k] / length[k]
+        label = style.plain(name) if k == np.flatnonzero(length > 0)[0] else None
+        axes.plot([-tip[0], tip[0]], [-tip[1], tip[1]], solid_capstyle="round", label=label, **look)
+
+
+# ---------------------------------------------------------------------- traces
+
+
+def parameter_traces(
+    traces: Mapping[str, ArrayLike],
+    *,
+    true: Mapping[str, ArrayLike] | None = None,
+    logarithmic: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """How parameters moved: one panel for each name, (iterations,) or (iterations, sources).
+
+    `true` gives values to draw as dashed lines; panels named in `logarithmic` have such an axis.
+
+    >>> len(parameter_traces({"noise": [1.0, 0.5], "relevance": [[1, 2], [1, 900]]}).axes)
+    2
+    """
+    with style.styled():
+        figure, axes = style.new_figure(4.6 * len(traces), 3.1, columns=len(traces))
+        for panel, (name, values) in zip(axes, traces.items(), strict=True):
+            rows = np.asarray(values, dtype=np.float64)
+            rows = rows[:, None] if rows.ndim == 1 else rows
+            _draw_trace(panel, rows, labels)
+            for value in np.ravel(np.asarray((true or {}).get(name, []), dtype=np.float64)):
+                panel.axhline(value, color=style.SOFT, lw=1.2, ls="--", zorder=0)
+            if name in logarithmic:
+                panel.set_yscale("log")
+            panel.set_title(style.plain(name[:1].upper() + name[1:]))
+            panel.set_xlabel("iterations")
+            style.few_ticks(panel.xaxis, whole=True)
+        _set_title(figure, title)
+    return figure
+
+
+def _draw_trace(axes: Axes, rows: Array, labels: Sequence[str] | None) -> None:
+    steps = np.arange(1, len(rows) + 1)
+    keep = _thinned(len(rows), _MOST_COURSE)
+    for k in range(rows.shape[1]):
+        colour = style.COLOURS[k % len(style.COLOURS)]
+        dash = style.LINE_STYLES[k // len(style.COLOURS) % len(style.LINE_STYLES)]
+        label = labels[k] if labels and k < len(labels) else f"source {k + 1}"
+        axes.plot(steps[keep], rows[keep, k], dash, color=colour, label=style.plain(label))
+    if 1 < rows.shape[1] <= 8:
+        axes.legend(loc="best")
+
+
+# ---------------------------------------------------------------------- brains
+
+
+def brain_components(
+    maps: ArrayLike,
+    courses: ArrayLike,
+    *,
+    anatomy: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    remarks: Sequence[str] | None = None,
+    reference: ArrayLike | None = None,
+    stimulus: ArrayLike | None = None,
+    interval: float | None = None,
+    n_slices: int = 5,
+    share: float = 0.05,
+    title: str | None = None,
+) -> Figure:
+    """One row a component: its map on slices through the anatomy, and its time course.
+
+    `maps` is (components, x, y, z) with 0 or NaN outside the brain. Only the voxels of largest
+    size are coloured, a part `share` of those that are not zero (HOJ-E8 shows 5 % in all), and
+    each row has its own scale. Blocks of the `stimulus` are shaded, `reference` is dashed.
+
+    >>> maps = np.random.default_rng(0).normal(size=(2, 8, 8, 4))
+    >>> figure = brain_components(maps, np.zeros((2, 30)), n_slices=3)
+    >>> len(figure.axes)
+    8
+    """
+    volumes = np.nan_to_num(np.asarray(maps, dtype=np.float64))
+    rows = np.asarray(courses, dtype=np.float64)
+    if volumes.ndim != 4 or len(volumes) != len(rows):
+        raise DataError(
+            f"maps are (components, x, y, z) with one course each, got {volumes.shape} and "
+            f"{rows.shape}"
+        )
+    volumes, ground = _cropped(volumes, _ground(volumes, anatomy))
+    slices = _slices(volumes, ground, n_slices)
+    with style.styled():
+        figure, grid = _brain_grid(volumes, len(slices))
+        for k in range(len(volumes)):
+            name = names[k] if names else f"component {k + 1}"
+            _draw_slices(grid[k][:-1], volumes[k], ground, slices, share, heading=k == 0)
+            _draw_row_name(grid[k][0], name)
+            panel = grid[k][-1]
+            _draw_course(panel, rows[k], reference, stimulus, interval, style.VERMILLION)
+            if remarks:
+                panel.set_title(style.plain(remarks[k]), fontsize=8.5, fontweight="normal", pad=3)
+            panel.set_yticks([])
+            if k < len(volumes) - 1:
+                panel.tick_params(labelbottom=False)
+            else:
+                panel.set_xlabel("scan" if interval is None else "seconds")
+        _brain_legend(figure, share, stimulus is not None, reference is not None)
+        _set_title(figure, title)
+    return figure
+
+
+def _brain_legend(figure: Figure, share: float, stimulus: bool, reference: bool) -> None:
+    """What colours, shades and dashes mean."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    strongest = f"of the {100 * share:g} % strongest voxels"
+    entries: list[tuple[Any, str]] = [
+        (Patch(color=heat_map()(0.85)), f"positive {strongest}"),
+        (Patch(color=heat_map()(0.15)), "negative"),
+    ]
+    if stimulus:
+        entries.append((Patch(color=style.GRID), "stimulus on"))
+    if reference:
+        entries.append((Line2D([], [], **_DASHED), "expected course"))
+    handles, labels = zip(*entries, strict=True)
+    figure.legend(handles, labels, loc="outside lower left", ncols=len(entries))
+
+
+def _cropped(volumes: Array, ground: Array) -> tuple[Array, Array]:
+    """Maps and anatomy without empty margins at the sides."""
+    used = (ground > 0) | (volumes != 0).any(axis=0)
+    if not used.any():
+        raise DataError("all maps are zero everywhere: there is nothing to draw")
+    across, along = (np.flatnonzero(used.any(axis=other)) for other in ((1, 2), (0, 2)))
+    box = (slice(across[0], across[-1] + 1), slice(along[0], along[-1] + 1))
+    return volumes[:, *box], ground[box]
+
+
+def _brain_grid(volumes: Array, n_slices: int) -> tuple[Figure, list[list[Axes]]]:
+    from matplotlib.figure import Figure
+
+    wide, tall = volumes.shape[1], volumes.shape[2]
+    height = 1.25
+    width = height * wide / tall
+    figure = Figure(
+        figsize=(n_slices * (width + 0.08) + 4.6, len(volumes) * height + 1.0), layout="constrained"
+    )
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)  # type: ignore[union-attr, call-arg]
+    axes = figure.subplots(
+        len(volumes), n_slices + 1, squeeze=False, width_ratios=[width] * n_slices + [3.6]
+    )
+    return figure, [list(row) for row in axes]
+
+
+def _ground(volumes: Array, anatomy: ArrayLike | None) -> Array:
+    """The grey picture below the maps; without one, the outline of the voxels that have values."""
+    if anatomy is None:
+        return np.asarray(0.75 * (volumes != 0).any(axis=0))
+    ground = np.nan_to_num(np.asarray(anatomy, dtype=np.float64))
+    if ground.shape != volumes.shape[1:]:
+        raise DataError(f"the anatomy has shape {ground.shape}, maps {volumes.shape[1:]}")
+    top = float(np.quantile(ground[ground > 0], 0.995)) if (ground > 0).any() else 1.0
+    return np.asarray(np.clip(ground / top, 0.0, 1.0))
+
+
+def _slices(volumes: Array, ground: Array, wanted: int) -> NDArray[np.intp]:
+    """Evenly spaced axial slices through the part of the volume that is not empty."""
+    used = np.flatnonzero((ground > 0).any(axis=(0, 1)) | (volumes != 0).any(axis=(0, 1, 2)))
+    if len(used) <= wanted:
+        return used
+    margin = 0.12 * (used[-1] - used[0])
+    places = np.linspace(used[0] + margin, used[-1] - margin, min(wanted, len(used)))
+    return np.unique(np.round(places).astype(np.intp))
+
+
+def _draw_slices(
+    panels: Sequence[Axes],
+    volume: Array,
+    ground: Array,
+    slices: NDArray[np.intp],
+    share: float,
+    *,
+    heading: bool,
+) -> None:
+    sizes = np.abs(volume[volume != 0])
+    limit = float(np.quantile(sizes, 1 - share)) if len(sizes) else np.inf
+    top = float(np.quantile(sizes, 1 - 0.1 * share)) if len(sizes) else 1.0
+    for panel, z in zip(panels, slices, strict=True):
+        shown = np.ma.masked_where(np.abs(volume[:, :, z]) < limit, volume[:, :, z])
+        outside = np.ma.masked_where(ground[:, :, z] == 0, ground[:, :, z])
+        panel.imshow(outside.T, cmap="gray", vmin=-0.15, vmax=1.15, origin="lower")
+        panel.imshow(shown.T, cmap=heat_map(), vmin=-top, vmax=top, origin="lower")
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.grid(visible=False)
+        for spine in panel.spines.values():
+            spine.set_visible(False)
+        if heading:
+            panel.set_title(f"z = {z}", fontsize=8, fontweight="normal", loc="center", pad=2)
+
+
+def _draw_row_name(axes: Axes, name: str) -> None:
+    text = style.plain(style.shorten(name, 18))
+    axes.set_ylabel(text, rotation=0, ha="right", va="center", labelpad=6, fontweight="bold")
+
+
+def heat_map() -> LinearSegmentedColormap:
+    """Colours on grey anatomy: light blue to blue below zero, amber to red above."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    stops = ["#7fe3ff", "#1583d8", "#0b3c8c", "#a3150c", "#f0541e", "#ffd84a"]
+    return LinearSegmentedColormap.from_list("heat", stops)
+
+
+# ---------------------------------------------------------------------- time courses
+
+
+def time_courses(
+    courses: ArrayLike,
+    *,
+    names: Sequence[str] | None = None,
+    remarks: Sequence[str] | None = None,
+    reference: ArrayLike | None = None,
+    stimulus: ArrayLike | None = None,
+    interval: float | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Signals (components, time), one below the other, on a common time axis.
+
+    `interval` is the time between two samples in seconds; `remarks` stand at the right.
+
+    >>> len(time_courses(np.zeros((3, 50)), interval=2.0).axes)
+    3
+    """
+    rows = np.atleast_2d(np.asarray(courses, dtype=np.float64))
+    with style.styled():
+        figure, axes = style.new_figure(8.2, 0.95 * len(rows) + 0.75, rows=len(rows))
+        figure.get_layout_engine().set(h_pad=0.02)  # type: ignore[union-attr, call-arg]
+        for k, panel in enumerate(axes):
+            colour = style.COLOURS[k % len(style.COLOURS)]
+            _draw_course(panel, rows[k], reference, stimulus, interval, colour)
+            panel.set_yticks([])
+            _draw_row_name(panel, names[k] if names else f"source {k + 1}")
+            if remarks:
+                place: Any = {"transform": panel.transAxes, "ha": "left", "va": "center"}
+                panel.text(1.015, 0.5, style.plain(remarks[k]), fontsize=8.5, **place)
+            if k < len(rows) - 1:
+                panel.tick_params(labelbottom=False)
+        axes[-1].set_xlabel("sample" if interval is None else "seconds")
+        _set_title(figure, title)
+    return figure
+
+
+def _draw_course(
+    axes: Axes,
+    course: Array,
+    reference: ArrayLike | None,
+    stimulus: ArrayLike | None,
+    interval: float | None,
+    colour: str,
+) -> None:
+    step = 1.0 if interval is None else interval
+    time = step * np.arange(len(course))
+    if stimulus is not None:
+        _shade_blocks(axes, np.asarray(stimulus, dtype=np.float64), step)
+    if reference is not None:
+        axes.plot(time, _fitted(np.asarray(reference, dtype=np.float64), course), **_DASHED)
+    envelope = len(course) > _MOST_COURSE
+    if envelope:  # a long signal: the span of each piece, not a few of its samples
+        edges = np.linspace(0, len(course), _MOST_COURSE // 2 + 1).astype(np.intp)[:-1]
+        low, high = np.minimum.reduceat(course, edges), np.maximum.reduceat(course, edges)
+        axes.fill_between(time[edges], low, high, color=colour, lw=0.4)
+    else:
+        axes.plot(time, course, color=colour, lw=1.4)
+    axes.set_xlim(time[0], time[-1] if len(time) > 1 else step)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+_DASHED: Any = {"color": style.SOFT, "lw": 1.3, "ls": (0, (4, 2)), "zorder": 1.5}
+
+
+def _shade_blocks(axes: Axes, stimulus: Array, step: float) -> None:
+    """Grey where the stimulus is above the middle of its range."""
+    on = stimulus > 0.5 * (stimulus.min() + stimulus.max())
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
+    for begin, end in edges.reshape(-1, 2):
+        axes.axvspan(step * (begin - 0.5), step * (end - 0.5), color=style.GRID, lw=0, zorder=0)
+
+
+def _fitted(reference: Array, course: Array) -> Array:
+    """The reference on the scale of the course (least squares)."""
+    centred = reference - reference.mean()
+    power = float(centred @ centred)
+    scale = float(centred @ (course - course.mean())) / power if power > 0 else 0.0
+    return np.asarray(course.mean() + scale * centred)
+
+
+# ---------------------------------------------------------------------- filters, agreement
+
+
+def mixing_images(
+    columns: ArrayLike,
+    shape: tuple[int, int],
+    *,
+    names: Sequence[str] | None = None,
+    shared_scale: bool = False,
+    title: str | None = None,
+) -> Figure:
+    """Columns of a mixing matrix (pixels, sources), or filters, as images: grey where 0.
+
+    >>> len(mixing_images(np.eye(6)[:, :5], (2, 3)).axes)
+    5
+    """
+    matrix = np.asarray(columns, dtype=np.float64)
+    if matrix.ndim != 2 or len(matrix) != shape[0] * shape[1]:
+        raise DataError(f"columns of {matrix.shape[0]} pixels do not make images of shape {shape}")
+    count = matrix.shape[1]
+    across = _columns_of_grid(count)
+    rows = -(-count // across)
+    overall = float(np.abs(matrix).max()) or 1.0
+    with style.styled():
+        size = 1.1
+        tall = size * shape[0] / shape[1] + (0.2 if names else 0.04)
+        figure, axes = style.new_figure(size * across, tall * rows, columns=across, rows=rows)
+        figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04)  # type: ignore[union-attr, call-arg]
+        for k, panel in enumerate(axes):
+            if k >= count:
+                panel.remove()
+                continue
+            top = overall if shared_scale else float(np.abs(matrix[:, k]).max()) or 1.0
+            image = matrix[:, k].reshape(shape)
+            panel.imshow(image, cmap=signed_map(), vmin=-top, vmax=top)
+            panel.set_xticks([])
+            panel.set_yticks([])
+            panel.grid(visible=False)
+            for spine in panel.spines.values():
+                spine.set_visible(False)
+            if names:
+                label = style.plain(style.shorten(names[k], 14))
+                panel.set_title(label, fontsize=7.5, fontweight="normal", loc="center", pad=2)
+        _set_title(figure, title)
+    return figure
+
+
+def _columns_of_grid(count: int) -> int:
+    """A little wider than high, with the last row as full as can be."""
+    near = max(1, round((1.6 * count) ** 0.5))
+    choices = range(max(1, near - 1), min(count, near + 2) + 1)
+    return min(choices, key=lambda across: (-count % across, abs(across - near)))
+
+
+def signed_map() -> LinearSegmentedColormap:
+    """Colours of a signed quantity: blue below zero, near white at zero, vermillion above."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    stops = ["#003f66", "#2f84b8", "#a9cde2", "#f4f4f2", "#f1bf9b", "#d9702a", "#8a3800"]
+    return LinearSegmentedColormap.from_list("signed", stops)
+
+
+def source_agreement(
+    correlation: ArrayLike,
+    *,
+    true_names: Sequence[str] | None = None,
+    found_names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Size of the correlation of each true source (row) with each recovered one (column).
+
+    >>> len(source_agreement(np.eye(2)).axes)
+    1
+    """
+    values = np.abs(np.asarray(correlation, dtype=np.float64))
+    rows, columns = values.shape
+    with style.styled():
+        figure, axes = style.new_figure(0.62 * columns + 1.5, 0.5 * rows + 1.3)
+        panel = axes[0]
+        panel.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1, aspect="auto")
+        for i in range(rows):
+            for j in range(columns):
+                ink = style.text_on(style.confidence_map()(values[i, j]))
+                panel.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color=ink, size=8)
+        left = true_names or [str(k + 1) for k in range(rows)]
+        below = found_names or [str(k + 1) for k in range(columns)]
+        panel.set_yticks(range(rows), [style.plain(style.shorten(t, 16)) for t in left])
+        panel.set_xticks(range(columns), [style.plain(style.shorten(t, 10)) for t in below])
+        panel.set_xlabel("recovered")
+        panel.set_ylabel("true")
+        panel.grid(visible=False)
+        panel.tick_params(length=0)
+        for spine in panel.spines.values():
+            spine.set_visible(False)
+        _set_title(figure, title)
+    return figure
+
+
+def _set_title(figure: Figure, title: str | None) -> None:
+    if title:
+        figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+
+
+def _thinned(count: int, most: int) -> NDArray[np.intp]:
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, most).astype(np.intp))
