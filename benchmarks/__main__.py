@@ -15,8 +15,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
 
 from benchmarks import (  # noqa: E402
     belief_propagation,
+    boltzmann,
     bounds,
     exact,
+    ica,
     learning,
     others,
     pseudo,
@@ -34,6 +36,8 @@ GROUPS = {
     "others": others.rows,
     "scaling": scaling.rows,
     "pseudo": pseudo.rows,
+    "boltzmann": boltzmann.rows,
+    "ica": ica.rows,
 }
 
 

@@ -19,7 +19,7 @@ _PUBLIC: dict[str, str] = {
     "BeliefOptimisation": "inference.belief_optimisation",
     "BeliefPropagation": "inference.belief_propagation",
     "Beliefs": "inference.beliefs",
-    "boltzmann": "graphs.binary",
+    "boltzmann_graph": "graphs.binary",
     "bounds": "inference.bracket",
     "Bracket": "inference.bracket",
     "BriefGibbs": "learning.contrastive",
@@ -123,7 +123,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
     from kikuchi.core.errors import KikuchiError
     from kikuchi.core.trace import Trace
     from kikuchi.data.examples import example
-    from kikuchi.graphs.binary import boltzmann, ising
+    from kikuchi.graphs.binary import boltzmann_graph, ising
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.graphs.formats import read, read_evidence, write
     from kikuchi.graphs.generators import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kikuchi import FactorGraph, boltzmann, ising
+from kikuchi import FactorGraph, boltzmann_graph, ising
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import bits_to_spins, couplings_and_fields, spins_to_bits
 from oracle import enumerate_exact
@@ -56,13 +56,13 @@ def test_boltzmann_has_the_weights_of_its_formula(kind: str) -> None:
     W, b = symmetric(rng, 6), rng.normal(size=6)
     x = all_bits(6)
     expected = 0.5 * np.einsum("ni,ij,nj->n", x, W, x) + x @ b
-    graph = boltzmann(KINDS[kind](W), b)
+    graph = boltzmann_graph(KINDS[kind](W), b)
     assert np.allclose(graph.log_score(x), expected, atol=1e-12)
-    assert graph == boltzmann(W, b)
+    assert graph == boltzmann_graph(W, b)
 
 
 def test_tables_are_those_of_the_pairwise_network() -> None:
-    graph = boltzmann({(1, 0): 0.7}, [0.2, -0.3], names=["u", "v"])
+    graph = boltzmann_graph({(1, 0): 0.7}, [0.2, -0.3], names=["u", "v"])
     assert graph.names == ("u", "v")
     assert [graph.scope(a) for a in range(3)] == [(0,), (1,), (0, 1)]
     assert np.allclose(graph.table(0), [1, np.exp(0.2)])
@@ -85,7 +85,7 @@ def test_fields_may_be_one_number_or_none() -> None:
     J = symmetric(np.random.default_rng(0), 4)
     assert ising(J, 0.3) == ising(J, np.full(4, 0.3))
     assert ising(J) == ising(J, np.zeros(4))
-    assert boltzmann({(0, 2): 1.0}, 0.5).n_variables == 3
+    assert boltzmann_graph({(0, 2): 1.0}, 0.5).n_variables == 3
     assert ising({}, [1.0, 2.0]).n_factors == 2
 
 
@@ -128,8 +128,8 @@ def test_evidence_moves_into_the_biases() -> None:
     W, b = symmetric(rng, 5, density=1.0), rng.normal(size=5)
     rest = [0, 1, 3, 4]
     for k_state in (0, 1):
-        reduced = boltzmann(W, b).condition({2: k_state}).graph
-        smaller = boltzmann(W[np.ix_(rest, rest)], b[rest] + W[rest, 2] * k_state)
+        reduced = boltzmann_graph(W, b).condition({2: k_state}).graph
+        smaller = boltzmann_graph(W[np.ix_(rest, rest)], b[rest] + W[rest, 2] * k_state)
         x = all_bits(4)
         expected = smaller.log_score(x) + b[2] * k_state
         assert np.allclose(reduced.log_score(x), expected, atol=1e-12)
@@ -138,19 +138,19 @@ def test_evidence_moves_into_the_biases() -> None:
 def test_balanced_biases_give_means_of_one_half() -> None:
     """TEH-T19: if b_i = -sum_j W_ij / 2 then p(x) = p(1 - x)."""
     W = symmetric(np.random.default_rng(7), 7) * 3
-    _, marginals, _ = enumerate_exact(boltzmann(W, -W.sum(axis=1) / 2))
+    _, marginals, _ = enumerate_exact(boltzmann_graph(W, -W.sum(axis=1) / 2))
     assert np.allclose([m[1] for m in marginals], 0.5, atol=1e-12)
 
 
 def test_golden_four_cycles() -> None:
     """TEH-I8, exact values."""
     weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (3, 0): 3.0}
-    log_z, marginals, _ = enumerate_exact(boltzmann(weights, [0.1, -0.4, 0.3, -1.0]))
+    log_z, marginals, _ = enumerate_exact(boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0]))
     assert log_z == pytest.approx(4.8426189099, abs=1e-10)
     expected = [0.9575057988, 0.6467309922, 0.5467118548, 0.8979366102]
     assert np.allclose([m[1] for m in marginals], expected, atol=1e-10)
     same = {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0, (0, 3): 1.0}
-    log_z, marginals, _ = enumerate_exact(boltzmann(same, -0.8))
+    log_z, marginals, _ = enumerate_exact(boltzmann_graph(same, -0.8))
     assert log_z == pytest.approx(2.3324522506, abs=1e-10)
     assert marginals[0][1] == pytest.approx(0.5809227661, abs=1e-10)
 
@@ -165,7 +165,7 @@ def test_spins_and_bits_are_equal_on_every_state(kind: str) -> None:
     states = all_bits(6)
     in_spins = ising(J, h).log_score(states)
     W, b, constant = spins_to_bits(KINDS[kind](J), h)
-    assert np.allclose(boltzmann(W, b).log_score(states) + constant, in_spins, atol=1e-12)
+    assert np.allclose(boltzmann_graph(W, b).log_score(states) + constant, in_spins, atol=1e-12)
     J2, h2, back = bits_to_spins(W, b)
     assert np.allclose(ising(J2, h2).log_score(states) + constant + back, in_spins, atol=1e-12)
     assert back == pytest.approx(-constant, abs=1e-12)
@@ -187,7 +187,7 @@ def test_conversion_counts_the_diagonal_of_spins() -> None:
     W, b, constant = spins_to_bits(J, [0.3, 0.4])
     states = all_bits(2)
     expected = ising(J, [0.3, 0.4]).log_score(states)
-    assert np.allclose(boltzmann(W, b).log_score(states) + constant, expected, atol=1e-12)
+    assert np.allclose(boltzmann_graph(W, b).log_score(states) + constant, expected, atol=1e-12)
 
 
 # ---------------------------------------------------------------------- reading couplings off
@@ -265,7 +265,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("couplings", "fields", "message"), BAD)
-@pytest.mark.parametrize("build", [ising, boltzmann])
+@pytest.mark.parametrize("build", [ising, boltzmann_graph])
 def test_bad_couplings_are_refused(build, couplings, fields, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build(couplings, fields)
@@ -273,6 +273,6 @@ def test_bad_couplings_are_refused(build, couplings, fields, message: str) -> No
 
 def test_a_diagonal_is_refused_for_bits() -> None:
     with pytest.raises(ModelError, match=r"weights\[1, 1\] is 2; for bits the diagonal"):
-        boltzmann(np.diag([0.0, 2.0]))
+        boltzmann_graph(np.diag([0.0, 2.0]))
     with pytest.raises(ModelError, match="diagonal"):
         bits_to_spins(np.diag([0.0, 2.0]))

@@ -26,7 +26,7 @@ def random_machine(
     weights = np.triu(rng.normal(0, scale, (n, n)) * (rng.random((n, n)) < p), 1)
     weights += weights.T
     biases = rng.normal(-0.5 * weights.sum(axis=1), 0.5)
-    return kk.boltzmann(weights, biases), weights, biases
+    return kk.boltzmann_graph(weights, biases), weights, biases
 
 
 def bethe(q: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> float:
@@ -114,7 +114,7 @@ def test_agrees_with_bp_and_ups_at_weak_coupling(seed: int) -> None:  # T10
 
 def test_golden_cycles() -> None:
     weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}
-    cycle = kk.boltzmann(weights, [0.1, -0.4, 0.3, -1.0])
+    cycle = kk.boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0])
     found = kk.infer(cycle, "bo")
     wanted = [0.9541356350, 0.6456501152, 0.5463677573, 0.8950052559]
     np.testing.assert_allclose([m[1] for m in found.marginals], wanted, atol=1e-9)
@@ -181,7 +181,7 @@ def test_merged_pairs_count_once() -> None:
         FactorGraph([3, 2], [((0, 1), np.ones(6))]),
         FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]),
         FactorGraph([2, 2], [((0, 1), np.eye(2))]),
-        kk.boltzmann({(0, 1): 2000.0}, [0.0, 0.0]),
+        kk.boltzmann_graph({(0, 1): 2000.0}, [0.0, 0.0]),
     ],
 )
 def test_other_models_are_refused(graph: FactorGraph) -> None:

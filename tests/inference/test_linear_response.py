@@ -211,7 +211,7 @@ def test_expansions_equal_finite_differences(order: int, seed: int) -> None:
 
 
 def test_golden_pair() -> None:
-    pair = kk.boltzmann({(0, 1): 1.0}, [0.2, -0.4])
+    pair = kk.boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4])
     assert kk.infer(pair, "mf").covariance()[1, 3] == pytest.approx(0.0559645552, abs=1e-9)
     for exact in ("jt", "bp", "enumerate"):
         assert kk.infer(pair, exact).covariance()[1, 3] == pytest.approx(0.0537229560, abs=1e-9)
@@ -222,7 +222,7 @@ def test_far_better_than_no_covariance_on_weak_networks() -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         weights = np.triu(rng.normal(0, 0.1, (6, 6)), 1)
-        graph = kk.boltzmann(weights + weights.T, rng.normal(0, 0.5, 6))
+        graph = kk.boltzmann_graph(weights + weights.T, rng.normal(0, 0.5, 6))
         exact = kk.infer(graph, "enumerate").covariance()[1::2, 1::2]
         found = kk.infer(graph, "mf").covariance()[1::2, 1::2]
         apart = ~np.eye(6, dtype=bool)

@@ -25,9 +25,11 @@ EXACT = ["is", "is:solver=scaling", "gis"]
 BETHE = ["loopy-is", "is-bp", "gis-bp", "ups"]
 ALL = [*EXACT, *BETHE, "ups-t"]
 
-CHAIN = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+CHAIN = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
 CHAIN_TARGETS = {0: [0.3, 0.7], 2: [0.6, 0.4]}
-CYCLE = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0])
+CYCLE = kk.boltzmann_graph(
+    {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0]
+)
 
 
 def joint(graph: FactorGraph) -> np.ndarray:
@@ -313,7 +315,7 @@ def test_quasi_newton_is_exact_where_scaling_is_slow() -> None:
     pulled = np.zeros(16)
     for (i, j), w in weights.items():
         pulled[[i, j]] -= w / 2
-    graph = kk.boltzmann(weights, pulled)
+    graph = kk.boltzmann_graph(weights, pulled)
     high = dict(zip((0, 3, 6, 12, 15), rng.uniform(0.2, 0.8, 5), strict=True))
     targets = {v: [1 - p, p] for v, p in high.items()}
     found = kk.infer(graph, "is", evidence=targets)
@@ -424,7 +426,7 @@ def test_never_nan(seed: int) -> None:
 
 
 def test_mean_field_inside_cycles_for_ever() -> None:  # T20, TEH-I13, TEH-E8
-    pair = kk.boltzmann({(0, 1): 5.0}, [-2.5, -2.5])
+    pair = kk.boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])
     targets = {0: np.array([0.7, 0.3]), 1: np.array([0.7, 0.3])}
     path = plug_in_scaling(pair, targets, kk.MeanField(restarts=0, tol=1e-12), sweeps=60)
     assert not path.converged and path.residuals[-12:].min() > 0.2

@@ -27,7 +27,7 @@ def machine(
     seed: int, scale: float = 1.0, n: int = 6
 ) -> tuple[FactorGraph, np.ndarray, np.ndarray]:
     w, b = random_spins(seed, n, scale)
-    return kk.boltzmann(w, b), w, b
+    return kk.boltzmann_graph(w, b), w, b
 
 
 def means(beliefs: kk.Beliefs) -> np.ndarray:
@@ -35,7 +35,7 @@ def means(beliefs: kk.Beliefs) -> np.ndarray:
 
 
 def test_golden_pair() -> None:
-    found = kk.infer(kk.boltzmann({(0, 1): 1.0}, [0.2, -0.4]), "tap")
+    found = kk.infer(kk.boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4]), "tap")
     np.testing.assert_allclose(means(found), [0.6730070235, 0.5643523682], atol=1e-9)
     assert found.log_z == pytest.approx(1.6325967926, abs=1e-9)
 
@@ -78,7 +78,7 @@ def test_orders_of_the_differences_to_mean_field_and_bethe() -> None:  # T8, WH-
     w, b = random_spins(3)
     to_bethe, to_mean_field, to_exact = [], [], []
     for s in (0.2, 0.1, 0.05):
-        graph = kk.boltzmann(s * w, b)
+        graph = kk.boltzmann_graph(s * w, b)
         tap = kk.infer(graph, "tap:tol=1e-14").log_z
         to_bethe.append(abs(tap - kk.infer(graph, "bp:tol=1e-14").log_z))
         to_mean_field.append(abs(tap - kk.infer(graph, "mf:tol=1e-14").log_z))

@@ -18,7 +18,9 @@ from kikuchi.inference.pinned_messages import PinnedMessages, free_energy_limit,
 from kikuchi.inference.pinned_schedules import Walks, make_schedule
 from oracle import enumerate_exact, random_model
 
-CYCLE = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0])
+CYCLE = kk.boltzmann_graph(
+    {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1, -0.4, 0.3, -1.0]
+)
 
 
 def bethe_free_energy(beliefs: kk.Beliefs) -> float:
@@ -59,7 +61,7 @@ def thesis_lattice(
     border = [v for v in range(n) if v // size in (0, size - 1) or v % size in (0, size - 1)]
     high = 1 / (1 + np.exp(rng.normal(0, target, len(border))))
     targets = {v: np.array([1 - x, x]) for v, x in zip(border, high, strict=True)}
-    return kk.boltzmann(weights, biases), targets
+    return kk.boltzmann_graph(weights, biases), targets
 
 
 # ---------------------------------------------------------------------- golden values
@@ -74,7 +76,7 @@ def test_golden_descent_of_the_cycle() -> None:
 
 
 def test_golden_homogeneous_cycle() -> None:
-    cycle = kk.boltzmann({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
+    cycle = kk.boltzmann_graph({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
     found = kk.infer(cycle, "ups:tol=1e-12")
     np.testing.assert_allclose([m[1] for m in found.marginals], 0.5814700111, atol=1e-9)
     assert found.log_z == pytest.approx(2.3290880308, abs=1e-9)

@@ -35,7 +35,7 @@ def _rbm(seed: int = 0, visible: int = 4, hidden: int = 2, scale: float = 1.0) -
     rng = np.random.default_rng(seed)
     n = visible + hidden
     pairs = {(i, visible + j): scale * rng.normal() for i in range(visible) for j in range(hidden)}
-    return kk.boltzmann(pairs, 0.3 * rng.normal(size=n))
+    return kk.boltzmann_graph(pairs, 0.3 * rng.normal(size=n))
 
 
 def _visible_rows(graph: kk.FactorGraph, hidden: int, count: int = 60) -> np.ndarray:
@@ -92,7 +92,7 @@ def test_the_objective_rises_and_its_slope_is_right() -> None:
 
 def test_flat_tables_are_left_by_noise() -> None:
     """On a star the tree-reweighted bound is exact, so that couplings pay; zeros are a saddle."""
-    star = kk.boltzmann({(0, 3): 3.0, (1, 3): 3.0, (2, 3): 3.0}, [-1.5, -1.5, -1.5, -4.5])
+    star = kk.boltzmann_graph({(0, 3): 3.0, (1, 3): 3.0, (2, 3): 3.0}, [-1.5, -1.5, -1.5, -4.5])
     rows = _visible_rows(star, 1, 300)
     flat = star.with_log_tables(np.zeros_like(star.log_tables))
     fit = MeanFieldMinusTrw(l2=0.001).fit(flat, rows)

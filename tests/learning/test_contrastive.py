@@ -89,7 +89,7 @@ def test_recovers_a_grid(learner: Any) -> None:
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_hidden_variables(learner: Any) -> None:
     """A hidden variable explains the coupling of its neighbours."""
-    star = kk.boltzmann({(0, 3): 3.0, (1, 3): 3.0, (2, 3): 3.0}, [-1.5, -1.5, -1.5, -4.5])
+    star = kk.boltzmann_graph({(0, 3): 3.0, (1, 3): 3.0, (2, 3): 3.0}, [-1.5, -1.5, -1.5, -4.5])
     rows = _rows(star, 1500)
     rows[:, 3] = -1
     rng = np.random.default_rng(0)

@@ -122,7 +122,7 @@ def test_gain_against_a_grid_of_weights() -> None:
 def test_induction_finds_the_edges_of_a_sparse_machine() -> None:
     """Each step brings at least what was promised, and the true edges come first."""
     weights = {(0, 1): 1.5, (2, 3): -1.5, (1, 4): 1.2}
-    truth = kk.boltzmann(weights, [0.2, -0.1, 0.3, 0.1, -0.6])
+    truth = kk.boltzmann_graph(weights, [0.2, -0.1, 0.3, 0.1, -0.6])
     rows = kk.plan(truth).calibrate().sample(4000, seed=3)
     found = induce_features(rows, count=5, min_gain=2e-3)
     scopes = [f.parts[0][0] for f in found.features.features[5:]]

@@ -455,7 +455,7 @@ def test_killed_without_warning_and_resumed(tmp_path: Path) -> None:
 def _weak_machine(n: int = 5) -> tuple[kk.FactorGraph, np.ndarray]:
     rng = np.random.default_rng(3)
     pairs = {(i, j): float(0.3 * rng.standard_normal()) for i in range(n) for j in range(i)}
-    machine = kk.boltzmann(pairs, (0.3 * rng.standard_normal(n)).tolist())
+    machine = kk.boltzmann_graph(pairs, (0.3 * rng.standard_normal(n)).tolist())
     return machine, kk.plan(machine).calibrate().sample(5000, seed=1)
 
 

@@ -19,7 +19,7 @@ GOLDEN = [8.9e-3, 1.4e-3, 2.7e-4, 5.7e-5]
 
 
 def _machine(weights: np.ndarray, biases: np.ndarray) -> kk.FactorGraph:
-    return kk.boltzmann(weights, biases)
+    return kk.boltzmann_graph(weights, biases)
 
 
 def _whole(graph: kk.FactorGraph) -> Data:
@@ -76,7 +76,7 @@ def test_the_equations_hold() -> None:
 def test_pairs_without_unary_factors_and_repeated_ones() -> None:
     pairs = [((1, 0), np.ones(4)), ((0, 1), np.ones(4)), ((1, 2), np.ones(4))]
     graph = kk.FactorGraph([2, 2, 2, 2], pairs)
-    machine = kk.boltzmann({(0, 1): 0.1, (1, 2): -0.1}, [0.2, 0.1, -0.3])
+    machine = kk.boltzmann_graph({(0, 1): 0.1, (1, 2): -0.1}, [0.2, 0.1, -0.3])
     states = np.hstack([_whole(machine).states, np.zeros((8, 1), dtype=int)])
     data = Data.of(states, graph, weights=_whole(machine).weights)
     with pytest.raises(DataError, match="variable 3 is in the same state in every row"):

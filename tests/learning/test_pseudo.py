@@ -106,7 +106,7 @@ def test_blankets_in_tables_by_sorting_and_by_row_agree(monkeypatch: pytest.Monk
 
 def test_a_blanket_of_many_variables() -> None:
     """A hundred neighbours have more states than a number can count."""
-    star = kk.boltzmann({(0, k): 0.1 for k in range(1, 101)}, [0.0] * 101)
+    star = kk.boltzmann_graph({(0, k): 0.1 for k in range(1, 101)}, [0.0] * 101)
     states = np.random.default_rng(0).integers(0, 2, (50, 101))
     local = LocalConfigurations(star, Data.of(states, star))
     assert local.value_and_gradient(np.array(star.log_tables))[0] == pytest.approx(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kikuchi import boltzmann, infer
+from kikuchi import boltzmann_graph, infer
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.lattices import generalised_means, lattice_edges, observed_lattice
@@ -64,7 +64,7 @@ def test_tap_depends_on_the_sign_and_on_damping() -> None:
 
 def test_naive_tap_against_golden_values() -> None:
     """The two-unit example of TEH-I6; the mean of the printed sign is worse than that of mf."""
-    pair = boltzmann({(0, 1): 1.0}, [0.2, -0.4])
+    pair = boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4])
     means = NaiveTap(damping=0.3).run(pair).flat_marginals[1::2]
     assert means == pytest.approx([0.6730070235, 0.5643523682], abs=1e-9)
     exact = infer(pair, "enumerate").flat_marginals[1::2]

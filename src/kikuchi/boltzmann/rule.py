@@ -19,16 +19,34 @@ from kikuchi.core.options import Configured, find_class, parse
 Array = NDArray[Any]
 State = dict[str, Array]
 """What a rule carries from batch to batch (chains, means of the joint), as plain arrays, so that a
-checkpoint can hold it."""
+checkpoint can hold it. Names that begin with "_" are room to work in, which no checkpoint holds."""
 
-RULES: dict[str, str] = {}
+UNSETTLED = "unsettled_rows"
+"""Name in a rule's state: how many rows had not settled when the limit of sweeps was reached."""
+
+RULES: dict[str, str] = {
+    "exact": "exact_rule:ExactLikelihood",
+    "gibbs": "sampling_rules:Equilibrium",
+    "cd": "sampling_rules:ContrastiveDivergence",
+    "pcd": "sampling_rules:PersistentDivergence",
+    "brief-gibbs": "sampling_rules:BriefGibbs",
+    "pseudo": "pseudo_rule:PseudoLikelihood",
+    "one-shot": "one_shot_rule:OneShot",
+    "rate-cd": "rate_rule:RateCodedDivergence",
+    "cf": "contrastive_rules:ContrastiveFreeEnergy",
+    "mf-star": "mean_field_rules:MeanFieldStar",
+    "mf-joint": "mean_field_rules:JointMeanField",
+    "mixture": "mixture_rule:MixtureMeanField",
+}
 """Short names of the rules; the value is `module:Class` in this folder."""
 
 
 @dataclass
 class Slope:
     """Answer of a rule to one batch: the ascent direction for each array of parameters (means over
-    the rows), and the rule's own objective per row if it has one (None otherwise).
+    the rows), and the rule's own objective per row if it has one (None otherwise). The arrays may
+    be written over by the next call; the trainer sets to zero what masks leave out, and makes
+    lateral parts symmetric.
     """
 
     ascent: Parameters
@@ -41,10 +59,16 @@ class Rule(Configured, ABC):
 
     kind: ClassVar[str] = "learner"
     objective_name: ClassVar[str] = "objective"
+    takes_sparse: ClassVar[bool] = False  # whether `begin` and `solve` read sparse data
+    carries: ClassVar[bool] = False  # whether the state suits other data as well
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """State before the first batch; refuses machines that the rule cannot learn."""
         return {}
+
+    def solve(self, machine: Machine, data: Array) -> Parameters | None:
+        """The parameters themselves, for rules that find them in one go; None for all others."""
+        return None
 
     @abstractmethod
     def slope(
@@ -59,6 +83,28 @@ class Rule(Configured, ABC):
 
         `batch` has the machine's dtype and one row for each case.
         """
+
+    def warnings(self, state: State) -> list[str]:
+        """What a reader of the result must know."""
+        unsettled = int(np.sum(state.get(UNSETTLED, 0)))
+        if not unsettled:
+            return []
+        return [
+            f"the means of {unsettled} rows (over all epochs) had not settled at the limit of "
+            "sweeps; raise max_sweeps or damping, or lower learning_rate"
+        ]
+
+    def project(self, machine: Machine) -> None:
+        """Move the parameters to the nearest ones that the rule allows; called after each update.
+
+        Most rules allow all.
+        """
+
+
+def count_unsettled(state: State, converged: bool, rows: int) -> None:
+    """Add rows whose settling was cut short to the count in the state."""
+    if not converged:
+        state[UNSETTLED] = state.get(UNSETTLED, np.zeros(1, dtype=np.int64)) + rows
 
 
 def rule_class(name: str) -> type[Rule]:

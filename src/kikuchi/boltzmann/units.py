@@ -31,6 +31,11 @@ class Units(Configured):
 
     kind: ClassVar[str] = "units"
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and largest value that data may have."""
+        return -np.inf, np.inf
+
     def mean(self, field: Array) -> Array:
         """Expected value of each unit."""
         raise NotImplementedError
@@ -58,6 +63,11 @@ class Binary(Units):
 
     name: ClassVar[str] = "binary"
     summary: ClassVar[str] = "0 or 1"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Data are states or probabilities of 1."""
+        return 0.0, 1.0
 
     def mean(self, field: Array) -> Array:
         """Probability of 1."""
@@ -92,6 +102,11 @@ class Binomial(Units):
     summary: ClassVar[str] = "number of equal binary units that are on: 0 to replicas"
 
     replicas: int = option(10, "binary units that share their weights", low=1)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Data are counts, or means of counts."""
+        return 0.0, float(self.replicas)
 
     def mean(self, field: Array) -> Array:
         """Expected number of units that are on."""

@@ -16,6 +16,7 @@ from kikuchi.cli import (
     evaluate,
     examples,
     generate,
+    ica,
     infer,
     info,
     learn,
@@ -24,6 +25,7 @@ from kikuchi.cli import (
     regions,
     reproduce,
     sample,
+    train,
 )
 from kikuchi.cli.startup import INTERRUPTED
 from kikuchi.core.errors import KikuchiError
@@ -88,6 +90,8 @@ app.command("compare")(compare.compare)
 app.command("bounds")(bounds.bounds)
 app.command("certify")(certify.certify)
 app.command("learn")(learn.learn)
+app.command("train")(train.train)
+app.add_typer(ica.app, name="ica")
 app.command("evaluate")(evaluate.evaluate)
 app.command("sample")(sample.sample)
 app.add_typer(generate.app, name="generate")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kikuchi.core.errors import ModelError, suggestion
-from kikuchi.graphs.binary import boltzmann
+from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import grid, ldpc
@@ -74,7 +74,7 @@ def _juror() -> FactorGraph:
 def _cycle4() -> FactorGraph:
     """The first 4-cycle of TEH-I8."""
     weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (3, 0): 3.0}
-    return boltzmann(weights, [0.1, -0.4, 0.3, -1.0])
+    return boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0])
 
 
 def _grid10() -> FactorGraph:

@@ -54,7 +54,7 @@ def ising(
     return spin_graph(pairs.n, pairs.edges, pairs.values, h, names=names, log_constant=constant)
 
 
-def boltzmann(
+def boltzmann_graph(
     weights: Couplings, biases: ArrayLike | None = None, *, names: Sequence[str] | None = None
 ) -> FactorGraph:
     r"""Boltzmann machine p ∝ exp(sum_{i<j} W_ij x_i x_j + sum_i b_i x_i), x_i in {0, 1} (TEH-M4).
@@ -62,7 +62,7 @@ def boltzmann(
     Each unordered pair counts once. A diagonal is refused: as x² = x it would act as a bias, of
     W_ii or of W_ii / 2 according to whom one asks. Factors are ordered as in `ising`.
 
-    >>> graph = boltzmann({(0, 1): 2.0}, biases=[0.5, -1.0])
+    >>> graph = boltzmann_graph({(0, 1): 2.0}, biases=[0.5, -1.0])
     >>> graph.log_score([1, 1]), graph.log_score([1, 0])
     (1.5, 0.5)
     """
@@ -121,7 +121,7 @@ def couplings_and_fields(graph: FactorGraph) -> SpinForm:
     (t₊₊ + t₊₋ - t₋₊ - t₋₋) / 4 and (t₊₊ + t₋₊ - t₊₋ - t₋₋) / 4, and the constant mean(t).
     Factors over the same variables add up.
 
-    >>> form = couplings_and_fields(boltzmann({(0, 1): 2.0}, [-0.8, -1.4]))
+    >>> form = couplings_and_fields(boltzmann_graph({(0, 1): 2.0}, [-0.8, -1.4]))
     >>> form.couplings.toarray().tolist(), form.fields.round(12).tolist(), round(form.constant, 12)
     ([[0.0, 0.5], [0.5, 0.0]], [0.1, -0.2], -0.6)
     """

@@ -132,7 +132,7 @@ class AlphaBP(_PowerMethod):
     A run that does not settle answers with the messages of the smallest residual.
 
     >>> import kikuchi as kk
-    >>> ring = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
+    >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
     >>> for alpha in (0.1, 0.5, 1.0):
     ...     print(round(AlphaBP(alpha=alpha).run(ring).log_z, 4))
     6.0677
@@ -219,7 +219,7 @@ class FractionalBP(_PowerMethod):
     above 0. `log_z` is an estimate, not a bound: see `trw` for weights that give one.
 
     >>> import kikuchi as kk
-    >>> ring = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
+    >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
     >>> round(FractionalBP(fraction=0.5).run(ring).log_z, 4)
     6.0908
     """

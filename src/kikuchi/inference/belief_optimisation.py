@@ -45,7 +45,7 @@ class BeliefOptimisation(Method):
     count as one, where `bp` and `ups` see a cycle.
 
     >>> import kikuchi as kk
-    >>> cycle = kk.boltzmann({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
+    >>> cycle = kk.boltzmann_graph({(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1}, [-0.8] * 4)
     >>> beliefs = kk.infer(cycle, "bo")
     >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
     ([0.41853, 0.58147], 2.329088)

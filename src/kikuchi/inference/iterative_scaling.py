@@ -79,7 +79,7 @@ class IterativeScaling(_ExactScaling):
     and the log-tilts (largest entry 0). Without observed marginals this is the method `jt`.
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> beliefs = kk.infer(chain, "is", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]})
     >>> beliefs[1].round(6).tolist(), round(beliefs.diagnostics["kl"], 6)
     ([0.569402, 0.430598], 0.00229)
@@ -108,7 +108,7 @@ class GeneralisedScaling(_ExactScaling):
     observed variables, with one run of the junction tree for all of them.
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> beliefs = kk.infer(chain, "gis", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]})
     >>> round(beliefs.log_z, 6)
     2.36008
@@ -131,7 +131,7 @@ class PropagatedScaling(Method):
     Bethe free energy under the constraints.
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> beliefs = kk.infer(chain, "is-bp", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]})
     >>> beliefs[1].round(6).tolist(), round(beliefs.log_z, 6)
     ([0.569402, 0.430598], 2.36008)
@@ -182,7 +182,7 @@ class GeneralisedPropagatedScaling(PropagatedScaling):
     (o_i / b_i)^(1/n).
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> round(kk.infer(chain, "gis-bp", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]}).log_z, 6)
     2.36008
     """
@@ -223,8 +223,8 @@ def plug_in_scaling(
     Each scaling is followed by a run of `method` on the tilted model. No objective is climbed in
     general: with mean field it can cycle for ever (TEH-E8). With exact marginals it is method `is`.
 
-    >>> from kikuchi import Enumeration, boltzmann
-    >>> pair = boltzmann({(0, 1): 5.0}, [-2.5, -2.5])
+    >>> from kikuchi import Enumeration, boltzmann_graph
+    >>> pair = boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])
     >>> wanted = {0: np.array([0.7, 0.3]), 1: np.array([0.7, 0.3])}
     >>> path = plug_in_scaling(pair, wanted, Enumeration(), sweeps=1000)
     >>> path.converged, (-2.5 + path.tilts[-1][[1, 3]]).round(6).tolist()

@@ -32,7 +32,7 @@ class LoopyScaling(Method):
     `diagnostics["tilts"]` holds the log-tilts of the observed variables (largest entry 0).
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> beliefs = kk.infer(chain, "loopy-is", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]})
     >>> beliefs[1].round(6).tolist(), round(beliefs.log_z, 6)
     ([0.569402, 0.430598], 2.36008)

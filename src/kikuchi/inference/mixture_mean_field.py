@@ -80,7 +80,7 @@ class MixtureMeanField(Method):
     the second form of the bound.
 
     >>> import kikuchi as kk
-    >>> pair = kk.boltzmann({(0, 1): 4.0}, [-2.0, -2.0])
+    >>> pair = kk.boltzmann_graph({(0, 1): 4.0}, [-2.0, -2.0])
     >>> [round(kk.infer(pair, f"mixture-mf:components={m}").log_z, 3) for m in (1, 2)]
     [0.386, 0.82]
     >>> round(kk.infer(pair, "jt").log_z, 3)
@@ -231,29 +231,7 @@ class _Climb:
         return self._normalised(masses * (self.naive.marginals > 0.0))
 
     def _mixture(self, weights: F8, rows: list[F8]) -> Mixture:
-        """A mixture with smoothing functions q_m / sum_k Q(k) q_k, and lambda to match."""
-        from kikuchi.inference.kernels.mixture_mean_field import overlaps, set_scales
-
-        q = np.array(rows)
-        mean = weights @ q
-        with np.errstate(invalid="ignore", divide="ignore"):
-            smoothing = np.where(q > 0.0, q / mean, 0.0)
-        tops = np.maximum.reduceat(smoothing, self.graph.state_offsets[:-1], axis=1)
-        smoothing /= np.repeat(tops, self.graph.cardinalities, axis=1)
-        n = len(weights)
-        mixture = Mixture(
-            weights.astype(np.float64),
-            q,
-            smoothing,
-            np.zeros(n),
-            np.zeros((n, n)),
-            np.zeros((n, n), dtype=np.int64),
-            np.zeros(n),
-            np.zeros(self.flat.max_card),
-        )
-        overlaps(self.graph.state_offsets, mixture)
-        set_scales(mixture)
-        return mixture
+        return make_mixture(self.flat, weights, np.array(rows))
 
     def _normalised(self, masses: F8) -> F8:
         sums = np.add.reduceat(masses, self.graph.state_offsets[:-1])
@@ -303,8 +281,10 @@ class _Climb:
     @property
     def must_end(self) -> bool:
         """Whether the budget is used up or the user has interrupted."""
+        if self.run.stopped != "interrupted" and self.run.clock.expired:
+            self.run.stopped = "seconds"
         used_up = self.run.clock.iterations(self.done + 1) <= self.done
-        return self.run.stopped in ("seconds", "interrupted") or used_up or self.run.clock.expired
+        return self.run.stopped in ("seconds", "interrupted") or used_up
 
     # ------------------------------------------------------------------ answer
 
@@ -352,6 +332,35 @@ class _Climb:
 
 
 # ---------------------------------------------------------------------- bounds
+
+
+def make_mixture(flat: FlatGraph, weights: F8, q: F8, smoothing: F8 | None = None) -> Mixture:
+    """A mixture of the components `q` (rows of flat probabilities), with lambda to match.
+
+    Smoothing functions are q_m / sum_k Q(k) q_k unless given.
+    """
+    from kikuchi.inference.kernels.mixture_mean_field import overlaps, set_scales
+
+    if smoothing is None:
+        mean = weights @ q
+        with np.errstate(invalid="ignore", divide="ignore"):
+            smoothing = np.where(q > 0.0, q / mean, 0.0)
+        tops = np.maximum.reduceat(smoothing, flat.state_offsets[:-1], axis=1)
+        smoothing = smoothing / np.repeat(tops, flat.cards.astype(np.int64), axis=1)
+    n = len(weights)
+    mixture = Mixture(
+        weights.astype(np.float64),
+        q,
+        smoothing,
+        np.zeros(n),
+        np.zeros((n, n)),
+        np.zeros((n, n), dtype=np.int64),
+        np.zeros(n),
+        np.zeros(flat.max_card),
+    )
+    overlaps(flat.state_offsets, mixture)
+    set_scales(mixture)
+    return mixture
 
 
 def mixture_bound(

@@ -252,7 +252,7 @@ class Tap(_Expanded):
     converges. In bits the reaction is + (1 - 2 q_i) / 2 sum_j W_ij^2 q_j (1 - q_j). See `Plefka`.
 
     >>> import kikuchi as kk
-    >>> beliefs = kk.infer(kk.boltzmann({(0, 1): 1.0}, [0.2, -0.4]), "tap")
+    >>> beliefs = kk.infer(kk.boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4]), "tap")
     >>> beliefs[0][1].round(6).item(), round(beliefs.log_z, 6)
     (0.673007, 1.632597)
     """

@@ -89,7 +89,7 @@ class SaddlePoint(Method):
     order 1. Orders above 1 give no covariances.
 
     >>> import kikuchi as kk
-    >>> pair = kk.boltzmann({(0, 1): 1.0}, [0.2, -0.4])
+    >>> pair = kk.boltzmann_graph({(0, 1): 1.0}, [0.2, -0.4])
     >>> [round(kk.infer(pair, f"saddle:order={k}").log_z, 4) for k in (1, 2, 3)]
     [1.6058, 1.6323, 1.6328]
     >>> round(kk.infer(pair, "jt").log_z, 4)

@@ -62,7 +62,7 @@ class TreeReweighted(Method):
     rises by itself where the messages do not settle.
 
     >>> import kikuchi as kk
-    >>> ring = kk.boltzmann({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
+    >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
     >>> exact, bound = kk.infer(ring, "jt").log_z, kk.infer(ring, "trw").log_z_upper
     >>> round(exact, 4), round(bound, 4)
     (6.1233, 6.1515)

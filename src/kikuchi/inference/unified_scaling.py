@@ -49,7 +49,7 @@ class UnifiedScaling(Method):
 
     >>> import kikuchi as kk
     >>> weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}
-    >>> cycle = kk.boltzmann(weights, [0.1, -0.4, 0.3, -1.0])
+    >>> cycle = kk.boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0])
     >>> beliefs = UnifiedScaling(clamps=[[0], [2]]).run(cycle)
     >>> [round(x, 6) for x in beliefs.trace.objective[:4]]
     [3.956996, 4.846043, 4.846323, 4.846323]
@@ -163,7 +163,7 @@ class UnifiedTreeScaling(Method):
     `diagnostics` counts messages and scalings, in all and in one walk.
 
     >>> import kikuchi as kk
-    >>> chain = kk.boltzmann({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
+    >>> chain = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): -2.0}, [0.5, -0.3, 0.2])
     >>> beliefs = kk.infer(chain, "ups-t", evidence={0: [0.3, 0.7], 2: [0.6, 0.4]})
     >>> beliefs[1].round(6).tolist(), round(beliefs.log_z, 6)
     ([0.569402, 0.430598], 2.36008)

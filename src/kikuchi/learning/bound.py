@@ -44,7 +44,7 @@ class MeanFieldMinusTrw(Learner):
     the likelihood: small random numbers (`noise`) are then added to those tables at the start.
 
     >>> import kikuchi as kk
-    >>> rbm = kk.boltzmann({(0, 2): 0.5, (1, 2): -0.5}, [0.0, 0.0, 0.0])
+    >>> rbm = kk.boltzmann_graph({(0, 2): 0.5, (1, 2): -0.5}, [0.0, 0.0, 0.0])
     >>> fit = MeanFieldMinusTrw().fit(rbm, [[0, 0, -1], [1, 1, -1], [1, 1, -1], [0, 1, -1]])
     >>> fit.diagnostics["certified_lower"] <= fit.log_likelihood
     True

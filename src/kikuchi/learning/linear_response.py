@@ -37,7 +37,7 @@ class OneShot(Learner):
     added to the data, which keeps means off 0 and 1 and the covariance away from singular.
 
     >>> import kikuchi as kk
-    >>> machine = kk.boltzmann({(0, 1): 0.2}, [0.1, -0.1])
+    >>> machine = kk.boltzmann_graph({(0, 1): 0.2}, [0.1, -0.1])
     >>> states = [[0, 0], [0, 1], [1, 0], [1, 1]]
     >>> exact = Data.of(states, machine, weights=[np.exp(machine.log_score(x)) for x in states])
     >>> fit = OneShot(prior=0.0).fit(machine, exact)

@@ -58,7 +58,7 @@ class Surrogate(Learner):
     last ones; the fit then says so.
 
     >>> import kikuchi as kk
-    >>> ring = kk.boltzmann({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}, [0.1] * 3)
+    >>> ring = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}, [0.1] * 3)
     >>> rows = kk.plan(ring).calibrate().sample(500, seed=0)
     >>> fit = Surrogate(energy="trw").fit(ring, rows)
     >>> fit.diagnostics["certified_lower"] <= fit.log_likelihood

@@ -8,15 +8,24 @@ from kikuchi.core.errors import KikuchiError, suggestion
 from kikuchi.reproduce.experiment import Experiment
 
 EXPERIMENTS: dict[str, str] = {
+    "TEH-E1": "teh2003_faces:FaceModel",
+    "TEH-E2": "teh2003_faces:FaceRecognition",
     "TEH-E8": "teh2003:CounterExample",
     "TEH-E9": "teh2003_lattices:SpeedOfConvergence",
     "TEH-E10": "teh2003_lattices:AccuracyOfMarginals",
     "TEH-E11": "teh2003_learning:LearnedDigits",
     "HOJ-E0": "toys:SymmetryBreaking",
+    "HOJ-E1": "hojen2001_ica:MeanFunctions",
+    "HOJ-E2": "hojen2001_ica:BinaryLowNoise",
+    "HOJ-E3": "hojen2001_ica:BinaryHighNoise",
+    "HOJ-E4": "hojen2001_ica:Overcomplete",
     "HOJ-E11": "hojen2001:GraphExample",
     "LAW-E1": "toys:Jurors",
     "LAW-E2": "toys:GaussianAsymmetry",
     "LAW-E11": "lawrence2000:RandomBoltzmannMachines",
+    "LAW-E12": "lawrence2000_learning:VectorAssociation",
+    "LAW-E13": "lawrence2000_learning:TwoModes",
+    "LAW-E14": "lawrence2000_digits:DigitsByMixtures",
     "LIU-E1": "liu2020_alpha:SingularValues",
     "LIU-E2": "liu2020_alpha:MessageTraces",
     "LIU-E3": "liu2020_mimo:DetectionByAlpha",
@@ -30,6 +39,9 @@ EXPERIMENTS: dict[str, str] = {
     "LIU-E11": "liu2020_learning:GridLearning",
     "LIU-E12": "liu2020_learning:CompleteLearning",
     "LIU-E13": "liu2020_learning:EpochSeconds",
+    "WH-E1": "welling2001:BinaryDigits",
+    "WH-E2": "welling2001_grey:GreyDigits",
+    "WH-E3": "welling2001_grey:PicturesOfWeights",
 }
 
 
@@ -42,7 +54,7 @@ def find_experiment(word: str, data: str | None = None) -> Experiment:
     Traceback (most recent call last):
         ...
     kikuchi.core.errors.KikuchiError: there is no experiment 'TEH-8'; did you mean 'TEH-E8'? \
-known: TEH-E8, ...
+known: TEH-E1, ...
     """
     name = word.strip().upper()
     if name not in EXPERIMENTS:

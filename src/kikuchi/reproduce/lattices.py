@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.seeds import generator
-from kikuchi.graphs.binary import boltzmann
+from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.iterative_scaling import IterativeScaling
 
@@ -59,7 +59,7 @@ def observed_lattice(
     wanted = 1.0 / (1.0 + np.exp(rng.normal(0.0, target, int(border.sum()))))
     couplings = {(int(i), int(j)): float(w) for (i, j), w in zip(edges, weights, strict=True)}
     targets = dict(zip(np.flatnonzero(border).tolist(), wanted.tolist(), strict=True))
-    return ObservedLattice(boltzmann(couplings, biases), targets)
+    return ObservedLattice(boltzmann_graph(couplings, biases), targets)
 
 
 def lattice_edges(side: int) -> NDArray[np.int64]:

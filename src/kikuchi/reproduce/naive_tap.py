@@ -24,7 +24,7 @@ class NaiveTap(Method):
     `sign="printed"` keeps. Begins at m = 1/2. For small positive binary pairwise models.
 
     >>> import kikuchi as kk
-    >>> pair = kk.boltzmann({(0, 1): 1.0}, [-0.5, -0.5])
+    >>> pair = kk.boltzmann_graph({(0, 1): 1.0}, [-0.5, -0.5])
     >>> NaiveTap(damping=0.5).run(pair)[0].round(6).tolist()
     [0.5, 0.5]
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from kikuchi.graphs.binary import boltzmann
+from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.inference.iterative_scaling import ScalingPath, plug_in_scaling
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
@@ -57,7 +57,7 @@ class CounterExample(Experiment):
 
     def run_case(self, case: Case) -> Result:
         """Scale until the means are met or the scalings are used up."""
-        pair = boltzmann({(0, 1): case["weight"]}, [case["bias"]] * 2)
+        pair = boltzmann_graph({(0, 1): case["weight"]}, [case["bias"]] * 2)
         wanted = np.array([1.0 - case["mean"], case["mean"]])
         path = plug_in_scaling(
             pair, {0: wanted, 1: wanted}, _source(case["source"]), sweeps=case["scalings"] // 2

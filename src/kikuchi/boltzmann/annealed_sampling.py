@@ -1,0 +1,364 @@
+"""Annealed importance sampling and its reverse: a bracket on log Z with a stated confidence.
+
+Chains are led from a base machine without weights, whose Z is known, to the machine itself along
+
+    log f_beta = (1 - beta) b_base'v - beta E(v, h) + log base(v),       beta = 0 ... 1.
+
+The product of the ratios of f along a chain has expectation Z / Z_base (forward); led back from
+samples of the machine it has expectation Z_base / Z (reverse). The mean of the forward weights is
+thus an unbiased estimate of Z, whose logarithm is too small on average; that of the reverse weights
+is one of 1/Z, and its log Z is too large on average. A poor schedule makes the bracket wide, not
+wrong; what the reverse bound does need are true samples of the machine to start from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
+from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.rows import mean_biases
+from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.numerics import logsumexp
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run, Step
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.core.trace import Trace
+
+Array = NDArray[Any]
+Schedule = Literal["linear", "sigmoid", "dense-start"]
+
+_MOST_FOR_EXACT_SAMPLES = 2**17
+_LEAST_EFFECTIVE = 0.05  # share of the chains below which the normal approximation is not trusted
+
+
+@dataclass(frozen=True)
+class LogZ:
+    """An estimate of log Z with a bracket.
+
+    `lower` comes from the forward chains, `upper` from the reverse ones (infinite without them).
+    Both hold together with probability `confidence`, by the normal approximation of the mean of
+    the weights. `certain_lower` and `certain_upper` need no approximation (Markov's inequality).
+    `exact_starts` says that the reverse chains began at independent samples by enumeration;
+    otherwise they began where long tempered chains ended, and the upper end is as good as these.
+    """
+
+    estimate: float
+    lower: float
+    upper: float
+    confidence: float
+    certain_lower: float
+    certain_upper: float
+    forward: Array
+    reverse: Array
+    exact_starts: bool
+    stopped: str
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        """Width of the bracket in nats."""
+        return self.upper - self.lower
+
+
+def ais(
+    machine: Machine,
+    *,
+    data: ArrayLike | None = None,
+    betas: int | ArrayLike = 1000,
+    schedule: Schedule = "linear",
+    chains: int = 100,
+    batches: int = 5,
+    reverse: bool = True,
+    width: float = 0.0,
+    confidence: float = 0.95,
+    burn_in: int = 500,
+    random_state: Seed = None,
+    run: Run | None = None,
+) -> LogZ:
+    """log Z of a machine by annealed importance sampling, forward and reverse.
+
+    The base machine has no weights and the biases that fit the means of `data` (or the machine's
+    own visible biases). `chains` go side by side along `betas` steps; up to `batches` such runs
+    are made, until the bracket is at most `width` nats wide, or the budget of `run` ends.
+
+    >>> machine = Machine.random(6, 4, scale=1.0, random_state=0)
+    >>> found = ais(machine, betas=200, chains=50, random_state=0)
+    >>> found.lower < found.estimate < found.upper, found.exact_starts
+    (True, True)
+    """
+    if not 0.0 < confidence < 1.0:
+        raise MethodError(f"ais: confidence must be between 0 and 1, got {confidence}")
+    if chains < 2 or batches < 1:
+        raise MethodError("ais: at least two chains and one batch are needed")
+    steps = beta_steps(betas, schedule)
+    run = run or Run(Budget().start(), silent, Trace(objective_name="log Z"))
+    path = _Path(machine, data)
+    work = _Work(path, steps, chains, reverse, confidence, burn_in, generator(random_state), run)
+    run.iterate(work.batches(), tol=width, limit=batches)
+    if run.stopped == "diverged":  # the last batch was cut short by the clock
+        run.stopped = "seconds"
+    return work.answer()
+
+
+def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
+    """The steps from 0 to 1: so many, spaced as `schedule` says, or as they are.
+
+    `sigmoid` is dense at both ends, `dense-start` near 0.
+
+    >>> beta_steps(3).tolist(), beta_steps(3, "dense-start").tolist()
+    ([0.0, 0.5, 1.0], [0.0, 0.25, 1.0])
+    """
+    if isinstance(betas, int):
+        if betas < 2:
+            raise MethodError(f"ais: at least 2 betas are needed, got {betas}")
+        line = np.linspace(0.0, 1.0, betas)
+        if schedule == "dense-start":
+            return line * line
+        if schedule == "sigmoid":
+            curve = np.tanh(2.0 * (2.0 * line - 1.0))
+            steps = 0.5 * (curve / curve[-1] + 1.0)
+            steps[0], steps[-1] = 0.0, 1.0
+            return np.asarray(steps)
+        return line
+    steps = np.asarray(betas, dtype=np.float64)
+    good = steps.ndim == 1 and len(steps) >= 2 and steps[0] == 0.0 and steps[-1] == 1.0
+    if not good or np.any(np.diff(steps) <= 0):
+        raise MethodError("ais: betas must rise from 0 to 1")
+    return steps
+
+
+# ---------------------------------------------------------------------- the path
+
+
+class _Path:
+    """The machines between the base and the one asked for, and how chains move in them.
+
+    A side that is connected inside is kept as states, the other is summed in closed form; where
+    only the hidden side is connected the sides change places, which leaves Z as it is.
+    """
+
+    def __init__(self, machine: Machine, data: ArrayLike | None) -> None:
+        m = machine.copy(np.float64)
+        base = m.visible_bias if data is None else mean_biases(m, as_rows(m, data))
+        if m.hidden_weights is not None and m.visible_weights is None:
+            m = _turned(m)
+            base = m.visible_bias
+        self.machine = m
+        self.base = base.astype(np.float64)
+        self.summed = m.hidden_weights is None
+        nothing = np.zeros(m.n_hidden)
+        self.log_z_base = float(np.sum(m.visible.log_partition(self.base)))
+        self.log_z_base += float(np.sum(m.hidden.log_partition(nothing)))
+
+    def base_states(self, chains: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Samples of the base machine."""
+        m = self.machine
+        v = m.visible.draw(np.tile(self.base, (chains, 1)), rng)
+        return v, m.hidden.draw(np.zeros((chains, m.n_hidden)), rng)
+
+    def gain(self, old: float, new: float, v: Array, h: Array, fields: Array) -> Array:
+        """log f_new - log f_old of each chain; `fields` are those on the hidden units at beta 1."""
+        m = self.machine
+        linear = v @ (m.visible_bias - self.base)
+        if m.visible_weights is not None:
+            linear = linear + 0.5 * np.sum((v @ m.visible_weights) * v, axis=1)
+        if self.summed:
+            sums = log_sums(m.hidden, new * fields) - log_sums(m.hidden, old * fields)
+            return np.asarray((new - old) * linear + sums)
+        assert m.hidden_weights is not None
+        on_hidden = fields + 0.5 * h @ m.hidden_weights
+        return np.asarray((new - old) * (linear + np.sum(h * on_hidden, axis=1)))
+
+    def fields(self, v: Array) -> Array:
+        """Fields on the hidden units at beta = 1."""
+        return np.asarray(v @ self.machine.weights + self.machine.hidden_bias)
+
+    def move(
+        self, beta: float, h: Array, v: Array, fields: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """One Gibbs sweep that leaves f_beta as it is: hidden units first, then visible ones."""
+        m = self.machine
+        lateral = None if m.hidden_weights is None else beta * m.hidden_weights
+        h = draw_side(m.hidden, beta * fields, lateral, h, rng)
+        on_visible = beta * (h @ m.weights.T + m.visible_bias) + (1.0 - beta) * self.base
+        lateral = None if m.visible_weights is None else beta * m.visible_weights
+        return draw_side(m.visible, on_visible, lateral, v, rng), h
+
+
+def log_sums(units: Units, fields: Array) -> Array:
+    """Sum over the units of each row of their log_partition."""
+    if isinstance(units, Binary):
+        from kikuchi.boltzmann.kernels.sampling import logistic
+
+        sums, work = np.empty(len(fields)), np.ascontiguousarray(fields, dtype=np.float64)
+        logistic(work.copy() if work is fields else work, np.zeros(fields.shape[1]), sums)
+        return sums
+    return np.asarray(np.sum(units.log_partition(fields), axis=1))
+
+
+def _turned(machine: Machine) -> Machine:
+    """The machine with its sides exchanged."""
+    return Machine(
+        weights=np.ascontiguousarray(machine.weights.T),
+        visible_bias=machine.hidden_bias,
+        hidden_bias=machine.visible_bias,
+        visible_weights=machine.hidden_weights,
+        hidden_weights=machine.visible_weights,
+        visible=machine.hidden,
+        hidden=machine.visible,
+    )
+
+
+# ---------------------------------------------------------------------- the work
+
+
+class _Work:
+    """Batches of chains, and the bracket so far."""
+
+    def __init__(
+        self,
+        path: _Path,
+        steps: Array,
+        chains: int,
+        reverse: bool,
+        confidence: float,
+        burn_in: int,
+        rng: np.random.Generator,
+        run: Run,
+    ) -> None:
+        self.path = path
+        self.steps = steps
+        self.chains = chains
+        self.reverse = reverse
+        self.confidence = confidence
+        self.burn_in = burn_in
+        self.rng = rng
+        self.run = run
+        self.up: list[Array] = []
+        self.down: list[Array] = []
+        self.tempered: TemperedChains | None = None
+        count = side_states(path.machine)
+        self.exact_starts = reverse and count <= _MOST_FOR_EXACT_SAMPLES
+
+    def batches(self) -> Iterator[Step]:
+        """One batch after the other, each with the bracket that is then known."""
+        while True:
+            up = self._anneal(self.steps, *self.path.base_states(self.chains, self.rng))
+            if up is None:
+                return
+            down = self._anneal(self.steps[::-1], *self._samples()) if self.reverse else None
+            if self.reverse and down is None:
+                return
+            self.up.append(up)
+            if down is not None:
+                self.down.append(down)
+            found = self._bracket()
+            yield Step(
+                len(self.up), found.width, objective=found.estimate,
+                lower=found.lower, upper=found.upper,
+            )  # fmt: skip
+
+    def _anneal(self, steps: Array, v: Array, h: Array) -> Array | None:
+        """Log weights of chains led along the steps; None if the time ended before."""
+        path, weights = self.path, np.zeros(len(v))
+        fields = path.fields(v)
+        for old, new in pairwise(steps):
+            weights += path.gain(float(old), float(new), v, h, fields)
+            v, h = path.move(float(new), h, v, fields, self.rng)
+            fields = path.fields(v)
+            if self.run.clock.expired:
+                return None
+        return weights
+
+    def _samples(self) -> tuple[Array, Array]:
+        """Where reverse chains begin: samples of the machine itself."""
+        machine = self.path.machine
+        if self.exact_starts:
+            return exact_samples(machine, self.chains, self.rng)
+        if self.tempered is None:
+            self.tempered = TemperedChains(machine, self.chains, betas=10, random_state=self.rng)
+        self.tempered.run(self.burn_in)
+        return self.tempered.visible.copy(), self.tempered.hidden.copy()
+
+    # ------------------------------------------------------------------ answers
+
+    def answer(self) -> LogZ:
+        """The bracket of all finished batches."""
+        if not self.up:
+            raise BudgetError(
+                "ais: the time was over before one batch of chains was; use fewer betas or chains, "
+                "or more seconds"
+            )
+        return self._bracket()
+
+    def _bracket(self) -> LogZ:
+        base = self.path.log_z_base
+        up = np.concatenate(self.up)
+        down = np.concatenate(self.down) if self.down else np.empty(0)
+        outside = 0.5 * (1.0 - self.confidence) if len(down) else 1.0 - self.confidence
+        forward = _Mean(up, outside)
+        warnings = forward.warnings("forward")
+        lower, certain_lower = base + forward.low, base + forward.certain_low
+        estimate, upper, certain_upper = base + forward.log_mean, math.inf, math.inf
+        if len(down):
+            backward = _Mean(down, outside)
+            warnings += backward.warnings("reverse")
+            upper, certain_upper = base - backward.low, base - backward.certain_low
+            estimate = base + _combined(forward, backward)
+            if not self.exact_starts:
+                warnings.append(
+                    "reverse chains began at tempered chains, not at exact samples: the upper end "
+                    "is as good as these"
+                )
+            if upper < lower:
+                warnings.append(
+                    "the two directions contradict each other: samples of the machine miss modes; "
+                    "use more betas and a longer burn_in"
+                )
+                lower, upper = min(lower, upper), max(lower, upper)
+        return LogZ(
+            float(estimate), float(lower), float(upper), self.confidence, float(certain_lower),
+            float(certain_upper), up, down, self.exact_starts, self.run.stopped, warnings,
+        )  # fmt: skip
+
+
+class _Mean:
+    """The mean of exp(x) with its one-sided lower limits at risk `outside`."""
+
+    def __init__(self, log_weights: Array, outside: float) -> None:
+        n = len(log_weights)
+        self.log_mean = float(logsumexp(log_weights)) - math.log(n)
+        relative = np.exp(log_weights - self.log_mean)
+        self.error = float(relative.std(ddof=1)) / math.sqrt(n)
+        self.effective = n / float(np.mean(relative**2))
+        self.count = n
+        self.certain_low = self.log_mean + math.log(outside)
+        left = 1.0 - float(-ndtri(outside)) * self.error
+        self.low = max(self.log_mean + math.log(left) if left > 0 else -math.inf, self.certain_low)
+
+    def warnings(self, name: str) -> list[str]:
+        """What makes the limits doubtful."""
+        if self.effective >= _LEAST_EFFECTIVE * self.count:
+            return []
+        return [
+            f"{name} chains: {self.effective:.1f} of {self.count} count (effective size), so the "
+            "normal approximation is rough; use more betas"
+        ]
+
+
+def _combined(forward: _Mean, backward: _Mean) -> float:
+    """Both estimates of log Z - log Z_base, weighted by how certain they are."""
+    a, b = 1.0 / max(forward.error, 1e-12) ** 2, 1.0 / max(backward.error, 1e-12) ** 2
+    return (a * forward.log_mean - b * backward.log_mean) / (a + b)

@@ -1,0 +1,118 @@
+"""Contrastive free energies: learning from how far a free energy falls from the data (WH-L3 to L9).
+
+    CF_k = F_0(data, q_0) - F_k(r_k, q_k) >= 0
+
+q_0 are the hidden means settled at the data, (r_k, q_k) the means after k rounds of descent from
+there. The slope ignores how r_k and q_k depend on the parameters (7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.boltzmann.exact import ascent
+from kikuchi.boltzmann.free_energies import free_energy_named
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
+from kikuchi.boltzmann.settling import refuse_connected, settle_from_data, settle_hidden
+from kikuchi.boltzmann.units import Binary
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import option
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ContrastiveFreeEnergy(Rule):
+    """CF_k with mean field, TAP or Bethe inside each side (WH-L4 to L7, L9).
+
+    `k=1,energy=mf` is MF_1, `k=0` MF_infinity. The objective is -CF_k per row: at most zero
+    whatever the energy, as every one of them is descended. With `sampled` means turn into samples
+    before they act on the other side, and there is no objective.
+
+    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> rule = parse_rule("cf:energy=tap,k=2")
+    >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
+    >>> rng, data = np.random.default_rng(0), np.eye(4)
+    >>> slope = rule.slope(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> slope.objective < 0, sorted(slope.ascent) == sorted(machine.parameters)
+    (True, True)
+    """
+
+    name: ClassVar[str] = "cf"
+    summary: ClassVar[str] = "fall of a free energy in k rounds of settling from the data"
+    objective_name: ClassVar[str] = "minus contrastive free energy"
+
+    energy: Literal["mf", "tap", "bethe"] = option("mf", "free energy of connections inside a side")
+    k: int = option(1, "rounds of settling from the data; 0: until nothing moves", low=0)
+    inner: int = option(3, "sweeps over each side in a round", low=1)
+    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
+    sampled: bool = option(False, "draw samples from the means before they act on the other side")
+    tol: float = option(1e-5, "the clamped means move no more than this in the end", above=0.0)
+    max_sweeps: int = option(500, "sweeps, or rounds for k=0, at most", low=1)
+
+    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
+        """Refuse what has no such free energy."""
+        for units, lateral in (
+            (machine.visible, machine.visible_weights),
+            (machine.hidden, machine.hidden_weights),
+        ):
+            if lateral is not None:
+                refuse_connected(units)
+            if self.sampled and not isinstance(units, Binary):
+                raise MethodError(
+                    f"learner cf: option sampled needs binary units, not {units.text}; use cd"
+                )
+        if self.sampled and (self.energy != "mf" or self.k == 0):
+            raise MethodError(
+                "learner cf: option sampled needs energy=mf, whose means are a distribution, "
+                "and k >= 1"
+            )
+        return {}
+
+    def slope(
+        self,
+        machine: Machine,
+        batch: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        rng: np.random.Generator,
+    ) -> Slope:
+        """Statistics at the data minus those after k rounds (7, 9 to 12)."""
+        energy = free_energy_named(self.energy)
+        data = batch.astype(np.float64)
+        first = settle_hidden(
+            machine,
+            data,
+            energy=energy,
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            damping=self.damping,
+        )
+        last = settle_from_data(
+            machine,
+            data,
+            first.means,
+            rounds=self.k,
+            energy=energy,
+            inner=self.inner,
+            damping=self.damping,
+            tol=self.tol,
+            max_rounds=self.max_sweeps,
+            draw=rng if self.sampled else None,
+        )
+        count_unsettled(state, first.converged and last.converged, len(data))
+        moved = ascent(
+            machine,
+            energy.statistics(machine, data, first.means, clamped=True),
+            energy.statistics(machine, last.visible, last.hidden),
+        )
+        if self.sampled:
+            return Slope(moved)
+        fall = energy.value(machine, data, first.means, clamped=True)
+        fall = fall - energy.value(machine, last.visible, last.hidden)
+        return Slope(moved, -float(fall.mean()))

@@ -1,0 +1,54 @@
+"""Maximum likelihood with the exact negative phase, for small machines (WH-L1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.boltzmann.exact import ascent, clamped, exact
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.rule import Rule, Slope, State
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ExactLikelihood(Rule):
+    """The gradient of the mean log-likelihood by enumeration (WH-L1); its objective is that mean.
+
+    Restricted machines are summed over the smaller side, others over all units; machines with too
+    many states are refused before training begins.
+
+    >>> from kikuchi.boltzmann.training import train
+    >>> rows = np.array([[1.0, 1.0], [0.0, 0.0]])
+    >>> start = Machine.random(2, 0, masks={"visible_weights": np.ones((2, 2))}, random_state=0)
+    >>> done = train(start, rows, "exact", optimiser="sgd:learning_rate=1", epochs=200, rng=0)
+    >>> bool(done.trace.objective[-1] > -0.75)  # the best is -log 2
+    True
+    """
+
+    name: ClassVar[str] = "exact"
+    summary: ClassVar[str] = "maximum likelihood with log Z by enumeration"
+    objective_name: ClassVar[str] = "log-likelihood per row"
+    takes_sparse: ClassVar[bool] = True
+
+    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
+        """Refuses machines that are too large."""
+        exact(machine)
+        return {}
+
+    def slope(
+        self,
+        machine: Machine,
+        batch: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        rng: np.random.Generator,
+    ) -> Slope:
+        """Posterior statistics of the batch minus those of the model."""
+        held, free = clamped(machine, batch), exact(machine)
+        objective = float(np.mean(held.log_weights)) - free.log_z
+        return Slope(ascent(machine, held.statistics, free.statistics), objective)

@@ -1,0 +1,229 @@
+"""Free energies of means: mean field, TAP and Bethe behind one interface (WH-I2 to I4, WH-L3).
+
+    F(r, q) = -b'r - c'q - r'J q + L(V, r) + L(W, q) - S(r) - S(q)
+
+for means r of the visible and q of the hidden units. Only L differs, the part of the connections
+inside a side; the cross term is always that of mean field, the evidence that one side is for the
+other. Hence all three are the same on a restricted machine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from kikuchi.boltzmann.exact import mean_statistics, without_diagonal
+from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.units import Binary, Binomial, Gaussian, Units
+from kikuchi.core.errors import MethodError, ModelError, suggestion
+
+Array = NDArray[np.float64]
+Energy = Literal["mf", "tap", "bethe"]
+
+
+class FreeEnergy(ABC):
+    """One kind of free energy: the part of connections inside a side, and its pair statistics."""
+
+    name: ClassVar[str]
+    strongest: ClassVar[float] = np.inf  # weight that its arithmetic can bear
+
+    def refuse_weights(self, weights: Array) -> None:
+        """Refuse weights inside a side that are too strong for the arithmetic."""
+        found = float(np.abs(weights).max(initial=0.0))
+        if not found <= self.strongest:
+            raise ModelError(
+                f"free energy {self.name}: a weight of {found:.4g} is beyond {self.strongest:g}; "
+                "use mf, or smaller weights (a lower learning rate, weight decay)"
+            )
+
+    @abstractmethod
+    def sweep(
+        self,
+        weights: Array,
+        fields: Array,
+        means: Array,
+        share: float,
+        tol: float,
+        most: int,
+        sweeps: NDArray[np.int64],
+        changes: Array,
+    ) -> None:
+        """Settle rows of means in place by compiled sweeps (see `settling.settle_units`)."""
+
+    @abstractmethod
+    def lateral(self, weights: Array, means: Array) -> Array:
+        """L(weights, means) of each row."""
+
+    @abstractmethod
+    def pairs(self, weights: Array, means: Array) -> Array:
+        """-dL/dw_ij averaged over rows, zero on the diagonal: what stands for <s_i s_j>."""
+
+    def value(
+        self, machine: Machine, visible: Array, hidden: Array, *, clamped: bool = False
+    ) -> Array:
+        """F of each row. With `clamped`, `visible` are data: they have no entropy (WH-M1)."""
+        total = -visible @ machine.visible_bias - hidden @ machine.hidden_bias
+        total = total - np.sum((visible @ machine.weights) * hidden, axis=1)
+        if machine.visible_weights is not None:
+            v = machine.visible_weights.astype(np.float64)
+            total = total + (MEAN_FIELD if clamped else self).lateral(v, visible)
+        if machine.hidden_weights is not None:
+            total = total + self.lateral(machine.hidden_weights.astype(np.float64), hidden)
+        spread = (
+            machine.visible.log_base(visible) if clamped else unit_entropy(machine.visible, visible)
+        )
+        total = total - np.sum(spread, axis=1)
+        return np.asarray(total - np.sum(unit_entropy(machine.hidden, hidden), axis=1))
+
+    def statistics(
+        self, machine: Machine, visible: Array, hidden: Array, *, clamped: bool = False
+    ) -> Parameters:
+        """-dF / d parameters, averaged over rows (WH-L4 to L6)."""
+        found = mean_statistics(machine, visible, hidden)
+        if machine.visible_weights is not None and not clamped:
+            v = machine.visible_weights.astype(np.float64)
+            found["visible_weights"] = self.pairs(v, visible)
+        if machine.hidden_weights is not None:
+            found["hidden_weights"] = self.pairs(machine.hidden_weights.astype(np.float64), hidden)
+        return found
+
+
+class MeanField(FreeEnergy):
+    """L = -q'W q / 2 (WH-I2): with it F is at least -log Z."""
+
+    name = "mf"
+
+    def sweep(
+        self,
+        weights: Array,
+        fields: Array,
+        means: Array,
+        share: float,
+        tol: float,
+        most: int,
+        sweeps: NDArray[np.int64],
+        changes: Array,
+    ) -> None:
+        """Each mean in turn to the minimum of F over it."""
+        from kikuchi.boltzmann.kernels.settling import settle
+
+        settle(False, weights, fields, means, share, tol, most, sweeps, changes)
+
+    def lateral(self, weights: Array, means: Array) -> Array:
+        """-q'W q / 2."""
+        return np.asarray(-0.5 * np.sum((means @ weights) * means, axis=1))
+
+    def pairs(self, weights: Array, means: Array) -> Array:
+        """q_i q_j."""
+        return without_diagonal(means.T @ means / len(means))
+
+
+class Tap(FreeEnergy):
+    """Mean field minus sum_{i<j} w_ij^2 q_i (1 - q_i) q_j (1 - q_j) / 2 (WH-I3)."""
+
+    name = "tap"
+
+    def sweep(
+        self,
+        weights: Array,
+        fields: Array,
+        means: Array,
+        share: float,
+        tol: float,
+        most: int,
+        sweeps: NDArray[np.int64],
+        changes: Array,
+    ) -> None:
+        """Each mean in turn to the minimum of F over it."""
+        from kikuchi.boltzmann.kernels.settling import settle
+
+        settle(True, weights, fields, means, share, tol, most, sweeps, changes)
+
+    def lateral(self, weights: Array, means: Array) -> Array:
+        """Both terms."""
+        spread = means * (1.0 - means)
+        correction = 0.25 * np.sum((spread @ (weights * weights)) * spread, axis=1)
+        return np.asarray(MEAN_FIELD.lateral(weights, means) - correction)
+
+    def pairs(self, weights: Array, means: Array) -> Array:
+        """q_i q_j + w_ij q_i (1 - q_i) q_j (1 - q_j)."""
+        spread = means * (1.0 - means)
+        both = means.T @ means + weights * (spread.T @ spread)
+        return without_diagonal(both / len(means))
+
+
+class Bethe(FreeEnergy):
+    """The Bethe energy with the best pair table for each two means (WH-I4)."""
+
+    name = "bethe"
+    strongest = 150.0
+
+    def sweep(
+        self,
+        weights: Array,
+        fields: Array,
+        means: Array,
+        share: float,
+        tol: float,
+        most: int,
+        sweeps: NDArray[np.int64],
+        changes: Array,
+    ) -> None:
+        """Each mean in turn towards the minimum of F over it, and not beyond."""
+        from kikuchi.boltzmann.kernels.settling import settle_bethe
+
+        settle_bethe(weights, fields, means, share, tol, most, sweeps, changes)
+
+    def lateral(self, weights: Array, means: Array) -> Array:
+        """sum_{i<j} -w_ij xi_ij + sum p ln(p / q q) over the four states of the pair."""
+        return self._parts(weights, means)[0]
+
+    def pairs(self, weights: Array, means: Array) -> Array:
+        """xi_ij, the probability that both are on."""
+        return self._parts(weights, means)[1]
+
+    def _parts(self, weights: Array, means: Array) -> tuple[Array, Array]:
+        from kikuchi.boltzmann.kernels.settling import bethe_parts
+
+        self.refuse_weights(weights)
+        values, sums = np.zeros(len(means)), np.zeros(weights.shape)
+        bethe_parts(
+            np.ascontiguousarray(weights), np.ascontiguousarray(means, np.float64), values, sums
+        )
+        return values, sums / len(means)
+
+
+MEAN_FIELD = MeanField()
+ENERGIES: dict[str, FreeEnergy] = {"mf": MEAN_FIELD, "tap": Tap(), "bethe": Bethe()}
+"""The three free energies by name."""
+
+
+def free_energy_named(name: str) -> FreeEnergy:
+    """The free energy of a name.
+
+    >>> free_energy_named("tap").name
+    'tap'
+    """
+    if name not in ENERGIES:
+        raise MethodError(f"there is no free energy '{name}'; {suggestion(name, ENERGIES)}")
+    return ENERGIES[name]
+
+
+def unit_entropy(units: Units, means: Array) -> Array:
+    """log_partition(x) - x mean at the field x that has this mean: the entropy of each unit,
+    relative to its base measure.
+
+    >>> unit_entropy(Binary(), np.array([0.25, 0.5])).round(6).tolist()
+    [0.562335, 0.693147]
+    """
+    if isinstance(units, Gaussian):
+        return np.asarray(-0.5 * means * means)
+    if isinstance(units, Binomial):
+        return units.replicas * unit_entropy(Binary(), means / units.replicas)
+    if not isinstance(units, Binary):
+        raise ModelError(f"units of kind {units.text} have no known entropy")
+    return np.asarray(entr(means) + entr(1.0 - means))

@@ -1,0 +1,253 @@
+"""One layer of a machine given the other: means, draws and the sums that free energies need.
+
+Binary layers without connections among their units take one fused pass (kernels/sampling.py);
+connected ones are swept unit by unit (WH-I1); other kinds of units go through `Units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.core.errors import ModelError
+
+Array = NDArray[Any]
+Scratch = MutableMapping[str, Array]
+
+_MANY_ROWS, _MANY_COLUMNS = 200, 64  # of a product for which tables of sums pay
+
+
+@dataclass
+class Layer:
+    """What one layer does, a row for each row of the other: means, a draw of each unit, and the
+    logarithm of the sum over the states of the layer (None where its units are connected).
+
+    Connected units have as mean that of their last conditional.
+    """
+
+    mean: Array
+    drawn: Array
+    log_sums: Array | None
+
+
+class Layers:
+    """Draws the layers of one machine; arrays are kept in `scratch` and written over.
+
+    >>> machine = Machine.random(6, 4, random_state=0)
+    >>> layers = Layers(machine)
+    >>> hidden = layers.hidden(np.ones((2, 6)), np.random.default_rng(0))
+    >>> hidden.mean.shape, sorted(set(hidden.drawn.ravel().tolist()) | {0.0, 1.0})
+    ((2, 4), [0.0, 1.0])
+    """
+
+    def __init__(self, machine: Machine, scratch: Scratch | None = None) -> None:
+        self.machine = machine
+        self.scratch: Scratch = {} if scratch is None else scratch
+        _refuse_connected(machine)
+
+    def hidden(
+        self,
+        visible: Array,
+        rng: np.random.Generator | None,
+        *,
+        start: Array | None = None,
+        sweeps: int = 1,
+        name: str = "hidden",
+    ) -> Layer:
+        """Hidden units given visible ones; without `rng` nothing is drawn.
+
+        Connected hidden units are swept `sweeps` times from the states `start` (drawn at random if
+        there are none), which are written over.
+        """
+        m = self.machine
+        field = self._room(f"{name}_mean", (len(visible), m.n_hidden))
+        np.matmul(visible, m.weights, out=field)
+        return self._layer(
+            m.hidden, field, m.hidden_bias, m.hidden_weights, rng, start, sweeps, name
+        )
+
+    def visible(
+        self,
+        hidden: Array,
+        rng: np.random.Generator | None,
+        *,
+        start: Array | None = None,
+        sweeps: int = 1,
+        name: str = "visible",
+    ) -> Layer:
+        """Visible units given hidden ones, as `hidden` does."""
+        m = self.machine
+        field = self._room(f"{name}_mean", (len(hidden), m.n_visible))
+        np.matmul(hidden, m.weights.T, out=field)
+        return self._layer(
+            m.visible, field, m.visible_bias, m.visible_weights, rng, start, sweeps, name
+        )
+
+    # ------------------------------------------------------------------ kinds of layers
+
+    def _layer(
+        self,
+        units: Units,
+        field: Array,
+        bias: Array,
+        lateral: Array | None,
+        rng: np.random.Generator | None,
+        start: Array | None,
+        sweeps: int,
+        name: str,
+    ) -> Layer:
+        drawn = field if rng is None else self._room(f"{name}_drawn", field.shape)
+        if lateral is not None:
+            return self._swept(field, bias, lateral, rng, start, sweeps, drawn, name)
+        if isinstance(units, Binary):
+            return self._logistic(field, bias, rng, drawn)
+        field += bias
+        sums = np.asarray(np.sum(units.log_partition(field), axis=1, dtype=np.float64))
+        if rng is not None:
+            drawn[...] = units.draw(field, rng)
+        field[...] = units.mean(field)
+        return Layer(field, drawn, sums)
+
+    def _logistic(
+        self, field: Array, bias: Array, rng: np.random.Generator | None, drawn: Array
+    ) -> Layer:
+        from kikuchi.boltzmann.kernels.sampling import draw_logistic, logistic
+
+        sums = np.empty(len(field))
+        if rng is None:
+            logistic(field, bias, sums)
+        else:
+            draw_logistic(field, bias, sums, drawn, _word(rng))
+        return Layer(field, drawn, sums)
+
+    def _swept(
+        self,
+        field: Array,
+        bias: Array,
+        lateral: Array,
+        rng: np.random.Generator | None,
+        start: Array | None,
+        sweeps: int,
+        drawn: Array,
+        name: str,
+    ) -> Layer:
+        from kikuchi.boltzmann.kernels.sampling import fill_uniform, sweep_connected
+
+        if rng is None:
+            raise ModelError("connected units have no means in closed form: give a generator")
+        uniform = self._room("uniform", field.shape)
+        field += bias
+        if start is None:
+            fill_uniform(uniform.reshape(-1), _word(rng))
+            drawn[...] = uniform < 0.5
+        elif start is not drawn:
+            drawn[...] = start
+        totals = self._room(f"{name}_totals", field.shape)
+        np.matmul(drawn, lateral, out=totals)
+        totals += field
+        for _ in range(sweeps):
+            fill_uniform(uniform.reshape(-1), _word(rng))
+            sweep_connected(totals, lateral, drawn, uniform, field)
+        return Layer(field, drawn, None)
+
+    def _room(self, name: str, shape: tuple[int, ...]) -> Array:
+        """An array to work in, the same one as long as its shape suits."""
+        return room(self.scratch, name, shape, self.machine.dtype)
+
+
+def room(scratch: Scratch, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array of `scratch` to write in; made anew when shape or dtype have changed."""
+    found = scratch.get(f"_{name}")
+    if found is None or found.shape != shape or found.dtype != dtype:
+        found = np.empty(shape, dtype)
+        scratch[f"_{name}"] = found
+    return found
+
+
+def add_product(
+    left: Array, right: Array, scale: float, out: Array, *, fresh: bool = False
+) -> None:
+    """out += scale * left' right in place, or out = that product if `fresh`: one BLAS call.
+
+    >>> out = np.ones((2, 1))
+    >>> add_product(np.ones((3, 2)), np.ones((3, 1)), 0.5, out)
+    >>> out.tolist()
+    [[2.5], [2.5]]
+    """
+    from scipy.linalg.blas import dgemm, sgemm
+
+    if out.size == 0:
+        return
+    gemm = sgemm if out.dtype == np.float32 else dgemm
+    gemm(scale, right.T, left.T, 0.0 if fresh else 1.0, out.T, trans_b=True, overwrite_c=True)
+
+
+def difference_of_products(
+    left: tuple[Array, Array],
+    right: tuple[Array, Array],
+    scales: tuple[float, float],
+    out: Array,
+    scratch: Scratch,
+) -> None:
+    """out = s0 left0' right0 + s1 left1' right1, faster where both left sides are 0 or 1.
+
+    >>> out = np.empty((1, 1))
+    >>> ones = np.ones((2, 1))
+    >>> difference_of_products((ones, ones), (ones, ones), (1.0, -0.5), out, {})
+    >>> out.tolist()
+    [[1.0]]
+    """
+    large = out.shape[0] >= _MANY_ROWS and out.shape[1] >= _MANY_COLUMNS
+    if not (large and _by_patterns(left, right, scales, out, scratch)):
+        add_product(left[0], right[0], scales[0], out, fresh=True)
+        add_product(left[1], right[1], scales[1], out)
+
+
+def _by_patterns(
+    left: tuple[Array, Array],
+    right: tuple[Array, Array],
+    scales: tuple[float, float],
+    out: Array,
+    scratch: Scratch,
+) -> bool:
+    """The same by tables of sums; False, with nothing done, if some number is neither 0 nor 1."""
+    from kikuchi.boltzmann.kernels.binary_products import BITS, pack, pattern_product
+
+    groups = [-(-len(part) // BITS) for part in left]
+    total = -(-sum(groups) // 3) * 3
+    patterns = room(scratch, "patterns", (total, out.shape[0]), np.dtype(np.uint8))
+    patterns[sum(groups) :] = 0
+    if not (pack(left[0], patterns[: groups[0]]) and pack(left[1], patterns[groups[0] :])):
+        return False
+    stacked = room(scratch, "stacked", (sum(groups) * BITS, out.shape[1]), out.dtype)
+    first = 0
+    for part, scale, count in zip(right, scales, groups, strict=True):
+        np.multiply(part, out.dtype.type(scale), out=stacked[first : first + len(part)])
+        stacked[first + len(part) : first + count * BITS] = 0
+        first += count * BITS
+    pattern_product(patterns, stacked, out)
+    return True
+
+
+def _word(rng: np.random.Generator) -> np.uint64:
+    """The word that seeds one pass."""
+    return np.uint64(rng.bit_generator.random_raw())
+
+
+def _refuse_connected(machine: Machine) -> None:
+    layers: tuple[tuple[Literal["visible", "hidden"], Array | None, Units], ...] = (
+        ("visible", machine.visible_weights, machine.visible),
+        ("hidden", machine.hidden_weights, machine.hidden),
+    )
+    for name, weights, units in layers:
+        if weights is not None and not isinstance(units, Binary):
+            raise ModelError(
+                f"machine: {name} units of kind {units.name} cannot be drawn while they are "
+                "connected among themselves; leave out those connections or use binary units"
+            )

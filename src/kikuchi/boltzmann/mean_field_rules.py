@@ -1,0 +1,287 @@
+"""Learning with mean field in both phases: F = L+ - L- per row (WH-L8, LAW-L7, LAW-L8).
+
+L+ is the bound of the hidden units with the row held, L- that of all units together. F is not a
+bound on the log-likelihood, but if the joint is started from the conditional it is never above
+zero (LAW-T10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.boltzmann.exact import Mask, ascent, mean_statistics
+from kikuchi.boltzmann.free_energies import MEAN_FIELD, unit_entropy
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
+from kikuchi.boltzmann.settling import Joint, refuse_connected, settle_hidden, settle_joint
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import option
+
+Array = NDArray[Any]
+
+
+# ---------------------------------------------------------------------- reading options
+
+
+def read_temperatures(text: str) -> tuple[float, ...]:
+    """Temperatures of an annealing from a text such as `100,50,10,2`; none from an empty one.
+
+    >>> read_temperatures("8, 4, 2")
+    (8.0, 4.0, 2.0)
+    """
+    try:
+        found = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = (0.0,)
+    if not all(0.0 < t < np.inf for t in found):
+        raise MethodError(f"temperatures '{text}': give positive numbers between commas")
+    return found
+
+
+def read_inputs(text: str | None, n_visible: int) -> Mask | None:
+    """The mask of visible units from a text such as `0-5` or `0-2,7`; None from None.
+
+    >>> read_inputs("0-1,3", 5).tolist()
+    [True, True, False, True, False]
+    """
+    if text is None:
+        return None
+    mask = np.zeros(n_visible, dtype=np.bool_)
+    for part in text.split(","):
+        ends = part.strip().split("-")
+        if len(ends) > 2 or not all(end.strip().isdigit() for end in ends):
+            raise MethodError(f"inputs '{text}': give units or ranges such as 0-5 or 0-2,7")
+        first, last = int(ends[0]), int(ends[-1])
+        if not first <= last < n_visible:
+            raise MethodError(f"inputs '{text}': visible units are 0 to {n_visible - 1}")
+        mask[first : last + 1] = True
+    return mask
+
+
+# ---------------------------------------------------------------------- both phases
+
+
+def conditional_means(
+    machine: Machine,
+    data: Array,
+    start: Array | None = None,
+    *,
+    temperatures: tuple[float, ...] = (),
+    tol: float,
+    max_sweeps: int,
+    damping: float = 0.0,
+) -> tuple[Array, bool]:
+    """Hidden means of each row with the visible units held, and whether they settled (4.10,
+    LAW-I14).
+    """
+    if machine.hidden_weights is None or not temperatures:
+        found = settle_hidden(machine, data, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
+        return found.means, found.converged
+    half = np.full((len(data), machine.n_hidden), 0.5) if start is None else start
+    joint = settle_joint(
+        machine,
+        data,
+        half,
+        inputs=np.ones(machine.n_visible, dtype=np.bool_),
+        temperatures=temperatures,
+        tol=tol,
+        max_sweeps=max_sweeps,
+        damping=damping,
+    )
+    return joint.hidden, joint.converged
+
+
+def joint_bound(machine: Machine, joint: Joint, inputs: Mask | None = None) -> Array:
+    """L- of each row (4.14); units that are held have no entropy."""
+    value = -MEAN_FIELD.value(machine, joint.visible, joint.hidden)
+    if inputs is not None:
+        value = value - unit_entropy(machine.visible, joint.visible[:, inputs]).sum(axis=1)
+    return np.asarray(value)
+
+
+def observed_log_score(data: Array, means: Array, outputs: Mask) -> Array:
+    """F_obs of each row: log-probability of the outputs under their means in the free phase (4.27,
+    in the sign of a log-likelihood).
+    """
+    target, mean = data[:, outputs], means[:, outputs]
+    chosen = np.where(target > 0.5, mean, 1.0 - mean)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(chosen).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class JointMeanField(Rule):
+    """Mean field of the conditional and of the joint (LAW-L7, LAW-L8).
+
+    `init=conditional` starts each row's joint from its conditional and does not anneal it: both
+    phases stay in one mode, and the objective F is never above zero. `zeros` is Galland's rule,
+    `previous` starts from the joint of the step before. With `inputs`, those visible units stay
+    held in the free phase: supervised learning of the others given them (LAW-M5). Without inputs,
+    `zeros` and `previous` have one joint for all rows.
+
+    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> rule = parse_rule("mf-joint:inputs=0-1")
+    >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
+    >>> rng, data = np.random.default_rng(0), np.eye(4)
+    >>> slope = rule.slope(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> slope.objective < 0, slope.ascent["visible_bias"][:2].tolist()
+    (True, [0.0, 0.0])
+    """
+
+    name: ClassVar[str] = "mf-joint"
+    summary: ClassVar[str] = "mean field of the conditional against mean field of the joint"
+    objective_name: ClassVar[str] = "difference of mean field bounds"
+
+    init: Literal["conditional", "zeros", "previous"] = option(
+        "conditional", "where the joint starts: at the conditional, at 1/2, at the last step's"
+    )
+    inputs: str | None = option(None, "visible units held in both phases, such as 0-5 or 0-2,7")
+    temperatures: str = option(
+        "", "one sweep at each of these, such as 100,10,2, before those at 1"
+    )
+    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
+    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
+    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
+
+    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
+        """Means of the joint where it is kept."""
+        refuse_connected(machine.visible)
+        refuse_connected(machine.hidden)
+        read_temperatures(self.temperatures)
+        inputs = read_inputs(self.inputs, machine.n_visible)
+        if self.init != "previous":
+            return {}
+        count = 1 if inputs is None else data.shape[0]
+        return {
+            "joint_visible": np.full((count, machine.n_visible), 0.5),
+            "joint_hidden": np.full((count, machine.n_hidden), 0.5),
+        }
+
+    def slope(
+        self,
+        machine: Machine,
+        batch: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        rng: np.random.Generator,
+    ) -> Slope:
+        """Conditional minus joint products of means (4.15)."""
+        data = batch.astype(np.float64)
+        inputs = read_inputs(self.inputs, machine.n_visible)
+        hidden, settled = conditional_means(
+            machine,
+            data,
+            temperatures=read_temperatures(self.temperatures),
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            damping=self.damping,
+        )
+        joint = self._joint(machine, data, hidden, rows, state, inputs)
+        count_unsettled(state, settled and joint.converged, len(data))
+        moved = ascent(
+            machine,
+            mean_statistics(machine, data, hidden),
+            mean_statistics(machine, joint.visible, joint.hidden),
+        )
+        upper = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
+        return Slope(moved, float(upper.mean() - joint_bound(machine, joint, inputs).mean()))
+
+    def _joint(
+        self,
+        machine: Machine,
+        data: Array,
+        hidden: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        inputs: Mask | None,
+    ) -> Joint:
+        conditional = self.init == "conditional"
+        kept = rows if inputs is not None else np.zeros(1, dtype=np.int64)
+        if conditional:
+            start, start_hidden = data, hidden
+        elif self.init == "previous":
+            start, start_hidden = state["joint_visible"][kept], state["joint_hidden"][kept]
+        else:
+            start = np.full((len(kept), machine.n_visible), 0.5)
+            start_hidden = np.full((len(kept), machine.n_hidden), 0.5)
+        if inputs is not None:
+            start = np.where(inputs, data, start)
+        joint = settle_joint(
+            machine,
+            start,
+            start_hidden,
+            inputs=inputs,
+            temperatures=() if conditional else read_temperatures(self.temperatures),
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            damping=self.damping,
+        )
+        if self.init == "previous":
+            state["joint_visible"][kept] = joint.visible
+            state["joint_hidden"][kept] = joint.hidden
+        return joint
+
+
+@dataclass(frozen=True)
+class MeanFieldStar(Rule):
+    """MF_*: one mean field of the free machine for all data (WH-L8).
+
+    The baseline that contrastive rules are measured against: one mode cannot stand for a
+    distribution with several. It starts at random and goes on from the step before; with `init=
+    random` it starts anew each time.
+    """
+
+    name: ClassVar[str] = "mf-star"
+    summary: ClassVar[str] = "mean field of the data against one mean field of the free machine"
+    objective_name: ClassVar[str] = "difference of mean field bounds"
+
+    init: Literal["previous", "random"] = option("previous", "where the free mean field starts")
+    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
+    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
+    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
+
+    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
+        """Random means."""
+        refuse_connected(machine.visible)
+        refuse_connected(machine.hidden)
+        return {
+            "joint_visible": rng.uniform(size=(1, machine.n_visible)),
+            "joint_hidden": rng.uniform(size=(1, machine.n_hidden)),
+        }
+
+    def slope(
+        self,
+        machine: Machine,
+        batch: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        rng: np.random.Generator,
+    ) -> Slope:
+        """Average over the data minus one product (WH-L8)."""
+        data = batch.astype(np.float64)
+        if self.init == "random":
+            state.update(self.begin(machine, data, rng))
+        hidden, settled = conditional_means(
+            machine, data, tol=self.tol, max_sweeps=self.max_sweeps, damping=self.damping
+        )
+        joint = settle_joint(
+            machine,
+            state["joint_visible"],
+            state["joint_hidden"],
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            damping=self.damping,
+        )
+        state["joint_visible"], state["joint_hidden"] = joint.visible, joint.hidden
+        count_unsettled(state, settled and joint.converged, len(data))
+        moved = ascent(
+            machine,
+            mean_statistics(machine, data, hidden),
+            mean_statistics(machine, joint.visible, joint.hidden),
+        )
+        upper = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
+        return Slope(moved, float(upper.mean() - joint_bound(machine, joint)[0]))

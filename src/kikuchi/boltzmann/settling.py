@@ -1,0 +1,298 @@
+"""Settling: means that lower a free energy, clamped to data or free (WH-I2 to I4, I6; LAW-I14).
+
+All rows of data at once, each unit in turn, each row until it no longer moves. A side without
+connections inside is solved in one step.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.boltzmann.conversion import joint_weights
+from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, clamped
+from kikuchi.boltzmann.free_energies import MEAN_FIELD, FreeEnergy, free_energy_named
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.core.errors import DataError, ModelError
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-6
+MOST_SWEEPS = 2000
+
+_SMALL = 512  # units up to which sweeps over all of them beat products of matrices
+
+
+class Settled(NamedTuple):
+    """Means of one side or of all units, one row for each row of data, and how they were found.
+
+    `residual` is the largest move that is left of any mean, `saturated` counts means that are
+    exactly 0 or 1 in the end. Nothing is clipped.
+    """
+
+    means: Array
+    sweeps: NDArray[np.int64]
+    residual: float
+    converged: bool
+    saturated: int
+
+
+class Reconstruction(NamedTuple):
+    """Means of both sides after rounds of settling from the data (WH-I6)."""
+
+    visible: Array
+    hidden: Array
+    rounds: int
+    converged: bool
+
+
+class Joint(NamedTuple):
+    """Means of both sides, settled together (LAW-I14)."""
+
+    visible: Array
+    hidden: Array
+    sweeps: int
+    converged: bool
+
+
+def settle_units(
+    weights: ArrayLike,
+    fields: ArrayLike,
+    start: ArrayLike | None = None,
+    *,
+    energy: str | FreeEnergy = "mf",
+    tol: float = TOLERANCE,
+    max_sweeps: int = MOST_SWEEPS,
+    damping: float = 0.0,
+) -> Settled:
+    """Means of binary units with these weights among them and these rows of external fields.
+
+    Sequential sweeps; the free energy of a row never rises (WH-I2 to I4). With `tol=0` exactly
+    `max_sweeps` are done.
+
+    >>> found = settle_units([[0, 2], [2, 0]], [[-1.0, -1.0], [3.0, 3.0]])
+    >>> found.means.round(3).tolist(), found.converged
+    ([[0.5, 0.5], [0.993, 0.993]], True)
+    """
+    kind = free_energy_named(energy) if isinstance(energy, str) else energy
+    w = np.ascontiguousarray(weights, dtype=np.float64)
+    f = np.ascontiguousarray(np.atleast_2d(np.asarray(fields, dtype=np.float64)))
+    means = np.full(f.shape, 0.5) if start is None else np.array(start, dtype=np.float64, order="C")
+    if w.shape != (f.shape[1],) * 2 or means.shape != f.shape:
+        raise DataError(
+            f"settling: weights of shape {w.shape}, fields {f.shape} and start {means.shape} "
+            "do not fit together"
+        )
+    kind.refuse_weights(w)
+    sweeps, changes = np.zeros(len(f), dtype=np.int64), np.zeros(len(f))
+    if f.size:
+        kind.sweep(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
+    residual = float(changes.max(initial=0.0))
+    saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
+    return Settled(means, sweeps, residual, residual <= tol, saturated)
+
+
+def settle_hidden(
+    machine: Machine,
+    visible: ArrayLike,
+    start: ArrayLike | None = None,
+    *,
+    energy: str | FreeEnergy = "mf",
+    tol: float = TOLERANCE,
+    max_sweeps: int = MOST_SWEEPS,
+    damping: float = 0.0,
+) -> Settled:
+    """Means of the hidden units with the visible ones held: the clamped phase (9, WH-I2)."""
+    fields = np.asarray(visible, dtype=np.float64) @ machine.weights + machine.hidden_bias
+    return _settle_side(
+        machine.hidden, machine.hidden_weights, fields, start, energy, tol, max_sweeps, damping
+    )
+
+
+def settle_visible(
+    machine: Machine,
+    hidden: ArrayLike,
+    start: ArrayLike | None = None,
+    *,
+    energy: str | FreeEnergy = "mf",
+    tol: float = TOLERANCE,
+    max_sweeps: int = MOST_SWEEPS,
+    damping: float = 0.0,
+) -> Settled:
+    """Means of the visible units with the hidden ones held (10, WH-I2)."""
+    fields = np.asarray(hidden, dtype=np.float64) @ machine.weights.T + machine.visible_bias
+    return _settle_side(
+        machine.visible, machine.visible_weights, fields, start, energy, tol, max_sweeps, damping
+    )
+
+
+def _settle_side(
+    units: Units,
+    lateral: Array | None,
+    fields: Array,
+    start: ArrayLike | None,
+    energy: str | FreeEnergy,
+    tol: float,
+    max_sweeps: int,
+    damping: float,
+) -> Settled:
+    if lateral is None:
+        means = np.asarray(units.mean(fields))
+        binary = isinstance(units, Binary)
+        saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0))) if binary else 0
+        return Settled(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
+    refuse_connected(units)
+    return settle_units(
+        lateral, fields, start, energy=energy, tol=tol, max_sweeps=max_sweeps, damping=damping
+    )
+
+
+def refuse_connected(units: Units) -> None:
+    """Only binary units may be connected inside their side."""
+    if not isinstance(units, Binary):
+        raise ModelError(
+            f"units of kind {units.text} cannot be connected among themselves; use binary units "
+            "or an architecture without these connections"
+        )
+
+
+# ---------------------------------------------------------------------- both sides
+
+
+def settle_from_data(
+    machine: Machine,
+    visible: ArrayLike,
+    hidden: Array,
+    *,
+    rounds: int = 1,
+    energy: str | FreeEnergy = "mf",
+    inner: int = 3,
+    damping: float = 0.0,
+    tol: float = TOLERANCE,
+    max_rounds: int = MOST_SWEEPS,
+    draw: np.random.Generator | None = None,
+) -> Reconstruction:
+    """Rounds of descent from (data, `hidden`): visible means, then hidden ones (WH-I6).
+
+    `inner` sweeps over each side a round. `rounds=0` goes on until no mean of a row moves by more
+    than `tol` in a round (MF_infinity, WH-L7); mean field of a machine that is not large does so
+    in rounds of one sweep, which is faster. With `draw`, means become samples before they act on
+    the other side (WH-L9); the hidden ones of the last round stay means.
+    """
+    kind = free_energy_named(energy) if isinstance(energy, str) else energy
+    if rounds == 0 and draw is None and _small_mean_field(machine, kind):
+        joint = settle_joint(
+            machine, visible, hidden, tol=tol, max_sweeps=inner * max_rounds, damping=damping
+        )
+        return Reconstruction(joint.visible, joint.hidden, joint.sweeps, joint.converged)
+    r = np.array(visible, dtype=np.float64)
+    q = np.array(hidden, dtype=np.float64)
+    active = np.arange(len(r))
+    limit = rounds or max_rounds
+    done = 0
+    while done < limit and len(active):
+        done += 1
+        if draw is not None:
+            q = sample_means(machine.hidden, q, draw)
+        old_r, old_q = r[active], q[active]
+        new_r = settle_visible(
+            machine, old_q, old_r, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
+        ).means
+        if draw is not None:
+            new_r = sample_means(machine.visible, new_r, draw)
+        new_q = settle_hidden(
+            machine, new_r, old_q, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
+        ).means
+        r[active], q[active] = new_r, new_q
+        if rounds == 0:
+            moved = np.abs(new_r - old_r).max(axis=1, initial=0.0)
+            moved = np.maximum(moved, np.abs(new_q - old_q).max(axis=1, initial=0.0))
+            active = active[moved > tol * (1.0 - damping)]
+    return Reconstruction(r, q, done, len(active) == 0 or rounds > 0)
+
+
+def _small_mean_field(machine: Machine, kind: FreeEnergy) -> bool:
+    binary = isinstance(machine.visible, Binary) and isinstance(machine.hidden, Binary)
+    small = machine.n_visible + machine.n_hidden <= _SMALL
+    return kind is MEAN_FIELD and binary and small
+
+
+def sample_means(units: Units, means: Array, rng: np.random.Generator) -> Array:
+    """Binary states drawn from a product distribution with these means."""
+    if not isinstance(units, Binary):
+        raise ModelError(f"units of kind {units.text} are not drawn from means alone")
+    return (rng.random(means.shape) < means).astype(np.float64)
+
+
+def settle_joint(
+    machine: Machine,
+    visible: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    inputs: Mask | None = None,
+    temperatures: Sequence[float] = (),
+    tol: float = TOLERANCE,
+    max_sweeps: int = MOST_SWEEPS,
+    damping: float = 0.0,
+) -> Joint:
+    """Mean field of all units that are not `inputs`, from the given means (4.11, LAW-I14).
+
+    One sweep at each of the `temperatures`, then sweeps at 1 until nothing moves.
+    """
+    refuse_connected(machine.visible)
+    refuse_connected(machine.hidden)
+    weights, biases = joint_weights(machine)
+    means = np.hstack([np.atleast_2d(visible), np.atleast_2d(hidden)]).astype(np.float64)
+    held = np.zeros(len(biases), dtype=np.bool_)
+    if inputs is not None:
+        held[: machine.n_visible] = as_inputs(machine, inputs)
+    free = ~held
+    fields = means[:, held] @ weights[np.ix_(held, free)] + biases[free]
+    inside, start = weights[np.ix_(free, free)], means[:, free]
+    for temperature in temperatures:
+        start = settle_units(
+            inside / temperature, fields / temperature, start,
+            tol=0.0, max_sweeps=1, damping=damping,
+        ).means  # fmt: skip
+    found = settle_units(inside, fields, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
+    means[:, free] = found.means
+    d = machine.n_visible
+    most = int(found.sweeps.max(initial=0))
+    return Joint(means[:, :d], means[:, d:], most, found.converged)
+
+
+def free_energy(
+    machine: Machine, visible: ArrayLike, energy: str = "mf", *, tol: float = TOLERANCE
+) -> Array:
+    """F_0 of each row: the hidden units settled with the row held (WH-M1, WH-L10).
+
+    `energy` is mf, tap or bethe, or exact (-log sum_h exp(-E), by enumeration where hidden units
+    are connected). mf is never below exact; on a side without connections all are the same.
+
+    >>> machine = Machine.random(3, 2, architecture="poe", scale=1.0, random_state=0)
+    >>> gap = free_energy(machine, [[1, 0, 1]], "mf") - free_energy(machine, [[1, 0, 1]], "exact")
+    >>> bool(np.all(np.abs(gap) < 1e-12))
+    True
+    """
+    rows = as_rows(machine, visible)
+    if energy == "exact":
+        return -clamped(machine, rows).log_weights
+    kind = free_energy_named(energy)
+    found = settle_hidden(machine, rows, energy=kind, tol=tol)
+    if not found.converged:
+        warnings.warn(
+            f"settling stopped after {MOST_SWEEPS} sweeps with moves of {found.residual:.2g} left; "
+            "these free energies are too high",
+            stacklevel=2,
+        )
+    return kind.value(machine, rows, found.means, clamped=True)
+
+
+def mean_field_bound(machine: Machine, visible: Array, hidden: Array) -> Array:
+    """The lower bound on log Z of each row of joint means (LAW-I14, 4.14)."""
+    return -MEAN_FIELD.value(machine, visible, hidden)

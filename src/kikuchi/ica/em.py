@@ -1,0 +1,419 @@
+r"""EM of noisy ICA (HOJ-L6): moments of the sources, then mixing, noise and priors.
+
+Plain and over-relaxed EM, and L-BFGS on the log-likelihood whose gradient the E-step gives:
+d log p / dA = P (X <S>^T - A <SS^T>). With naive or exact moments EM never lowers its objective;
+with linear response and adaptive TAP nothing is promised, it is only watched (HOJ-L2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError
+from kikuchi.core.run import Step
+from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
+from kikuchi.ica.model import Data, Model, is_learned
+from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
+from kikuchi.ica.posteriors import Moments, Posterior, Problem, take_moments
+from kikuchi.ica.priors import SourcePrior
+
+Array = NDArray[np.float64]
+
+OPTIMISERS = ("em", "over-relaxed", "lbfgs")
+CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the gradient of log Z
+_GROWTH = 1.2  # of over-relaxation after a good step
+_MOST_RELAXED = 20.0
+_WORSE = 1.2  # growth of the EM step that ends over-relaxation where no objective can be trusted
+_ROUND = 25  # L-BFGS steps before its scales are taken anew
+_LOOK_BACK = 4  # steps of L-BFGS that must all be small at the end
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the M-step may do: rule and prior of the mixing, and which priors are learned."""
+
+    mixing: str
+    mixing_prior: MixingPrior
+    learned: str
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Everything that the M-step needs of data and sources, as sums over samples.
+
+    `cross` is X <S>^T and `second` is <SS^T>, or one a channel (D, I, I) with missing values.
+    """
+
+    count: float
+    cross: Array
+    second: Array
+    squares: Array
+    counts: Array
+    outer: Array | None
+    priors: tuple[Array, ...]
+    log_likelihood: float
+
+    def channel_counts(self) -> Array:
+        """Number of observed samples of each channel."""
+        return self.counts
+
+    def channel_residuals(self, mixing: Array) -> Array:
+        """Expected squared residual of each channel, summed over its samples (HOJ-L5)."""
+        if self.second.ndim == 3:
+            pull = np.einsum("di,dij->dj", mixing, self.second)
+        else:
+            pull = mixing @ self.second
+        return np.asarray(self.squares + np.einsum("di,di->d", pull - 2.0 * self.cross, mixing))
+
+    def residual_matrix(self, mixing: Array) -> Array:
+        """Expected outer products of the residuals, summed over samples (HOJ-L5)."""
+        if self.outer is None:
+            raise MethodError("full noise needs the products of all channels")
+        crossed = self.cross @ mixing.T
+        return np.asarray(self.outer - crossed - crossed.T + mixing @ self.second @ mixing.T)
+
+    def plus(self, other: Statistics, here: float = 1.0, there: float = 1.0) -> Statistics:
+        """here self + there other: batches add up, and old ones may be forgotten."""
+
+        def blend(a: Any, b: Any) -> Any:
+            return here * a + there * b
+
+        return Statistics(
+            blend(self.count, other.count),
+            blend(self.cross, other.cross),
+            blend(self.second, other.second),
+            blend(self.squares, other.squares),
+            blend(self.counts, other.counts),
+            None if self.outer is None else blend(self.outer, other.outer),
+            tuple(blend(a, b) for a, b in zip(self.priors, other.priors, strict=True)),
+            blend(self.log_likelihood, other.log_likelihood),
+        )
+
+
+def expectation(
+    model: Model, data: Data, posterior: Posterior, learned: str, start: Moments | None = None
+) -> tuple[Statistics, Moments]:
+    """The E-step: moments of every sample and their sums."""
+    problem = model.problem(data)
+    moments = posterior.solve(problem, start)
+    log_likelihood = math.nan
+    if moments.log_z is not None:
+        log_likelihood = float(np.sum(moments.log_z) + np.sum(model.log_base(data)))
+    statistics = Statistics(
+        float(data.count),
+        data.x @ moments.mean.T,
+        _second_moments(problem, moments, data, posterior),
+        data.squares,
+        data.channel_counts,
+        data.outer if isinstance(model.noise, FullNoise) else None,
+        _prior_statistics(model.priors, moments, learned),
+        log_likelihood,
+    )
+    return statistics, moments
+
+
+def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:
+    """The M-step: mixing (HOJ-L3, L4), noise (HOJ-L5), then priors (HOJ-L7)."""
+    task = MixingTask(statistics.cross, statistics.second, model.noise, rules.mixing_prior)
+    mixing = update_mixing(rules.mixing, model.mixing, task)
+    return Model(mixing, model.noise.updated(statistics, mixing), _updated(model, statistics))
+
+
+def while_learning(posterior: Posterior, optimiser: str = "em") -> Posterior:
+    """The posterior with a tolerance that is enough inside EM, where every solution is the start of
+    the next. L-BFGS compares values and needs them more exactly.
+    """
+    tol, sweeps = (1e-6, 40) if optimiser == "lbfgs" else (1e-4, 20)
+    fields: dict[str, Any] = {}
+    if hasattr(posterior, "tol"):
+        fields["tol"] = max(posterior.tol, tol)
+    if hasattr(posterior, "max_iterations"):
+        fields["max_iterations"] = min(posterior.max_iterations, sweeps)
+    return replace(posterior, **fields) if fields else posterior
+
+
+class Learning:
+    """A model that is being fitted: the model so far, its moments and its objective.
+
+    `steps` goes on for ever; whoever takes them decides when to stop.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        posterior: Posterior,
+        rules: Rules,
+        moments: Moments | None = None,
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.given = posterior
+        self.posterior = while_learning(posterior)
+        self.rules = rules
+        self.moments = moments
+        self.objective = math.nan
+        self.iterations = 0
+
+    def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
+        """Steps of the optimiser that is named."""
+        if batch_size is not None and batch_size < self.data.count:
+            return self._batches(batch_size, seed)
+        self.posterior = while_learning(self.given, optimiser)
+        if optimiser == "lbfgs":
+            return self._quasi_newton()
+        return self._relaxed() if optimiser == "over-relaxed" else self._plain()
+
+    # ------------------------------------------------------------------ EM
+
+    def _plain(self) -> Iterator[Step]:
+        while True:
+            statistics = self._expect()
+            yield self._move(maximisation(self.model, statistics, self.rules))
+
+    def _relaxed(self) -> Iterator[Step]:
+        """EM steps made longer while that helps; back to EM's own when it does not."""
+        trusted = self.posterior.name in CONSISTENT
+        length, last_objective, last_size = 1.0, -math.inf, math.inf
+        fallback: Model | None = None
+        while True:
+            statistics = self._expect()
+            plain = maximisation(self.model, statistics, self.rules)
+            size = change(self.model, plain)
+            worse = self.objective < last_objective if trusted else size > _WORSE * last_size
+            if worse and fallback is not None:
+                length, last_objective, last_size = 1.0, -math.inf, math.inf
+                target, fallback = fallback, None
+                yield self._move(target)
+                continue
+            last_objective, last_size, fallback = self.objective, size, None
+            target = plain
+            if length > 1.0:
+                fallback, target = plain, _extrapolated(self.model, plain, length, self.rules)
+            yield self._move(target, size)
+            length = min(length * _GROWTH, _MOST_RELAXED)
+
+    def _batches(self, size: int, seed: int) -> Iterator[Step]:
+        """Incremental EM: each batch replaces its own share of the sums, then the M-step."""
+        rng = np.random.default_rng(seed)
+        parts = [self.data.take(part) for part in self.data.batches(size, rng)]
+        kept: list[tuple[Statistics, Moments] | None] = [None] * len(parts)
+        total: Statistics | None = None
+        while True:
+            before = self.model
+            for k in rng.permutation(len(parts)):
+                old = kept[k]
+                start = None if old is None else old[1]
+                new = expectation(self.model, parts[k], self.posterior, self.rules.learned, start)
+                kept[k] = new
+                if total is None:
+                    total = new[0]
+                else:
+                    total = total.plus(new[0])
+                    total = total if old is None else total.plus(old[0], 1.0, -1.0)
+                self.model = maximisation(self.model, total, self.rules)
+            assert total is not None
+            self.iterations += 1
+            self.objective = total.log_likelihood / total.count - self._penalty()
+            residual = change(before, self.model)
+            yield Step(self.iterations, residual=residual, objective=self.objective)
+
+    def _expect(self) -> Statistics:
+        statistics, self.moments = expectation(
+            self.model, self.data, self.posterior, self.rules.learned, self.moments
+        )
+        self.objective = statistics.log_likelihood / statistics.count - self._penalty()
+        return statistics
+
+    def _penalty(self) -> float:
+        return self.rules.mixing_prior.penalty(self.model.mixing) / self.data.count
+
+    def _move(self, model: Model, residual: float | None = None) -> Step:
+        residual = change(self.model, model) if residual is None else residual
+        self.model = model
+        self.iterations += 1
+        return Step(self.iterations, residual=residual, objective=self.objective)
+
+    # ------------------------------------------------------------------ L-BFGS
+
+    def _quasi_newton(self) -> Iterator[Step]:
+        """Rounds of L-BFGS on mixing and noise, in scales in which EM's curvature is one; between
+        two rounds an EM step, which also moves the priors.
+        """
+        from kikuchi.core.lbfgs import Lbfgs
+
+        recent: deque[float] = deque([math.inf] * _LOOK_BACK, maxlen=_LOOK_BACK)
+        while True:
+            statistics = self._expect()
+            plain = maximisation(self.model, statistics, self.rules)
+            yield self._move(plain, max(*recent, change(self.model, plain)))
+            chart = _Chart(self.model, statistics)
+            descent = Lbfgs(self._descent(chart), chart.point(self.model), memory=20, longest=1.0)
+            for taken in range(_ROUND):
+                if not descent.step():
+                    if taken == 0:  # no way down but EM's own step, which is as good as none
+                        recent.extend([0.0] * _LOOK_BACK)
+                    break
+                model = chart.model(descent.point)
+                recent.append(change(self.model, model))
+                self.objective = -descent.value
+                yield self._move(model, max(recent))
+
+    def _descent(self, chart: _Chart) -> Callable[[Array], tuple[float, Array]]:
+        def value(point: Array) -> tuple[float, Array]:
+            model = chart.model(point)
+            statistics, self.moments = expectation(
+                model, self.data, self.posterior, "none", self.moments
+            )
+            penalty = self.rules.mixing_prior.penalty(model.mixing)
+            total = statistics.log_likelihood - penalty
+            if not math.isfinite(total):
+                return math.inf, np.zeros(point.shape)
+            slope = chart.slope(model, statistics, self.rules.mixing_prior)
+            return -total / statistics.count, -slope / statistics.count
+
+        return value
+
+
+class _Chart:
+    """Coordinates in which the information per sample is about the identity, and log variances.
+
+    A = diag(deviation) T B R^-1 with R R^T = <SS^T> / N and T T^T the covariance of data in units
+    of the noise. In much noise T is the identity and the curvature that of EM; without noise B is a
+    relative change of A.
+    """
+
+    def __init__(self, model: Model, statistics: Statistics) -> None:
+        self.base = model
+        noise = model.noise
+        self.variances = _channel_variances(noise, model.channels)
+        self.deviation = np.sqrt(self.variances)[:, None]
+        second = statistics.second
+        second = second.mean(axis=0) if second.ndim == 3 else second
+        size = second / statistics.count
+        size = size + 1e-12 * np.trace(size) * np.eye(len(size))
+        self.root = np.linalg.cholesky(size)
+        scaled = (model.mixing / self.deviation) @ self.root
+        self.span, lengths, _ = np.linalg.svd(scaled, full_matrices=False)
+        self.stretch = np.sqrt(1.0 + lengths**2)[:, None]
+        self.noise_size = 0
+        if noise.learned and isinstance(noise, IsotropicNoise | DiagonalNoise):
+            self.noise_size = 1 if isinstance(noise, IsotropicNoise) else model.channels
+        self.noise_scale = math.sqrt(0.5 * model.channels / max(1, self.noise_size))
+
+    def point(self, model: Model) -> Array:
+        """Coordinates of a model."""
+        inner = self._stretched((model.mixing / self.deviation) @ self.root, 1.0 / self.stretch)
+        logs = np.log(np.atleast_1d(model.noise.value)) if self.noise_size else np.empty(0)
+        return np.concatenate([inner.ravel(), self.noise_scale * logs])
+
+    def model(self, point: Array) -> Model:
+        """The model at a point."""
+        from scipy.linalg import solve_triangular
+
+        count = self.base.mixing.size
+        inner = point[:count].reshape(self.base.mixing.shape)
+        inner = self._stretched(inner, self.stretch)
+        mixing = self.deviation * solve_triangular(self.root, inner.T, lower=True, trans="T").T
+        return replace(self.base, mixing=mixing, noise=self._noise(point[count:]))
+
+    def _stretched(self, inner: Array, stretch: Array) -> Array:
+        """T times a matrix, or T^-1: T is the identity but for the span of the mixing."""
+        return np.asarray(inner + self.span @ ((stretch - 1.0) * (self.span.T @ inner)))
+
+    def _noise(self, logs: Array) -> Noise:
+        noise = self.base.noise
+        if not self.noise_size:
+            return noise
+        values = np.exp(np.clip(logs / self.noise_scale, -690.0, 690.0))
+        if isinstance(noise, IsotropicNoise):
+            return replace(noise, variance=max(float(values[0]), float(np.mean(noise.floor))))
+        assert isinstance(noise, DiagonalNoise)
+        return replace(noise, variances=np.maximum(values, noise.floor))
+
+    def slope(self, model: Model, statistics: Statistics, prior: MixingPrior) -> Array:
+        """Gradient of log-likelihood plus log-prior in these coordinates."""
+        from scipy.linalg import solve_triangular
+
+        task = MixingTask(statistics.cross, statistics.second, model.noise, prior)
+        outer = self._stretched(-task.gradient(model.mixing) * self.deviation, self.stretch)
+        inner = solve_triangular(self.root, outer.T, lower=True).T
+        if not self.noise_size:
+            return np.asarray(inner.ravel())
+        variances = _channel_variances(model.noise, model.channels)
+        residuals = statistics.channel_residuals(model.mixing) / variances
+        logs = 0.5 * (residuals - statistics.counts)
+        logs = np.array([logs.sum()]) if self.noise_size == 1 else logs
+        return np.concatenate([inner.ravel(), logs / self.noise_scale])
+
+
+def change(before: Model, after: Model) -> float:
+    """Relative change of mixing or noise, whichever is larger."""
+    scale = float(np.linalg.norm(before.mixing))
+    moved = float(np.linalg.norm(after.mixing - before.mixing))
+    mixing = moved / scale if scale > 0 else math.inf
+    return max(mixing, before.noise.change(after.noise))
+
+
+def _second_moments(problem: Problem, moments: Moments, data: Data, posterior: Posterior) -> Array:
+    if data.observed is None:
+        return moments.second_moment_sum
+    sources = problem.n_sources
+    total = np.zeros((data.channels, sources * sources))
+    for part in problem.chunks(sources**2):
+        piece = take_moments(moments, part)
+        each = posterior.covariances(problem.take(part), piece)
+        each += piece.mean.T[:, :, None] * piece.mean.T[:, None, :]
+        total += data.observed[:, part] @ each.reshape(len(each), -1)
+    return total.reshape(-1, sources, sources)
+
+
+def _prior_statistics(
+    priors: tuple[SourcePrior, ...], moments: Moments, learned: str
+) -> tuple[Array, ...]:
+    found = []
+    for i, prior in enumerate(priors):
+        if not is_learned(prior, learned):
+            found.append(np.empty(0))
+        elif type(prior).statistics is SourcePrior.statistics:  # moments alone, known already
+            mean, variance = moments.mean[i], moments.variances[i]
+            sums = [mean.size, np.sum(mean), np.sum(variance + mean * mean)]
+            found.append(np.array(sums, dtype=np.float64))
+        else:
+            found.append(prior.statistics(moments.gamma[i], moments.lam[i]))
+    return tuple(found)
+
+
+def _updated(model: Model, statistics: Statistics) -> tuple[SourcePrior, ...]:
+    pairs = zip(model.priors, statistics.priors, strict=True)
+    return tuple(prior.updated(sums) if sums.size else prior for prior, sums in pairs)
+
+
+def _extrapolated(model: Model, plain: Model, length: float, rules: Rules) -> Model:
+    """The model `length` EM steps away, variances in the logarithm; priors as EM has them."""
+    mixing = model.mixing + length * (plain.mixing - model.mixing)
+    if rules.mixing != "free":
+        mixing = np.maximum(mixing, 0.0)
+    return Model(mixing, _beyond(model.noise, plain.noise, length), plain.priors)
+
+
+def _beyond(now: Noise, plain: Noise, length: float) -> Noise:
+    if isinstance(plain, IsotropicNoise) and isinstance(now, IsotropicNoise):
+        variance = now.variance * (plain.variance / now.variance) ** length
+        return replace(plain, variance=max(variance, float(np.mean(plain.floor))))
+    if isinstance(plain, DiagonalNoise) and isinstance(now, DiagonalNoise):
+        variances = now.variances * (plain.variances / now.variances) ** length
+        return replace(plain, variances=np.maximum(variances, plain.floor))
+    return plain
+
+
+def _channel_variances(noise: Noise, channels: int) -> Array:
+    values = np.asarray(noise.value)
+    return np.diag(values) if values.ndim == 2 else np.broadcast_to(values, (channels,)).copy()

@@ -1,0 +1,192 @@
+"""Restarts of EM side by side, and which of them is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.core.parallel import map as parallel_map
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Run
+from kikuchi.core.trace import Trace
+from kikuchi.ica.em import CONSISTENT, Learning, Rules, expectation, while_learning
+from kikuchi.ica.evidence import Evidence, evidence
+from kikuchi.ica.model import Data, Model
+from kikuchi.ica.posteriors import Posterior
+from kikuchi.ica.priors import SourcePrior
+from kikuchi.ica.starts import make_start
+
+Array = NDArray[np.float64]
+
+_MANY = 100_000  # samples from which on a fit warms up on a part of them
+_WARM_UP = 20_000
+_COOLING = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+_COOLING_SAMPLES = 1000
+COLLAPSED = 0.05  # of the largest source: below it a column has been lost
+
+
+@dataclass(frozen=True)
+class Task:
+    """One fit: data, what to fit and where to begin (`start` is a kind or a model)."""
+
+    data: Data
+    priors: tuple[SourcePrior, ...]
+    noise: str | Array
+    posterior: Posterior
+    rules: Rules
+    start: str | Model
+    seed: int
+    optimiser: str
+    batch_size: int | None
+    tol: float
+    max_iter: int
+    seconds: float | None
+
+    def __repr__(self) -> str:
+        name = self.start if isinstance(self.start, str) else "a given model"
+        return f"start {name} with seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one restart ended with."""
+
+    model: Model
+    trace: Trace
+    converged: bool
+    stopped: str
+    objective: float
+    collapsed: tuple[int, ...]
+
+
+def fit_once(task: Task, progress: Progress = silent) -> Fit:
+    """Run one restart to its end."""
+    rng = np.random.default_rng(task.seed)
+    if isinstance(task.start, Model):
+        model = task.start
+    else:
+        arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
+        model = _cooled(make_start(task.start, *arguments), task)
+    clock = Budget(seconds=task.seconds).start()
+    trace = Trace(objective_name="mean log-likelihood")
+    model, stopped = _warmed_up(model, task, clock, rng)
+    if stopped == "interrupted":
+        return Fit(model, trace, False, stopped, math.nan, collapsed_sources(model))
+    learning = Learning(model, task.data, task.posterior, task.rules)
+    run = Run(clock, progress, trace)
+    steps = learning.steps(task.optimiser, task.batch_size, task.seed)
+    _, converged = run.iterate(steps, tol=task.tol, limit=task.max_iter)
+    _refuse_broken(learning.model)
+    lost = collapsed_sources(learning.model)
+    return Fit(learning.model, trace, converged, run.stopped, learning.objective, lost)
+
+
+def _cooled(model: Model, task: Task) -> Model:
+    """The start with less noise, if a few samples are then likelier.
+
+    With as many sources as channels nothing but the likelihood tells how much of the data is noise,
+    and EM takes long to get from much noise to very little.
+    """
+    if task.start != "ica" or not model.noise.learned or model.sources < model.channels:
+        return model
+    part = task.data.take(slice(0, _COOLING_SAMPLES))
+    posterior = while_learning(task.posterior)
+    best, value = model, -math.inf
+    for share in _COOLING:
+        trial = replace(model, noise=model.noise.scaled(share))
+        found = expectation(trial, part, posterior, "none")[0].log_likelihood
+        if found > value:
+            best, value = trial, found
+    return best
+
+
+def _warmed_up(
+    model: Model, task: Task, clock: Clock, rng: np.random.Generator
+) -> tuple[Model, str]:
+    """The model after EM on a part of many samples, and why that stopped: the way is long, and
+    fewer samples show it.
+    """
+    if task.batch_size is not None or task.data.count < _MANY:
+        return model, "converged"
+    part = task.data.take(np.sort(rng.choice(task.data.count, _WARM_UP, replace=False)))
+    learning = Learning(model, part, task.posterior, task.rules)
+    run = Run(clock, silent, Trace())
+    steps = learning.steps(task.optimiser, None, task.seed)
+    run.iterate(steps, tol=10.0 * task.tol, limit=task.max_iter)
+    return learning.model, run.stopped
+
+
+def fit_all(tasks: Sequence[Task], processes: int, seconds: float | None) -> list[Fit]:
+    """All restarts, in processes of their own if more than one is allowed. Those that the time
+    does not allow are left out; the first is always made.
+    """
+    budget = Budget(seconds=seconds)
+    clock = budget.start()
+    first = fit_once(tasks[0])
+    if len(tasks) == 1 or first.stopped in ("interrupted", "seconds"):
+        return [first]
+    left = None if seconds is None else max(1e-3, seconds - clock.seconds)
+    rest = [replace(task, seconds=left) for task in tasks[1:]]
+    done = parallel_map(fit_once, rest, processes=processes, budget=Budget(seconds=left))
+    return [first, *done.values()]
+
+
+def choose_fit(fits: Sequence[Fit], data: Data, posterior: Posterior) -> tuple[Fit, Evidence]:
+    """The restart of greatest likelihood among those that lost the fewest sources.
+
+    Never the one of greatest mean field energy, which prefers collapse (see `evidence`).
+    """
+    fewest = min(len(f.collapsed) for f in fits)
+    kept = [f for f in fits if len(f.collapsed) == fewest]
+    if len(kept) == 1:
+        return kept[0], Evidence(kept[0].objective, "the only one")
+    found = [evidence(f.model, data, posterior) for f in kept]
+    values = [e.value if math.isfinite(e.value) else -math.inf for e in found]
+    best = int(np.argmax(values))
+    if values[best] == -math.inf:  # no likelihood at all: the least noise that is left
+        best = int(np.argmin([float(np.mean(f.model.noise.value)) for f in kept]))
+        return kept[best], Evidence(math.nan, "least noise")
+    return kept[best], found[best]
+
+
+def collapsed_sources(model: Model) -> tuple[int, ...]:
+    """Sources whose column has shrunk to almost nothing beside the largest."""
+    sizes = model.sizes()
+    largest = float(sizes.max())
+    if not largest > 0:
+        return tuple(range(model.sources))
+    return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
+
+
+def refuse_unfit(optimiser: str, posterior: Posterior, rules: Rules) -> None:
+    """L-BFGS needs an objective whose gradient the moments are, and no borders."""
+    if optimiser != "lbfgs":
+        return
+    if posterior.name not in CONSISTENT:
+        raise MethodError(
+            f"optimiser lbfgs: the energy of posterior {posterior.name} does not belong to its "
+            f"moments; use over-relaxed, or one of {', '.join(CONSISTENT)}"
+        )
+    if rules.mixing != "free" or rules.mixing_prior.beta > 0:
+        raise MethodError(
+            "optimiser lbfgs takes free mixing with a flat or gaussian prior; "
+            "use em or over-relaxed"
+        )
+
+
+def _refuse_broken(model: Model) -> None:
+    if not np.isfinite(model.mixing).all():
+        raise ModelError(
+            "the fit has diverged: the mixing matrix is not finite; use optimiser='em'"
+        )
+    if not float(np.abs(model.mixing).max()) > 0:
+        raise DataError(
+            "no source is left: every column of the mixing matrix has collapsed; "
+            "the data may be noise, or posterior='lr' and more restarts may help"
+        )

@@ -1,0 +1,156 @@
+r"""The model of noisy ICA, x = A s + noise (HOJ-M7), and what EM needs to know of data.
+
+Arrays are oriented as in the theory: data X (D, N), mixing A (D, I), sources S (I, N).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError
+from kikuchi.ica.noise import FullNoise, Noise
+from kikuchi.ica.posteriors import Problem
+from kikuchi.ica.priors import SourcePrior
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SCALE_ONLY = frozenset({"laplace", "exponential"})  # what they learn, a column's length can be too
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data X (D, N), zero where a value is missing, and which values are there (None: all)."""
+
+    x: Array
+    observed: Mask | None = None
+
+    @staticmethod
+    def of(x: Array) -> Data:
+        """Data from an array in which NaN stands for a missing value."""
+        missing = np.isnan(x)
+        if not missing.any():
+            return Data(np.ascontiguousarray(x))
+        return Data(np.where(missing, 0.0, x), ~missing)
+
+    @property
+    def channels(self) -> int:
+        """D."""
+        return int(self.x.shape[0])
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return int(self.x.shape[1])
+
+    @cached_property
+    def channel_counts(self) -> Array:
+        """Number of observed samples of each channel."""
+        if self.observed is None:
+            return np.full(self.channels, float(self.count))
+        return np.asarray(self.observed.sum(axis=1), dtype=np.float64)
+
+    @cached_property
+    def squares(self) -> Array:
+        """Sum of squares of each channel."""
+        return np.asarray(np.einsum("dn,dn->d", self.x, self.x))
+
+    @cached_property
+    def outer(self) -> Array:
+        """X X^T: for full noise only."""
+        return np.asarray(self.x @ self.x.T)
+
+    @property
+    def variances(self) -> Array:
+        """Mean squares of the channels."""
+        return self.squares / self.channel_counts
+
+    def take(self, samples: slice | NDArray[np.intp]) -> Data:
+        """Some of the samples."""
+        observed = None if self.observed is None else self.observed[:, samples]
+        return Data(np.ascontiguousarray(self.x[:, samples]), observed)
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+        """A partition of the samples into random batches of about `size`."""
+        order = rng.permutation(self.count)
+        for part in np.array_split(order, max(1, round(self.count / size))):
+            yield np.sort(part)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Mixing, noise and priors: everything that EM learns."""
+
+    mixing: Array
+    noise: Noise
+    priors: tuple[SourcePrior, ...]
+
+    @property
+    def sources(self) -> int:
+        """I."""
+        return int(self.mixing.shape[1])
+
+    @property
+    def channels(self) -> int:
+        """D."""
+        return int(self.mixing.shape[0])
+
+    def problem(self, data: Data) -> Problem:
+        """The posterior problem of all samples: J = A^T P A and h = A^T P X (HOJ-M7)."""
+        weighted = self.noise.precise(self.mixing)
+        if data.observed is None:
+            coupling = weighted.T @ self.mixing
+        else:
+            self._refuse_full()
+            pairs = (weighted[:, :, None] * self.mixing[:, None, :]).reshape(self.channels, -1)
+            coupling = (data.observed.T @ pairs).reshape(-1, self.sources, self.sources)
+        symmetric = 0.5 * (coupling + np.swapaxes(coupling, -1, -2))
+        return Problem(symmetric, weighted.T @ data.x, self.priors)
+
+    def log_base(self, data: Data) -> Array:
+        """-log Z_L of every sample: log p(x | s) is this plus h^T s - s^T J s / 2."""
+        squares = self.noise.squares(data.x)
+        if data.observed is None:
+            log_det = self.noise.log_det(self.channels)
+            return -0.5 * (squares + log_det + self.channels * math.log(2.0 * math.pi))
+        variances = np.broadcast_to(np.asarray(self.noise.value), (self.channels,))
+        return np.asarray(-0.5 * (squares + np.log(2.0 * math.pi * variances) @ data.observed))
+
+    def n_parameters(self, learned: str) -> int:
+        """All free numbers: mixing, noise and what is learned of the priors (HOJ-L8)."""
+        priors = sum(p.n_parameters for p in self.priors if is_learned(p, learned))
+        return self.mixing.size + self.noise.n_parameters(self.channels) + priors
+
+    def sizes(self) -> Array:
+        """How much of the data's deviation each source carries: |a_i| times its deviation."""
+        return np.asarray(np.linalg.norm(self.mixing, axis=0) * deviations(self.priors))
+
+    def _refuse_full(self) -> None:
+        if isinstance(self.noise, FullNoise):
+            raise MethodError(
+                "missing values need isotropic or diagonal noise; choose noise='diagonal'"
+            )
+
+
+def is_learned(prior: SourcePrior, learned: str) -> bool:
+    """Whether EM changes a prior: `learned` is none, shape (not a mere scale) or all (HOJ-L7).
+
+    >>> from kikuchi.ica.priors import parse_prior
+    >>> is_learned(parse_prior("laplace"), "shape"), is_learned(parse_prior("binary01"), "shape")
+    (False, True)
+    """
+    if prior.n_parameters == 0 or learned == "none":
+        return False
+    return learned == "all" or prior.name not in SCALE_ONLY
+
+
+def deviations(priors: Sequence[SourcePrior]) -> Array:
+    """Standard deviation of each prior; 1 where it has none."""
+    found = [p.mean_variance[1] if p.is_proper else 1.0 for p in priors]
+    return np.array([math.sqrt(v) if math.isfinite(v) and v > 0 else 1.0 for v in found])

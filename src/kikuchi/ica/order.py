@@ -1,0 +1,180 @@
+r"""How many sources there are (HOJ-L8): BIC with the full count of parameters, or held-out rows.
+
+BIC(I) = log p(X | fit) - |Omega| / 2 log N with |Omega| = D I + noise + learned priors; the
+greatest wins. I = 0 stands for two Gaussians without sources: isotropic, and with a free
+covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.ica.model import Data, Model
+from kikuchi.ica.posteriors import as_posterior
+from kikuchi.ica.priors import as_priors
+from kikuchi.ica.starts import principal
+
+Array = NDArray[np.float64]
+
+CRITERIA = ("bic", "held-out")
+RESTARTS = 10
+_HELD_OUT = 0.2
+_MOST_CHANNELS = 500  # for the Gaussian with a free covariance
+_NEW_SHARE = 0.5  # of the residual's leading direction that a new column takes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The number of sources that was chosen, and everything it was chosen from.
+
+    `values` holds the criterion of the kept fit by number of sources, greatest best: log-likelihood
+    minus penalty for "bic" (0 sources: the better Gaussian), mean held-out log-likelihood of a row
+    for "held-out". `averages` are means over restarts by their own energies (bic only).
+    `estimators` holds the fits; `best` is the chosen one, None when no source is better than any.
+    """
+
+    n_sources: int
+    criterion: str
+    values: dict[int, float]
+    averages: dict[int, float]
+    null_models: dict[str, float]
+    estimators: dict[int, Any]
+
+    @property
+    def best(self) -> Any:
+        """The estimator with the chosen number of sources."""
+        return self.estimators.get(self.n_sources)
+
+    @property
+    def probabilities(self) -> dict[int, float]:
+        """Posterior probabilities of the numbers, exp(BIC) normalised; for "bic" only."""
+        if self.criterion != "bic":
+            raise MethodError("probabilities of the number of sources need criterion='bic'")
+        peak = max(self.values.values())
+        weights = {k: math.exp(v - peak) for k, v in self.values.items()}
+        total = sum(weights.values())
+        return {k: w / total for k, w in weights.items()}
+
+
+def choose_sources(
+    estimator: Any,
+    X: ArrayLike,
+    sources: Iterable[int],
+    criterion: str,
+    params: Mapping[str, Any],
+) -> Choice:
+    """Fit each number of sources, the larger ones also from the smaller ones grown by a column."""
+    if criterion not in CRITERIA:
+        raise MethodError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
+    if "n_sources" in params:
+        raise MethodError("n_sources is what choose_sources looks for; give a range of numbers")
+    numbers = sorted({int(k) for k in sources})
+    if not numbers or numbers[0] < 0:
+        raise MethodError(f"sources must be whole numbers >= 0, got {numbers}")
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2:
+        raise DataError(f"choose_sources: rows of data are needed, got shape {rows.shape}")
+    seed = int(check_random_state(params.get("random_state")).randint(2**31 - 1))
+    train, test = _split(rows, criterion, seed)
+    options = {"restarts": RESTARTS, **params, "random_state": seed}
+    values: dict[int, float] = {}
+    averages: dict[int, float] = {}
+    fitted: dict[int, Any] = {}
+    last: Any = None
+    for count in (k for k in numbers if k > 0):
+        now = estimator(count, **options)
+        now._fit(train, _grown(last, train, now) if last is not None else ())
+        fitted[count] = last = now
+        values[count] = _value(now, train, test, criterion)
+        if criterion == "bic":
+            averages[count] = _average(now, len(train))
+    nulls = _null_models(train - _centre(estimator(1, **options), train), criterion, test)
+    if 0 in numbers:
+        values[0] = max(nulls.values())
+    best = max(values, key=lambda k: (values[k], -k))
+    return Choice(best, criterion, dict(sorted(values.items())), averages, nulls, fitted)
+
+
+def _value(fit: Any, train: Array, test: Array, criterion: str) -> float:
+    if criterion == "bic":
+        return -0.5 * float(fit.bic(train))
+    return float(fit.score(test))
+
+
+def _average(fit: Any, rows: int) -> float:
+    penalty = 0.5 * fit.n_parameters() * math.log(rows)
+    return float(np.mean([f.objective for f in fit.restarts_]) * rows - penalty)
+
+
+def _split(rows: Array, criterion: str, seed: int) -> tuple[Array, Array]:
+    if criterion == "bic":
+        return rows, rows
+    count = max(1, round(_HELD_OUT * len(rows)))
+    order = np.random.default_rng(seed).permutation(len(rows))
+    if len(rows) - count < 2:
+        raise DataError(f"held-out rows: {len(rows)} rows are too few to split")
+    return rows[np.sort(order[count:])], rows[np.sort(order[:count])]
+
+
+def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
+    """Models of the kept fit with more columns, along what it leaves unexplained."""
+    model: Model = last.model_
+    more = wanted.n_sources - model.sources
+    priors = tuple(as_priors(wanted.prior, wanted.n_sources))
+    data = Data.of((train - last.mean_).T)
+    moments = as_posterior(last.posterior).solve(model.problem(data))
+    rest = data.x - model.mixing @ moments.mean
+    if data.observed is not None:
+        rest = rest * data.observed
+    if more > min(rest.shape):
+        return []
+    rest = rest - rest.mean(axis=1, keepdims=True)
+    vectors, values, _ = principal(rest, more, np.random.default_rng(0))
+    columns = vectors * np.sqrt(_NEW_SHARE * values)
+    kept = (*model.priors, *priors[model.sources :])
+    found = []
+    for sign in (1.0, -1.0):
+        mixing = np.hstack([model.mixing, sign * columns])
+        if wanted.mixing != "free":
+            mixing = np.abs(mixing)
+        found.append(Model(mixing, model.noise, kept))
+    return found
+
+
+def _centre(estimator: Any, train: Array) -> Array:
+    priors = as_priors(estimator.prior, 1) if isinstance(estimator.prior, str) else []
+    centred = estimator.center is True or (
+        estimator.center == "auto" and all(p.symmetric for p in priors)
+    )
+    return np.nanmean(train, axis=0) if centred else np.zeros(train.shape[1])
+
+
+def _null_models(rows: Array, criterion: str, test: Array) -> dict[str, float]:
+    """The criterion of Gaussians without sources, by name (HOJ-L8)."""
+    count, channels = rows.shape
+    observed = ~np.isnan(rows)
+    variance = float(np.mean(rows[observed] ** 2))
+    found = {}
+    level = -0.5 * (math.log(2.0 * math.pi * variance) + 1.0)
+    if criterion == "bic":
+        found["isotropic"] = level * float(observed.sum()) - 0.5 * math.log(count)
+    else:
+        squares = np.where(np.isnan(test), 0.0, test) ** 2 / variance
+        logs = math.log(2.0 * math.pi * variance) * np.count_nonzero(~np.isnan(test))
+        found["isotropic"] = -0.5 * (float(squares.sum()) + logs) / len(test)
+    if observed.all() and channels < min(count, _MOST_CHANNELS) and criterion == "bic":
+        covariance = rows.T @ rows / count
+        sign, log_det = np.linalg.slogdet(2.0 * math.pi * covariance)
+        if sign > 0:
+            size = channels * (channels + 1) // 2
+            likelihood = -0.5 * count * (float(log_det) + channels)
+            found["covariance"] = likelihood - 0.5 * size * math.log(count)
+    return found

@@ -1,0 +1,180 @@
+"""Figures of mean field ICA (HOJ-E1 to E7), in the look of `plots`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+_CLOUD = "#aeb7c1"
+_MOST_POINTS = 1200
+_MARKS = ("o", "s", "^", "D")
+
+
+def mean_functions(surfaces: Mapping[str, Any], curves: Mapping[str, Any]) -> Figure:
+    """Means by gamma: a panel a prior with one line a lambda, then all of figure 4.3 in one.
+
+    >>> one = {"gamma": [0.0, 1.0], "mean": [[0.0, 0.5]], "lams": [1.0]}
+    >>> len(mean_functions({"a": one}, {"b": one}).axes)
+    2
+    """
+    count = len(surfaces) + bool(curves)
+    columns = min(3, count)
+    with style.styled():
+        figure, axes = style.new_figure(
+            9.6, 2.6 * -(-count // columns), columns, -(-count // columns)
+        )
+        for panel, (name, found) in zip(axes, surfaces.items(), strict=False):
+            for k, (lam, mean) in enumerate(zip(found["lams"], found["mean"], strict=True)):
+                colour = style.COLOURS[k % len(style.COLOURS)]
+                panel.plot(found["gamma"], mean, color=colour, label=f"lambda = {lam:g}")
+            middle = int(np.argmin(np.abs(np.array(found["lams"]) - 1.0)))
+            limit = 1.05 * float(np.abs(found["mean"][middle]).max())
+            panel.set_ylim(-limit if np.min(found["mean"]) < 0 else -0.1 * limit, limit)
+            panel.set_title(name)
+        if surfaces:
+            axes[0].legend(loc="best")
+        for k, (name, found) in enumerate(curves.items()):
+            gamma, mean = np.array(found["gamma"]), np.array(found["mean"][0])
+            colour, dash = style.COLOURS[k % 6], style.LINE_STYLES[k // 6]
+            axes[count - 1].plot(
+                gamma[gamma >= 0], mean[gamma >= 0], dash, color=colour, label=name
+            )
+        if curves:
+            axes[count - 1].set_title("lambda = 1")
+            axes[count - 1].legend(loc="best", fontsize=6.5)
+        for panel in axes[count:]:
+            panel.remove()
+        for panel in axes[max(0, count - columns) : count]:
+            panel.set_xlabel("gamma")
+    return figure
+
+
+# ---------------------------------------------------------------------- directions
+
+
+def binary_panels(
+    samples: Array,
+    true: Array,
+    found: Mapping[str, Any],
+    angles: Mapping[str, Sequence[float]],
+    noise: float,
+    methods: Mapping[str, str],
+) -> Figure:
+    """Prototypes on the samples, noise and columns by iteration, angles of all runs."""
+    with style.styled():
+        figure, axes = style.new_figure(9.6, 7.2, 2, 2)
+        _cloud(axes[0], samples)
+        _prototypes(axes[0], true, {"color": style.INK, "s": 130, "alpha": 0.3, "marker": "o"})
+        for k, name in enumerate(methods):
+            look: Any = {"color": style.COLOURS[k], "s": 46, "marker": _MARKS[k], "lw": 1.6}
+            _prototypes(axes[0], np.array(found[name]["mixing"]), {**look, "facecolors": "none"})
+        axes[0].set_title("Samples and the four places found")
+        _rest_of_panels(figure, axes, true, found, angles, noise, methods)
+    return figure
+
+
+def overcomplete_panels(
+    samples: Array,
+    true: Array,
+    found: Mapping[str, Any],
+    angles: Mapping[str, Sequence[float]],
+    noise: float,
+    methods: Mapping[str, str],
+) -> Figure:
+    """Columns on the samples, noise and columns by iteration, angles of all runs."""
+    with style.styled():
+        figure, axes = style.new_figure(9.6, 7.2, 2, 2)
+        _cloud(axes[0], samples)
+        _columns(axes[0], true, {"color": style.INK, "lw": 6, "alpha": 0.25})
+        for k, name in enumerate(methods):
+            look = {"color": style.COLOURS[k], "lw": 1.8, "ls": style.LINE_STYLES[k]}
+            _columns(axes[0], np.array(found[name]["mixing"]), look)
+        axes[0].set_title("Samples and the columns found")
+        _rest_of_panels(figure, axes, true, found, angles, noise, methods)
+    return figure
+
+
+def _rest_of_panels(
+    figure: Figure,
+    axes: Sequence[Axes],
+    true: Array,
+    found: Mapping[str, Any],
+    angles: Mapping[str, Sequence[float]],
+    noise: float,
+    methods: Mapping[str, str],
+) -> None:
+    for k, (name, label) in enumerate(methods.items()):
+        run = found[name]
+        colour, dash = style.COLOURS[k], style.LINE_STYLES[k]
+        axes[1].plot(run["steps"], run["noise_trace"], dash, color=colour, label=label)
+        paths = np.array(run["column_trace"])
+        for i in range(paths.shape[2]):
+            axes[2].plot(paths[:, 0, i], paths[:, 1, i], dash, color=colour, lw=1.2)
+            axes[2].plot(*paths[-1, :, i], _MARKS[k], color=colour, ms=6, mfc="none", mew=1.6)
+    axes[1].axhline(noise, color=style.INK, lw=3, alpha=0.3, label="truth")
+    axes[1].set_yscale("log")
+    _plain_ticks(axes[1], (0.1, 0.3, 1, 3, 10, 30, 100))
+    axes[1].set_title("Noise variance")
+    axes[1].set_xlabel("iterations")
+    for sign in (1, -1):
+        axes[2].scatter(sign * true[0], sign * true[1], s=130, color=style.INK, alpha=0.3, lw=0)
+    axes[2].axhline(0, color=style.GRID, lw=1)
+    axes[2].axvline(0, color=style.GRID, lw=1)
+    axes[2].set_title("Columns of the mixing matrix")
+    axes[2].set_aspect("equal", adjustable="datalim")
+    _strips(axes[3], angles)
+    handles, labels = axes[1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=4)
+
+
+def _cloud(axes: Axes, samples: Array) -> None:
+    keep = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _MOST_POINTS)).astype(int))
+    axes.scatter(samples[keep, 0], samples[keep, 1], s=6, color=_CLOUD, lw=0, rasterized=True)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("sensor 1")
+    axes.set_ylabel("sensor 2")
+
+
+def _prototypes(axes: Axes, mixing: Array, look: Any) -> None:
+    """Sums of the columns with all signs: where binary sources put the samples."""
+    signs = np.array([[a, b] for a in (-1, 1) for b in (-1, 1)], dtype=np.float64)
+    places = signs @ mixing.T
+    axes.scatter(places[:, 0], places[:, 1], zorder=3, **look)
+
+
+def _columns(axes: Axes, mixing: Array, look: Any) -> None:
+    for column in mixing.T:
+        axes.plot([-column[0], column[0]], [-column[1], column[1]], solid_capstyle="round", **look)
+
+
+def _strips(axes: Axes, values: Mapping[str, Sequence[float]], limit: float = 10.0) -> None:
+    """One point a run, side by side when they are many; `limit` is what counts as right."""
+    for k, numbers in enumerate(values.values()):
+        shift = np.linspace(-0.25, 0.25, len(numbers)) if len(numbers) > 1 else np.zeros(1)
+        axes.plot(
+            k + shift, sorted(numbers), _MARKS[k % 4], color=style.COLOURS[k], ms=4, mfc="none"
+        )
+    axes.axhline(limit, color=style.SOFT, lw=1.1, ls="--")
+    axes.set_xticks(range(len(values)), [name.replace(" ", "\n", 1) for name in values])
+    axes.set_yscale("log")
+    _plain_ticks(axes, (0.3, 1, 3, 10, 30, 90))
+    axes.set_title("Worst angle of each run, degrees")
+
+
+def _plain_ticks(axes: Axes, ticks: Sequence[float]) -> None:
+    """These ticks, as far as they are inside, on a logarithmic axis."""
+    low, high = axes.get_ylim()
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()

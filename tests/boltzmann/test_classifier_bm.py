@@ -1,0 +1,67 @@
+"""`FreeEnergyClassifier` (WH-L10)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import check_estimator
+
+from kikuchi.boltzmann import RBM, BoltzmannMachine, FreeEnergyClassifier
+from kikuchi.core.errors import DataError
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_digits(return_X_y=True)
+    return (X > 8).astype(np.float64), y
+
+
+def test_scikit_learn_accepts_the_estimator() -> None:
+    machine = RBM(3, visible="gaussian", learning_rate=0.01, epochs=3, random_state=0)
+    check_estimator(FreeEnergyClassifier(machine))
+
+
+def test_digits_are_told_apart_better_than_by_pixels() -> None:
+    X, y = digits()
+    machine = BoltzmannMachine(25, architecture="poe", epochs=8, random_state=0)
+    model = FreeEnergyClassifier(machine).fit(
+        X[:600], y[:600], X_more=X[600:900], y_more=y[600:900]
+    )
+    ours = np.mean(model.predict(X[900:]) != y[900:])
+    pixels = LogisticRegression(max_iter=2000).fit(X[:900], y[:900])
+    assert ours < np.mean(pixels.predict(X[900:]) != y[900:])
+    assert model.predict_proba(X[:5]).shape == (5, 10)
+    assert model.free_energies(X[:5]).shape == (5, 10)
+    for k, label in enumerate(model.classes_[:3]):
+        expected = model.machines_[k].free_energy(X[:5])
+        assert np.allclose(model.free_energies(X[:5])[:, k], expected)
+        assert label == k
+
+
+def test_sparse_rows_and_words_as_labels() -> None:
+    X, y = digits()
+    keep = y < 2
+    X, words = X[keep], np.where(y[keep] == 1, "one", "zero")
+    model = FreeEnergyClassifier(RBM(5, random_state=0))
+    dense = model.fit(X, words).predict_proba(X)
+    sparse = model.fit(scipy.sparse.csr_matrix(X), words).predict_proba(scipy.sparse.csr_matrix(X))
+    assert np.allclose(dense, sparse)
+    assert model.classes_.tolist() == ["one", "zero"]
+    assert model.score(X, words) > 0.97
+
+
+def test_bad_classes_are_refused() -> None:
+    X, y = digits()
+    model = FreeEnergyClassifier(RBM(2, epochs=1), classes=range(11))
+    with pytest.raises(DataError, match="class 10 has no rows"):
+        model.fit(X, y)
+    with pytest.raises(DataError, match="none of the classes"):
+        FreeEnergyClassifier(RBM(2, epochs=1), classes=[0, 1]).fit(X, y)
+    with pytest.raises(DataError, match="one class"):
+        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X, np.zeros(len(X)))
+    with pytest.raises(DataError, match="one known label"):
+        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X, y, X_more=X[:3], y_more=[0, 1, 99])
+    with pytest.raises(ValueError, match="outside"):
+        FreeEnergyClassifier(RBM(2, epochs=1)).fit(X * 3, y)

@@ -1,0 +1,224 @@
+"""`RBM` as an estimator: conventions, answers against enumeration, files, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import check_estimator
+
+from kikuchi.boltzmann import RBM, BoltzmannMachine
+from kikuchi.boltzmann.exact import log_likelihood
+from kikuchi.core.errors import DataError, KikuchiError, MethodError
+
+PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 1, 0]])
+ROWS = PATTERNS[np.random.default_rng(0).integers(0, 3, 300)]
+
+
+def fitted(**options) -> RBM:
+    options = {"epochs": 30, "learning_rate": 0.2, "random_state": 0, "batch_size": 20} | options
+    return RBM(4, **options).fit(ROWS)
+
+
+def outside(result: dict) -> bool:
+    """Whether a check failed because its data are no data for binary units."""
+    return "outside [0, 1] of binary units" in str(result["exception"])
+
+
+def test_scikit_learn_accepts_the_estimator() -> None:
+    check_estimator(RBM(3, visible="gaussian", learning_rate=0.005, epochs=2, random_state=0))
+
+
+def test_binary_units_fail_only_where_the_data_of_a_check_are_not_in_0_1() -> None:
+    results = check_estimator(RBM(3, epochs=2, random_state=0), on_fail=None)
+    failed = [r for r in results if r["status"] == "failed"]
+    assert failed and all(outside(r) for r in failed), [
+        (r["check_name"], r["exception"]) for r in failed if not outside(r)
+    ]
+    assert sum(r["status"] == "passed" for r in results) > 15
+
+
+@pytest.mark.parametrize("learner", ["pcd", "cd:k=2", "brief-gibbs", "pseudo", "exact", "cf"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_learners_raise_the_exact_likelihood(learner: str, dtype: str) -> None:
+    machine = fitted(learner=learner, dtype=dtype, learning_rate=0.05, epochs=80, momentum=0.5)
+    before = RBM(4, random_state=0, epochs=1, learning_rate=1e-9, start="zero").fit(ROWS)
+    machine.log_z("exact"), before.log_z("exact")
+    assert machine.score(ROWS) > before.score(ROWS) + 0.7
+    assert machine.machine_.dtype == dtype
+    assert machine.transform(ROWS).dtype == dtype
+    assert machine.n_iter_ == 80 and machine.converged_
+
+
+@pytest.mark.parametrize("visible", ["binary", "gaussian", "binomial:replicas=3"])
+def test_scores_are_exact_log_likelihoods_once_log_z_is_known(visible: str) -> None:
+    """TEH-M8."""
+    rows = ROWS * 3 if visible.startswith("binomial") else ROWS
+    rbm = RBM(3, visible=visible, dtype="float64", random_state=1, learning_rate=0.01).fit(rows)
+    without = rbm.score_samples(rows)
+    assert np.allclose(without, -rbm.free_energy(rows))
+    rbm.log_z("exact")
+    assert np.allclose(rbm.score_samples(rows), log_likelihood(rbm.machine_, rows))
+    assert np.allclose(rbm.score_samples(rows) - without, -rbm.log_z_)
+    rbm.partial_fit(rows)
+    assert rbm.log_z_ is None  # of another machine
+
+
+def test_annealed_log_z_is_near_the_exact_one() -> None:
+    rbm = fitted()
+    estimate = rbm.log_z("ais")
+    assert estimate == pytest.approx(rbm.log_z("exact"), abs=0.2)
+
+
+def test_samples_have_the_marginals_of_the_model() -> None:
+    rbm = fitted(epochs=5, dtype="float64")
+    states = np.array(list(itertools.product((0.0, 1.0), repeat=6)))
+    rbm.log_z("exact")
+    p = np.exp(rbm.score_samples(states))
+    assert p.sum() == pytest.approx(1.0)
+    drawn = rbm.sample(4000, steps=100, random_state=1)
+    assert drawn.shape == (4000, 6) and set(np.unique(drawn)) == {0.0, 1.0}
+    truth = p @ states
+    assert np.all(np.abs(drawn.mean(axis=0) - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 4000))
+    assert np.array_equal(drawn, rbm.sample(4000, steps=100, random_state=1))
+
+
+def test_transform_and_back() -> None:
+    rbm = fitted(learner="cd", epochs=100)
+    weights = rbm.components_
+    hidden = 1 / (1 + np.exp(-(ROWS @ weights.T + rbm.machine_.hidden_bias)))
+    assert np.allclose(rbm.transform(ROWS), hidden, atol=1e-6)
+    assert np.abs(rbm.reconstruct(PATTERNS) - PATTERNS).max() < 0.25
+    assert list(rbm.get_feature_names_out()) == ["rbm0", "rbm1", "rbm2", "rbm3"]
+
+
+def test_dense_sparse_boolean_rows_and_seeds_agree() -> None:
+    first = fitted().machine_.weights
+    for rows in (ROWS.astype(bool), scipy.sparse.csr_matrix(ROWS), ROWS.astype(np.float32)):
+        rbm = RBM(4, epochs=30, learning_rate=0.2, random_state=0, batch_size=20).fit(rows)
+        assert np.array_equal(rbm.machine_.weights, first)
+        assert np.array_equal(rbm.transform(rows), rbm.transform(ROWS))
+    state = np.random.RandomState(3)
+    assert RBM(2, random_state=state, epochs=1).fit(ROWS).n_iter_ == 1
+
+
+def test_partial_fit_goes_on_with_the_same_chains() -> None:
+    rbm = RBM(4, random_state=0, batch_size=20, momentum=0.5)
+    for count in range(1, 4):
+        rbm.partial_fit(ROWS)
+        assert rbm.n_iter_ == count
+    assert rbm._carried.rule["hidden"].shape == (100, 4)
+    assert np.abs(rbm._carried.optimiser["weights"]).max() > 0
+    with pytest.raises(ValueError, match="features"):
+        rbm.partial_fit(ROWS[:, :4])
+    with pytest.raises(MethodError, match="schedule='constant'"):
+        RBM(4, schedule="cosine").partial_fit(ROWS)
+
+
+def test_files_hold_the_estimator(tmp_path: Path) -> None:
+    rbm = fitted(visible="binary", weight_decay=0.001)
+    rbm.log_z("exact")
+    rbm.save(tmp_path / "rbm.safetensors")
+    back = RBM.load(tmp_path / "rbm.safetensors")
+    assert back.get_params() == rbm.get_params()
+    assert np.array_equal(back.score_samples(ROWS), rbm.score_samples(ROWS))
+    assert np.array_equal(back.transform(ROWS), rbm.transform(ROWS))
+    assert back.n_iter_ == 30
+    back.partial_fit(ROWS)
+    with pytest.raises(DataError, match="holds RBM, not BoltzmannMachine"):
+        BoltzmannMachine.load(tmp_path / "rbm.safetensors")
+    again = pickle.loads(pickle.dumps(rbm))
+    assert np.array_equal(again.transform(ROWS), rbm.transform(ROWS))
+
+
+def test_checkpoint_of_an_estimator(tmp_path: Path) -> None:
+    file = tmp_path / "c.safetensors"
+    whole = fitted(epochs=6)
+    fitted(epochs=3, checkpoint=file)
+    assert np.array_equal(
+        fitted(epochs=6, checkpoint=file).machine_.weights, whole.machine_.weights
+    )
+    with pytest.raises(DataError, match="another training: its random_state"):
+        fitted(epochs=6, checkpoint=file, random_state=1)
+
+
+def test_divergence_is_a_warning_and_leaves_numbers() -> None:
+    rows = 5.0 * np.random.default_rng(0).normal(size=(300, 6))
+    with np.errstate(all="ignore"), pytest.warns(ConvergenceWarning, match="lower learning_rate"):
+        rbm = RBM(4, visible="gaussian", learning_rate=5.0, random_state=0).fit(rows)
+    assert rbm.stopped_ == "diverged" and not rbm.converged_
+    assert np.isfinite(rbm.transform(rows)).all()
+
+
+def test_time_limit_progress_and_plot(capsys) -> None:
+    seen = []
+
+    def progress(done, total, *, residual, objective) -> None:
+        seen.append((done, total, objective))
+
+    rbm = RBM(4, epochs=10**6, seconds=0.5, random_state=0, progress=progress).fit(ROWS)
+    assert rbm.stopped_ == "seconds" and not rbm.converged_ and rbm.warnings_
+    assert seen and seen[-1][1] == 10**6 and np.isfinite(seen[-1][2])
+    RBM(4, epochs=10**6, seconds=0.4, random_state=0, verbose=1).fit(ROWS)
+    assert "[RBM] epoch" in capsys.readouterr().out
+    figure = rbm.trace_.plot()
+    assert figure.axes[0].get_xlabel() == "iterations"
+
+
+def test_other_optimisers_work_by_name() -> None:
+    rbm = fitted(optimiser="adam:b1=0.8", learning_rate=0.02, schedule="cosine")
+    rbm.log_z("exact")
+    assert rbm.score(ROWS) > -3.0
+    with pytest.raises(MethodError, match="momentum belongs to optimiser sgd"):
+        fitted(optimiser="adam", momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    "options, rows, message",
+    [
+        ({}, ROWS * 1.5, r"outside \[0, 1\]"),
+        ({}, np.where(ROWS, np.nan, ROWS), "NaN"),
+        ({}, ROWS[:0], "minimum of 1"),
+        ({"dtype": "float16"}, ROWS, "dtype must be"),
+        ({"learner": "pcd:kk=1"}, ROWS, "no option 'kk'"),
+        ({"visible": "ternary"}, ROWS, "no kind of units"),
+        ({"visible": "binomial:replicas=2"}, ROWS * 3, r"outside \[0, 2\]"),
+        ({"random_state": -1}, ROWS, "random_state"),
+        ({"epochs": 0}, ROWS, "epochs"),
+        ({"learning_rate": 0.0}, ROWS, "learning_rate"),
+    ],
+)
+def test_bad_input_is_refused(options: dict, rows: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RBM(3, **options).fit(rows)
+
+
+def test_bad_questions_are_refused() -> None:
+    rbm = fitted(epochs=1)
+    with pytest.raises(ValueError, match="features"):
+        rbm.transform(ROWS[:, :3])
+    with pytest.raises(DataError, match="hidden units"):
+        rbm.inverse_transform(ROWS)
+    with pytest.raises(MethodError, match="exact"):
+        rbm.log_z("guess")
+    with pytest.raises(MethodError, match="n_samples"):
+        rbm.sample(0)
+    with pytest.raises(KikuchiError, match="cannot write"):
+        rbm.save("/no/such/folder/rbm.safetensors")
+    assert clone(rbm).get_params() == rbm.get_params()
+
+
+def test_the_start_has_the_means_of_the_data() -> None:
+    still = {"epochs": 1, "learning_rate": 1e-12, "scale": 1e-9, "random_state": 0}
+    rbm = RBM(3, **still).fit(ROWS)
+    means = (ROWS.sum(axis=0) + 1) / (len(ROWS) + 2)
+    assert np.allclose(1 / (1 + np.exp(-rbm.machine_.visible_bias)), means, atol=1e-5)
+    assert np.abs(RBM(3, start="zero", **still).fit(ROWS).machine_.visible_bias).max() < 1e-9
+    with pytest.raises(MethodError, match="start must be"):
+        RBM(3, start="ones").fit(ROWS)

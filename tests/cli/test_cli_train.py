@@ -1,0 +1,111 @@
+"""`kikuchi train`: a machine from a table, its file and page, resuming, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runner import fails, run
+
+pytest.importorskip("sklearn")
+pytest.importorskip("safetensors")
+
+from kikuchi.boltzmann import RBM, BoltzmannMachine
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    bars = np.repeat(rng.random((200, 3)) < 0.3, 3, axis=1).astype(int)
+    place = tmp_path / "bars.csv"
+    np.savetxt(place, bars, delimiter=",", fmt="%d")
+    return place
+
+
+def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
+    out, page, answer = tmp_path / "m.safetensors", tmp_path / "m.html", tmp_path / "m.json"
+    words = ["train", "rbm", rows, "--hidden", 4, "--learner", "cd:k=1", "--epochs", 5, "--out"]
+    more = ["--hold-out", 0.2, "--log-z", "exact", "--report", page, "--json", answer]
+    result = run(*words, out, *more)
+    assert result.exit_code == 0, result.stderr
+    assert "RBM (brf), 9 visible and 4 hidden units" in result.stdout
+    assert "(exact)" in result.stdout
+    data = json.loads(answer.read_text())
+    assert data["epochs"] == 5 and data["rows"] == 160 and data["held_out"] == 40
+    text = page.read_text()
+    assert "Weights of hidden units" in text and "--hold-out 0.2" in text
+    rbm = RBM.load(out)
+    assert rbm.machine_.weights.shape == (9, 4)
+    assert rbm.log_z("exact") == pytest.approx(data["log_z"]["estimate"], abs=1e-4)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_other_architectures(rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.safetensors"
+    words = ["train", "machine", rows, "--architecture", "poe", "--hidden", 2, "--epochs", 1]
+    assert run(*words, "--double", "--out", out).exit_code == 0
+    loaded = BoltzmannMachine.load(out)
+    assert loaded.machine_.architecture == "poe" and loaded.machine_.dtype == np.float64
+
+
+def test_values_are_made_fit(tmp_path: Path) -> None:
+    place, out = tmp_path / "grey.csv", tmp_path / "m.safetensors"
+    place.write_text("a,b,label\n" + "\n".join(f"{k % 256},{255 - k % 256},{k}" for k in range(40)))
+    fails(["train", "rbm", place, "--out", out], "[0, 1]")
+    fails(["train", "rbm", place, "--drop", "color", "--out", out], "no such column")
+    words = ["train", "rbm", place, "--drop", "label", "--epochs", 1, "--hidden", 2, "--out", out]
+    assert run(*words, "--divide", 255).exit_code == 0
+    assert run(*words, "--threshold", 100).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["forest"], "there is no kind of machine 'forest'"),
+        (["rbm", "--architecture", "poe"], "has no option architecture"),
+        (["rbm", "--learner", "sgd"], "there is no learner 'sgd'"),
+        (["rbm", "--hold-out", "1.5"], "--hold-out must be a share"),
+        (["rbm", "--image", "2x2"], "no images of that size"),
+        (["rbm", "--log-z", "guess"], "'exact' or 'ais'"),
+    ],
+)
+def test_bad_words(rows: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    kind, *rest = words
+    fails(["train", kind, rows, *rest, "--out", tmp_path / "m.safetensors"], message)
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_bad_files(tmp_path: Path, rows: Path) -> None:
+    fails(["train", "rbm", rows, "--out", tmp_path / "m.npz"], "written as .safetensors")
+    gaps = tmp_path / "gaps.csv"
+    gaps.write_text("1,0\n,1\n")
+    fails(["train", "rbm", gaps, "--out", tmp_path / "m.safetensors"], "NaN")
+
+
+def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
+    words = ["train", "rbm", str(rows), "--hidden", "4", "--epochs", "2000", "--batch", "10"]
+    assert run(*words, "--out", whole).exit_code == 0
+    part = Path(f"{cut}.part")
+    command = [sys.executable, "-m", "kikuchi.cli.main", *words, "--out", str(cut)]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    limit = time.monotonic() + 60
+    while not part.exists() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if cut.exists():
+        pytest.skip("the training was over before it could be killed")
+    assert part.exists()
+    fails([*words, "--out", cut], "give --resume")
+    assert run(*words, "--resume", "--out", cut).exit_code == 0
+    ours, theirs = RBM.load(cut).machine_, RBM.load(whole).machine_
+    assert all(np.array_equal(ours.parameters[n], theirs.parameters[n]) for n in ours.parameters)
+    assert not part.exists()
