@@ -109,3 +109,12 @@ def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
     ours, theirs = RBM.load(cut).machine_, RBM.load(whole).machine_
     assert all(np.array_equal(ours.parameters[n], theirs.parameters[n]) for n in ours.parameters)
     assert not part.exists()
+
+
+def test_the_rules_are_listed() -> None:
+    from kikuchi.boltzmann.rule import RULES
+
+    listed = run("learners", "--machines").stdout
+    assert all(f"\n{name}  " in listed for name in RULES)
+    assert "energy" in run("learners", "cf", "--machines").stdout
+    fails(["learners", "cff", "--machines"], "there is no learner 'cff'")

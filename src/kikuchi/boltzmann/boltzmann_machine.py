@@ -53,7 +53,7 @@ class BoltzmannMachine(MachineEstimator):
         schedule: str = "constant",
         batch_size: int = 10,
         epochs: int = 10,
-        start: str = "zero",
+        start: str = "means",
         scale: float = 0.01,
         dtype: str = "float32",
         threads: int | None = 1,
