@@ -122,14 +122,14 @@ def test_splits_have_equal_classes_and_no_common_picture() -> None:
     ("name", "content", "message"),
     [
         ("a.txt", b"1", "not a file of pictures"),
-        ("a.csv", b"", "no rows"),
-        ("a.csv", b"1,2\n3\n", "table of numbers"),
-        ("a.csv", b"1,x,3,4\n1,y,3,4\n", "table of numbers"),
+        ("a.csv", b"", "the file is empty"),
+        ("a.csv", b"1,2\n3\n", "line 2 has 1 cells"),
+        ("a.csv", b"1,x,3,4\n1,y,3,4\n", "'y' is not a number"),
         ("a.csv", b"1,2,3\n", "got 3 columns"),
         ("a.csv", b"1,nan,3,4\n", "missing"),
-        ("a.csv", b"\xff\xfe1,2,3,4\n", "table of numbers"),
-        ("a.csv.gz", b"1,2,3,4\n", "table of numbers"),
-        ("a.npy", b"\x93NUMPY", "table of numbers"),
+        ("a.csv", b"\xff\xfe1,2,3,4\n", "cannot be read as text"),
+        ("a.csv.gz", b"1,2,3,4\n", "cannot be read as text"),
+        ("a.npy", b"\x93NUMPY", "NumPy arrays"),
         ("a.npz", b"PK\x03\x04", "NumPy arrays"),
         ("a.parquet", b"PAR1", "Parquet"),
     ],
@@ -148,8 +148,8 @@ def test_bad_shapes_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         digits(str(tmp_path / "none.csv"))
     place = tmp_path / "b.npz"
-    np.savez(place, pictures=np.zeros((2, 4)))
-    with pytest.raises(DataError, match="name the array of pictures 'images'"):
+    np.savez(place, pictures=np.zeros((2, 4)), names=["a", "b"])
+    with pytest.raises(DataError, match="name the array 'images'"):
         digits(str(place))
     np.savez(place, images=np.zeros((2, 4)), labels=[1.5, 2])
     with pytest.raises(DataError, match="whole numbers"):

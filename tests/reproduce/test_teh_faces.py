@@ -72,6 +72,7 @@ def test_recognition_on_few_faces(tmp_path: Path) -> None:
     case = {
         "condition": "two",
         "seed": 0,
+        "partition": 0,
         "data": str(place),
         "side": 28,
         "updates": 60,

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.core.tables import as_numbers, read_table
 
 Array = NDArray[np.float64]
 Shape = tuple[int, int]
 
-SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".parquet")
 _LEVELS = (1.0, 16.0, 255.0)
 _IMAGE_NAMES = ("images", "data")
 _LABEL_NAMES = ("labels", "people", "target")
@@ -157,22 +154,15 @@ def read_images(path: str | PathLike[str], shape: Shape | None = None) -> Images
 
     `shape` is what the pictures must have; without it rows are square pictures.
     """
-    place = Path(path)
-    suffix = Path(place.name.lower().removesuffix(".gz")).suffix
-    if suffix not in SUFFIXES:
-        raise DataError(f"{place}: not a file of pictures; {suggestion(suffix, SUFFIXES)}")
-    if not place.is_file():
-        raise DataError(f"{place}: there is no such file")
-    source = str(place)
-    if suffix == ".npz":
-        pixels, labels = _named_arrays(place)
-        return _expected(Images.of(pixels, shape=shape, labels=labels, source=source), shape)
-    table = _table(place, suffix)
-    if table.ndim != 2:
-        return _expected(Images.of(table, source=source), shape)
-    width = _picture_width(table.shape[1], shape, source)
-    labels = table[:, width] if width < table.shape[1] else None
-    return Images.of(table[:, :width], shape=shape, labels=labels, source=source)
+    source = str(path)
+    table = read_table(path, arrays=_IMAGE_NAMES, what="a file of pictures")
+    values = table.values
+    labels = next((table.others[name] for name in _LABEL_NAMES if name in table.others), None)
+    if values.ndim == 2 and labels is None:
+        width = _picture_width(values.shape[1], shape, source)
+        labels = values[:, width] if width < values.shape[1] else None
+        values = values[:, :width]
+    return _expected(Images.of(values, shape=shape, labels=labels, source=source), shape)
 
 
 def package_folder(package: str, what: str) -> Path:
@@ -208,71 +198,11 @@ def _picture_width(columns: int, shape: Shape | None, source: str) -> int:
     )
 
 
-def _named_arrays(place: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    try:
-        with np.load(place, allow_pickle=False) as loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{place}: cannot be read as NumPy arrays: {error}") from None
-    pictures = next((name for name in _IMAGE_NAMES if name in arrays), None)
-    if pictures is None:
-        raise DataError(f"{place}: name the array of pictures 'images'; found {sorted(arrays)}")
-    labels = next((arrays[name] for name in _LABEL_NAMES if name in arrays), None)
-    return arrays[pictures], labels
-
-
-def _table(place: Path, suffix: str) -> Array:
-    try:
-        if suffix == ".npy":
-            return _numbers(np.load(place, allow_pickle=False), str(place))
-        if suffix == ".parquet":
-            return _parquet(place)
-        opener: Any = gzip.open if place.suffix.lower() == ".gz" else open
-        with opener(place, "rt", encoding="utf-8") as file:
-            return _text(file, "," if suffix == ".csv" else "\t")
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{place}: cannot be read as a table of numbers: {error}") from None
-
-
-def _text(file: IO[str], delimiter: str) -> Array:
-    first = file.readline()
-    head = [cell.strip() for cell in first.split(delimiter)]
-    try:
-        begin = [np.array([float(cell) for cell in head])[None]]
-    except ValueError:
-        begin = []  # names of the columns
-    rest = file.readlines()
-    body = [np.loadtxt(rest, delimiter=delimiter, ndmin=2)] if rest else []
-    if not begin and not body:
-        raise ValueError("there are no rows")
-    return np.concatenate([*begin, *body])
-
-
-def _parquet(place: Path) -> Array:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
-    try:
-        columns = parquet.read_table(place).columns
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{place}: cannot be read as Parquet: {error}") from None
-    return np.column_stack([_numbers(column.to_numpy(), str(place)) for column in columns])
-
-
 # ---------------------------------------------------------------------- checks
 
 
 def _numbers(values: ArrayLike, source: str) -> Array:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{source}: grey values and labels must be numbers") from None
+    array = as_numbers(values, source)
     if not np.all(np.isfinite(array)):
         raise DataError(f"{source}: some values are missing or not finite; complete them first")
     return array
