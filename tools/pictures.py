@@ -11,6 +11,8 @@ import kikuchi as kk
 from kikuchi.plots.beliefs import grid_beliefs
 from kikuchi.plots.comparison import comparison, scatter
 from kikuchi.plots.convergence import convergence
+from kikuchi.plots.ica import mixture_scatter
+from kikuchi.plots.images import image_rows
 from kikuchi.plots.style import to_png_bytes
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -43,6 +45,37 @@ def main() -> None:
     save("convergence", convergence({t: kk.infer(hard, t).trace for t in texts}))
     bp = answers["bp"].flat_marginals[1::2]
     save("scatter", scatter(exact.flat_marginals[1::2], bp, "bp"))
+    save("machine", trained_machine())
+    save("sources", separated_sources())
+
+
+def trained_machine() -> Figure:
+    """Digits, what a restricted machine makes of them, and what it dreams."""
+    from kikuchi.boltzmann import RBM
+    from kikuchi.data.digits import digits
+
+    rows = digits("sklearn").thresholded().pixels
+    rbm = RBM(80, learner="pcd:k=5", learning_rate=0.05, epochs=300, random_state=0).fit(rows)
+    groups = {
+        "data": rows[:14],
+        "reconstructions": rbm.reconstruct(rows[:14]),
+        "samples": rbm.sample(14, 2000, random_state=1),
+    }
+    return image_rows(groups, (8, 8), "Digits and a restricted Boltzmann machine")
+
+
+def separated_sources() -> Figure:
+    """Three sources in two sensors: true directions, and those of mean field ICA."""
+    from kikuchi.ica import MeanFieldICA
+
+    rng = np.random.default_rng(4)
+    sources = rng.laplace(size=(3000, 3)) * (rng.random((3000, 3)) < 0.4)
+    mixing = np.array([[1.0, 0.3, -0.7], [0.1, 1.0, 0.8]])
+    samples = sources @ mixing.T + 0.1 * rng.standard_normal((3000, 2))
+    ica = MeanFieldICA(3, restarts=5, random_state=0).fit(samples)
+    return mixture_scatter(
+        samples, {"found": ica.mixing_}, true=mixing, title="Three sources in two sensors"
+    )
 
 
 def save(name: str, figure: Figure) -> None:

@@ -28,6 +28,7 @@ CRITERIA = ("bic", "held-out")
 RESTARTS = 10
 _HELD_OUT = 0.2
 _MOST_CHANNELS = 500  # for the Gaussian with a free covariance
+_SINGULAR = 1e-10  # least variance of a direction, as a share of the greatest
 _NEW_SHARE = 0.5  # of the residual's leading direction that a new column takes
 
 
@@ -171,10 +172,10 @@ def _null_models(rows: Array, criterion: str, test: Array) -> dict[str, float]:
         logs = math.log(2.0 * math.pi * variance) * np.count_nonzero(~np.isnan(test))
         found["isotropic"] = -0.5 * (float(squares.sum()) + logs) / len(test)
     if observed.all() and channels < min(count, _MOST_CHANNELS) and criterion == "bic":
-        covariance = rows.T @ rows / count
-        sign, log_det = np.linalg.slogdet(2.0 * math.pi * covariance)
-        if sign > 0:
+        values = np.linalg.eigvalsh(rows.T @ rows / count)
+        if values[0] > _SINGULAR * values[-1]:  # centred or detrended channels have no density
             size = channels * (channels + 1) // 2
-            likelihood = -0.5 * count * (float(log_det) + channels)
+            log_det = float(np.log(2.0 * math.pi * values).sum())
+            likelihood = -0.5 * count * (log_det + channels)
             found["covariance"] = likelihood - 0.5 * size * math.log(count)
     return found
