@@ -178,3 +178,44 @@ def _plain_ticks(axes: Axes, ticks: Sequence[float]) -> None:
     shown = [tick for tick in ticks if low <= tick <= high]
     axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
     axes.minorticks_off()
+
+
+# ---------------------------------------------------------------------- how many sources
+
+
+def order_panels(
+    curves: Mapping[str, Mapping[str, float]],
+    rates: Sequence[Sequence[float]],
+    true_rates: Sequence[float],
+) -> Figure:
+    """A criterion by number of sources, and learned rates beside the true ones.
+
+    >>> len(order_panels({"a": {"1": -2.0, "2": -1.0}}, [[0.2, 0.8]], [0.2, 0.8]).axes)
+    2
+    """
+    with style.styled():
+        figure, axes = style.new_figure(9.6, 3.6, 2)
+        for k, (name, values) in enumerate(curves.items()):
+            numbers = sorted(map(int, values))
+            heights = [values[str(n)] for n in numbers]
+            best = int(np.argmax(heights))
+            colour, dash = style.COLOURS[k], style.LINE_STYLES[k % 4]
+            axes[0].plot(
+                numbers, heights, dash, color=colour, marker=_MARKS[k % 4], ms=4, label=name
+            )
+            axes[0].plot(numbers[best], heights[best], "o", ms=12, mfc="none", color=colour)
+        axes[0].set_title("BIC (circles: the largest)")
+        axes[0].set_xlabel("sources")
+        axes[0].set_ylabel("nats")
+        style.few_ticks(axes[0].xaxis, 10, whole=True)
+        axes[0].legend(loc="lower right")
+        for value in set(true_rates):
+            axes[1].axhline(value, color=style.INK, lw=3, alpha=0.25)
+        for k, found in enumerate(rates):
+            axes[1].plot([k + 1] * len(found), found, "o", color=style.BLUE, mfc="none", ms=6)
+        axes[1].set_ylim(0.0, 1.0)
+        axes[1].set_xlim(0.3, len(rates) + 0.7)
+        axes[1].set_title("Rates of five sources")
+        axes[1].set_xlabel("data set")
+        style.few_ticks(axes[1].xaxis, 10, whole=True)
+    return figure
