@@ -62,6 +62,10 @@ PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
 BASELINES = {"1-nearest neighbour": (6.3, 5.5), "logistic regression": (9.2, 6.4)}
 """Errors of the baselines in percent: on binary 8x8 digits, and on grey 16x16 ones."""
 
+SHARES = (8, 1, 1)
+"""Training, validation and test digits of WH-E1. The paper has 6 : 2 : 3 of 1100 digits a class;
+the stand-ins have 500 and 174, and machines with connected visible units need what they can get."""
+
 _MNIST = (28, 28)
 _EIGHT = 8
 _CLASSES = 10
@@ -243,7 +247,8 @@ class BinaryDigits(Experiment):
     caption: ClassVar[str] = (
         "Test error by method, one panel a set of digits: mean over the seeds with its standard "
         "deviation; hollow marks: the paper, on another set. Lines: the baselines on this set. The "
-        "paper does not state rate, momentum and decay; here 0.02, 0.9 and 0.02."
+        "paper does not state rate, momentum and decay; here 0.01, 0.9 and 0.02, best for PoE and "
+        "FCRF among nine pairs by validation errors of MF_1 on a split that is not reported."
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(
@@ -255,7 +260,7 @@ class BinaryDigits(Experiment):
             "hidden": 25,
             "updates": 270,
             "batch": 10,
-            "rate": 0.02,
+            "rate": 0.01,
             "momentum": 0.9,
             "decay": 0.02,
         },
@@ -270,11 +275,11 @@ class BinaryDigits(Experiment):
             "hidden": 25,
             "updates": 1500,
             "batch": 10,
-            "rate": 0.02,
+            "rate": 0.01,
             "momentum": 0.9,
             "decay": 0.02,
         },
-        "60 min",
+        "70 min",
     )
     takes_data: ClassVar[str] = (
         "digits of 8x8 pixels or more with their classes, 0..1, 0..16 or 0..255: a row of pixels "
@@ -301,7 +306,7 @@ class BinaryDigits(Experiment):
     def run_case(self, case: Case) -> Result:
         """Errors of the baselines, or of ten machines and the regression on top."""
         images = binary_pictures(case["set"], case.get("digest", ""))
-        parts = Parts(images, (6, 2, 3), case["batch"], case["seed"])
+        parts = Parts(images, SHARES, case["batch"], case["seed"])
         known, labels = parts.known
         test, wanted = parts.test.pixels, parts.test.required_labels()
         sizes = {"train": len(parts.train), "known": len(known), "test": len(test)}
