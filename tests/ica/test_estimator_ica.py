@@ -1,4 +1,4 @@
-"""`MeanFieldICA` as an estimator: conventions, recovery, collapse, bad input."""
+"""`MeanFieldICA` as an estimator: conventions, recovery, collapse, bad input (HOJ-M7, HOJ-L6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""M-steps of the mixing matrix against numerical optimisation and known updates."""
+"""M-steps of the mixing matrix against numerical optimisation and known updates (HOJ-M9)."""
 
 from __future__ import annotations
 
@@ -179,6 +179,14 @@ def test_a_dead_source_gets_an_empty_column():
     found = linear(MixingTask(cross, second, task.noise, task.prior))
     assert np.array_equal(found[:, 1], np.zeros(4))
     assert np.isfinite(found).all()
+
+
+def test_sources_that_are_always_alike_share_their_column():
+    second = np.array([[20.0, 20.0], [20.0, 20.0 * (1.0 + 4e-16)]])
+    cross = np.array([[30.0, 30.0], [-10.0, -10.0 * (1.0 + 4e-16)]])
+    noise = make_noise("isotropic", np.ones(2))
+    mixing = linear(MixingTask(cross, second, noise, Flat()))
+    assert mixing == pytest.approx(np.array([[0.75, 0.75], [-0.25, -0.25]]))
 
 
 def test_unknown_mixing_priors_are_refused():

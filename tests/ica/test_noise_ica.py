@@ -1,4 +1,4 @@
-"""Noise structures: updates against numerical optimisation, densities against SciPy."""
+"""Noise structures: updates against numerical optimisation, densities against SciPy (HOJ-M10)."""
 
 from __future__ import annotations
 

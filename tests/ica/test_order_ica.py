@@ -1,4 +1,4 @@
-"""The number of sources: BIC with the full count, held-out rows, Gaussians without sources."""
+"""How many sources: BIC with the full count, held-out rows, Gaussians without any (HOJ-L8)."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 
 RULES = ("free", "nonnegative", "multiplicative")
 _SWEEPS = 200
+_SINGULAR = 1e-12  # least eigenvalue of the sources' correlations, as a share of the greatest
 _SETTLED = 1e-10  # of the largest entry: coordinates have stopped
 _MULTIPLICATIVE_STEPS = 10
 _LEAST = 1e-16  # entries of the multiplicative rule stay above this share of the largest
@@ -267,15 +268,18 @@ def _precisions(noise: Noise, channels: int) -> Array:
 
 
 def _solved(matrix: Array, columns: Array) -> Array:
-    """matrix^-1 columns; a dead source (a zero row) gets zeros instead of a division by zero."""
+    """matrix^-1 columns; a dead source (a zero row) gets zeros instead of a division by zero, and
+    sources that are always alike share what is theirs together.
+    """
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     alive = scale > 1e-150
     out = np.zeros(columns.shape)
     part = matrix[np.ix_(alive, alive)] / np.outer(scale[alive], scale[alive])
     right = columns[alive] / scale[alive, None]
-    try:
+    sizes = np.abs(np.linalg.eigvalsh(part)) if len(part) else np.ones(1)
+    if sizes.min() > _SINGULAR * sizes.max():
         found = np.linalg.solve(part, right)
-    except np.linalg.LinAlgError:
-        found = np.linalg.lstsq(part, right, rcond=None)[0]
+    else:
+        found = np.linalg.lstsq(part, right, rcond=_SINGULAR)[0]
     out[alive] = found / scale[alive, None]
     return out

@@ -397,8 +397,9 @@ def _signals(found: Findings) -> list[tuple[Figure, str]]:
     drawn = [(figure, caption + _more(found, shown))]
     if found.samples.shape[1] > 1:
         columns = found.mixing[:, [not source.lost for source in found.sources]]
-        scatter = mixture_scatter(found.samples, {"found": columns}, names=found.recording.names)
         few = min(found.samples.shape[1], 3)
+        whole = found.samples[~np.isnan(found.samples[:, :few]).any(axis=1)]
+        scatter = mixture_scatter(whole, {"found": columns}, names=found.recording.names)
         caption = f"Samples of the first {few} sensors and the directions of the sources."
         drawn.append((scatter, caption))
     if found.shape is not None:

@@ -6,7 +6,7 @@ EM, so that what differs is the posterior alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +22,23 @@ from kikuchi.ica.posteriors import parse_posterior
 from kikuchi.ica.priors import as_priors, parse_prior
 from kikuchi.ica.starts import make_start
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.hojen2001_tables import (
+    CURVES,
+    LOST,
+    METHODS,
+    PAIRED,
+    SURFACES,
+    Expected,
+    found_rows,
+    golden_rows,
+    is_right,
+    lost_rows,
+    median,
+    noise_rows,
+    of_methods,
+    paired,
+    shape_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,45 +46,11 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 DOCUMENT = "Højen-Sørensen 2001"
-METHODS = {"naive": "naive mean field", "lr": "linear response", "adatap": "adaptive TAP"}
-LOST = 0.3  # a column shorter than this share of the shortest true one is lost
-RIGHT = 10.0  # degrees within which all columns must be
-_PAIRED = "means of the runs that all got right; judged by the median difference"
 _SHOWN = 80  # points of a trace that are kept
 
 
 # ---------------------------------------------------------------------- mean functions
 
-SURFACES = {  # figure 4.2
-    "bi-Gaussian, means ±1": "bi-gaussian:mean=1,variance=1",
-    "bi-Gaussian, means ±4": "bi-gaussian:mean=4,variance=1",
-    "Laplace, rate 1/2": "laplace:rate=0.5",
-    "Laplace, rate 2": "laplace:rate=2",
-    "exponential, rate 1/2": "exponential:rate=0.5",
-    "exponential, rate 2": "exponential:rate=2",
-    "five Gaussians": "mixture:weights=(1,1,1,1,1),means=(-4,-1,0,1,4),variances=(1,4,16,4,1)",
-    "power law, exponent 1": "power-law:alpha=1",
-}
-CURVES = {  # figure 4.3, lambda = 1; the last one is so wide that it stands for no prior at all
-    "Gaussian": "gaussian",
-    "Gaussians at ±3": "mixture:weights=(0.5,0.5),means=(-3,3),variances=(1,1)",
-    "Gaussians, deviations 1 and 2": "mixture:weights=(0.5,0.5),means=(0,0),variances=(1,4)",
-    "Laplace, rate 1": "laplace:rate=1",
-    "Laplace, rate 1/4": "laplace:rate=0.25",
-    "power law, exponent 1/2": "power-law:alpha=0.5",
-    "improper uniform": "uniform:low=-1e6,high=1e6",
-}
-GOLDEN = {  # mean and response at gamma = lambda = 1, by quadrature (catalogue, HOJ-M8)
-    "bi-Gaussian, means ±1": (0.731059, 0.696612),
-    "five Gaussians": (0.976017, 1.021913),
-    "power law, exponent 1": (0.5, 1.0),
-    "Gaussian": (0.5, 0.5),
-    "Gaussians at ±3": (1.857722, 0.906590),
-    "Gaussians, deviations 1 and 2": (0.627070, 0.649044),
-    "Laplace, rate 1": (0.503223, 0.558957),
-    "Laplace, rate 1/4": (0.841913, 0.878607),
-    "power law, exponent 1/2": (0.666667, 1.111111),
-}
 _FAR = 12.0  # the gamma at which figure 4.3 is put in order
 _STEP = 1e-4
 
@@ -119,7 +102,7 @@ class MeanFunctions(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """What the text says about the two figures, then values by quadrature."""
         found = {one.case["name"]: one.result for one in finished}
-        return [*_shape_rows(found), *_golden_rows(found)]
+        return [*shape_rows(found, _FAR), *golden_rows(found)]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """A panel for each surface, and one for the curves."""
@@ -128,48 +111,6 @@ class MeanFunctions(Experiment):
         found = {one.case["name"]: {**one.result, "lams": one.case["lams"]} for one in finished}
         surfaces = {n: found[n] for n in SURFACES if n in found}
         return mean_functions(surfaces, {n: found[n] for n in CURVES if n in found})
-
-
-def _shape_rows(found: Mapping[str, Result]) -> list[Row]:
-    rows = []
-    curves = {n: found[n]["far"] for n in CURVES if n in found}
-    if len(curves) == len(CURVES):
-        lowest, highest = min(curves, key=curves.__getitem__), max(curves, key=curves.__getitem__)
-        right = lowest == "Gaussian" and highest == "improper uniform"
-        note = f"of {len(curves)} priors at gamma = {_FAR:g}, lambda = 1"
-        expected = "Gaussian, improper uniform"
-        ours = f"{lowest}, {highest}"
-        rows.append(Row("lowest and highest mean", ours, expected, expected, note, right))
-    bends = {n: found[n]["bend"] for n in SURFACES if n in found}
-    if {"bi-Gaussian, means ±4", "Laplace, rate 2"} <= set(bends):
-        near, far = bends["bi-Gaussian, means ±4"], bends["Laplace, rate 2"]
-        note = "gamma where the response changes fastest: two Gaussians at ±4, then Laplace of rate"
-        ours = f"{near:.2g} against {far:.2g}"
-        said = "near 0 against far"
-        rows.append(Row("place of the bend", ours, said, None, f"{note} 2", near < 0.5 * far))
-    least = [float(np.min(found[n]["mean"])) for n in SURFACES if n.startswith("expon")]
-    rows.append(
-        Row("smallest mean of exponential sources", min(least), "≥ 0", "≥ 0", "", min(least) >= 0)
-    )
-    error = max(result["slope_error"] for result in found.values())
-    note = "central differences, all priors and places of the figures"
-    rows.append(
-        Row("response minus slope of the mean", float(f"{error:.1g}"), 0, 0, note, error < 1e-5)
-    )
-    return rows
-
-
-def _golden_rows(found: Mapping[str, Result]) -> list[Row]:
-    rows = []
-    for name, (mean, response) in GOLDEN.items():
-        if name in found:
-            ours = found[name]["at_one"]
-            close = bool(np.allclose(ours, (mean, response), atol=2e-6, rtol=0))
-            text = f"{ours[0]:.6f}, {ours[1]:.6f}"
-            note = "corrected: quadrature"
-            known = f"{mean:.6f}, {response:.6f}"
-            rows.append(Row(f"mean, response at (1, 1): {name}", text, None, known, note, close))
-    return rows
 
 
 # ---------------------------------------------------------------------- fits that leave a trace
@@ -276,7 +217,7 @@ class BinaryLowNoise(Experiment):
     )
     status: ClassVar[Status] = "agrees"
     variance: ClassVar[float] = 0.3
-    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "5 s")
+    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "7 s")
     full: ClassVar[Setting] = Setting(40, {"count": 1000, "iterations": 300}, "30 s")
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
@@ -297,9 +238,9 @@ class BinaryLowNoise(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles, lost columns, noise and iterations of each method."""
         runs = [one.result for one in finished]
-        good = [run for run in runs if all(_is_right(run[name]) for name in METHODS)] or runs
+        good = [run for run in runs if all(is_right(run[name]) for name in METHODS)] or runs
         naive, lr, tap = (round(np.mean([r[m]["iterations"] for r in good]), 1) for m in METHODS)
-        better = _median(runs, "adatap", "angle") - _median(runs, "lr", "angle")
+        better = median(runs, "adatap", "angle") - median(runs, "lr", "angle")
         none = ("none", 0.0, 0.0, 5.0)
         right: Expected = {
             "naive": ("all", 85, 60, 100),
@@ -316,16 +257,16 @@ class BinaryLowNoise(Experiment):
                 f"{lr:g} against {naive:g}",
                 "fewer",
                 None,
-                _PAIRED,
-                _paired(good, "lr", "naive") <= 0,
+                PAIRED,
+                paired(good, "lr", "naive") <= 0,
             ),
             Row(
                 "iterations, TAP against linear response",
                 f"{tap:g} against {lr:g}",
                 "more",
                 None,
-                _PAIRED,
-                _paired(good, "adatap", "lr") >= 0,
+                PAIRED,
+                paired(good, "adatap", "lr") >= 0,
             ),
             Row(
                 "angle of TAP minus that of linear response",
@@ -345,7 +286,7 @@ class BinaryLowNoise(Experiment):
         true, samples = binary_mixture(
             shown.case["seed"], shown.case["variance"], shown.case["count"]
         )
-        angles = _of_methods([one.result for one in finished], "angle")
+        angles = of_methods([one.result for one in finished], "angle")
         return binary_panels(samples, true, shown.result, angles, shown.case["variance"], METHODS)
 
 
@@ -360,7 +301,7 @@ class BinaryHighNoise(BinaryLowNoise):
     )
     status: ClassVar[Status] = "agrees"
     variance: ClassVar[float] = 1.0
-    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "8 s")
+    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "6 s")
     full: ClassVar[Setting] = Setting(40, {"count": 1000, "iterations": 300}, "40 s")
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
@@ -461,75 +402,8 @@ class Overcomplete(Experiment):
         shown = shown_run(finished)
         case = shown.case
         true, samples = overcomplete_mixture(case["seed"], case["spread"], case["count"])
-        angles = _of_methods([one.result for one in finished], "angle")
+        angles = of_methods([one.result for one in finished], "angle")
         return overcomplete_panels(samples, true, shown.result, angles, 1.0, METHODS)
-
-
-# ---------------------------------------------------------------------- the tables
-
-Expected = Mapping[str, tuple[str, float, float, float]]
-"""By method: what the document says, the catalogue's share in percent, and the range to be in."""
-
-
-def found_rows(runs: Sequence[Result], expected: Expected) -> list[Row]:
-    """In how many runs all directions were found."""
-    note = f"share of {_runs(runs)} with every column within {RIGHT:g} degrees"
-    return _share_rows(runs, "all columns found", expected, note, _is_right)
-
-
-def lost_rows(runs: Sequence[Result], expected: Expected) -> list[Row]:
-    """In how many runs a column was lost."""
-    note = f"share of {_runs(runs)} whose shortest column is below {LOST:g} of the true one"
-    return _share_rows(runs, "a column lost", expected, note, lambda run: bool(run["lost"]))
-
-
-def noise_rows(
-    runs: Sequence[Result], known: Sequence[float], close: float | None = 0.15
-) -> list[Row]:
-    """Median of the noise found over the true one; judged where it should be near 1."""
-    rows = []
-    for (name, label), value in zip(METHODS.items(), known, strict=True):
-        ours = _median(runs, name, "noise_ratio")
-        right = None if close is None else abs(ours - 1.0) <= close
-        what = f"noise over true noise, {label}"
-        rows.append(Row(what, round(ours, 3), None, value, "median", right))
-    return rows
-
-
-def _share_rows(
-    runs: Sequence[Result],
-    what: str,
-    expected: Expected,
-    note: str,
-    counts: Callable[[Result], bool],
-) -> list[Row]:
-    rows = []
-    for name, (said, known, low, high) in expected.items():
-        share = 100.0 * float(np.mean([counts(run[name]) for run in runs]))
-        quantity, ours = f"{what}, {METHODS[name]}", f"{share:.0f} %"
-        rows.append(Row(quantity, ours, said, f"{known:g} %", note, low <= share <= high))
-    return rows
-
-
-def _is_right(run: Result) -> bool:
-    return bool(run["angle"] < RIGHT)
-
-
-def _runs(runs: Sequence[Result]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-
-
-def _of_methods(runs: Sequence[Result], key: str) -> dict[str, list[float]]:
-    return {label: [run[name][key] for run in runs] for name, label in METHODS.items()}
-
-
-def _median(runs: Sequence[Result], method: str, key: str) -> float:
-    return float(np.median([run[method][key] for run in runs]))
-
-
-def _paired(runs: Sequence[Result], one: str, other: str) -> float:
-    """Median of how many iterations more the first method takes on the same data."""
-    return float(np.median([run[one]["iterations"] - run[other]["iterations"] for run in runs]))
 
 
 def shown_run(finished: Sequence[Finished]) -> Finished:

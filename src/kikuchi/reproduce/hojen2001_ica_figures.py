@@ -124,7 +124,7 @@ def _rest_of_panels(
             axes[2].plot(*paths[-1, :, i], _MARKS[k], color=colour, ms=6, mfc="none", mew=1.6)
     axes[1].axhline(noise, color=style.INK, lw=3, alpha=0.3, label="truth")
     axes[1].set_yscale("log")
-    _plain_ticks(axes[1], (0.1, 0.3, 1, 3, 10, 30, 100))
+    _plain_ticks(axes[1], (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50))
     axes[1].set_title("Noise variance")
     axes[1].set_xlabel("iterations")
     for sign in (1, -1):
@@ -217,5 +217,68 @@ def order_panels(
         axes[1].set_xlim(0.3, len(rates) + 0.7)
         axes[1].set_title("Rates of five sources")
         axes[1].set_xlabel("data set")
-        style.few_ticks(axes[1].xaxis, 10, whole=True)
+        axes[1].set_xticks(range(1, len(rates) + 1))
+    return figure
+
+
+# ---------------------------------------------------------------------- speech and digits
+
+
+def speaker_panels(
+    mixed: Array, runs: Mapping[str, Any], true: Sequence[float], shown: str
+) -> Figure:
+    """Angles by iteration of each run, then samples, directions and correlations of one."""
+    with style.styled():
+        figure, axes = style.new_figure(9.6, 7.0, 3, 2)
+        for panel, (name, run) in zip(axes, runs.items(), strict=False):
+            angles = np.array(run["angles"])
+            for angle in true:
+                panel.axhline(angle, color=style.INK, lw=3, alpha=0.25)
+            for k in range(angles.shape[1]):
+                panel.plot(angles[:, k], ".", ms=3, color=style.COLOURS[k])
+            panel.set_ylim(-92, 92)
+            panel.set_yticks([-90, -45, 0, 45, 90])
+            panel.set_title(name.replace(", ", ",\n", 1), fontsize=9)
+            panel.set_xlabel("iterations")
+        axes[0].set_ylabel("angle of a column, degrees")
+        _cloud(axes[4], mixed)
+        reach = float(np.quantile(np.linalg.norm(mixed, axis=1), 0.999))
+        columns = np.array(runs[shown]["mixing"])
+        radians = np.deg2rad(np.array(true))
+        look: Any = {"color": style.INK, "lw": 6, "alpha": 0.25}
+        _columns(axes[4], reach * np.stack([np.cos(radians), np.sin(radians)]), look)
+        unit = reach * columns / np.linalg.norm(columns, axis=0)
+        _columns(axes[4], unit, {"color": style.VERMILLION, "lw": 1.8})
+        axes[4].set_title("Microphones", fontsize=9)
+        _correlations(axes[5], np.array(runs[shown]["correlation"]))
+    return figure
+
+
+def _correlations(axes: Axes, values: Array) -> None:
+    axes.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1)
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            ink = style.text_on(style.confidence_map()(value))
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, size=9)
+    axes.set_xticks(range(values.shape[1]), [f"found {k + 1}" for k in range(values.shape[1])])
+    axes.set_yticks(range(len(values)), [f"speaker {k + 1}" for k in range(len(values))])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.set_title("Correlation", fontsize=9)
+
+
+def part_sheets(sheets: Mapping[str, Array], shape: tuple[int, int]) -> Figure:
+    """Sheets of hidden images side by side, each image on its own scale.
+
+    >>> len(part_sheets({"a": np.ones((4, 6))}, (2, 3)).axes)
+    1
+    """
+    from kikuchi.plots.images import as_images, draw_tiles
+
+    with style.styled():
+        figure, axes = style.new_figure(3.4 * len(sheets), 3.8, len(sheets))
+        for panel, (title, parts) in zip(axes, sheets.items(), strict=True):
+            scaled = parts / np.maximum(np.abs(parts).max(axis=1, keepdims=True), 1e-300)
+            draw_tiles(panel, as_images(scaled, shape), columns=5, signed=True, scale=1.0)
+            panel.set_title(title, fontsize=9)
     return figure

@@ -1,0 +1,315 @@
+"""`kikuchi ica fit`: tables, sound and scans, the folder and the page, and every refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_runner import fails, run
+
+pytest.importorskip("sklearn")
+
+from kikuchi.cli import ica
+from kikuchi.data.brain import simulate_brain
+from kikuchi.data.speech import speech_like
+from kikuchi.ica.measures import column_angles, matched_correlation
+from kikuchi.ica.recordings import read_recording, write_wav
+
+MIXING = np.array([[1.0, 0.3], [-0.5, 1.0], [0.2, 0.8]])
+
+
+@pytest.fixture(scope="module")
+def sources() -> np.ndarray:
+    return np.random.default_rng(0).laplace(size=(600, 2))
+
+
+@pytest.fixture
+def table(tmp_path: Path, sources: np.ndarray) -> Path:
+    noise = 0.1 * np.random.default_rng(1).standard_normal((600, 3))
+    place = tmp_path / "mixed.csv"
+    rows = sources @ MIXING.T + noise
+    np.savetxt(place, rows, delimiter=",", header="left,middle,right", comments="")
+    return place
+
+
+def matrix(place: Path) -> np.ndarray:
+    return np.loadtxt(place, delimiter=",", skiprows=1)
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def test_a_table(table: Path, tmp_path: Path, sources: np.ndarray) -> None:
+    out, page, answer = tmp_path / "out", tmp_path / "page.html", tmp_path / "answer.json"
+    words = ["ica", "fit", table, "--sources", 2, "--noise", "isotropic", "--out", out]
+    result = run(*words, "--report", page, "--json", answer)
+    assert result.exit_code == 0, result.stderr
+    assert "MeanFieldICA, 2 sources" in result.stdout and "source 2" in result.stdout
+    assert sorted(p.name for p in out.iterdir()) == ["mixing.csv", "model.json", "sources.npz"]
+    assert column_angles(matrix(out / "mixing.csv"), MIXING).max() < 5
+    found = read_recording(out / "sources.npz")
+    assert found.sensors == ("source 1", "source 2")
+    assert matched_correlation(found.data, sources).min() > 0.95
+    model = json.loads((out / "model.json").read_text())
+    assert model["converged"] and model["collapsed"] == [] and model["sensors"][0] == "left"
+    assert 0.005 < model["noise"] < 0.02 and model["files"] == sorted(p.name for p in out.iterdir())
+    shares = [source["share"] for source in model["sources"]]
+    assert shares == sorted(shares, reverse=True) and 0.9 < sum(shares) < 1.1
+    assert json.loads(answer.read_text())["n_sources"] == 2
+    text = page.read_text()
+    assert "--noise isotropic" in text and text.count("<figure>") == 3
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_the_number_is_chosen(table: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    words = ["ica", "fit", table, "--most", 3, "--restarts", 1, "--out", out, "--report", page]
+    result = run(*words, "--iterations", 60, "--json", "-")
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert data["n_sources"] == 2 and set(data["criterion"]["values"]) == {"0", "1", "2", "3"}
+    assert "How many sources" in page.read_text()
+
+
+def test_bayesian_and_infomax(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sparse = rng.standard_normal((300, 2)) * rng.choice([1.0, 7.0], (300, 2))
+    place = tmp_path / "sparse.npz"
+    np.savez(place, data=sparse @ MIXING.T + 0.1 * rng.standard_normal((300, 3)))
+    for method, more in (("bayesian", []), ("infomax", ["--sources", 2])):
+        out, page = tmp_path / method, tmp_path / f"{method}.html"
+        words = ["ica", "fit", place, "--method", method, *more, "--out", out, "--quiet"]
+        result = run(*words, "--report", page)
+        assert result.exit_code == 0 and result.stdout == "", result.stderr
+        model = json.loads((out / "model.json").read_text())
+        assert model["method"] == method and model["n_sources"] == 2
+        assert column_angles(matrix(out / "mixing.csv"), MIXING).max() < 8
+        assert f"--method {method}" in page.read_text()
+
+
+def test_several_priors_and_missing_values(table: Path, tmp_path: Path) -> None:
+    lines = table.read_text().splitlines()
+    lines[5] = ",".join(["", *lines[5].split(",")[1:]])
+    table.write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out"
+    words = ["ica", "fit", table, "--sources", 2, "--out", out, "--iterations", 20]
+    fails(words, "row 5, 'left' is missing (NaN)", "--missing")
+    more = ["--missing", "--prior", "laplace", "--prior", "laplace:rate=2", "--image", "3x1"]
+    result = run(*words, *more, "--report", tmp_path / "p.html")
+    assert result.exit_code == 0, result.stderr
+    model = json.loads((out / "model.json").read_text())
+    assert {s["prior"] for s in model["sources"]} == {"laplace", "laplace:rate=2.0"}
+    assert "as images" in (tmp_path / "p.html").read_text()
+
+
+def test_sound(tmp_path: Path) -> None:
+    speakers = speech_like(2, 0.5, seed=1)
+    mixed = speakers @ np.array([[1.0, 0.5], [0.6, -1.0]])
+    files = [tmp_path / "one.wav", tmp_path / "two.wav"]
+    for place, signal in zip(files, mixed.T, strict=True):
+        write_wav(place, signal, 8000)
+    out = tmp_path / "out"
+    result = run("ica", "fit", *files, "--sources", 2, "--method", "infomax", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    back = read_recording([out / "source_1.wav", out / "source_2.wav"])
+    assert back.rate == 8000 and matched_correlation(back.data, speakers).min() > 0.95
+    gains = json.loads((out / "model.json").read_text())["gains"]
+    assert len(gains) == 2 and min(gains) > 0
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> tuple[Path, Path, Any]:
+    nibabel = pytest.importorskip("nibabel")
+    brain = simulate_brain((14, 14, 8), 40, seed=1)
+    image = nibabel.Nifti1Image(brain.scans, brain.affine)
+    image.header.set_xyzt_units("mm", "sec")
+    image.header.set_zooms((3, 3, 3, brain.interval))
+    bold, stimulus = tmp_path / "bold.nii.gz", tmp_path / "stimulus.csv"
+    nibabel.save(image, bold)
+    np.savetxt(stimulus, brain.stimulus)
+    return bold, stimulus, brain
+
+
+def test_scans(scans: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    import nibabel
+
+    bold, stimulus, brain = scans
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    words = ["ica", "fit", bold, "--sources", 5, "--stimulus", stimulus, "--out", out]
+    result = run(*words, "--detrend", "constant", "--report", page)
+    assert result.exit_code == 0, result.stderr
+    assert "spatial" in result.stdout and "stimulus" in result.stdout
+    names = ["courses.csv", "maps.nii.gz", "mixing.csv", "model.json"]
+    assert sorted(p.name for p in out.iterdir()) == names
+    maps = nibabel.load(out / "maps.nii.gz")
+    assert maps.shape == (14, 14, 8, 5) and np.allclose(maps.affine, brain.affine)
+    courses = matrix(out / "courses.csv")
+    assert courses.shape == (40, 5)
+    model = json.loads((out / "model.json").read_text())
+    best = max(range(5), key=lambda k: abs(model["sources"][k]["stimulus"]))
+    assert abs(model["sources"][best]["stimulus"]) > 0.9
+    visual = maps.get_fdata()[..., best][brain.mask]
+    assert abs(np.corrcoef(visual, brain.voxel_maps[0])[0, 1]) > 0.8
+    # maps and courses together make the detrended data, but for noise
+    scanned = brain.matrix
+    modelled = courses @ maps.get_fdata()[brain.mask].T
+    assert np.var(scanned - modelled - (scanned - modelled).mean(0)) < 0.6 * np.var(scanned)
+    assert "follows the stimulus best" in page.read_text()
+
+
+def test_scans_in_time(scans: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    bold, _, _ = scans
+    out = tmp_path / "out"
+    words = ["ica", "fit", bold, "--orientation", "temporal", "--prior", "binary01", "--sources"]
+    result = run(*words, 1, "--posterior", "naive", "--mask", "none", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    courses = matrix(out / "courses.csv")
+    assert courses.min() >= 0 and courses.max() <= 1
+    assert "voxel" in json.loads((out / "model.json").read_text())["sources"][0]["strongest"]
+
+
+def test_a_lost_source_is_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    angles = np.deg2rad([0, 60, 120])
+    mixing = 4 * np.stack([np.cos(angles), np.sin(angles)])
+    samples = rng.choice([-1.0, 1.0], (800, 3)) @ mixing.T + rng.standard_normal((800, 2))
+    place, out, page = tmp_path / "x.npy", tmp_path / "out", tmp_path / "page.html"
+    np.save(place, samples)
+    words = ["ica", "fit", place, "--sources", 3, "--prior", "bi-gaussian:mean=1,variance=0.1"]
+    result = run(*words, "--posterior", "naive", "--out", out, "--report", page, "--strict")
+    assert result.exit_code == 3, result.stderr
+    assert "warning: source 3 collapsed" in result.stderr and "LOST" in result.stdout
+    assert json.loads((out / "model.json").read_text())["collapsed"] == ["source 3"]
+    assert "Mind this" in page.read_text() and "2 of 3" in page.read_text()
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "pca"], "there is no method 'pca'"),
+        (["--sources", "0"], "--sources must be auto or a whole number >= 1"),
+        (["--sources", "many"], "--sources must be auto"),
+        (["--sources", "2", "--prior", "laplas"], "did you mean 'laplace'?"),
+        (["--sources", "2", "--posterior", "tap"], "there is no posterior 'tap'"),
+        (["--sources", "2", "--mixing", "sparse"], "mixing must be one of"),
+        (["--sources", "2", "--noise", "pink"], "--noise is isotropic, diagonal, full"),
+        (["--sources", "2", "--noise", "0.1,0.2"], "noise"),
+        (["--sources", "2", "--most", "3"], "--most is for --sources auto"),
+        (["--most", "0"], "--most must be at least 1"),
+        (["--threads", "0"], "--threads must be at least 1"),
+        (["--prior", "laplace", "--prior", "gaussian"], "takes one --prior"),
+        (["--sources", "3", "--prior", "laplace", "--prior", "gaussian"], "2 priors are given"),
+        (["--method", "infomax"], "cannot choose a number of sources"),
+        (["--method", "infomax", "--posterior", "lr"], "has no option --posterior"),
+        (["--method", "bayesian", "--noise", "full"], "has no option --noise"),
+        (["--method", "bayesian", "--prior", "a", "--prior", "b"], "one --prior for all"),
+        (["--sources", "2", "--orientation", "spatial"], "is for brain scans"),
+        (["--sources", "2", "--orientation", "up"], "there is no orientation 'up'"),
+        (["--sources", "2", "--mask", "none"], "is for brain scans"),
+        (["--sources", "2", "--stimulus", "s.csv"], "is for brain scans"),
+        (["--sources", "2", "--image", "2x2"], "no images of that size"),
+        (["--sources", "2", "--detrend", "spline"], "use constant, polynomial[:order]"),
+        (["--sources", "2", "--detrend", "cosine:x"], "is no number"),
+        (["--sources", "2", "--detrend", "cosine"], "need the rate"),
+        (["--sources", "30", "--prior", "binary", "--posterior", "exact"], "joint states"),
+        (["--sources", "2", "--posterior", "exact"], "which is not discrete"),
+        (["--sources", "2", "--rate", "-1"], "rate must be a positive number"),
+        (
+            ["--sources", "2", "--prior", "exponential", "--mixing", "nonnegative"],
+            "values are negative",
+        ),
+    ],
+)
+def test_bad_words(table: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    out = tmp_path / "out"
+    fails(["ica", "fit", table, *words, "--out", out], message)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n3,2\n0,2\n", "sensor 'b' never change"),
+        ("a,b\n1,2\ninf,3\n0,2\n", "row 2, 'a' is infinite"),
+        ("a,b,c\n1,2,5\n2,3,1\n", "2 samples of 3 sensors"),
+        ("a,b\n1,x\n", "'x'"),
+        ("", "empty"),
+    ],
+)
+def test_bad_tables(tmp_path: Path, content: str, message: str) -> None:
+    place = tmp_path / "bad.csv"
+    place.write_text(content)
+    fails(["ica", "fit", place, "--sources", 1, "--out", tmp_path / "out"], message)
+
+
+def test_wide_tables_on_request(tmp_path: Path) -> None:
+    place, out = tmp_path / "wide.npy", tmp_path / "out"
+    np.save(place, np.random.default_rng(0).laplace(size=(12, 20)))
+    words = ["ica", "fit", place, "--sources", 1, "--iterations", 5, "--out", out]
+    fails(words, "12 samples of 20 sensors", "--wide")
+    assert run(*words, "--wide").exit_code == 0
+
+
+def test_bad_files(tmp_path: Path, table: Path, scans: tuple[Path, Path, Any]) -> None:
+    bold, stimulus, _ = scans
+    out = tmp_path / "out"
+    fails(["ica", "fit", tmp_path / "no.csv", "--out", out], "there is no such file")
+    fails(["ica", "fit", tmp_path / "song.mp3", "--out", out], "not a recording")
+    fails(["ica", "fit", table, table, "--out", out], "only if all are .wav")
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF\x00\x00\x00\x00WAVEjunk")
+    fails(["ica", "fit", broken, "--out", out], "wave file")
+    cut = tmp_path / "cut.nii.gz"
+    cut.write_bytes(bold.read_bytes()[:400])
+    fails(["ica", "fit", cut, "--out", out], "NIfTI")
+    short = tmp_path / "short.csv"
+    short.write_text("1\n0\n1\n")
+    words = ["ica", "fit", bold, "--sources", 2, "--out", out]
+    fails([*words, "--stimulus", short], "one value for each of 40 scans")
+    short.write_text("1\n" * 40)
+    fails([*words, "--stimulus", short], "must change")
+    fails([*words, "--mask", bold], "the mask has shape")
+    fails([*words, "--image", "3x3"], "no images of that size")
+    fails([*words, "--missing", "--detrend", "constant"], "needs complete rows")
+    assert stimulus.exists() and not out.exists()
+
+
+def test_folders_are_kept(table: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.txt").write_text("dear")
+    words = ["ica", "fit", table, "--sources", 1, "--iterations", 3, "--out"]
+    fails([*words, full], "the folder is not empty")
+    fails([*words, table], "it is a file")
+    fails([*words, tmp_path / "none" / "out"], "cannot write")
+    fails([*words, tmp_path / "out", "--json", table], "is the model itself")
+    assert [p.name for p in full.iterdir()] == ["thesis.txt"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(*words, empty).exit_code == 0 and (empty / "model.json").exists()
+
+
+def test_a_folder_is_whole_or_not_there(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, found: Any) -> None:
+        (folder / "mixing.csv").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ica, "_write_files", fail)
+    words = ["ica", "fit", table, "--sources", 1, "--iterations", 3, "--out", tmp_path / "out"]
+    fails(words, "No space left on device")
+    assert [p.name for p in tmp_path.iterdir()] == ["mixed.csv"]
+
+
+def test_noise_alone_has_no_sources(tmp_path: Path) -> None:
+    place = tmp_path / "noise.npy"
+    np.save(place, np.random.default_rng(0).standard_normal((400, 3)))
+    words = ["ica", "fit", place, "--most", 1, "--restarts", 1, "--out", tmp_path / "out"]
+    fails(words, "no sources were found")
