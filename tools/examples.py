@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("index.md", "tutorial.md", "how-to/*.md", "reference/commands.md")
+PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/commands.md")
 
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
 _CHECKER = doctest.OutputChecker()
