@@ -178,7 +178,7 @@ def test_graph_texts(tmp_path: Path) -> None:
     rows = {name: [0, 1, 1, 0, 1, 0] for name in ("a", "b", "c", "d")}
     rows["b"] = [0, 0, 1, 0, 1, 0]
     data = Data.of(rows)
-    assert graph_from_text("chow-liu", data) == chow_liu(data)
+    assert graph_from_text("chow-liu", data, smoothing=1.0) == chow_liu(data, smoothing=1.0)
     grid = graph_from_text("grid:2x2", data)
     assert grid.names == data.names
     assert grid.pairs().tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
@@ -222,3 +222,11 @@ def test_data_without_a_graph_in_it() -> None:
         chow_liu([[0, -1], [1, -1]])
     with pytest.raises(DataError, match="weight 0"):
         chow_liu(Data.of([[0, 1]], weights=[0.0]))
+
+
+def test_a_chow_liu_tree_to_learn_on_forbids_nothing() -> None:
+    rows = [[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 0]]
+    assert np.isneginf(chow_liu(rows).log_tables).any()
+    tree = graph_from_text("chow-liu", rows)
+    assert np.all(tree.log_tables == 0)
+    assert kk.learn(tree, rows, "ups-jt:smoothing=1").converged

@@ -311,7 +311,10 @@ def graph_from_text(text: str, data: Data | ArrayLike, *, smoothing: float = 0.0
     word = text.strip()
     name = word.lower()
     if name == "chow-liu":
-        return chow_liu(rows, smoothing=smoothing)
+        tree = chow_liu(rows, smoothing=smoothing)
+        # What no row shows is not impossible: learning starts flat where the tables have zeros.
+        zeros = np.isneginf(tree.log_tables).any()
+        return tree.with_log_tables(np.zeros_like(tree.log_tables)) if zeros else tree
     if name.startswith("grid"):
         return _pairwise(rows, _grid_edges(word, rows.n_variables))
     if re.sub(r"\.gz$", "", name).endswith((".csv", ".tsv")):
