@@ -286,13 +286,16 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     # ------------------------------------------------------------------ files
 
+    def plain_options(self) -> dict[str, Any]:
+        """The options that a file or a page can hold: not generators, callbacks or arrays."""
+        return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the machine and its options to a safetensors file."""
         check_is_fitted(self, "machine_")
-        options = {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
         about = {
             "estimator": type(self).__name__,
-            "options": options,
+            "options": self.plain_options(),
             "epochs": self.n_iter_,
             "stopped": self.stopped_,
             "log_z": self.log_z_,

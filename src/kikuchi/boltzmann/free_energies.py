@@ -96,6 +96,7 @@ class MeanField(FreeEnergy):
     """L = -q'W q / 2 (WH-I2): with it F is at least -log Z."""
 
     name = "mf"
+    second_order: ClassVar[bool] = False  # whether sweeps have the TAP term
 
     def sweep(
         self,
@@ -111,7 +112,7 @@ class MeanField(FreeEnergy):
         """Each mean in turn to the minimum of F over it."""
         from kikuchi.boltzmann.kernels.settling import settle
 
-        settle(False, weights, fields, means, share, tol, most, sweeps, changes)
+        settle(self.second_order, weights, fields, means, share, tol, most, sweeps, changes)
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """-q'W q / 2."""
@@ -122,26 +123,11 @@ class MeanField(FreeEnergy):
         return without_diagonal(means.T @ means / len(means))
 
 
-class Tap(FreeEnergy):
+class Tap(MeanField):
     """Mean field minus sum_{i<j} w_ij^2 q_i (1 - q_i) q_j (1 - q_j) / 2 (WH-I3)."""
 
     name = "tap"
-
-    def sweep(
-        self,
-        weights: Array,
-        fields: Array,
-        means: Array,
-        share: float,
-        tol: float,
-        most: int,
-        sweeps: NDArray[np.int64],
-        changes: Array,
-    ) -> None:
-        """Each mean in turn to the minimum of F over it."""
-        from kikuchi.boltzmann.kernels.settling import settle
-
-        settle(True, weights, fields, means, share, tol, most, sweeps, changes)
+    second_order = True
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """Both terms."""

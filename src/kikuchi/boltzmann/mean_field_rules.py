@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import Mask, ascent, mean_statistics
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, unit_entropy
-from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.machine import Machine, Parameters
 from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
 from kikuchi.boltzmann.settling import Joint, refuse_connected, settle_hidden, settle_joint
 from kikuchi.core.errors import MethodError
@@ -113,6 +113,15 @@ def observed_log_score(data: Array, means: Array, outputs: Mask) -> Array:
         return np.asarray(np.log(chosen).sum(axis=1))
 
 
+def contrast(machine: Machine, data: Array, hidden: Array, free: Parameters, bound: float) -> Slope:
+    """Statistics of the data and their hidden means minus those of the free phase, and the mean
+    field bound of the data minus `bound`, that of the free phase (LAW-L7 to L9).
+    """
+    moved = ascent(machine, mean_statistics(machine, data, hidden), free)
+    clamped = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
+    return Slope(moved, float(clamped.mean() - bound))
+
+
 @dataclass(frozen=True)
 class JointMeanField(Rule):
     """Mean field of the conditional and of the joint (LAW-L7, LAW-L8).
@@ -182,13 +191,8 @@ class JointMeanField(Rule):
         )
         joint = self._joint(machine, data, hidden, rows, state, inputs)
         count_unsettled(state, settled and joint.converged, len(data))
-        moved = ascent(
-            machine,
-            mean_statistics(machine, data, hidden),
-            mean_statistics(machine, joint.visible, joint.hidden),
-        )
-        upper = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
-        return Slope(moved, float(upper.mean() - joint_bound(machine, joint, inputs).mean()))
+        free = mean_statistics(machine, joint.visible, joint.hidden)
+        return contrast(machine, data, hidden, free, joint_bound(machine, joint, inputs).mean())
 
     def _joint(
         self,
@@ -278,10 +282,5 @@ class MeanFieldStar(Rule):
         )
         state["joint_visible"], state["joint_hidden"] = joint.visible, joint.hidden
         count_unsettled(state, settled and joint.converged, len(data))
-        moved = ascent(
-            machine,
-            mean_statistics(machine, data, hidden),
-            mean_statistics(machine, joint.visible, joint.hidden),
-        )
-        upper = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
-        return Slope(moved, float(upper.mean() - joint_bound(machine, joint)[0]))
+        free = mean_statistics(machine, joint.visible, joint.hidden)
+        return contrast(machine, data, hidden, free, joint_bound(machine, joint)[0])

@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.exact import ascent, mean_statistics
-from kikuchi.boltzmann.free_energies import MEAN_FIELD
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.mean_field_rules import conditional_means, read_temperatures
+from kikuchi.boltzmann.mean_field_rules import conditional_means, contrast, read_temperatures
 from kikuchi.boltzmann.mixture import JointMixture, fit_mixture, mixture_statistics, random_mixture
 from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
 from kikuchi.boltzmann.settling import refuse_connected
@@ -89,13 +87,7 @@ class MixtureMeanField(Rule):
             damping=self.damping,
         )
         count_unsettled(state, settled and joint.converged, len(data))
-        moved = ascent(
-            machine,
-            mean_statistics(machine, data, hidden),
-            mixture_statistics(machine, joint),
-        )
-        upper = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
-        return Slope(moved, float(upper.mean() - joint.bound))
+        return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)
 
 
 def _state_of(mixture: JointMixture) -> State:

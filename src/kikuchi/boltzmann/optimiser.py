@@ -48,15 +48,15 @@ _NOT_DECAYED = ("visible_bias", "hidden_bias")
 
 
 @dataclass(frozen=True)
-class Schedule(Configured):
+class Schedule(Configured, ABC):
     """How the learning rate changes from update to update, as optax's schedule of that name."""
 
     kind: ClassVar[str] = "schedule"
     needs_end: ClassVar[bool] = False  # whether it depends on the number of epochs
 
+    @abstractmethod
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """The schedule as optax takes it: a number or a function of the update."""
-        raise NotImplementedError
 
     def rates(self, rate: float, per_epoch: int, epochs: int, epoch: int) -> Array:
         """The rates of all updates of one epoch, as float64."""

@@ -7,6 +7,7 @@ of that density over the states, `log_partition`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ UNITS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Units(Configured):
+class Units(Configured, ABC):
     """Base of the kinds of units."""
 
     kind: ClassVar[str] = "units"
@@ -36,21 +37,21 @@ class Units(Configured):
         """Smallest and largest value that data may have."""
         return -np.inf, np.inf
 
+    @abstractmethod
     def mean(self, field: Array) -> Array:
         """Expected value of each unit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, field: Array, rng: np.random.Generator) -> Array:
         """One state of each unit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_partition(self, field: Array) -> Array:
         """Logarithm of the sum of `base(s) exp(field s)` over the states `s`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_base(self, states: Array) -> Array:
         """Logarithm of the base measure of each state."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -113,7 +112,7 @@ class Findings:
         e = self.estimator
         return {
             "estimator": type(e).__name__,
-            "options": {k: v for k, v in e.get_params(deep=False).items() if _is_plain(v)},
+            "options": e.plain_options(),
             "rows": len(self.rows),
             "held_out": 0 if self.held_out is None else len(self.held_out),
             "epochs": e.n_iter_,
@@ -200,14 +199,6 @@ def _stopped(word: str) -> str:
     return words.get(word, word)
 
 
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except TypeError:
-        return False
-    return True
-
-
 # ---------------------------------------------------------------------- the page
 
 
@@ -247,7 +238,7 @@ def _tiles(found: Findings) -> list[tuple[str, str, str]]:
 
 
 def _options(estimator: MachineEstimator) -> list[tuple[str, str]]:
-    plain = {k: v for k, v in estimator.get_params(deep=False).items() if _is_plain(v)}
+    plain = estimator.plain_options()
     return [("options", ", ".join(f"{name}={value}" for name, value in plain.items()))]
 
 

@@ -385,7 +385,7 @@ def image_rows(results: Sequence[Result]) -> list[Row]:
             "yes",
             None,
             f"largest relevance below {_GAP:g} decades above the next; it depends on the mixing",
-            alive > 0,
+            alive == len(results),
         ),
         Row(
             "the same without the least relevant source",

@@ -135,7 +135,7 @@ class _Learning(Experiment):
     published: ClassVar[Mapping[str, Mapping[int, float]]]
     best: ClassVar[str]
     train: ClassVar[int]
-    draws: ClassVar[str] = "one draw each"
+    draws: ClassVar[str] = "mean over our draws; published: one draw"
 
     @abstractmethod
     def model(self, variables: int, seed: int) -> FactorGraph:
