@@ -35,6 +35,19 @@ Ints = NDArray[np.int64]
 _BLOCK = 1024  # rows at once when chains are begun
 
 
+@dataclass
+class _Phase:
+    """One batch under way: the batch, its positive phase, and where the statistics go."""
+
+    layers: Layers
+    batch: Array
+    positive: Layer
+    rows: Ints
+    state: State
+    rng: np.random.Generator
+    statistics: _Statistics
+
+
 @dataclass(frozen=True)
 class SampledRule(Rule):
     """What the rules with chains share: the positive phase and the statistics."""
@@ -57,9 +70,9 @@ class SampledRule(Rule):
         """Statistics of the batch minus those of the chains."""
         layers = Layers(machine, state)
         positive = self._positive(layers, batch, rows, state, rng)
-        statistics = _Statistics(machine, state)
-        self._negative(layers, batch, positive, rows, state, rng, statistics)
-        return statistics.slope()
+        now = _Phase(layers, batch, positive, rows, state, rng, _Statistics(machine, state))
+        self._negative(now)
+        return now.statistics.slope()
 
     def _positive(
         self, layers: Layers, batch: Array, rows: Ints, state: State, rng: np.random.Generator
@@ -67,17 +80,8 @@ class SampledRule(Rule):
         return layers.hidden(batch, rng, sweeps=self.clamped, name="positive")
 
     @abstractmethod
-    def _negative(
-        self,
-        layers: Layers,
-        batch: Array,
-        positive: Layer,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
-        statistics: _Statistics,
-    ) -> None:
-        """Run the chains; put the statistics of the batch minus theirs in `statistics`."""
+    def _negative(self, now: _Phase) -> None:
+        """Run the chains; put the statistics of the batch minus theirs in `now.statistics`."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +98,11 @@ class ContrastiveDivergence(SampledRule):
 
     k: int = option(1, "steps of each chain", low=1)
 
-    def _negative(
-        self,
-        layers: Layers,
-        batch: Array,
-        positive: Layer,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
-        statistics: _Statistics,
-    ) -> None:
-        visible, hidden = _walk(layers, batch, positive.drawn, self.k, rng, keep=False)
-        statistics.contrast(batch, positive, visible.drawn, hidden)
+    def _negative(self, now: _Phase) -> None:
+        visible, hidden = _walk(
+            now.layers, now.batch, now.positive.drawn, self.k, now.rng, keep=False
+        )
+        now.statistics.contrast(now.batch, now.positive, visible.drawn, hidden)
 
 
 @dataclass(frozen=True)
@@ -128,22 +125,13 @@ class PersistentDivergence(SampledRule):
         rows = rng.integers(0, data.shape[0], self.chains)
         return _begun(machine, data, rows, self.clamped, rng)
 
-    def _negative(
-        self,
-        layers: Layers,
-        batch: Array,
-        positive: Layer,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
-        statistics: _Statistics,
-    ) -> None:
-        start = state.get("visible", batch)
-        visible, hidden = _walk(layers, start, state["hidden"], self.k, rng, keep=True)
-        statistics.contrast(batch, positive, visible.drawn, hidden)
-        np.copyto(state["hidden"], hidden.drawn)
-        if "visible" in state:
-            np.copyto(state["visible"], visible.drawn)
+    def _negative(self, now: _Phase) -> None:
+        start = now.state.get("visible", now.batch)
+        visible, hidden = _walk(now.layers, start, now.state["hidden"], self.k, now.rng, keep=True)
+        now.statistics.contrast(now.batch, now.positive, visible.drawn, hidden)
+        np.copyto(now.state["hidden"], hidden.drawn)
+        if "visible" in now.state:
+            np.copyto(now.state["visible"], visible.drawn)
 
 
 @dataclass(frozen=True)
@@ -179,24 +167,17 @@ class BriefGibbs(SampledRule):
         self._put(state, "held", rows, layer.drawn)
         return layer
 
-    def _negative(
-        self,
-        layers: Layers,
-        batch: Array,
-        positive: Layer,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
-        statistics: _Statistics,
-    ) -> None:
-        dtype = layers.machine.dtype
-        visible_start = self._start(state, "visible", rows) if "visible" in state else batch
-        hidden_start = self._start(state, "hidden", rows).astype(dtype, copy=False)
-        visible, hidden = _walk(layers, visible_start, hidden_start, self.k, rng, keep=True)
-        statistics.contrast(batch, positive, visible.drawn, hidden)
-        self._put(state, "hidden", rows, hidden.drawn)
-        if "visible" in state:
-            self._put(state, "visible", rows, visible.drawn)
+    def _negative(self, now: _Phase) -> None:
+        dtype = now.layers.machine.dtype
+        visible_start = (
+            self._start(now.state, "visible", now.rows) if "visible" in now.state else now.batch
+        )
+        hidden_start = self._start(now.state, "hidden", now.rows).astype(dtype, copy=False)
+        visible, hidden = _walk(now.layers, visible_start, hidden_start, self.k, now.rng, keep=True)
+        now.statistics.contrast(now.batch, now.positive, visible.drawn, hidden)
+        self._put(now.state, "hidden", now.rows, hidden.drawn)
+        if "visible" in now.state:
+            self._put(now.state, "visible", now.rows, visible.drawn)
 
     def _start(self, state: State, name: str, rows: Ints) -> Array:
         return state[name][np.zeros_like(rows) if self.restart else rows]
@@ -217,26 +198,17 @@ class Equilibrium(SampledRule):
     burn_in: int = option(200, "steps that are not counted", low=0)
     samples: int = option(20, "steps that are averaged", low=1)
 
-    def _negative(
-        self,
-        layers: Layers,
-        batch: Array,
-        positive: Layer,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
-        statistics: _Statistics,
-    ) -> None:
-        m = layers.machine
-        visible = rng.integers(0, 2, (self.chains, m.n_visible)).astype(m.dtype)
-        hidden = rng.integers(0, 2, (self.chains, m.n_hidden)).astype(m.dtype)
+    def _negative(self, now: _Phase) -> None:
+        m = now.layers.machine
+        visible = now.rng.integers(0, 2, (self.chains, m.n_visible)).astype(m.dtype)
+        hidden = now.rng.integers(0, 2, (self.chains, m.n_hidden)).astype(m.dtype)
         weight = -1.0 / (self.chains * self.samples)
-        statistics.add(batch, positive, 1.0 / len(batch))
+        now.statistics.add(now.batch, now.positive, 1.0 / len(now.batch))
         for step in range(self.burn_in + self.samples):
-            v, h = _walk(layers, visible, hidden, 1, rng, keep=True)
+            v, h = _walk(now.layers, visible, hidden, 1, now.rng, keep=True)
             visible, hidden = v.drawn, h.drawn
             if step >= self.burn_in:
-                statistics.add(v.drawn, h, weight)
+                now.statistics.add(v.drawn, h, weight)
 
 
 # ---------------------------------------------------------------------- chains
