@@ -18,8 +18,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return (X > 8).astype(np.float64), y
 
 
-def test_scikit_learn_accepts_the_estimator() -> None:
-    machine = RBM(3, visible="gaussian", learning_rate=0.01, epochs=3, random_state=0)
+@pytest.mark.parametrize("options", [{"visible": "gaussian"}, {"limits": "data"}])
+def test_scikit_learn_accepts_the_estimator(options: dict) -> None:
+    machine = RBM(3, learning_rate=0.01, epochs=3, random_state=0, **options)
     check_estimator(FreeEnergyClassifier(machine))
 
 

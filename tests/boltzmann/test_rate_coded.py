@@ -190,13 +190,18 @@ def patterns() -> Array:
     return expit(2 * causes @ shapes - 2 + 0.1 * rng.normal(size=(200, 6)))
 
 
+def error_of(rbm: RateCodedRBM, rows: Array) -> float:
+    """Mean squared error of reconstructions."""
+    return float(np.mean((rbm.reconstruct(rows) - rows) ** 2))
+
+
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_patterns_are_reconstructed(patterns: Array, nonnegative: bool) -> None:
     rbm = RateCodedRBM(
         8, nonnegative=nonnegative, learning_rate=0.01, epochs=400, random_state=0
     ).fit(patterns)
     variance = patterns.var(axis=0).mean()
-    assert -rbm.score(patterns) < (0.35 if nonnegative else 0.15) * variance
+    assert error_of(rbm, patterns) < (0.35 if nonnegative else 0.15) * variance
     assert rbm.warnings_ == [] and rbm.stopped_ == "epochs" and rbm.n_iter_ == 400
     assert (rbm.machine_.weights.min() >= 0) == nonnegative
     rates = rbm.transform(patterns)
@@ -228,10 +233,10 @@ def test_samples_follow_the_model() -> None:
     rbm.fit(rng.random((4, 3)))
     rbm.machine_ = small(rng)
     mean = sum(p * np.array(state[:3]) / 2 for state, p in joint_of_replicas(rbm.machine_).items())
-    drawn = rbm.sample(4000, steps=100, seed=0)
+    drawn = rbm.sample(4000, steps=100, random_state=0)
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert np.all(np.abs(drawn.mean(axis=0) - mean) < 5 * error)
-    with pytest.raises(MethodError, match="positive"):
+    with pytest.raises(MethodError, match="at least 1"):
         rbm.sample(0)
 
 
@@ -265,7 +270,7 @@ def test_parts_of_the_data_one_after_the_other(patterns: Array) -> None:
     for _ in range(30):
         rbm.partial_fit(patterns[:100]).partial_fit(patterns[100:])
     assert rbm.n_iter_ == 60
-    assert -rbm.score(patterns) < 0.8 * patterns.var(axis=0).mean()
+    assert error_of(rbm, patterns) < 0.8 * patterns.var(axis=0).mean()
 
 
 def test_time_limit_and_checkpoint(patterns: Array, tmp_path: Path) -> None:
@@ -305,7 +310,18 @@ def test_bad_settings_and_rows(settings: dict[str, Any], rows: list[Any], messag
 
 def test_bad_shares_are_refused(patterns: Array) -> None:
     rbm = RateCodedRBM(3, epochs=1).fit(patterns)
-    with pytest.raises(DataError, match="3 shares"):
+    with pytest.raises(DataError, match="3 hidden"):
         rbm.inverse_transform(np.ones((2, 4)))
     with pytest.raises(ValueError, match="features"):
         rbm.transform(np.ones((2, 4)))
+
+
+def test_files_hold_the_whole_estimator(patterns: Array, tmp_path: Path) -> None:
+    rbm = RateCodedRBM(3, epochs=5, limits=(0, 255), random_state=0).fit(255 * patterns)
+    rbm.save(tmp_path / "rates.safetensors")
+    again = RateCodedRBM.load(tmp_path / "rates.safetensors")
+    assert again.limits_ == (0.0, 255.0) and again.get_params()["hidden_replicas"] == 100
+    np.testing.assert_array_equal(again.transform(255 * patterns), rbm.transform(255 * patterns))
+    np.testing.assert_array_equal(
+        again.sample(2, 3), RateCodedRBM.load(tmp_path / "rates.safetensors").sample(2, 3)
+    )

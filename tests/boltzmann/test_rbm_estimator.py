@@ -26,22 +26,45 @@ def fitted(**options) -> RBM:
     return RBM(4, **options).fit(ROWS)
 
 
-def outside(result: dict) -> bool:
-    """Whether a check failed because its data are no data for binary units."""
-    return "outside [0, 1] of binary units" in str(result["exception"])
+@pytest.mark.parametrize("options", [{"limits": "data"}, {"visible": "gaussian"}])
+def test_scikit_learn_accepts_the_estimator(options: dict) -> None:
+    """Its checks have data outside [0, 1], which binary units refuse unless they may scale them."""
+    check_estimator(RBM(3, learning_rate=0.005, epochs=2, random_state=0, **options))
 
 
-def test_scikit_learn_accepts_the_estimator() -> None:
-    check_estimator(RBM(3, visible="gaussian", learning_rate=0.005, epochs=2, random_state=0))
+@pytest.mark.parametrize("sparse", [False, True])
+def test_limits_scale_data_to_states_and_back(sparse: bool, tmp_path: Path) -> None:
+    plain, grey = fitted(), 255 * ROWS
+    data = scipy.sparse.csr_array(grey) if sparse else grey
+    for limits in ((0, 255), "data"):
+        scaled = RBM(**plain.get_params() | {"limits": limits}).fit(data)
+        assert scaled.limits_ == (0, 255)
+        assert np.allclose(scaled.machine_.weights, plain.machine_.weights, atol=1e-6)
+        assert np.allclose(scaled.reconstruct(data), 255 * plain.reconstruct(ROWS), atol=1e-2)
+        assert np.allclose(scaled.score_samples(data), plain.score_samples(ROWS), atol=1e-4)
+        assert set(np.unique(scaled.sample(20, 5))) == {0.0, 255.0}
+        scaled.save(tmp_path / "m.safetensors")
+        assert np.array_equal(
+            RBM.load(tmp_path / "m.safetensors").transform(data), scaled.transform(data)
+        )
 
 
-def test_binary_units_fail_only_where_the_data_of_a_check_are_not_in_0_1() -> None:
-    results = check_estimator(RBM(3, epochs=2, random_state=0), on_fail=None)
-    failed = [r for r in results if r["status"] == "failed"]
-    assert failed and all(outside(r) for r in failed), [
-        (r["check_name"], r["exception"]) for r in failed if not outside(r)
-    ]
-    assert sum(r["status"] == "passed" for r in results) > 15
+def test_limits_that_cannot_be() -> None:
+    with pytest.raises(
+        DataError, match=r"row 3, column 1 is 300, outside \[0, 255\] of the limits"
+    ):
+        bad = 255 * ROWS
+        bad[3, 1] = 300
+        RBM(2, limits=(0, 255)).fit(bad)
+    with pytest.raises(DataError, match="0 would not stay 0"):
+        RBM(2, limits=(-1, 1)).fit(scipy.sparse.csr_array(ROWS))
+    with pytest.raises(MethodError, match="standardise"):
+        RBM(2, visible="gaussian", limits="data").fit(ROWS)
+    for limits in ((1, 0), "all", 3, (0, 1, 2), (0, np.nan)):
+        with pytest.raises(MethodError, match="rising"):
+            RBM(2, limits=limits).fit(ROWS)
+    beyond = RBM(2, limits="data", random_state=0).fit(ROWS)
+    assert np.array_equal(beyond.transform(5 * ROWS), beyond.transform(ROWS))  # clipped
 
 
 @pytest.mark.parametrize("learner", ["pcd", "cd:k=2", "brief-gibbs", "pseudo", "exact", "cf"])

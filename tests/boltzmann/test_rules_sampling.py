@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.neural_network import BernoulliRBM
 
-from kikuchi.boltzmann.layers import Layers, difference_of_products
+from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
 from kikuchi.boltzmann.pseudo_rule import pseudo_log_likelihood
 from kikuchi.boltzmann.rule import RULES, parse_rule
@@ -456,25 +456,6 @@ def test_draws_have_their_means(dtype) -> None:
     assert np.abs(correlation).max() < 5.5 / np.sqrt(20_000)  # units are independent of each other
     middle = centred[:, 65]
     assert abs(np.mean(middle[1:] * middle[:-1])) < 4.5 * 0.25 / np.sqrt(20_000)  # and rows
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    "rows, chains, d, k", [(100, 100, 210, 70), (37, 100, 301, 64), (6, 1, 200, 129)]
-)
-def test_products_of_bits_are_products(dtype, rows: int, chains: int, d: int, k: int) -> None:
-    """By tables of sums where both sides are 0 or 1, by BLAS as soon as one number is not."""
-    rng = np.random.default_rng(0)
-    bits = [(rng.random((n, d)) < 0.3).astype(dtype) for n in (rows, chains)]
-    means = [rng.random((n, k)).astype(dtype) for n in (rows, chains)]
-    out, tolerance = np.empty((d, k), dtype), 1e-6 if dtype == np.float32 else 1e-14
-    for value in (1.0, 0.5):
-        bits[1][-1, -1] = value
-        scratch: dict[str, np.ndarray] = {}
-        difference_of_products(tuple(bits), tuple(means), (1 / rows, -1 / chains), out, scratch)
-        truth = bits[0].T @ means[0] / rows - bits[1].T @ means[1] / chains
-        assert np.allclose(out, truth, rtol=0, atol=tolerance)
-        assert ("_stacked" in scratch) == (value == 1.0)
 
 
 def test_extreme_fields_are_never_nan() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.boltzmann.estimator import Array, MachineEstimator, RandomState
+from kikuchi.boltzmann.estimator import Array, Limits, MachineEstimator, RandomState
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.settling import free_energy, settle_hidden, settle_visible
 from kikuchi.core.progress import Progress
@@ -54,6 +55,7 @@ class BoltzmannMachine(MachineEstimator):
         batch_size: int = 10,
         epochs: int = 10,
         start: str = "means",
+        limits: Limits | Literal["data"] | None = None,
         scale: float = 0.01,
         dtype: str = "float32",
         threads: int | None = 1,
@@ -76,6 +78,7 @@ class BoltzmannMachine(MachineEstimator):
         self.batch_size = batch_size
         self.epochs = epochs
         self.start = start
+        self.limits = limits
         self.scale = scale
         self.dtype = dtype
         self.threads = threads

@@ -36,7 +36,8 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     Parameters
     ----------
     machine: estimator that is cloned for each class; by default a `BoltzmannMachine` with 25 hidden
-        units and connected visible ones.
+        units and connected visible ones. Limits of its data are best given as numbers: "data" are
+        those of the rows of each class.
     classes: labels that must occur; by default those that do.
     C: inverse strength of the regression's penalty.
     max_iter: iterations of the regression.

@@ -16,8 +16,8 @@ from kikuchi.boltzmann.files import Checkpoint, load_machine, save_machine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.optimiser import Optimiser, Sgd, parse_optimiser
-from kikuchi.boltzmann.rows import mean_biases, refuse_values
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rows import is_sparse, mean_biases, refuse_values
+from kikuchi.boltzmann.rule import Rule, parse_rule
 from kikuchi.boltzmann.training import Carried, Training, TrainingTrace, limited_threads, train
 from kikuchi.boltzmann.units import Units, parse_units
 from kikuchi.core.budget import Budget
@@ -35,6 +35,7 @@ except ImportError:
     ) from None
 
 Array = NDArray[Any]
+Limits = tuple[float, float]
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 _BURN_IN = 1000  # steps of the chains that `sample` draws from
@@ -53,6 +54,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     batch_size: int
     epochs: int
     start: str
+    limits: Limits | Literal["data"] | None
     dtype: str
     threads: int | None
     seconds: float | None
@@ -63,6 +65,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     machine_: Machine
     trace_: TrainingTrace
+    limits_: Limits | None
 
     # ------------------------------------------------------------------ learning
 
@@ -118,7 +121,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         training = train(
             machine,
             rows,
-            parse_rule(self.learner),
+            self._rule(),
             optimiser=self._optimiser(),
             epochs=epochs,
             batch_size=self.batch_size,
@@ -146,6 +149,9 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @abstractmethod
     def _start(self, n_visible: int, rng: np.random.Generator) -> Machine:
         """The machine before training."""
+
+    def _rule(self) -> Rule:
+        return parse_rule(self.learner)
 
     def _optimiser(self) -> Optimiser:
         named = parse_optimiser(self.optimiser)
@@ -175,12 +181,65 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return parse_units("binary")
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        """Rows in the machine's dtype, dense or CSR, checked."""
+        """Rows as states of the visible units in the machine's dtype, dense or CSR, checked."""
         if self.dtype not in ("float32", "float64"):
             raise MethodError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
         rows = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype))
-        refuse_values(rows, self._units())
-        return rows
+        if reset:
+            self.limits_ = self._limits_of(rows)
+        units = self._units()
+        if self.limits_ is None:
+            told = f"of {units.name} units; scale the data, give limits, or use visible=gaussian"
+            refuse_values(rows, units.limits, told)
+            return rows
+        if self.limits != "data":
+            refuse_values(rows, self.limits_, "of the limits given; scale the data")
+        return self._to_states(rows)
+
+    def _limits_of(self, rows: Any) -> Limits | None:
+        """The values that stand for the smallest and the largest state; None: states themselves."""
+        if self.limits is None:
+            return None
+        if not np.all(np.isfinite(self._units().limits)):
+            raise MethodError(f"{self._units().name} units have no limits: standardise the data")
+        if isinstance(self.limits, str) and self.limits == "data":
+            low, high = float(rows.min()), float(rows.max())
+            return low, high if high > low else low + 1.0
+        try:
+            low, high = (float(value) for value in self.limits)
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise MethodError(
+                f"limits must be two rising numbers, 'data' or None, got {self.limits!r}"
+            )
+        return low, high
+
+    def _to_states(self, rows: Any) -> Any:
+        """Data as states of the visible units; what is beyond limits of the data is at them."""
+        if self.limits_ is None:
+            return rows
+        (low, high), (first, last) = self.limits_, self._units().limits
+        factor = rows.dtype.type((last - first) / (high - low))
+        if is_sparse(rows):
+            if low or first:
+                raise DataError(
+                    f"sparse data with limits from {low:g}: 0 would not stay 0; use dense"
+                )
+            scaled = rows.copy()
+            scaled.data = np.clip(rows.data * factor, first, last)
+            return scaled
+        return np.clip((rows - rows.dtype.type(low)) * factor + rows.dtype.type(first), first, last)
+
+    def _to_data(self, states: Array) -> Array:
+        """States of visible units as values of the data."""
+        if self.limits_ is None:
+            return states
+        (low, high), (first, last) = self.limits_, self._units().limits
+        number = states.dtype.type
+        data: Array = (states - number(first)) * number((high - low) / (last - first))
+        data += number(low)
+        return data
 
     def _dense(self, X: Any) -> Array:
         check_is_fitted(self, "machine_")
@@ -206,7 +265,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "units, give one column for each"
             )
         with limited_threads(self.threads):
-            return self._visible_means(np.ascontiguousarray(hidden))
+            return self._to_data(self._visible_means(np.ascontiguousarray(hidden)))
 
     def reconstruct(self, X: Any) -> Array:
         """Means of the visible units given the hidden means of each row."""
@@ -267,13 +326,13 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         machine = self.machine_
         rng = self._rng if random_state is None else _generator(random_state)
         layers = Layers(machine)
-        hidden: Array = rng.integers(0, 2, (n_samples, machine.n_hidden)).astype(machine.dtype)
+        hidden = machine.hidden.draw(np.zeros((n_samples, machine.n_hidden), machine.dtype), rng)
         visible: Array | None = None
         with limited_threads(self.threads):
             for _ in range(steps):
                 visible = layers.visible(hidden, rng, start=visible).drawn
                 hidden = layers.hidden(visible, rng, start=hidden).drawn
-        return np.array(visible)
+        return np.array(self._to_data(np.asarray(visible)))
 
     @abstractmethod
     def _hidden_means(self, rows: Array) -> Array: ...
@@ -299,6 +358,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             "epochs": self.n_iter_,
             "stopped": self.stopped_,
             "log_z": self.log_z_,
+            "limits": self.limits_,
         }
         save_machine(path, self.machine_, about)
 
@@ -317,6 +377,8 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         estimator.n_features_in_ = machine.n_visible
         estimator._keep(Training(machine, TrainingTrace(), about["epochs"], about["stopped"]))
         estimator.log_z_ = about["log_z"]
+        limits = about.get("limits")
+        estimator.limits_ = None if limits is None else (limits[0], limits[1])
         return estimator
 
     # ------------------------------------------------------------------ conventions
@@ -328,7 +390,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.positive_only = self._units().limits[0] >= 0
+        tags.input_tags.positive_only = self.limits is None and self._units().limits[0] >= 0
         tags.transformer_tags.preserves_dtype = []
         return tags
 

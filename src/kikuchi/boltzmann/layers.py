@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.products import layer_product
 from kikuchi.boltzmann.units import Binary, Units
 from kikuchi.core.errors import ModelError
 
 Array = NDArray[Any]
 Scratch = MutableMapping[str, Array]
-
-_MANY_ROWS, _MANY_COLUMNS = 200, 64  # of a product for which tables of sums pay
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Layers:
         """
         m = self.machine
         field = self._room(f"{name}_mean", (len(visible), m.n_hidden))
-        np.matmul(visible, m.weights, out=field)
+        layer_product(visible, m.weights, field)
         return self._layer(
             m.hidden, field, m.hidden_bias, m.hidden_weights, rng, start, sweeps, name
         )
@@ -84,7 +83,7 @@ class Layers:
         """Visible units given hidden ones, as `hidden` does."""
         m = self.machine
         field = self._room(f"{name}_mean", (len(hidden), m.n_visible))
-        np.matmul(hidden, m.weights.T, out=field)
+        layer_product(hidden, m.weights.T, field)
         return self._layer(
             m.visible, field, m.visible_bias, m.visible_weights, rng, start, sweeps, name
         )
@@ -149,7 +148,7 @@ class Layers:
         elif start is not drawn:
             drawn[...] = start
         totals = self._room(f"{name}_totals", field.shape)
-        np.matmul(drawn, lateral, out=totals)
+        layer_product(drawn, lateral, totals)
         totals += field
         for _ in range(sweeps):
             fill_uniform(uniform.reshape(-1), _word(rng))
@@ -168,71 +167,6 @@ def room(scratch: Scratch, name: str, shape: tuple[int, ...], dtype: np.dtype[An
         found = np.empty(shape, dtype)
         scratch[f"_{name}"] = found
     return found
-
-
-def add_product(
-    left: Array, right: Array, scale: float, out: Array, *, fresh: bool = False
-) -> None:
-    """out += scale * left' right in place, or out = that product if `fresh`: one BLAS call.
-
-    >>> out = np.ones((2, 1))
-    >>> add_product(np.ones((3, 2)), np.ones((3, 1)), 0.5, out)
-    >>> out.tolist()
-    [[2.5], [2.5]]
-    """
-    from scipy.linalg.blas import dgemm, sgemm
-
-    if out.size == 0:
-        return
-    gemm = sgemm if out.dtype == np.float32 else dgemm
-    gemm(scale, right.T, left.T, 0.0 if fresh else 1.0, out.T, trans_b=True, overwrite_c=True)
-
-
-def difference_of_products(
-    left: tuple[Array, Array],
-    right: tuple[Array, Array],
-    scales: tuple[float, float],
-    out: Array,
-    scratch: Scratch,
-) -> None:
-    """out = s0 left0' right0 + s1 left1' right1, faster where both left sides are 0 or 1.
-
-    >>> out = np.empty((1, 1))
-    >>> ones = np.ones((2, 1))
-    >>> difference_of_products((ones, ones), (ones, ones), (1.0, -0.5), out, {})
-    >>> out.tolist()
-    [[1.0]]
-    """
-    large = out.shape[0] >= _MANY_ROWS and out.shape[1] >= _MANY_COLUMNS
-    if not (large and _by_patterns(left, right, scales, out, scratch)):
-        add_product(left[0], right[0], scales[0], out, fresh=True)
-        add_product(left[1], right[1], scales[1], out)
-
-
-def _by_patterns(
-    left: tuple[Array, Array],
-    right: tuple[Array, Array],
-    scales: tuple[float, float],
-    out: Array,
-    scratch: Scratch,
-) -> bool:
-    """The same by tables of sums; False, with nothing done, if some number is neither 0 nor 1."""
-    from kikuchi.boltzmann.kernels.binary_products import BITS, pack, pattern_product
-
-    groups = [-(-len(part) // BITS) for part in left]
-    total = -(-sum(groups) // 3) * 3
-    patterns = room(scratch, "patterns", (total, out.shape[0]), np.dtype(np.uint8))
-    patterns[sum(groups) :] = 0
-    if not (pack(left[0], patterns[: groups[0]]) and pack(left[1], patterns[groups[0] :])):
-        return False
-    stacked = room(scratch, "stacked", (sum(groups) * BITS, out.shape[1]), out.dtype)
-    first = 0
-    for part, scale, count in zip(right, scales, groups, strict=True):
-        np.multiply(part, out.dtype.type(scale), out=stacked[first : first + len(part)])
-        stacked[first + len(part) : first + count * BITS] = 0
-        first += count * BITS
-    pattern_product(patterns, stacked, out)
-    return True
 
 
 def _word(rng: np.random.Generator) -> np.uint64:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.layers import add_product, room
+from kikuchi.boltzmann.layers import room
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.products import add_product
 from kikuchi.boltzmann.rule import Rule, Slope, State
 from kikuchi.boltzmann.units import Binary, Binomial, Units
 from kikuchi.core.errors import ModelError

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Literal
 
 import numpy as np
 
-from kikuchi.boltzmann.estimator import Array, MachineEstimator, RandomState
+from kikuchi.boltzmann.estimator import Array, Limits, MachineEstimator, RandomState
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Binary, Units, parse_units
@@ -29,6 +30,9 @@ class RBM(MachineEstimator):
     batch_size, epochs: of the training; one epoch sees all rows once, in an order of its own.
     visible: "binary" (data in [0, 1]), "gaussian" (standardised reals) or "binomial:replicas=10".
     start: "means" (visible biases that fit the means of the data) or "zero".
+    limits: values of the data that stand for the smallest and the largest state of a visible unit,
+        such as (0, 255); "data": the smallest and the largest that `fit` saw; None: data are
+        states. Rows and samples come back in the values of the data.
     scale: spread of the first weights.
     dtype: "float32" or "float64". threads: of matrix products. seconds: time limit of `fit`.
     checkpoint: file of the training so far; a fit that was killed goes on from there.
@@ -61,6 +65,7 @@ class RBM(MachineEstimator):
         epochs: int = 10,
         visible: str = "binary",
         start: str = "means",
+        limits: Limits | Literal["data"] | None = None,
         scale: float = 0.01,
         dtype: str = "float32",
         threads: int | None = 1,
@@ -81,6 +86,7 @@ class RBM(MachineEstimator):
         self.epochs = epochs
         self.visible = visible
         self.start = start
+        self.limits = limits
         self.scale = scale
         self.dtype = dtype
         self.threads = threads

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Binomial, Units
+from kikuchi.boltzmann.units import Binary, Binomial
 from kikuchi.core.errors import DataError
 
 Array = NDArray[Any]
@@ -66,16 +66,20 @@ def fit_rows(machine: Machine, data: Any) -> Any:
             f"data have {found.shape[1]} columns; the machine has {machine.n_visible} visible "
             "units, give one column for each"
         )
-    refuse_values(found, machine.visible)
+    refuse_values(
+        found,
+        machine.visible.limits,
+        f"of {machine.visible.name} units; scale the data, or use visible=gaussian",
+    )
     return found
 
 
-def refuse_values(data: Any, units: Units) -> None:
-    """Refuse numbers that are not finite or that units of this kind cannot have."""
+def refuse_values(data: Any, limits: tuple[float, float], told: str) -> None:
+    """Refuse numbers that are not finite or not within the limits; `told` ends that message."""
     values = data.data if is_sparse(data) else data
     if not values.size:
         return
-    low, high = units.limits
+    low, high = limits
     smallest, largest = values.min(), values.max()
     if np.isfinite(smallest) and np.isfinite(largest) and low <= smallest and largest <= high:
         return
@@ -85,10 +89,7 @@ def refuse_values(data: Any, units: Units) -> None:
     where = f"data: row {row}, column {column} is {value:g}"
     if not np.isfinite(value):
         raise DataError(f"{where}: neither NaN nor infinity can be learned; fill or remove it")
-    raise DataError(
-        f"{where}, outside [{low:g}, {high:g}] of {units.name} units; scale the data, or use "
-        "visible=gaussian"
-    )
+    raise DataError(f"{where}, outside [{low:g}, {high:g}] {told}")
 
 
 def fingerprint(data: Any) -> str:

@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.layers import Layer, Layers, add_product, difference_of_products, room
+from kikuchi.boltzmann.layers import Layer, Layers, room
 from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.products import add_product
 from kikuchi.boltzmann.rows import take_rows
 from kikuchi.boltzmann.rule import Rule, Slope, State
 from kikuchi.boltzmann.units import Binary
@@ -262,7 +263,6 @@ class _Statistics:
             name: room(state, f"ascent_{name}", array.shape, array.dtype)
             for name, array in machine.parameters.items()
         }
-        self.state = state
         self.log_ratio = 0.0
         self.fresh = True
 
@@ -270,21 +270,13 @@ class _Statistics:
         self, visible: Array, hidden: Layer, chain_visible: Array, chain_hidden: Layer
     ) -> None:
         """Means over the rows minus means over the chains."""
-        weights = (1.0 / len(visible), -1.0 / len(chain_visible))
-        lefts, rights = (visible, chain_visible), (hidden.mean, chain_hidden.mean)
-        difference_of_products(lefts, rights, weights, self.ascent["weights"], self.state)
-        self._add_others(visible, hidden, weights[0])
-        self._add_others(chain_visible, chain_hidden, weights[1])
+        self.add(visible, hidden, 1.0 / len(visible))
+        self.add(chain_visible, chain_hidden, -1.0 / len(chain_visible))
 
     def add(self, visible: Array, hidden: Layer, weight: float) -> None:
         """Add `weight` times the sums over rows; the first call replaces what was there."""
-        out = self.ascent["weights"]
-        add_product(visible, hidden.mean, weight, out, fresh=self.fresh)
-        self._add_others(visible, hidden, weight)
-
-    def _add_others(self, visible: Array, hidden: Layer, weight: float) -> None:
-        """All but the weights between the layers."""
         m, out, fresh = self.machine, self.ascent, self.fresh
+        add_product(visible, hidden.mean, weight, out["weights"], fresh=fresh)
         on_visible, on_hidden = weight * visible.sum(axis=0), weight * hidden.mean.sum(axis=0)
         pairs = 0.0
         if m.visible_weights is not None:

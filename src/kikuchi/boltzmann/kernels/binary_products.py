@@ -1,84 +1,190 @@
-"""Products of a matrix of 0 and 1 with a real one, in a third of the additions.
+"""Products of a matrix of 0 and 1 with a real one, in about half the time of BLAS on one core.
 
-Six rows of the real matrix have 64 different sums of some of them. These are put in a table, and
-six bits of the other matrix choose one of the sums: one addition in place of six multiplications
-and additions (the "four Russians"). With 64 columns at a time a table of three such groups stays
-close to the processor.
+Four rows of the real matrix have sixteen different sums of some of them. These are put in a table,
+and four bits of the other matrix choose one of the sums: one addition in place of four
+multiplications and additions (the "four Russians"). Five such tables, 256 bytes wide, stay in the
+processor's nearest cache.
+
+Numba checks before every short loop that what is read and what is written lie apart; these checks
+cost more than the sums. The two innermost loops are therefore given as vector instructions.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import Any
 
-BITS = 6
-COLUMNS = 64
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
+
+BITS, TABLES, WIDTH = 4, 5, 256  # rows of a table, tables at once, bytes of a row of a table
+AT_ONCE = BITS * TABLES
 _SUMS = 1 << BITS
-_U = np.uint64
-_TABLE = _U(_SUMS * COLUMNS)
+_VECTOR = 32  # bytes
+
+
+# ---------------------------------------------------------------------- bits
 
 
 @njit(cache=True, error_model="numpy")
-def pack(bits, patterns):
-    """patterns[g, i] = six numbers below each other in column i; False if any is not 0 or 1."""
+def pack_rows(bits, patterns):
+    """patterns[g, i] = four numbers below each other in column i; False if any is not 0 or 1."""
     rows, width = bits.shape
     patterns[:] = 0
-    odd = np.uint8(0)
     for n in range(rows):
         row, words = bits[n], patterns[n // BITS]
         k = np.uint8(n % BITS)
+        odd = np.uint8(0)
         for i in range(width):
-            bit = np.uint8(row[i])
-            odd |= np.uint8(row[i] != bit) | np.uint8(bit > 1)
-            words[i] |= np.uint8(bit << k)
-    return odd == 0
+            odd |= np.uint8((row[i] != 0) & (row[i] != 1))
+            words[i] |= np.uint8(np.uint8(row[i] == 1) << k)
+        if odd:
+            return False
+    return True
 
 
 @njit(cache=True, error_model="numpy")
-def pattern_product(patterns, matrix, out):
-    """out[n] = sum over groups g of those of the six rows of group g that patterns[g, n] names.
+def pack_columns(bits, patterns):
+    """patterns[n, g] = four numbers beside each other in row n; False if any is not 0 or 1."""
+    rows, width = bits.shape
+    patterns[:] = 0
+    whole = width // BITS
+    for n in range(rows):
+        row, words = bits[n], patterns[n]
+        odd = np.uint8(0)
+        for i in range(width):
+            odd |= np.uint8((row[i] != 0) & (row[i] != 1))
+        if odd:
+            return False
+        for g in range(whole):
+            i = BITS * g
+            low = np.uint8(row[i]) | np.uint8(np.uint8(row[i + 1]) << np.uint8(1))
+            high = np.uint8(row[i + 2]) | np.uint8(np.uint8(row[i + 3]) << np.uint8(1))
+            words[g] = low | np.uint8(high << np.uint8(2))
+        for i in range(BITS * whole, width):
+            words[whole] |= np.uint8(np.uint8(row[i]) << np.uint8(i % BITS))
+    return True
 
-    The number of groups is a multiple of three; rows beyond the last of `matrix` count as 0. `out`
-    has at least COLUMNS columns.
+
+# ---------------------------------------------------------------------- sums
+
+
+@njit(cache=True, error_model="numpy")
+def pattern_product(patterns, matrix, scale, out, fresh):
+    """out[n] += scale * the rows of `matrix` that the bits of patterns[:, n] name; = if `fresh`.
+
+    Bit k of patterns[g, n] names row 4 g + k. The number of groups is a multiple of TABLES; rows
+    beyond the last of `matrix` count as 0. `out` is contiguous.
     """
     groups, rows = patterns.shape
-    width = matrix.shape[1]
-    table = np.empty(3 * _SUMS * COLUMNS, matrix.dtype)
-    for start in range(0, width, COLUMNS):
-        column = min(start, width - COLUMNS)  # the last block may overlap the one before
-        for n in range(rows):
-            block = out[n, column : column + COLUMNS]
-            for i in range(COLUMNS):
-                block[i] = 0
-        for g in range(0, groups, 3):
-            for k in range(3):
-                _fill(table[k * _SUMS * COLUMNS : (k + 1) * _SUMS * COLUMNS], matrix, g + k, column)
-            first, second, third = patterns[g], patterns[g + 1], patterns[g + 2]
+    inner, width = matrix.shape
+    columns = WIDTH // matrix.itemsize
+    tables = np.zeros(TABLES * _SUMS * columns, matrix.dtype)
+    sums = np.empty((rows, columns), matrix.dtype)
+    row, table = np.uint64(columns), np.uint64(_SUMS * columns)
+    for column in range(0, width, columns):
+        many = min(columns, width - column)
+        sums[:] = 0
+        for g in range(0, groups, TABLES):
+            _copy(matrix, g * BITS, min(AT_ONCE, inner - g * BITS), column, many, scale, tables)
+            _fill(tables, row)
             for n in range(rows):
-                a = _U(first[n]) * _U(COLUMNS)
-                b = _U(second[n]) * _U(COLUMNS) + _TABLE
-                c = _U(third[n]) * _U(COLUMNS) + _TABLE + _TABLE
-                block = out[n, column : column + COLUMNS]
-                for i in range(COLUMNS):
-                    j = _U(i)
-                    block[i] += (table[a + j] + table[b + j]) + table[c + j]
+                chosen = (
+                    np.uint64(patterns[g, n]) * row,
+                    np.uint64(patterns[g + 1, n]) * row + table,
+                    np.uint64(patterns[g + 2, n]) * row + np.uint64(2) * table,
+                    np.uint64(patterns[g + 3, n]) * row + np.uint64(3) * table,
+                    np.uint64(patterns[g + 4, n]) * row + np.uint64(4) * table,
+                )
+                _add_chosen(sums, np.uint64(n) * row, tables, chosen)
+        for n in range(rows):
+            target, found = out[n, column : column + many], sums[n]
+            if fresh:
+                for i in range(many):
+                    target[i] = found[i]
+            else:
+                for i in range(many):
+                    target[i] += found[i]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _fill(table, matrix, group, column):
-    """All sums of the six rows of a group, COLUMNS numbers each."""
-    for i in range(COLUMNS):
-        table[i] = 0
-    for k in range(BITS):
-        r = group * BITS + k
-        size = COLUMNS << k
-        old, new = table[:size], table[size : 2 * size]
-        if r >= matrix.shape[0]:
-            for i in range(size):
-                new[i] = old[i]
-        else:
-            row = matrix[r, column : column + COLUMNS]
-            for first in range(0, size, COLUMNS):
-                source, target = old[first : first + COLUMNS], new[first : first + COLUMNS]
-                for i in range(COLUMNS):
-                    target[i] = source[i] + row[i]
+@njit(cache=True, error_model="numpy")
+def _copy(matrix, first, count, column, many, scale, tables):
+    """Rows of the matrix, times `scale`, to the places of the sums that have one term."""
+    columns = WIDTH // matrix.itemsize
+    if count < AT_ONCE or many < columns:
+        tables[:] = 0
+    for k in range(count):
+        place = (k // BITS * _SUMS + (1 << k % BITS)) * columns
+        row, copy = matrix[first + k, column : column + many], tables[place : place + many]
+        for i in range(many):
+            copy[i] = scale * row[i]
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(tables, row):
+    """The other sums: that of a pattern is that of its last bit and that of the others."""
+    for t in range(TABLES):
+        first = np.uint64(t * _SUMS) * row
+        for pattern in range(3, _SUMS):
+            others = pattern & (pattern - 1)
+            if others:
+                last = np.uint64(pattern - others) * row
+                _put_sum(
+                    tables,
+                    first + np.uint64(pattern) * row,
+                    first + np.uint64(others) * row,
+                    first + last,
+                )
+
+
+def _vectors(context: Any, builder: ir.IRBuilder, kind: Any, value: Any, first: Any) -> list[Any]:
+    """Where the vectors of WIDTH bytes from element `first` of an array lie."""
+    data = context.make_array(kind)(context, builder, value).data
+    item = context.get_value_type(kind.dtype)
+    lanes = _VECTOR * 8 // kind.dtype.bitwidth
+    vector = ir.VectorType(item, lanes).as_pointer()
+    places = [builder.add(first, first.type(lanes * k)) for k in range(WIDTH // _VECTOR)]
+    return [builder.bitcast(builder.gep(data, [place]), vector) for place in places]
+
+
+@intrinsic
+def _put_sum(typing: Any, tables: types.Array, to: Any, left: Any, right: Any) -> Any:
+    """tables[to:] = tables[left:] + tables[right:], WIDTH bytes of each."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        kind = signature.args[0]
+        align = kind.dtype.bitwidth // 8
+        targets, lefts, rights = (
+            _vectors(context, builder, kind, values[0], place) for place in values[1:]
+        )
+        for target, one, other in zip(targets, lefts, rights, strict=True):
+            total = builder.fadd(builder.load(one, align=align), builder.load(other, align=align))
+            builder.store(total, target, align=align)
+        return context.get_dummy_value()
+
+    return types.void(tables, to, left, right), generate
+
+
+@intrinsic
+def _add_chosen(
+    typing: Any, sums: types.Array, to: Any, tables: types.Array, places: types.UniTuple
+) -> Any:
+    """sums[to:] += the sum of tables[place:] over `places`, WIDTH bytes of each."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        align = kinds[0].dtype.bitwidth // 8
+        targets = _vectors(context, builder, kinds[0], values[0], values[1])
+        chosen = [
+            _vectors(context, builder, kinds[2], values[2], builder.extract_value(values[3], k))
+            for k in range(TABLES)
+        ]
+        for k, target in enumerate(targets):
+            total = builder.load(target, align=align)
+            for place in chosen:
+                total = builder.fadd(total, builder.load(place[k], align=align))
+            builder.store(total, target, align=align)
+        return context.get_dummy_value()
+
+    return types.void(sums, to, tables, places), generate
