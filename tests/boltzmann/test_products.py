@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kikuchi.boltzmann.kernels import binary_products
-from kikuchi.boltzmann.products import add_product, layer_product
+from kikuchi.boltzmann.products import add_product, contrast, layer_product
 
 DTYPES = [np.float32, np.float64]
 SHAPES = [(100, 784, 500), (64, 700, 96), (233, 181, 97), (70, 601, 129), (1000, 41, 111)]
@@ -26,6 +26,21 @@ def by_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     monkeypatch.setattr(binary_products, "pattern_product", noted)
     yield made
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [(100, 100), (37, 100), (60, 1)])
+@pytest.mark.parametrize("value", [1.0, 0.5])
+def test_contrasts(dtype, rows: tuple[int, int], value: float) -> None:
+    """Whether both sides are 0 and 1, or a number of the second is not."""
+    rng = np.random.default_rng(1)
+    lefts = tuple((rng.random((n, 700)) < 0.3).astype(dtype) for n in rows)
+    rights = tuple(rng.random((n, 211)).astype(dtype) for n in rows)
+    lefts[1][-1, -1] = value
+    out = np.full((700, 211), np.nan, dtype)
+    contrast(lefts, rights, (0.5, -0.25), out)
+    truth = 0.5 * lefts[0].T @ rights[0] - 0.25 * lefts[1].T @ rights[1]
+    assert np.allclose(out, truth, rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
 def bits_and_numbers(shape: tuple[int, int, int], dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -49,6 +49,33 @@ def add_product(
     gemm(scale, right.T, left.T, 0.0 if fresh else 1.0, out.T, trans_b=True, overwrite_c=True)
 
 
+def contrast(
+    lefts: tuple[Array, Array],
+    rights: tuple[Array, Array],
+    scales: tuple[float, float],
+    out: Array,
+) -> None:
+    """out = s0 left0' right0 + s1 left1' right1.
+
+    >>> out = np.empty((1, 1))
+    >>> ones = np.ones((2, 1))
+    >>> contrast((ones, ones), (ones, ones), (1.0, -0.5), out)
+    >>> out.tolist()
+    [[1.0]]
+    """
+    from kikuchi.boltzmann.kernels.binary_products import pattern_contrast
+
+    pairs = list(zip(lefts, rights, strict=True))
+    if all(_pays(left, right, out, len(left)) for left, right in pairs):
+        first, second = _packed(lefts[0]), _packed(lefts[1])
+        if first is not None and second is not None:
+            s, t = (out.dtype.type(scale) for scale in scales)
+            pattern_contrast(first, rights[0], s, second, rights[1], t, out)
+            return
+    add_product(lefts[0], rights[0], scales[0], out, fresh=True)
+    add_product(lefts[1], rights[1], scales[1], out)
+
+
 def _pays(left: Array, right: Array, out: Array, inner: int) -> bool:
     """Whether tables of sums suit these arrays and are worth their making."""
     rows, columns = out.shape
@@ -70,13 +97,21 @@ def _by_columns(left: Array, right: Array, out: Array) -> bool:
 
 def _by_rows(left: Array, right: Array, scale: float, out: Array, fresh: bool) -> bool:
     """The same for left' right."""
-    from kikuchi.boltzmann.kernels.binary_products import pack_rows, pattern_product
+    from kikuchi.boltzmann.kernels.binary_products import pattern_product
 
-    patterns = np.empty((_groups(len(left)), left.shape[1]), np.uint8)
-    if not pack_rows(left, patterns):
+    patterns = _packed(left)
+    if patterns is None:
         return False
     pattern_product(patterns, right, out.dtype.type(scale), out, fresh)
     return True
+
+
+def _packed(left: Array) -> NDArray[np.uint8] | None:
+    """The bits of each column; None if a number is not 0 or 1."""
+    from kikuchi.boltzmann.kernels.binary_products import pack_rows
+
+    patterns = np.empty((_groups(len(left)), left.shape[1]), np.uint8)
+    return patterns if pack_rows(left, patterns) else None
 
 
 def _groups(rows: int) -> int:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.layers import Layer, Layers, room
 from kikuchi.boltzmann.machine import Machine, Parameters
-from kikuchi.boltzmann.products import add_product
+from kikuchi.boltzmann.products import add_product, contrast
 from kikuchi.boltzmann.rows import take_rows
 from kikuchi.boltzmann.rule import Rule, Slope, State
 from kikuchi.boltzmann.units import Binary
@@ -270,13 +270,20 @@ class _Statistics:
         self, visible: Array, hidden: Layer, chain_visible: Array, chain_hidden: Layer
     ) -> None:
         """Means over the rows minus means over the chains."""
-        self.add(visible, hidden, 1.0 / len(visible))
-        self.add(chain_visible, chain_hidden, -1.0 / len(chain_visible))
+        weights = (1.0 / len(visible), -1.0 / len(chain_visible))
+        lefts, rights = (visible, chain_visible), (hidden.mean, chain_hidden.mean)
+        contrast(lefts, rights, weights, self.ascent["weights"])
+        self._add_others(visible, hidden, weights[0])
+        self._add_others(chain_visible, chain_hidden, weights[1])
 
     def add(self, visible: Array, hidden: Layer, weight: float) -> None:
         """Add `weight` times the sums over rows; the first call replaces what was there."""
+        add_product(visible, hidden.mean, weight, self.ascent["weights"], fresh=self.fresh)
+        self._add_others(visible, hidden, weight)
+
+    def _add_others(self, visible: Array, hidden: Layer, weight: float) -> None:
+        """All but the weights between the layers."""
         m, out, fresh = self.machine, self.ascent, self.fresh
-        add_product(visible, hidden.mean, weight, out["weights"], fresh=fresh)
         on_visible, on_hidden = weight * visible.sum(axis=0), weight * hidden.mean.sum(axis=0)
         pairs = 0.0
         if m.visible_weights is not None:

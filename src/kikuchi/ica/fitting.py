@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,13 +68,13 @@ class Fit:
 
 def fit_once(task: Task, progress: Progress = silent) -> Fit:
     """Run one restart to its end."""
+    clock = Budget(seconds=task.seconds).start()
     rng = np.random.default_rng(task.seed)
     if isinstance(task.start, Model):
         model = task.start
     else:
         arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
         model = _cooled(make_start(task.start, *arguments), task)
-    clock = Budget(seconds=task.seconds).start()
     trace = Trace(objective_name="mean log-likelihood")
     model, stopped = _warmed_up(model, task, clock, rng)
     if stopped == "interrupted":
@@ -122,18 +123,29 @@ def _warmed_up(
     return learning.model, run.stopped
 
 
-def fit_all(tasks: Sequence[Task], processes: int, seconds: float | None) -> list[Fit]:
+def fit_all(
+    tasks: Sequence[Task],
+    processes: int,
+    seconds: float | None,
+    progress: Progress = silent,
+) -> list[Fit]:
     """All restarts, in processes of their own if more than one is allowed. Those that the time
     does not allow are left out; the first is always made.
+
+    `progress` is told of iterations, and of restarts while those run in other processes.
     """
-    budget = Budget(seconds=seconds)
-    clock = budget.start()
-    first = fit_once(tasks[0])
+    clock = Budget(seconds=seconds).start()
+    first = fit_once(tasks[0], progress)
     if len(tasks) == 1 or first.stopped in ("interrupted", "seconds"):
         return [first]
     left = None if seconds is None else max(1e-3, seconds - clock.seconds)
     rest = [replace(task, seconds=left) for task in tasks[1:]]
-    done = parallel_map(fit_once, rest, processes=processes, budget=Budget(seconds=left))
+    budget = Budget(seconds=left)
+    if processes == 1:
+        work = partial(fit_once, progress=progress)
+        done = parallel_map(work, rest, processes=1, budget=budget)
+    else:
+        done = parallel_map(fit_once, rest, processes=processes, budget=budget, progress=progress)
     return [first, *done.values()]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.progress import Progress, silent
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import OPTIMISERS, Rules, Statistics, expectation, maximisation
 from kikuchi.ica.fitting import Fit, Task, choose_fit, collapsed_sources, fit_all, refuse_unfit
@@ -67,6 +68,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     seconds : time limit of a fit; the best so far is kept and marked.
     processes : restarts run in this many processes.
     random_state : seed.
+    progress : told how far a fit is.
 
     Attributes
     ----------
@@ -104,6 +106,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         seconds: float | None = None,
         processes: int = 1,
         random_state: Any = None,
+        progress: Progress | None = None,
     ) -> None:
         self.n_sources = n_sources
         self.prior = prior
@@ -123,6 +126,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.seconds = seconds
         self.processes = processes
         self.random_state = random_state
+        self.progress = progress
 
     # ------------------------------------------------------------------ fitting
 
@@ -139,7 +143,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._refuse_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
         tasks = self._tasks(data, priors, posterior, rules, models)
-        fits = fit_all(tasks, self.processes, self.seconds)
+        fits = fit_all(tasks, self.processes, self.seconds, self.progress or silent)
         best, found = choose_fit(fits, data, posterior)
         self.restarts_ = fits
         self.selection_ = found.method

@@ -77,35 +77,60 @@ def pattern_product(patterns, matrix, scale, out, fresh):
     Bit k of patterns[g, n] names row 4 g + k. The number of groups is a multiple of TABLES; rows
     beyond the last of `matrix` count as 0. `out` is contiguous.
     """
-    groups, rows = patterns.shape
-    inner, width = matrix.shape
     columns = WIDTH // matrix.itemsize
     tables = np.zeros(TABLES * _SUMS * columns, matrix.dtype)
-    sums = np.empty((rows, columns), matrix.dtype)
-    row, table = np.uint64(columns), np.uint64(_SUMS * columns)
-    for column in range(0, width, columns):
-        many = min(columns, width - column)
+    sums = np.empty((len(out), columns), matrix.dtype)
+    for column in range(0, out.shape[1], columns):
         sums[:] = 0
-        for g in range(0, groups, TABLES):
-            _copy(matrix, g * BITS, min(AT_ONCE, inner - g * BITS), column, many, scale, tables)
-            _fill(tables, row)
-            for n in range(rows):
-                chosen = (
-                    np.uint64(patterns[g, n]) * row,
-                    np.uint64(patterns[g + 1, n]) * row + table,
-                    np.uint64(patterns[g + 2, n]) * row + np.uint64(2) * table,
-                    np.uint64(patterns[g + 3, n]) * row + np.uint64(3) * table,
-                    np.uint64(patterns[g + 4, n]) * row + np.uint64(4) * table,
-                )
-                _add_chosen(sums, np.uint64(n) * row, tables, chosen)
+        _accumulate(patterns, matrix, scale, column, tables, sums)
+        _put(sums, out, column, fresh)
+
+
+@njit(cache=True, error_model="numpy")
+def pattern_contrast(patterns, matrix, scale, others, other, other_scale, out):
+    """out = the sum of two such products: faster than one after the other."""
+    columns = WIDTH // matrix.itemsize
+    tables = np.zeros(TABLES * _SUMS * columns, matrix.dtype)
+    sums = np.empty((len(out), columns), matrix.dtype)
+    for column in range(0, out.shape[1], columns):
+        sums[:] = 0
+        _accumulate(patterns, matrix, scale, column, tables, sums)
+        _accumulate(others, other, other_scale, column, tables, sums)
+        _put(sums, out, column, True)
+
+
+@njit(cache=True, error_model="numpy")
+def _accumulate(patterns, matrix, scale, column, tables, sums):
+    """Add the columns from `column` on of a product to `sums`."""
+    groups, rows = patterns.shape
+    inner, columns = len(matrix), sums.shape[1]
+    many = min(columns, matrix.shape[1] - column)
+    row, table = np.uint64(columns), np.uint64(_SUMS * columns)
+    for g in range(0, groups, TABLES):
+        _copy(matrix, g * BITS, min(AT_ONCE, inner - g * BITS), column, many, scale, tables)
+        _fill(tables, row)
         for n in range(rows):
-            target, found = out[n, column : column + many], sums[n]
-            if fresh:
-                for i in range(many):
-                    target[i] = found[i]
-            else:
-                for i in range(many):
-                    target[i] += found[i]
+            chosen = (
+                np.uint64(patterns[g, n]) * row,
+                np.uint64(patterns[g + 1, n]) * row + table,
+                np.uint64(patterns[g + 2, n]) * row + np.uint64(2) * table,
+                np.uint64(patterns[g + 3, n]) * row + np.uint64(3) * table,
+                np.uint64(patterns[g + 4, n]) * row + np.uint64(4) * table,
+            )
+            _add_chosen(sums, np.uint64(n) * row, tables, chosen)
+
+
+@njit(cache=True, error_model="numpy")
+def _put(sums, out, column, fresh):
+    many = min(sums.shape[1], out.shape[1] - column)
+    for n in range(len(out)):
+        target, found = out[n, column : column + many], sums[n]
+        if fresh:
+            for i in range(many):
+                target[i] = found[i]
+        else:
+            for i in range(many):
+                target[i] += found[i]
 
 
 @njit(cache=True, error_model="numpy")
