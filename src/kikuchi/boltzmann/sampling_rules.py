@@ -55,6 +55,7 @@ class SampledRule(Rule):
 
     objective_name: ClassVar[str] = "contrastive free energy per row"
     takes_sparse: ClassVar[bool] = True
+    starts_at_rows: ClassVar[bool] = False  # whether chains go on from the hidden units of rows
 
     clamped: int = option(
         20, "sweeps over hidden units that are connected, with the rows held", low=1
@@ -78,7 +79,8 @@ class SampledRule(Rule):
     def _positive(
         self, layers: Layers, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> Layer:
-        return layers.hidden(batch, rng, sweeps=self.clamped, name="positive")
+        draws = self.starts_at_rows or layers.machine.hidden_weights is not None
+        return layers.hidden(batch, rng if draws else None, sweeps=self.clamped, name="positive")
 
     @abstractmethod
     def _negative(self, now: _Phase) -> None:
@@ -96,6 +98,7 @@ class ContrastiveDivergence(SampledRule):
 
     name: ClassVar[str] = "cd"
     summary: ClassVar[str] = "contrastive divergence: k Gibbs steps from the rows"
+    starts_at_rows: ClassVar[bool] = True
 
     k: int = option(1, "steps of each chain", low=1)
 
@@ -162,7 +165,7 @@ class BriefGibbs(SampledRule):
         self, layers: Layers, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> Layer:
         if "held" not in state:
-            return layers.hidden(batch, rng, name="positive")
+            return super()._positive(layers, batch, rows, state, rng)
         start = self._start(state, "held", rows)
         layer = layers.hidden(batch, rng, start=start, sweeps=self.k, name="positive")
         self._put(state, "held", rows, layer.drawn)
