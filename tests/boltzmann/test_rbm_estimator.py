@@ -212,7 +212,7 @@ def test_other_optimisers_work_by_name() -> None:
         ({"learner": "pcd:kk=1"}, ROWS, "no option 'kk'"),
         ({"visible": "ternary"}, ROWS, "no kind of units"),
         ({"visible": "binomial:replicas=2"}, ROWS * 3, r"outside \[0, 2\]"),
-        ({"random_state": -1}, ROWS, "random_state"),
+        ({"random_state": -1}, ROWS, "the seed must be a whole number"),
         ({"epochs": 0}, ROWS, "epochs"),
         ({"learning_rate": 0.0}, ROWS, "learning_rate"),
     ],

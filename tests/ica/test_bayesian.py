@@ -455,7 +455,13 @@ def test_bad_data_is_one_clear_line():
             BayesianICA(2).fit(broken)
     constant = samples.copy()
     constant[:, 2] = 4.0
-    with pytest.raises(DataError, match="sensor 2 never change"):
+    with pytest.raises(DataError, match="sensor 2 never changes; remove it"):
         BayesianICA(2).fit(constant)
     with pytest.raises(BudgetError, match="tuples"):
         BayesianICA(20).fit(samples)
+    found = BayesianICA(2, max_iterations=2).fit(samples)
+    with pytest.raises(DataError, match=r"shape \(samples, 2\), got shape \(1, 7\)"):
+        found.inverse_transform(np.zeros((1, 7)))
+    for count in (0, -1, 1.5):
+        with pytest.raises(DataError, match="at least 1 sample"):
+            found.sample(count)

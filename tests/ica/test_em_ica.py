@@ -17,6 +17,7 @@ from kikuchi.ica.model import Data, Model, is_learned
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors import parse_posterior
 from kikuchi.ica.priors import as_priors, parse_prior
+from kikuchi.ica.priors_mixture import Mixture
 
 FREE = Rules("free", Flat(), "shape")
 
@@ -80,6 +81,22 @@ def test_em_never_lowers_a_bound_or_the_likelihood(prior, posterior, kind):
     values = _objectives(Learning(model, data, parse_posterior(posterior), FREE), "em", 30)
     assert np.diff(values).min() > -1e-9
     assert values[-1] > values[0] + 0.01
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_em_with_learned_points_never_lowers_the_exact_likelihood(seed):
+    """Weights of the points come from the enumerated states, not from fields (HOJ-L7)."""
+    rng = np.random.default_rng(seed)
+    points = Mixture.of([0.2, 0.5, 0.3], [-1.0, 0.0, 2.0], [0.0, 0.0, 0.0])
+    sources = np.array([points.sample(rng, 300) for _ in range(3)])
+    data = Data.of(rng.normal(size=(3, 3)) @ sources + 0.5 * rng.normal(size=(3, 300)))
+    start = Mixture.of([1 / 3] * 3, [-1.0, 0.0, 2.0], [0.0] * 3)
+    noise = make_noise("isotropic", data.variances)
+    model = Model(rng.normal(size=(3, 3)), noise, (start,) * 3)
+    learning = Learning(model, data, parse_posterior("exact"), FREE)
+    values = _objectives(learning, "em", 25)
+    assert np.diff(values).min() > -1e-12
+    assert all(p.states is not None for p in learning.model.priors)
 
 
 @pytest.mark.parametrize("rule", ["nonnegative", "multiplicative"])

@@ -325,8 +325,28 @@ def test_bad_input_is_refused_before_the_work(params, x, error, text):
 
 def test_priors_without_a_density_have_no_likelihood():
     _, _, x = _laplace(count=300, shape=(2, 2))
-    ica = _fit(x, n_sources=2, prior="power-law", max_iter=5, random_state=0)
-    if any(not p.has_log_partition for p in ica.priors_):
-        with pytest.raises(MethodError, match="without a density"):
-            ica.score(x)
+    ica = _fit(x, n_sources=2, prior="power-law", max_iter=5, restarts=2, random_state=0)
+    for score in (ica.score, ica.bic):
+        with pytest.raises(MethodError, match="power-law is a mean function without a density"):
+            score(x)
+    assert ica.selection_ == "least noise"
     assert np.isfinite(ica.transform(x)).all()
+
+
+@pytest.mark.parametrize("posterior", ["exact", "lr"])
+def test_sources_of_three_points_stay_discrete(posterior):
+    rng = np.random.default_rng(10)
+    s = rng.choice([-1.0, 0.0, 2.0], size=(300, 2), p=[0.5, 0.3, 0.2])
+    x = s @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(300, 3))
+    points = "mixture:weights=(1,1,1),means=(-1,0,2),variances=(0,0,0)"
+    ica = _fit(x, n_sources=2, prior=points, posterior=posterior, max_iter=40, random_state=0)
+    for prior in ica.priors_:
+        assert prior.states[0].tolist() == [-1.0, 0.0, 2.0]
+        assert np.ptp(prior.parameters[0]) > 0.05  # weights are learned
+    assert ica.n_parameters() == 2 * 3 + 1 + 2 * 2
+
+
+def test_uniform_sources_of_one_sign_are_not_centred():
+    x = np.random.default_rng(11).uniform(size=(200, 2)) @ np.array([[1.0, 0.3], [0.2, 1.0]])
+    assert _fit(x, prior="uniform:low=0,high=1", max_iter=3).mean_.tolist() == [0.0, 0.0]
+    assert _fit(x, prior="uniform", max_iter=3).mean_ == pytest.approx(x.mean(axis=0))

@@ -74,6 +74,8 @@ def test_masks_of_every_kind(brain, scan_file, tmp_path):
     place = tmp_path / "mask.nii"
     nibabel.save(nibabel.Nifti1Image(brain.mask.astype(np.uint8), brain.affine), place)
     assert np.array_equal(read_nifti(scan_file, mask=str(place)).mask, given.mask)
+    hollow = np.where(brain.mask, 1.0, np.nan)
+    assert np.array_equal(read_nifti(scan_file, mask=hollow).mask, given.mask)
     with pytest.raises(DataError, match="the mask has shape"):
         read_nifti(scan_file, mask=np.ones((2, 2, 2)))
     with pytest.raises(DataError, match="no voxel inside"):
@@ -140,6 +142,9 @@ def test_bad_maps_are_not_written(scan_file, tmp_path):
         write_maps(tmp_path / "x.nii", np.zeros((2, 3)), recording)
     with pytest.raises(DataError, match=r"\.nii"):
         write_maps(tmp_path / "x.img", np.zeros((1, recording.n_sensors)), recording)
+    for value in (np.nan, 1e300):
+        with pytest.raises(DataError, match="finite numbers"):
+            write_maps(tmp_path / "x.nii", np.full(recording.n_sensors, value), recording)
     assert not list(tmp_path.iterdir())
 
 
@@ -182,9 +187,12 @@ def test_bad_trends():
         ({"kind": "cosine"}, "rate"),
         ({"kind": "wavy"}, "wavy"),
         ({"order": 9}, "order"),
+        ({"order": 1.5}, "whole number"),
     ):
         with pytest.raises(KikuchiError, match=word):
             detrended(recording, **options)
+    with pytest.raises(DataError, match="missing"):
+        detrended(Recording(np.array([[1.0, np.nan], [2.0, 3.0]])), "constant")
     with pytest.raises(MethodError, match="cutoff"):
         detrended(Recording(np.ones((9, 2)), rate=1.0), "cosine", cutoff=0.0)
 
@@ -257,5 +265,9 @@ def test_correlations_with_a_stimulus():
         stimulus_correlation(rows, np.ones(30))
     with pytest.raises(DataError, match="finite"):
         stimulus_correlation(rows, np.full(30, np.nan))
+    with pytest.raises(DataError, match="one value a scan"):
+        expected_course(np.zeros((3, 3)), 1.0)
+    with pytest.raises(DataError, match="components, scans"):
+        stimulus_correlation(np.zeros((2, 2, 3)), np.arange(2))
     with pytest.raises(MethodError, match="interval"):
         haemodynamic_response(0.0)

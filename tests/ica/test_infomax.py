@@ -255,6 +255,20 @@ def test_causal_view_finds_three_directions_in_two_sensors(seed):
     assert agreement.max(axis=1).min() > 0.85
 
 
+def test_sources_that_are_never_used_are_told():
+    samples = three_in_two(0)[2]
+    found = InfomaxICA(3, view="causal", noise=1e4, random_state=0).fit(samples)
+    assert not found.converged_
+    assert any("collapsed: always 0" in text and "0, 1, 2" in text for text in found.warnings_)
+
+
+def test_silent_samples_are_no_directions():
+    samples = np.zeros((100, 2))
+    samples[:6] = [[1, 0], [-1, 0], [0, 2], [0, -2], [1, 1], [-1, -1]]
+    found = InfomaxICA(3, view="causal", random_state=1).fit(samples)
+    assert np.linalg.norm(found.mixing_, axis=0) == pytest.approx(1.0)
+
+
 def test_over_complete_infomax_climbs():
     """TEH-L13: more filters than sensors."""
     _, _, samples = three_in_two(0)
@@ -290,6 +304,19 @@ def test_noisy_laplace_sources_are_the_lasso():
     lasso = Lasso(alpha=0.7 * 0.3 / 4, fit_intercept=False, tol=1e-12, max_iter=100_000)
     expected = np.stack([lasso.fit(mixing, row).coef_ for row in data])
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("angle", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6])
+def test_columns_that_are_nearly_alike(angle, noise):
+    """Coordinate descent alone would stop far from the best sources; the conditions tell."""
+    rng = np.random.default_rng(1)
+    angles = np.array([0.0, angle, 2 * angle, 1.3])
+    mixing, data = np.array([np.cos(angles), np.sin(angles)]), rng.laplace(size=(20, 2))
+    found = map_sources(data, mixing, noise=noise)
+    slope = (data - found @ mixing.T) @ mixing / noise
+    assert np.abs(slope).max() < 1 + 1e-3
+    assert np.abs(slope - np.sign(found))[found != 0].max() < 1e-3
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
@@ -372,5 +399,17 @@ def test_bad_data_is_one_clear_line():
         InfomaxICA().fit(rng.standard_normal((4, 9)))
     with pytest.raises(DataError, match="n_sources to 2 or fewer"):
         InfomaxICA().fit(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 3)))
-    with pytest.raises(DataError, match="sensor 1 never change"):
+    with pytest.raises(DataError, match="sensor 1 never changes; remove it"):
         InfomaxICA().fit(np.stack([rng.standard_normal(9), np.full(9, 0.1)], axis=1))
+    with pytest.raises(DataError, match="sensors 0, 1 never change; remove them"):
+        InfomaxICA().fit(np.ones((9, 2)))
+    found = InfomaxICA(random_state=0).fit(mixture(0)[2])
+    for sources in (np.zeros(4), np.zeros((2, 7)), np.full((1, 4), np.nan)):
+        with pytest.raises(DataError, match=r"shape \(samples, 4\)"):
+            found.inverse_transform(sources)
+
+
+def test_random_states_of_scikit_learn():
+    samples = mixture(0)[2]
+    one, two = (InfomaxICA(random_state=np.random.RandomState(3)).fit(samples) for _ in range(2))
+    assert np.array_equal(one.mixing_, two.mixing_)

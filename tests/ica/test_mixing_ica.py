@@ -181,6 +181,16 @@ def test_a_dead_source_gets_an_empty_column():
     assert np.isfinite(found).all()
 
 
+def test_a_dead_source_gets_an_empty_column_with_missing_values_too():
+    task = _task("diagonal", Flat(), by_channel=True)
+    second, cross = task.second.copy(), task.cross.copy()
+    second[:, 1], second[:, :, 1], cross[:, 1] = 0.0, 0.0, 0.0
+    found = linear(MixingTask(cross, second, task.noise, task.prior))
+    assert np.array_equal(found[:, 1], np.zeros(4))
+    rest = np.linalg.solve(second[2][np.ix_([0, 2], [0, 2])], cross[2, [0, 2]])
+    assert found[2, [0, 2]] == pytest.approx(rest)
+
+
 def test_sources_that_are_always_alike_share_their_column():
     second = np.array([[20.0, 20.0], [20.0, 20.0 * (1.0 + 4e-16)]])
     cross = np.array([[30.0, 30.0], [-10.0, -10.0 * (1.0 + 4e-16)]])

@@ -11,6 +11,8 @@ from scipy.stats import multivariate_normal
 
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.mean_field_ica import MeanFieldICA
+from kikuchi.ica.order import _split
+from kikuchi.ica.priors_closed import Exponential
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +79,62 @@ def test_larger_models_also_start_from_smaller_ones():
     assert likelihoods[1] > likelihoods[0]
 
 
+def test_rows_are_held_out_from_gaussians_as_well():
+    """Rows far from 0: the Gaussians see them centred, as the fits do."""
+    x = np.random.default_rng(4).normal(size=(200, 3)) * [1.0, 2.0, 3.0] + 50.0
+    params = {"restarts": 1, "random_state": 0, "max_iter": 20}
+    choice = MeanFieldICA.choose_sources(x, [0, 1], criterion="held-out", **params)
+    train, test = _split(x, "held-out", int(np.random.RandomState(0).randint(2**31 - 1)))
+    mean = train.mean(axis=0)
+    for name, covariance in (
+        ("isotropic", np.mean((train - mean) ** 2) * np.eye(3)),
+        ("covariance", (train - mean).T @ (train - mean) / len(train)),
+    ):
+        expected = multivariate_normal(mean, covariance).logpdf(test).mean()
+        assert choice.null_models[name] == pytest.approx(expected)
+    assert choice.values[0] == max(choice.null_models.values())
+
+
+@pytest.mark.parametrize("prior", ["exponential", Exponential(), ["exponential"]])
+def test_gaussians_are_centred_where_the_fits_are(prior):
+    x = 5.0 + np.random.default_rng(5).normal(size=(100, 2))
+    choice = MeanFieldICA.choose_sources(x, [0, 1], prior=prior, restarts=1, max_iter=3)
+    assert np.array_equal(choice.estimators[1].mean_, np.zeros(2))
+    level = multivariate_normal(np.zeros(2), np.mean(x**2) * np.eye(2)).logpdf(x).sum()
+    assert choice.null_models["isotropic"] == pytest.approx(level - 0.5 * math.log(100))
+
+
+@pytest.mark.parametrize("criterion", ["bic", "held-out"])
+def test_a_singular_covariance_is_no_model(criterion):
+    """Channels that add up to 0, as after a common reference: its density would be infinite."""
+    x = np.random.default_rng(6).laplace(size=(100, 4))
+    x -= x.mean(axis=1, keepdims=True)
+    params = {"restarts": 1, "max_iter": 3, "random_state": 0}
+    choice = MeanFieldICA.choose_sources(x, [0, 2], criterion=criterion, **params)
+    assert list(choice.null_models) == ["isotropic"]
+    assert np.isfinite(list(choice.values.values())).all()
+
+
+def test_missing_values_leave_the_isotropic_gaussian():
+    x = np.random.default_rng(7).laplace(size=(100, 3))
+    x[3, 1] = np.nan
+    params = {"missing": "hidden", "restarts": 1, "max_iter": 3, "random_state": 0}
+    choice = MeanFieldICA.choose_sources(x, [0, 1], **params)
+    centred = x - np.nanmean(x, axis=0)
+    variance = np.nanmean(centred**2)
+    assert list(choice.null_models) == ["isotropic"]
+    expected = -0.5 * 299 * (1 + math.log(2 * math.pi * variance)) - 0.5 * math.log(100)
+    assert choice.null_models["isotropic"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("sources", "params", "text"),
     [
         ([], {}, "whole numbers"),
         ([-1, 2], {}, "whole numbers"),
+        ([1.5], {}, "whole numbers"),
+        (3, {}, "whole numbers"),
+        ([1], {"prior": "power-law"}, "no likelihood to choose"),
         ([1], {"criterion": "aic"}, "criterion must be one of"),
         ([1], {"n_sources": 2}, "give a range"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -445,6 +446,17 @@ def test_adaptive_tap_says_what_it_replaced() -> None:
     assert np.max(np.abs(answer.mean)) < 20.0
 
 
+@pytest.mark.parametrize("noise", [1e-13, 1e-15, 1e-17])
+def test_problems_beyond_rounding_are_told_and_not_broken(noise: float) -> None:
+    """So little noise that J + diag L cannot be factored: no division by zero, no NaN."""
+    task, s, mixing = problem(0, "laplace", 3, 2, 20, noise)
+    answer = parse_posterior("adatap").solve(task)
+    numbers = (answer.mean, answer.variances, answer.covariance_sum, answer.log_z)
+    assert all(np.all(np.isfinite(a)) for a in numbers)
+    assert any("have not converged" in w for w in answer.warnings)
+    assert np.max(np.abs(mixing @ (answer.mean - s))) < 0.01
+
+
 # ---------------------------------------------------------------------- texts and bad input
 
 
@@ -457,6 +469,8 @@ def test_texts() -> None:
         parse_posterior("adatp")
     with pytest.raises(MethodError, match="must be in"):
         parse_posterior("variational:damping=0.1")
+    with pytest.raises(MethodError, match=r"a posterior is a text.*got 5"):
+        as_posterior(5)  # type: ignore[arg-type]
 
 
 def test_too_many_states_are_refused_with_figures() -> None:
@@ -467,6 +481,23 @@ def test_too_many_states_are_refused_with_figures() -> None:
         Exact(max_states=4).solve(golden_three())
     with pytest.raises(ModelError, match="source 1 has prior laplace, which is not discrete"):
         Exact().solve(Problem(np.eye(2), np.zeros((2, 1)), as_priors(["binary", "laplace"], 2)))
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_enumeration_keeps_within_its_bytes(per_sample: bool) -> None:
+    rng = np.random.default_rng(25)
+    coupling = np.eye(13) + 0.1
+    coupling = np.repeat(coupling[None], 30, axis=0) if per_sample else coupling
+    task = Problem(coupling, rng.standard_normal((13, 30)), as_priors("binary", 13))
+    limit = 2**13 * 8 * 20
+    solver = Exact(max_bytes=limit)
+    answer = solver.solve(task)
+    for work in (solver.solve, lambda t: solver.covariances(t, answer)):
+        tracemalloc.start()
+        work(task)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1.1 * limit + 30 * 13 * 13 * 8
 
 
 def golden_three() -> Problem:

@@ -146,6 +146,31 @@ def test_limits_join_the_families() -> None:
     np.testing.assert_allclose(response, 1 / lam, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cosh", "cosh:scale=3"),
+        ("logistic", "logistic:scale=3"),
+        ("rayleigh", "rayleigh:variance=9"),
+        ("laplace", f"laplace:rate={1 / 3}"),
+    ],
+)
+def test_the_scale_of_a_prior_is_a_unit(one: str, other: str) -> None:
+    gamma, lam = grid()
+    mean, response = parse_prior(one).moments(3.0 * gamma, 9.0 * lam)
+    found = parse_prior(other).moments(gamma, lam)
+    np.testing.assert_allclose(found[0], 3.0 * mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[1], 9.0 * response, rtol=1e-9)
+    s = np.array([0.1, 0.5, 40.0])
+    expected = parse_prior(one).log_density(s / 3.0) - math.log(3.0)
+    np.testing.assert_allclose(parse_prior(other).log_density(s), expected, rtol=1e-12)
+
+
+def test_an_interval_is_symmetric_around_zero_only() -> None:
+    assert Uniform(low=-2.0, high=2.0).symmetric
+    assert not Uniform(low=0.0, high=1.0).symmetric
+
+
 def test_power_law_has_no_scale() -> None:
     prior = parse_prior("power-law:alpha=0.7")
     one, other = prior.moments(3.0, 2.0), prior.moments(3.0 / 5.0, 2.0 / 25.0)
@@ -166,6 +191,9 @@ def test_power_law_has_no_scale() -> None:
         ("cosh", 2.0),
         ("logistic", 1.2),
         ("rayleigh", 0.2450893007),
+        ("positive-gaussian", 0.8691773036),
+        ("positive-gaussian:mean=-1e4", 5.9999995200),
+        ("positive-gaussian:mean=50", 0.0),
         ("power-law", math.inf),
     ],
 )
@@ -262,6 +290,24 @@ def test_a_component_without_samples_keeps_its_shape() -> None:
     assert weights[1] < 1e-9 and means[1] == 500.0 and variances[1] == 2.0
 
 
+def test_points_stay_points() -> None:
+    """A point has neither mean nor variance to learn: only weights move, and states are kept."""
+    prior = Mixture.of([1, 1, 2], [-1, 3, 0], [0, 0, 0.5])
+    new = prior.updated(prior.statistics(np.linspace(-2.0, 4.0, 50), 2.0))
+    weights, means, variances = new.parameters
+    assert list(means[:2]) == [-1.0, 3.0] and list(variances[:2]) == [0.0, 0.0]
+    assert variances[2] > 0.0 and weights[1] != prior.parameters[0][1]
+    assert prior.n_parameters == 2 + 2
+    points = Mixture.of([1, 1], [-1, 3], [0, 0])
+    assert points.updated(points.statistics([0.3, 1.0], 1.0)).states is not None
+    assert points.n_parameters == 1
+
+
+def test_statistics_without_an_integral_say_where() -> None:
+    with pytest.raises(ModelError, match=r"gamma=7, lam=-0.25 \(1 of 3"):
+        Mixture.of([0, 1], [0, 0], [1, 4]).statistics([0.0, 1.0, 7.0], [1.0, 1.0, -0.25])
+
+
 # ---------------------------------------------------------------------- texts and bad input
 
 
@@ -302,6 +348,9 @@ def test_priors_of_several_sources() -> None:
         as_priors(["binary", "cosh"], 3)
     with pytest.raises(MethodError, match="a prior is a text"):
         as_priors([1.0], 1)  # type: ignore[list-item]
+    for nothing in (5, None):
+        with pytest.raises(MethodError, match=f"a prior is a text.*got {nothing}"):
+            as_priors(nothing, 2)  # type: ignore[arg-type]
 
 
 def test_broadcasting_and_shapes() -> None:

@@ -16,7 +16,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr
 
 from kikuchi.core.errors import ModelError
-from kikuchi.ica.priors import parse_prior
+from kikuchi.ica.priors import PRIORS, parse_prior
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 GAMMAS = (0.0, 0.3, -2.5, 30.0, -300.0, 1e4, -1e4)
@@ -102,6 +102,10 @@ DENSITIES = {
     ),
     "cosh": Density(
         lambda s: math.log(2.0 / math.pi) - abs(s) - math.log1p(math.exp(-2.0 * abs(s))), bent
+    ),
+    "logistic": Density(
+        lambda s: -abs(s) - 2.0 * math.log1p(math.exp(-abs(s))),
+        lambda s, u: 2.0 * bent(0.5 * s, 0.5 * u),
     ),
     "rayleigh": Density(
         lambda s: (math.log(s) if s > 0.0 else -math.inf) - 0.5 * s * s,
@@ -230,7 +234,10 @@ def test_moments_where_lam_is_negative(text: str, gamma: float) -> None:
         ("power-law", 1.0, 0.0),
         ("cosh", 0.0, -0.1),
         ("rayleigh", 0.0, -1.0),
-        ("laplace", math.nan, 1.0),
+        *[(text, math.nan, 1.0) for text in PRIORS],
+        *[(text, 0.5, math.nan) for text in PRIORS if text != "binary"],
+        *[(text, math.inf, 1.0) for text in ("gaussian", "bi-gaussian", "laplace", "cosh")],
+        ("cosh", 1e308, 1e-8),
     ],
 )
 def test_what_has_no_integral_is_refused(text: str, gamma: float, lam: float) -> None:

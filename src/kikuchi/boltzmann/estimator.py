@@ -24,6 +24,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
+from kikuchi.core.seeds import generator
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -72,7 +73,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def fit(self, X: Any, y: object = None) -> Self:
         """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
         rows = self._rows(X, reset=True)
-        rng = _generator(self.random_state)
+        rng = generator(self.random_state)
         checkpoint = None
         if self.checkpoint is not None:
             # A generator given by the caller cannot be compared: what it says is left out.
@@ -91,7 +92,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         first = not hasattr(self, "machine_")
         rows = self._rows(X, reset=first)
         if first:
-            rng = _generator(self.random_state)
+            rng = generator(self.random_state)
             machine, carried, before = self._begun(rows, rng), None, 0
         else:
             rng, machine, carried = self._rng, self.machine_, self._carried
@@ -324,7 +325,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             if value < 1:
                 raise MethodError(f"{name} must be at least 1, got {value!r}")
         machine = self.machine_
-        rng = self._rng if random_state is None else _generator(random_state)
+        rng = self._rng if random_state is None else generator(random_state)
         layers = Layers(machine)
         hidden = machine.hidden.draw(np.zeros((n_samples, machine.n_hidden), machine.dtype), rng)
         visible: Array | None = None
@@ -372,7 +373,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 f"{cls.__name__}"
             )
         estimator = cls(**about["options"])
-        rng = _generator(estimator.random_state)
+        rng = generator(estimator.random_state)
         estimator._rng = rng
         estimator.n_features_in_ = machine.n_visible
         estimator._keep(Training(machine, TrainingTrace(), about["epochs"], about["stopped"]))
@@ -406,16 +407,6 @@ class _Printed:
     ) -> None:
         told = "" if objective is None else f", objective {objective:.5g}"
         print(f"[{self.name}] epoch {done} of {total}{told}", flush=True)
-
-
-def _generator(random_state: RandomState) -> np.random.Generator:
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    if random_state is not None and not isinstance(random_state, np.random.Generator):
-        whole = isinstance(random_state, int | np.integer) and random_state >= 0
-        if not whole:
-            raise MethodError(f"random_state must be a whole number >= 0, got {random_state!r}")
-    return np.random.default_rng(random_state)
 
 
 def _is_plain(value: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.errors import KikuchiError
+from kikuchi.core.errors import MethodError
 
-Seed = int | np.random.Generator | np.random.SeedSequence | None
+Seed = int | np.random.Generator | np.random.SeedSequence | np.random.RandomState | None
 
 
 def generator(seed: Seed) -> np.random.Generator:
@@ -17,10 +17,12 @@ def generator(seed: Seed) -> np.random.Generator:
     """
     if isinstance(seed, np.random.Generator):
         return seed
+    if isinstance(seed, np.random.RandomState):  # what scikit-learn takes as well
+        seed = int(seed.randint(2**31))
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
-        raise KikuchiError(f"the seed must be a whole number >= 0, got {seed!r}") from error
+        raise MethodError(f"the seed must be a whole number >= 0, got {seed!r}") from error
 
 
 def kernel_seeds(seed: Seed, count: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import generator
@@ -23,7 +23,7 @@ from kikuchi.ica.bayesian_sources import (
     tuples_of,
 )
 from kikuchi.ica.bayesian_updates import Hyperpriors, Posterior
-from kikuchi.ica.recordings import checked_samples
+from kikuchi.ica.recordings import checked_samples, checked_sources
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -157,9 +157,9 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise MethodError(f"BayesianICA: {name} must be a whole number >= 1, got {value!r}")
-        pairs = (*_pair("relevance_prior", self.relevance_prior),)
-        pairs += (*_pair("noise_prior", self.noise_prior),)
-        numbers = [("tol", self.tol), ("mean_precision", self.mean_precision), *pairs]
+        numbers = [("tol", self.tol), ("mean_precision", self.mean_precision)]
+        numbers += _pair("relevance_prior", self.relevance_prior)
+        numbers += _pair("noise_prior", self.noise_prior)
         if self.unit != "auto":
             numbers.append(("unit", self.unit))
         for name, value in numbers:
@@ -226,7 +226,8 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Sensor values without noise that given sources make."""
         check_is_fitted(self)
-        return np.asarray(np.asarray(X, dtype=np.float64) @ self.mixing_.T + self.mean_)
+        sources = checked_sources(self, X, self.mixing_.shape[1])
+        return np.asarray(sources @ self.mixing_.T + self.mean_)
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Log density of each row with mixing, mean and noise at their posterior means."""
@@ -244,6 +245,8 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """New rows of sensor values and the sources that made them."""
         check_is_fitted(self)
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise DataError(f"sample: at least 1 sample is needed, got {n_samples!r}")
         rng = generator(random_state)
         sources = np.empty((n_samples, self.n_sources_))
         mixtures = self.mixtures_
@@ -262,7 +265,7 @@ class _Search:
         self.options = options
         self.data = data
         self.n_sources = n_sources
-        self.rng = generator(_seed(options.random_state))
+        self.rng = generator(options.random_state)
         self.sweeps = 0
         self.dropped: list[float] = []
         self.best_converged = False
@@ -361,10 +364,3 @@ def _pair(name: str, value: Any) -> list[tuple[str, Any]]:
     except (TypeError, ValueError):
         raise MethodError(f"BayesianICA: {name} must be (shape, rate), got {value!r}") from None
     return [(name, shape), (name, rate)]
-
-
-def _seed(random_state: Any) -> Any:
-    """A seed for the generator from what scikit-learn allows as a random state."""
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    return random_state

@@ -82,8 +82,8 @@ class Posterior:
         n_sensors, n_samples = data.shape
         self.mean = data.mean(axis=1)
         self.mean_variance = 0.0
-        self.noise = Gamma(priors.noise_shape + n_sensors * n_samples / 2, np.array(0.0))
-        self.noise = Gamma(self.noise.a, np.array(self.noise.a * noise))
+        shape = priors.noise_shape + n_sensors * n_samples / 2
+        self.noise = Gamma(shape, np.array(shape * noise))
         self.relevance = self._relevance()
         self.update_sources()
         self.update_mixing()

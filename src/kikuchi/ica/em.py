@@ -386,6 +386,8 @@ def _prior_statistics(
             mean, variance = moments.mean[i], moments.variances[i]
             sums = [mean.size, np.sum(mean), np.sum(variance + mean * mean)]
             found.append(np.array(sums, dtype=np.float64))
+        elif moments.state_sums:
+            found.append(prior.statistics_of_states(moments.state_sums[i]))
         else:
             found.append(prior.statistics(moments.gamma[i], moments.lam[i]))
     return tuple(found)

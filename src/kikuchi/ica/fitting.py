@@ -176,10 +176,17 @@ def collapsed_sources(model: Model) -> tuple[int, ...]:
     return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
 
 
-def refuse_unfit(optimiser: str, posterior: Posterior, rules: Rules) -> None:
+def refuse_unfit(
+    optimiser: str, posterior: Posterior, rules: Rules, priors: Sequence[SourcePrior]
+) -> None:
     """L-BFGS needs an objective whose gradient the moments are, and no borders."""
     if optimiser != "lbfgs":
         return
+    unknown = sorted({prior.name for prior in priors if not prior.has_log_partition})
+    if unknown:
+        raise MethodError(
+            f"optimiser lbfgs: prior {', '.join(unknown)} has no likelihood to climb; use em"
+        )
     if posterior.name not in CONSISTENT:
         raise MethodError(
             f"optimiser lbfgs: the energy of posterior {posterior.name} does not belong to its "

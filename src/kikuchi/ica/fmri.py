@@ -64,7 +64,11 @@ def write_maps(path: File, maps: ArrayLike, recording: Recording) -> None:
         raise DataError(f"maps are (components, voxels), got shape {np.shape(maps)}")
     if volumes.ndim == 4:
         volumes = np.moveaxis(volumes, 0, 3)
-    image = nibabel.Nifti1Image(volumes.astype(np.float32), recording.affine)
+    with np.errstate(over="ignore"):
+        values = volumes.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise DataError(f"{place}: maps must be finite numbers of single precision")
+    image = nibabel.Nifti1Image(values, recording.affine)
     content = image.to_bytes()
     if place.name.lower().endswith(".gz"):
         content = gzip.compress(content, mtime=0)
@@ -118,7 +122,7 @@ def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
         found = np.asarray(mask)
     if found.shape != scans.shape[:3]:
         raise DataError(f"{place}: the mask has shape {found.shape}, a scan {scans.shape[:3]}")
-    return np.asarray(found != 0)
+    return np.asarray((found != 0) & ~np.isnan(found))  # masks often have NaN outside the brain
 
 
 def _scan_rate(image: Any) -> float | None:
@@ -188,6 +192,8 @@ def detrended(
     `polynomial` takes away polynomials in time up to `order`; `cosine` the cosines with periods
     longer than `cutoff` seconds (the rate must be known); `constant` the mean alone.
     """
+    if not np.isfinite(recording.data).all():
+        raise DataError("a trend needs every value; some are missing (NaN) or infinite")
     trend = trends(recording.n_samples, kind, order=order, cutoff=cutoff, rate=recording.rate)
     return replace(recording, data=recording.data - trend @ (trend.T @ recording.data))
 
@@ -208,8 +214,10 @@ def trends(
     if kind == "constant":
         order, kind = 0, "polynomial"
     if kind == "polynomial":
-        if not 0 <= order < n_samples:
-            raise MethodError(f"order must be in [0, {n_samples - 1}], got {order!r}")
+        if not isinstance(order, int | np.integer) or not 0 <= order < n_samples:
+            raise MethodError(
+                f"order must be a whole number in [0, {n_samples - 1}], got {order!r}"
+            )
         time = np.linspace(-1, 1, n_samples)
         columns = np.polynomial.legendre.legvander(time, order)
     elif kind == "cosine":
@@ -224,7 +232,7 @@ def _cosines(n_samples: int, cutoff: float, rate: float | None) -> Array:
         raise DataError("cosine trends need the rate of the recording; give rate or a polynomial")
     if not cutoff > 0:
         raise MethodError(f"cutoff must be a positive number of seconds, got {cutoff!r}")
-    count = min(int(2 * n_samples / rate / cutoff), n_samples - 2)
+    count = max(0, min(int(2 * n_samples / rate / cutoff), n_samples - 2))
     time = (np.arange(n_samples) + 0.5) / n_samples
     return np.cos(np.pi * np.outer(time, np.arange(count + 1)))
 
@@ -309,6 +317,8 @@ def haemodynamic_response(interval: float, seconds: float = 32.0) -> Array:
 def expected_course(stimulus: ArrayLike, interval: float) -> Array:
     """The time course that a stimulus (one value a scan) makes in the blood."""
     given = np.asarray(stimulus, dtype=np.float64)
+    if given.ndim != 1 or not given.size:
+        raise DataError(f"a stimulus has one value a scan, got an array of shape {given.shape}")
     return np.asarray(np.convolve(given, haemodynamic_response(interval))[: len(given)])
 
 
@@ -323,10 +333,10 @@ def stimulus_correlation(
     """
     rows = np.atleast_2d(np.asarray(courses, dtype=np.float64))
     given = np.asarray(stimulus, dtype=np.float64)
-    if given.ndim != 1 or rows.shape[1] != len(given):
+    if given.ndim != 1 or rows.ndim != 2 or rows.shape[1] != len(given):
         raise DataError(
             f"the stimulus has shape {given.shape}; expected one value for each of "
-            f"{rows.shape[1]} scans"
+            f"{rows.shape[1]} scans of time courses (components, scans)"
         )
     if not (np.isfinite(given).all() and np.isfinite(rows).all()):
         raise DataError("stimulus and time courses must be finite")

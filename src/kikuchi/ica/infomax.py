@@ -25,7 +25,7 @@ from kikuchi.ica.infomax_objective import (
     square_gradient,
     square_objective,
 )
-from kikuchi.ica.recordings import checked_samples
+from kikuchi.ica.recordings import checked_samples, checked_sources
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -68,7 +68,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     solver
         For at most as many sources as sensors: `gradient` (Bell and Sejnowski's), `natural` (the
         relative gradient), `newton` (the relative gradient over an approximate Hessian). All climb
-        with a line search, so that the objective never falls.
+        with a line search, so that the objective never falls (`auto` may change what it is).
     view, noise
         See above; `noise` is the variance of each sensor's noise in the over-complete causal view,
         by default 1 % of the mean variance of the sensors.
@@ -78,8 +78,9 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     components_, mixing_, mean_
         Filters (sources, sensors), mixing matrix (sensors, sources), mean of the sensors.
     densities_, log_likelihood_, trace_, converged_, warnings_, n_iter_
-        What the names say; `log_likelihood_` is the mean over samples (for over-complete filters
-        the entropy of the outputs less that of the data).
+        What the names say; `log_likelihood_` is the mean over samples: with fewer sources that of
+        the whitened components that are kept, with over-complete filters the entropy of the outputs
+        less that of the data.
 
     >>> rng = np.random.default_rng(0)
     >>> sources = rng.laplace(size=(2000, 2))
@@ -194,6 +195,14 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.densities_ = ["laplace"] * n_sources
         self.noise_variance_, self.rate_ = noise, learner.rate
         self.log_likelihood_ = learner.value
+        idle = np.flatnonzero(~np.any(learner.sources, axis=0))
+        if idle.size:
+            names = ", ".join(map(str, idle))
+            self.warnings_.append(
+                f"collapsed: always 0, with columns where they began, are sources {names}; ask for "
+                "fewer sources or give less noise"
+            )
+            self.converged_ = False
         alike = np.abs(np.triu(self.mixing_.T @ self.mixing_, 1))
         if (alike > _ALIKE).any():
             self.warnings_.append("two columns have become one: ask for fewer sources")
@@ -211,7 +220,8 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Sensor values that given sources make."""
         check_is_fitted(self)
-        return np.asarray(np.asarray(X, dtype=np.float64) @ self.mixing_.T + self.mean_)
+        sources = checked_sources(self, X, self.mixing_.shape[1])
+        return np.asarray(sources @ self.mixing_.T + self.mean_)
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Log density of each row; for as many sources as sensors only."""
@@ -254,7 +264,7 @@ class _Square(_Climb):
 
     def __init__(self, options: InfomaxICA, data: Array) -> None:
         super().__init__(options, data, len(data))
-        rng = generator(_seed(options.random_state))
+        rng = generator(options.random_state)
         self.filters = np.linalg.qr(rng.standard_normal((len(data), len(data))))[0]
         self.length = 1.0
         self.iterations = 0
@@ -356,7 +366,7 @@ class _Manifold(_Climb):
         super().__init__(options, data, n_sources)
         if options.density == "auto":
             raise MethodError("InfomaxICA: density auto needs at most as many sources as sensors")
-        rng = generator(_seed(options.random_state))
+        rng = generator(options.random_state)
         start = rng.standard_normal((n_sources, len(data)))
         self.filters = start / np.linalg.norm(start, axis=1, keepdims=True)
 
@@ -389,8 +399,10 @@ class _Causal:
     def __init__(self, options: InfomaxICA, data: Array, n_sources: int, noise: float) -> None:
         self.data, self.noise = data, noise
         self.rate = math.sqrt(2 * n_sources / float(np.sum(data**2) / data.shape[1]))
-        rng = generator(_seed(options.random_state))
-        loud = np.argsort(-np.sum(data**2, axis=0))[: max(n_sources, data.shape[1] // 10)]
+        rng = generator(options.random_state)
+        power = np.sum(data**2, axis=0)
+        loud = np.argsort(-power)[: max(n_sources, data.shape[1] // 10)]
+        loud = loud[power[loud] > 0.0]
         chosen = data[:, spread_columns(data[:, loud], n_sources, rng, loud)]
         self.mixing: Array = chosen / np.linalg.norm(chosen, axis=0)
         self.sources = np.zeros((data.shape[1], n_sources))
@@ -462,10 +474,3 @@ def _whitener(centred: Array, count: int) -> Array:
 
 def _pinv(matrix: Array) -> Array:
     return np.asarray(np.linalg.pinv(matrix), dtype=np.float64)
-
-
-def _seed(random_state: Any) -> Any:
-    """A seed for the generator from what scikit-learn allows as a random state."""
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    return random_state

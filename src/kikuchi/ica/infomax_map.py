@@ -21,7 +21,8 @@ Array = NDArray[np.float64]
 
 _PROGRAMME = 64  # samples in one linear programme
 _SMOOTH = 2000  # samples in one descent
-_SWEEPS = 10_000
+_SWEEPS = 300  # over the sources of a lasso, before its path is followed
+_STEPS = 10_000  # of a descent
 _TOL = 1e-10  # of the largest source
 _SMOOTH_TOL = 1e-8
 
@@ -96,21 +97,44 @@ def _basis_pursuit(data: Array, matrix: Array) -> Array:
 
 
 def _lasso(data: Array, matrix: Array, penalty: float, start: Array | None) -> Array:
-    """min |x - A s|^2 / 2 + penalty sum |s| for all samples at once, one coordinate a time."""
+    """min |x - A s|^2 / 2 + penalty sum |s| for all samples at once, one coordinate a time.
+
+    That is slow where columns are nearly alike: samples that have not settled follow the path of
+    solutions down from the penalty at which all sources are 0, one sample after the other.
+    """
     gram = matrix.T @ matrix
     field = (data @ matrix).T  # (M, N)
     s = np.zeros_like(field) if start is None else start.T.copy()
-    size = np.diagonal(gram)
+    left = np.arange(len(data))
     for _ in range(_SWEEPS):
-        change = 0.0
-        for i in range(len(s)):
-            pull = field[i] - gram[i] @ s + size[i] * s[i]
-            fresh = np.sign(pull) * np.maximum(np.abs(pull) - penalty, 0.0) / size[i]
-            change = max(change, float(np.abs(fresh - s[i]).max()))
-            s[i] = fresh
-        if change <= _TOL * max(float(np.abs(s).max()), 1e-300):
-            break
+        part = s[:, left]
+        change = _sweep(part, field[:, left], gram, penalty)
+        s[:, left] = part
+        left = left[change > _TOL * np.abs(part).max(axis=0)]
+        if not left.size:
+            return s.T.copy()
+    for n in left:
+        s[:, n] = _lasso_path(field[:, n], gram, penalty)
     return s.T.copy()
+
+
+def _sweep(s: Array, field: Array, gram: Array, penalty: float) -> Array:
+    """The best value of each source given the others, in place; the largest change by sample."""
+    change = np.zeros(s.shape[1])
+    for i, size in enumerate(np.diagonal(gram)):
+        pull = field[i] - gram[i] @ s + size * s[i]
+        fresh = np.sign(pull) * np.maximum(np.abs(pull) - penalty, 0.0) / size
+        np.maximum(change, np.abs(fresh - s[i]), out=change)
+        s[i] = fresh
+    return change
+
+
+def _lasso_path(field: Array, gram: Array, penalty: float) -> Array:
+    from sklearn.linear_model import lars_path_gram
+
+    # in units of the penalty, for the path ends within an absolute distance of it
+    *_, path = lars_path_gram(field / penalty, gram, n_samples=1, method="lasso", alpha_min=1.0)
+    return np.asarray(penalty * path[:, -1])
 
 
 def _smooth(data: Array, matrix: Array, density: Any, rate: float, noise: float) -> Array:
@@ -132,7 +156,7 @@ def _smooth(data: Array, matrix: Array, density: Any, rate: float, noise: float)
         return value, (slope @ free).ravel()
 
     descent = Lbfgs(objective, np.zeros(len(data) * free.shape[1]))
-    for _ in range(_SWEEPS):
+    for _ in range(_STEPS):
         if descent.residual <= _SMOOTH_TOL or not descent.step():
             break
     return np.asarray(first + descent.point.reshape(len(data), -1) @ free.T)

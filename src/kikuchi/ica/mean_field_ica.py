@@ -137,9 +137,9 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _fit(self, X: ArrayLike, models: Sequence[Model]) -> Self:
         """Fit from the usual starts and from given models."""
         rules, posterior = self._rules(), as_posterior(self.posterior)
-        refuse_unfit(self.optimiser, posterior, rules)
         rows = self._rows(X, reset=True)
         priors = tuple(as_priors(self.prior, self._source_count(rows)))
+        refuse_unfit(self.optimiser, posterior, rules, priors)
         self._refuse_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
         tasks = self._tasks(data, priors, posterior, rules, models)
@@ -347,8 +347,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _source_count(self, rows: Array) -> int:
         count = self.n_sources
         if count is None:
-            listed = not isinstance(self.prior, str | SourcePrior)
-            count = len(self.prior) if listed else rows.shape[1]  # type: ignore[arg-type]
+            count = len(self.prior) if isinstance(self.prior, list | tuple) else rows.shape[1]
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
             raise MethodError(f"n_sources must be a whole number >= 1, got {count!r}")
         if len(rows) < count or len(rows) < 2:

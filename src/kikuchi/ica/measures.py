@@ -142,7 +142,7 @@ def _matrix(values: ArrayLike, what: str) -> Array:
 
 def _standardised(columns: Array) -> Array:
     centred = columns - columns.mean(axis=0)
-    scale = float(np.abs(columns).max()) * 1e-13 * np.sqrt(len(columns))
+    scale = np.abs(columns).max(axis=0) * 1e-13 * np.sqrt(len(columns))
     norms = np.linalg.norm(centred, axis=0)
     return np.asarray(centred / np.where(norms > scale, norms, np.inf))
 

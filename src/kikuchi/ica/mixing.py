@@ -190,7 +190,7 @@ def linear(task: MixingTask) -> Array:
     if not task.by_channel and isinstance(task.noise, IsotropicNoise):
         return _solved(task.second + ridge[0] * np.eye(sources), task.cross.T).T
     matrices = task.second + ridge[:, None, None] * np.eye(sources)
-    return np.asarray(np.linalg.solve(matrices, task.cross[:, :, None])[:, :, 0])
+    return np.array([_solved(m, c) for m, c in zip(matrices, task.cross, strict=True)])
 
 
 def multiplicative(mixing: Array, task: MixingTask) -> Array:
@@ -268,18 +268,18 @@ def _precisions(noise: Noise, channels: int) -> Array:
 
 
 def _solved(matrix: Array, columns: Array) -> Array:
-    """matrix^-1 columns; a dead source (a zero row) gets zeros instead of a division by zero, and
-    sources that are always alike share what is theirs together.
+    """matrix^-1 columns, or of one column; a dead source (a zero row) gets zeros instead of a
+    division by zero, and sources that are always alike share what is theirs together.
     """
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     alive = scale > 1e-150
     out = np.zeros(columns.shape)
     part = matrix[np.ix_(alive, alive)] / np.outer(scale[alive], scale[alive])
-    right = columns[alive] / scale[alive, None]
+    right = (columns[alive].T / scale[alive]).T
     sizes = np.abs(np.linalg.eigvalsh(part)) if len(part) else np.ones(1)
     if sizes.min() > _SINGULAR * sizes.max():
         found = np.linalg.solve(part, right)
     else:
         found = np.linalg.lstsq(part, right, rcond=_SINGULAR)[0]
-    out[alive] = found / scale[alive, None]
+    out[alive] = (found.T / scale[alive]).T
     return out

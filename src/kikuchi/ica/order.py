@@ -1,8 +1,8 @@
 r"""How many sources there are (HOJ-L8): BIC with the full count of parameters, or held-out rows.
 
 BIC(I) = log p(X | fit) - |Omega| / 2 log N with |Omega| = D I + noise + learned priors; the
-greatest wins. I = 0 stands for two Gaussians without sources: isotropic, and with a free
-covariance.
+greatest wins. I = 0 stands for the better of two Gaussians without sources: isotropic, and with a
+free covariance (left out where values are missing, or where the covariance is singular).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.model import Data, Model
 from kikuchi.ica.posteriors import as_posterior
-from kikuchi.ica.priors import as_priors
+from kikuchi.ica.priors import SourcePrior, as_priors
 from kikuchi.ica.starts import principal
 
 Array = NDArray[np.float64]
@@ -77,15 +77,14 @@ def choose_sources(
         raise MethodError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
     if "n_sources" in params:
         raise MethodError("n_sources is what choose_sources looks for; give a range of numbers")
-    numbers = sorted({int(k) for k in sources})
-    if not numbers or numbers[0] < 0:
-        raise MethodError(f"sources must be whole numbers >= 0, got {numbers}")
+    numbers = _numbers(sources)
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
         raise DataError(f"choose_sources: rows of data are needed, got shape {rows.shape}")
     seed = int(check_random_state(params.get("random_state")).randint(2**31 - 1))
-    train, test = _split(rows, criterion, seed)
     options = {"restarts": RESTARTS, **params, "random_state": seed}
+    _refuse_unlikely(estimator(**options).prior)
+    train, test = _split(rows, criterion, seed)
     values: dict[int, float] = {}
     averages: dict[int, float] = {}
     fitted: dict[int, Any] = {}
@@ -97,11 +96,19 @@ def choose_sources(
         values[count] = _value(now, train, test, criterion)
         if criterion == "bic":
             averages[count] = _average(now, len(train))
-    nulls = _null_models(train - _centre(estimator(1, **options), train), criterion, test)
+    centre = _centre(estimator(**options), train)
+    nulls = _null_models(train - centre, test - centre, criterion)
     if 0 in numbers:
         values[0] = max(nulls.values())
     best = max(values, key=lambda k: (values[k], -k))
     return Choice(best, criterion, dict(sorted(values.items())), averages, nulls, fitted)
+
+
+def _numbers(sources: Any) -> list[int]:
+    numbers = list(sources) if isinstance(sources, Iterable) else []
+    if not numbers or not all(isinstance(k, int | np.integer) and k >= 0 for k in numbers):
+        raise MethodError(f"sources must be whole numbers >= 0, got {sources!r}")
+    return sorted({int(k) for k in numbers})
 
 
 def _value(fit: Any, train: Array, test: Array, criterion: str) -> float:
@@ -150,32 +157,44 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     return found
 
 
+def _kinds(prior: Any) -> list[SourcePrior]:
+    """The priors that are meant, one for all or one a source."""
+    return as_priors(prior, 1 if isinstance(prior, str | SourcePrior) else len(prior))
+
+
+def _refuse_unlikely(prior: Any) -> None:
+    names = sorted({p.name for p in _kinds(prior) if not p.has_log_partition})
+    if names:
+        raise MethodError(
+            f"prior {', '.join(names)} is a mean function without a density: there is no "
+            "likelihood to choose the number of sources by"
+        )
+
+
 def _centre(estimator: Any, train: Array) -> Array:
-    priors = as_priors(estimator.prior, 1) if isinstance(estimator.prior, str) else []
-    centred = estimator.center is True or (
-        estimator.center == "auto" and all(p.symmetric for p in priors)
-    )
+    """What the fits take away from the rows."""
+    centred = estimator.center
+    if centred == "auto":
+        centred = all(p.symmetric for p in _kinds(estimator.prior))
     return np.nanmean(train, axis=0) if centred else np.zeros(train.shape[1])
 
 
-def _null_models(rows: Array, criterion: str, test: Array) -> dict[str, float]:
-    """The criterion of Gaussians without sources, by name (HOJ-L8)."""
-    count, channels = rows.shape
-    observed = ~np.isnan(rows)
-    variance = float(np.mean(rows[observed] ** 2))
-    found = {}
-    level = -0.5 * (math.log(2.0 * math.pi * variance) + 1.0)
-    if criterion == "bic":
-        found["isotropic"] = level * float(observed.sum()) - 0.5 * math.log(count)
-    else:
-        squares = np.where(np.isnan(test), 0.0, test) ** 2 / variance
-        logs = math.log(2.0 * math.pi * variance) * np.count_nonzero(~np.isnan(test))
-        found["isotropic"] = -0.5 * (float(squares.sum()) + logs) / len(test)
-    if observed.all() and channels < min(count, _MOST_CHANNELS) and criterion == "bic":
-        values = np.linalg.eigvalsh(rows.T @ rows / count)
+def _null_models(train: Array, test: Array, criterion: str) -> dict[str, float]:
+    """The criterion of Gaussians without sources, by name (HOJ-L8); `test` are the rows that are
+    scored, both are centred.
+    """
+    count, channels = train.shape
+    variance = float(np.nanmean(train**2))
+    squares = test[~np.isnan(test)] ** 2
+    level = -0.5 * float(np.sum(squares / variance + math.log(2.0 * math.pi * variance)))
+    found = {"isotropic": (level, 1)}
+    complete = not (np.isnan(train).any() or np.isnan(test).any())
+    if complete and channels < min(count, _MOST_CHANNELS):
+        values, vectors = np.linalg.eigh(train.T @ train / count)
         if values[0] > _SINGULAR * values[-1]:  # centred or detrended channels have no density
-            size = channels * (channels + 1) // 2
-            log_det = float(np.log(2.0 * math.pi * values).sum())
-            likelihood = -0.5 * count * (log_det + channels)
-            found["covariance"] = likelihood - 0.5 * size * math.log(count)
-    return found
+            squares = (test @ vectors) ** 2
+            level = -0.5 * float(np.sum(squares / values + np.log(2.0 * math.pi * values)))
+            found["covariance"] = (level, channels * (channels + 1) // 2)
+    if criterion == "bic":
+        return {k: level - 0.5 * size * math.log(count) for k, (level, size) in found.items()}
+    return {k: level / len(test) for k, (level, _) in found.items()}

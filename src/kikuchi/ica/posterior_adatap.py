@@ -180,8 +180,8 @@ class _Sites:
         for i in range(shape[0]):
             gamma[i], lam[i], _ = self._cavity(i)
             mean[i], response[i] = self.problem.priors[i].moments(gamma[i], lam[i])
-            excess = lam[i] - self.problem.priors[i].least_lam
-            border |= (excess < 2.0 * _ROUNDING / self.chi[i, i]) & (self.problem.diagonal[i] > 0.0)
+            excess = (lam[i] - self.problem.priors[i].least_lam) * self.chi[i, i]
+            border |= (excess < 2.0 * _ROUNDING) & (self.problem.diagonal[i] > 0.0)
         self.bordered = int(np.count_nonzero(border & self.converged))
         self._sharpen(gamma, lam, mean, response)
         scale = np.sum(np.log(np.maximum(lam + self.site, _TINY)), axis=0)
@@ -268,7 +268,7 @@ class _Sites:
         mean, response = self.problem.priors[i].moments(gamma, lam)
         sharpest = _SHARPEST * (self.problem.diagonal[i] + 1.0)
         wanted = np.minimum(1.0 / np.maximum(response, _TINY) - lam, sharpest)
-        own = self.chi[i, i]
+        own = np.where(fine, self.chi[i, i], 1.0)
         change = wanted - self.site[i]
         lift = mean * (wanted + lam) - gamma - self.pull[i]
         room = (1.0 - _LEAST_BOTTOM) / np.maximum(-change * own, _TINY)

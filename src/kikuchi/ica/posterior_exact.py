@@ -16,6 +16,7 @@ from kikuchi.ica.posteriors import Moments, Posterior, Problem
 from kikuchi.ica.priors import Array
 
 _BYTES = 8
+_TABLES = 4  # numbers a joint state needs for each sample that is weighed at one time
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Exact(Posterior):
         states, log_prior = self._states(problem)
         shape = problem.field.shape
         mean, log_z = np.empty(shape), np.empty(shape[1])
-        weight = np.zeros(states.shape[0])
+        weight = np.zeros(log_prior.size)
         squares = np.empty(shape)
         for part in self._parts(problem, states):
             p, log_z[part] = _weights(problem.take(part), states, log_prior)
-            mean[:, part] = states.T @ p
-            squares[:, part] = (states * states).T @ p
+            mean[:, part] = states @ p
+            squares[:, part] = [(values * values) @ p for values in states]
             weight += np.sum(p, axis=1)
-        second = (states * weight[:, None]).T @ states
+        second = np.array([states @ (values * weight) for values in states])
         gamma = problem.field - (problem.pull(mean) - problem.diagonal * mean)
         return Moments(
             mean=mean,
@@ -58,6 +59,7 @@ class Exact(Posterior):
             converged=np.ones(shape[1], dtype=bool),
             iterations=1,
             is_bound=True,
+            state_sums=_by_source(weight, problem),
         )
 
     def covariances(self, problem: Problem, moments: Moments) -> Array:
@@ -66,13 +68,14 @@ class Exact(Posterior):
         out = np.empty((problem.n_samples, problem.n_sources, problem.n_sources))
         for part in self._parts(problem, states):
             p, _ = _weights(problem.take(part), states, log_prior)
-            mean = states.T @ p
-            second = np.einsum("kn,ki,kj->nij", p, states, states, optimize=True)
-            out[part] = second - mean.T[:, :, None] * mean.T[:, None, :]
+            mean = (states @ p).T
+            for i, j in zip(*np.tril_indices(len(states)), strict=True):
+                out[part, i, j] = (states[i] * states[j]) @ p - mean[:, i] * mean[:, j]
+                out[part, j, i] = out[part, i, j]
         return out
 
     def _states(self, problem: Problem) -> tuple[Array, Array]:
-        """Joint states (K, I) and their prior log-probabilities, if they are few enough."""
+        """Joint states (I, K) and their prior log-probabilities, if they are few enough."""
         lists = []
         for i, prior in enumerate(problem.priors):
             if prior.states is None:
@@ -82,31 +85,44 @@ class Exact(Posterior):
                 )
             lists.append(prior.states)
         count = math.prod(values.size for values, _ in lists)
-        needed = count * (problem.n_sources + 4) * _BYTES
+        needed = count * (problem.n_sources + _TABLES) * _BYTES
         if count > self.max_states or needed > self.max_bytes:
             raise BudgetError(
                 f"posterior exact: {problem.n_sources} sources have {count} joint states, whose "
                 f"tables need {format_bytes(needed)}; the limits are {self.max_states} states and "
                 f"{format_bytes(self.max_bytes)}; use adatap or lr"
             )
-        grids = np.meshgrid(*(values for values, _ in lists), indexing="ij")
-        priors = np.meshgrid(*(p for _, p in lists), indexing="ij")
-        return np.stack([g.ravel() for g in grids], axis=1), np.sum(
-            [p.ravel() for p in priors], axis=0
-        )
+        states, log_prior = np.empty((len(lists), count)), np.zeros(count)
+        repeats = count
+        for i, (values, log_p) in enumerate(lists):
+            repeats //= values.size
+            states[i] = np.resize(np.repeat(values, repeats), count)
+            log_prior += np.resize(np.repeat(log_p, repeats), count)
+        return states, log_prior
 
     def _parts(self, problem: Problem, states: Array) -> list[slice]:
-        """Samples in pieces whose tables of all states stay within a quarter of `max_bytes`."""
-        size = max(1, self.max_bytes // (4 * _BYTES * states.shape[0]))
+        """Samples in pieces whose tables of all states stay within what `max_bytes` leaves."""
+        size = max(1, (self.max_bytes - states.nbytes) // (_TABLES * _BYTES * states.shape[1]))
         return [slice(k, k + size) for k in range(0, problem.n_samples, size)]
+
+
+def _by_source(weight: Array, problem: Problem) -> tuple[Array, ...]:
+    """Sums over all other sources of numbers of the joint states."""
+    sizes = [prior.states[0].size for prior in problem.priors if prior.states is not None]
+    grid, axes = weight.reshape(sizes), range(len(sizes))
+    return tuple(grid.sum(axis=tuple(k for k in axes if k != i)) for i in axes)
 
 
 def _weights(problem: Problem, states: Array, log_prior: Array) -> tuple[Array, Array]:
     """Posterior probabilities (K, n) of the joint states, and log Z (n,)."""
+    scores = states.T @ problem.field + log_prior[:, None]
     if problem.per_sample:
-        square = np.einsum("ki,nij,kj->kn", states, problem.coupling, states, optimize=True)
+        for i, j in zip(*np.tril_indices(len(states)), strict=True):
+            pair = states[i] * states[j] * (0.5 if i == j else 1.0)
+            scores -= pair[:, None] * problem.coupling[:, i, j]
     else:
-        square = np.sum((states @ problem.coupling) * states, axis=1)[:, None]
-    scores = log_prior[:, None] + states @ problem.field - 0.5 * square
+        for values, row in zip(states, problem.coupling, strict=True):
+            scores -= (0.5 * values * (row @ states))[:, None]
     log_z = np.asarray(logsumexp(scores, axis=0))
-    return np.exp(scores - log_z), log_z
+    scores -= log_z
+    return np.exp(scores, out=scores), log_z

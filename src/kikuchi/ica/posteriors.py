@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core.errors import ModelError
+from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.options import Configured, find_class, parse
 from kikuchi.ica.priors import Array, SourcePrior
 
@@ -139,7 +139,8 @@ class Moments:
     `covariance_sum` adds the covariances of the samples. `log_z` is log Z of each sample (without
     log Z_L of the data), None when a prior has no log partition. `is_bound`: log_z is never above
     the truth. `converged` tells it for each sample, `iterations` is the most that any needed.
-    `warnings` says what went wrong, if anything.
+    `warnings` says what went wrong, if anything. `state_sums` are, where joint states were
+    enumerated, the sums over samples of the probabilities of each source's states.
     """
 
     mean: Array
@@ -152,6 +153,7 @@ class Moments:
     iterations: int
     is_bound: bool
     warnings: tuple[str, ...] = field(default=())
+    state_sums: tuple[Array, ...] = field(default=())
 
     @property
     def second_moment_sum(self) -> Array:
@@ -223,4 +225,8 @@ def parse_posterior(text: str) -> Posterior:
 
 def as_posterior(posterior: str | Posterior) -> Posterior:
     """A posterior given as such or as a text."""
-    return posterior if isinstance(posterior, Posterior) else parse_posterior(posterior)
+    if isinstance(posterior, Posterior):
+        return posterior
+    if not isinstance(posterior, str):
+        raise MethodError(f"a posterior is a text such as 'lr' or a Posterior, got {posterior!r}")
+    return parse_posterior(posterior)

@@ -11,7 +11,7 @@ Priors are named by texts such as "laplace:rate=2" or "mixture:weights=(0.5,0.5)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -60,7 +60,7 @@ class SourcePrior(Configured):
 
     @property
     def text(self) -> str:
-        """The prior as one text, exactly: `parse_prior(p.text) == p`."""
+        """The prior as one text, exactly: `parse_prior(p.text) == p` if it is registered."""
         changed = [
             f"{f.name}={_exact_text(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
@@ -100,6 +100,7 @@ class SourcePrior(Configured):
         """Mean and response (variance) of the tilted source, element by element."""
         g, precision, shape = _flat(gamma, lam)
         mean, response = self._moments(g, precision)
+        self._refuse_outside(mean, g, precision)
         self._refuse_outside(response, g, precision)
         return mean.reshape(shape), response.reshape(shape)
 
@@ -124,6 +125,10 @@ class SourcePrior(Configured):
         mean, response = self.moments(gamma, lam)
         return np.array([mean.size, np.sum(mean), np.sum(response + mean * mean)])
 
+    def statistics_of_states(self, sums: Array) -> Array:
+        """The same from the summed probabilities of the values of a discrete source."""
+        raise NotImplementedError
+
     def updated(self, statistics: Array) -> SourcePrior:
         """The prior of greatest expected log-density (HOJ-L7); itself when nothing is learned."""
         return self
@@ -143,8 +148,9 @@ class SourcePrior(Configured):
         if bad.size:
             where = f"gamma={gamma[bad[0]]:g}, lam={lam[bad[0]]:g}"
             raise ModelError(
-                f"prior {self.name}: the tilted source has no integral at {where} "
-                f"({bad.size} of {out.size} places); lam must be above {self.least_lam:g}"
+                f"prior {self.name}: the tilted source has no integral (or none that numbers can "
+                f"hold) at {where} ({bad.size} of {out.size} places); lam must be above "
+                f"{self.least_lam:g}, gamma finite"
             )
 
 
@@ -192,25 +198,29 @@ def parse_prior(text: str) -> SourcePrior:
     return parse(text, prior_class)
 
 
-def as_priors(prior: str | SourcePrior | Sequence[str | SourcePrior], count: int) -> list[Any]:
+def as_priors(
+    prior: str | SourcePrior | Iterable[str | SourcePrior], count: int
+) -> list[SourcePrior]:
     """`count` priors from one for all, or from one a source.
 
     >>> [p.name for p in as_priors(["laplace", "binary"], 2)]
     ['laplace', 'binary']
     """
-    one = isinstance(prior, str | SourcePrior)
-    given = [prior] * count if isinstance(prior, str | SourcePrior) else list(prior)
-    if not one and len(given) != count:
+    one = isinstance(prior, str) or not isinstance(prior, Iterable)
+    given: list[Any] = [prior] * count if one else list(prior)  # type: ignore[arg-type]
+    if len(given) != count:
         raise MethodError(
             f"{len(given)} priors are given for {count} sources; give one, or one a source"
         )
-    return [p if isinstance(p, SourcePrior) else parse_prior(_text(p)) for p in given]
+    return [_as_prior(p) for p in given]
 
 
-def _text(prior: Any) -> str:
+def _as_prior(prior: Any) -> SourcePrior:
+    if isinstance(prior, SourcePrior):
+        return prior
     if not isinstance(prior, str):
         raise MethodError(f"a prior is a text such as 'laplace' or a SourcePrior, got {prior!r}")
-    return prior
+    return parse_prior(prior)
 
 
 def _flat(gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:

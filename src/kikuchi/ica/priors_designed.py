@@ -81,7 +81,9 @@ class Designed(SourcePrior):
 
     @property
     def mean_variance(self) -> tuple[float, float]:
-        """Of the tilt at gamma = 0, lam = 1: there is no prior to take it from."""
+        """Of the tilt at gamma = 0, lam = 1, the variance not below 1: there is no prior to take it
+        from, and methods need a start.
+        """
         mean, variance = self.moments(0.0, 1.0)
         return float(mean), max(float(variance), 1.0)
 
@@ -101,8 +103,9 @@ class PowerLaw(CompiledPrior):
     """m = gamma / lam - alpha gamma / (k alpha lam + gamma^2): tails |s|^-alpha, HOJ-M8h.
 
     There is no density behind it: the tails are those of a power law, k = 1 is the original (with
-    no response at gamma = 0) and k = 2 the regularised one. `log_partition` is a potential, good
-    for comparing fields but not for likelihoods. It has no scale. lam must be positive.
+    no response at gamma = 0) and k = 2 the regularised one. `log_partition` is a potential of the
+    mean, known up to a function of lam only: there is no likelihood. It has no scale. lam must be
+    positive.
 
     >>> [round(float(a), 6) for a in PowerLaw(alpha=1, k=2).moments(1.0, 1.0)]
     [0.666667, 0.888889]
@@ -112,6 +115,7 @@ class PowerLaw(CompiledPrior):
     summary: ClassVar[str] = "heavy tails |s|^-alpha, by its mean function"
     log_concave: ClassVar[bool] = False
     is_proper: ClassVar[bool] = False
+    has_log_partition: ClassVar[bool] = False
     code: ClassVar[int] = 6
     alpha: float = option(1.0, "exponent of the tails", above=0.0)
     k: float = option(1.0, "regularisation: 1 is the original, 2 has a response at 0", low=1.0)

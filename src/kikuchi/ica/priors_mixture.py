@@ -16,7 +16,7 @@ from kikuchi.core.numerics import log, logsumexp
 from kikuchi.core.options import option
 from kikuchi.ica.priors import Array, CompiledPrior, _flat
 
-_LEAST_VARIANCE = 1e-6  # of a learned component, in units of the variance of the whole source
+_LEAST_VARIANCE = 1e-6  # of a learned component, in units of the mean square of the source
 _LEAST_WEIGHT = 1e-12
 
 
@@ -77,8 +77,8 @@ class Mixture(CompiledPrior):
 
     @property
     def n_parameters(self) -> int:  # type: ignore[override]
-        """Weights, means and variances: 3 K - 1."""
-        return 3 * self.parameters[0].size - 1
+        """K - 1 weights, and mean and variance of each component that is not a point."""
+        return self.parameters[0].size - 1 + 2 * int(np.count_nonzero(self.parameters[2]))
 
     @property
     def least_lam(self) -> float:
@@ -128,15 +128,24 @@ class Mixture(CompiledPrior):
         g, precision, _ = _flat(gamma, lam)
         sums = np.zeros((self.parameters[0].size, 3))
         component_sums(self.numbers, g, precision, sums)
-        self._refuse_outside(sums.ravel(), g, precision)
+        if not np.all(np.isfinite(sums)):
+            self.moments(g, precision)  # says where there is no integral
         return np.concatenate([[g.size], sums.ravel()])
 
+    def statistics_of_states(self, sums: Array) -> Array:
+        """Every component is a point: its probability, and that times its value and square."""
+        means = self.parameters[1]
+        columns = np.column_stack([sums, sums * means, sums * means * means])
+        return np.concatenate([[sums.sum()], columns.ravel()])
+
     def updated(self, statistics: Array) -> Mixture:
-        """New weights, means and variances; a component without samples keeps its shape."""
+        """New weights, means and variances; points, and components without samples, keep their
+        shape.
+        """
         sums = statistics[1:].reshape(-1, 3)
         count = np.maximum(sums[:, 0], _LEAST_WEIGHT * statistics[0])
         _, means, variances = self.parameters
-        used = sums[:, 0] > count * 0.5
+        used = (sums[:, 0] > count * 0.5) & (variances > 0.0)
         means = np.where(used, sums[:, 1] / count, means)
         spread = sums[:, 2] / count - means * means
         whole = float(np.sum(sums[:, 2]) / np.sum(sums[:, 0]))

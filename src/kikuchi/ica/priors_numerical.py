@@ -46,7 +46,7 @@ class Numerical(SourcePrior):
     """Base of priors by quadrature: log-density, score and the finest scale of its features.
 
     Subclasses give `log_shape` (the log-density up to a constant) and `score` (its slope), both
-    for arrays, `low` and `high` (ends of the support) and `scale`. `rise` may be given where
+    for arrays, `low` and `high` (ends of the support) and `finest`. `rise` may be given where
     differences of `log_shape` lose digits far out.
     """
 
@@ -129,16 +129,18 @@ class Numerical(SourcePrior):
     # ------------------------------------------------------------------ quadrature
 
     def _integrate(self, gamma: Array, lam: Array) -> tuple[Array, Array, Array]:
-        """log of the integral of the tilted shape, mean and variance; NaN where lam < 0."""
+        """log of the integral of the tilted shape, mean and variance; NaN where there is none."""
         out = np.full((3, gamma.size), np.nan)
-        good = np.flatnonzero(self._exists(gamma, lam))
+        finite = np.isfinite(gamma) & np.isfinite(lam)
+        good = np.flatnonzero(finite & self._exists(gamma, lam))
         for start in range(0, good.size, _CHUNK):
             part = good[start : start + _CHUNK]
-            out[:, part] = self._integrate_chunk(gamma[part], lam[part])
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+                out[:, part] = self._integrate_chunk(gamma[part], lam[part])
         return out[0], out[1], out[2]
 
     def _exists(self, gamma: Array, lam: Array) -> NDArray[np.bool_]:
-        """Whether the tilted shape falls towards both ends: lam > 0, or lam = 0 and the slope."""
+        """Whether the tilted shape falls towards both ends: if lam > 0, or by its slope if 0."""
         far = 1e6 * self.finest
         right = True if math.isfinite(self.high) else self.score(np.full(1, far))[0] + gamma < 0.0
         left = True if math.isfinite(self.low) else self.score(np.full(1, -far))[0] + gamma > 0.0
@@ -245,7 +247,43 @@ def _graded(doublings: float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Cosh(Numerical):
+class _SechPower(Numerical):
+    """Density in proportion to 1 / cosh(s / width)^power: round on top, with straight tails."""
+
+    power: ClassVar[float]
+    scale: float = option(1.0, "unit of the source", above=0.0)
+
+    @property
+    def width(self) -> float:
+        """Unit of the argument of cosh: the slope in the tails is 1 / scale."""
+        return self.power * self.scale
+
+    @property
+    def finest(self) -> float:
+        """The scale."""
+        return self.scale
+
+    def log_shape(self, s: Array) -> Array:
+        """-power log 2 cosh(s / width)."""
+        return -(np.abs(s) / self.scale + self._bend(s))
+
+    def score(self, s: Array) -> Array:
+        """-tanh(s / width) / scale."""
+        return np.asarray(-np.tanh(s / self.width) / self.scale)
+
+    def rise(self, s: Array, step: Array) -> Array:
+        """The straight part by itself, which far out is all of it."""
+        end = s + step
+        straight = np.where(s * end > 0.0, np.sign(s) * step, np.abs(end) - np.abs(s))
+        return np.asarray(-straight / self.scale - (self._bend(end) - self._bend(s)))
+
+    def _bend(self, s: Array) -> Array:
+        """What cosh has more than its tails: power log(1 + exp(-2 |s| / width))."""
+        return np.asarray(self.power * np.log1p(np.exp(-2.0 * np.abs(s) / self.width)))
+
+
+@dataclass(frozen=True)
+class Cosh(_SechPower):
     """1 / (pi scale cosh(s / scale)), the hyperbolic secant: tails like Laplace, round on top.
 
     >>> round(Cosh().kurtosis, 8)
@@ -254,30 +292,7 @@ class Cosh(Numerical):
 
     name: ClassVar[str] = "cosh"
     summary: ClassVar[str] = "1 / cosh: sparse with a round top (by quadrature)"
-    scale: float = option(1.0, "unit of the source", above=0.0)
-
-    @property
-    def finest(self) -> float:
-        """The scale."""
-        return self.scale
-
-    def log_shape(self, s: Array) -> Array:
-        """-log 2 cosh(s / scale)."""
-        x = np.abs(s) / self.scale
-        return -(x + np.log1p(np.exp(-2.0 * x)))
-
-    def score(self, s: Array) -> Array:
-        """-tanh(s / scale) / scale."""
-        return np.asarray(-np.tanh(s / self.scale) / self.scale)
-
-    def rise(self, s: Array, step: Array) -> Array:
-        """The straight part by itself, which far out is all of it."""
-        end = s + step
-        straight = np.where(s * end > 0.0, np.sign(s) * step, np.abs(end) - np.abs(s))
-        bend = np.log1p(np.exp(-2.0 * np.abs(end) / self.scale)) - np.log1p(
-            np.exp(-2.0 * np.abs(s) / self.scale)
-        )
-        return np.asarray(-straight / self.scale - bend)
+    power: ClassVar[float] = 1.0
 
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
         """scale log tan(pi u / 2)."""
@@ -286,7 +301,7 @@ class Cosh(Numerical):
 
 
 @dataclass(frozen=True)
-class Logistic(Numerical):
+class Logistic(_SechPower):
     """Density of the logistic distribution, 1 / (4 scale cosh^2(s / 2 scale)).
 
     >>> round(Logistic().kurtosis, 8)
@@ -295,30 +310,7 @@ class Logistic(Numerical):
 
     name: ClassVar[str] = "logistic"
     summary: ClassVar[str] = "logistic density: mildly sparse (by quadrature)"
-    scale: float = option(1.0, "unit of the source", above=0.0)
-
-    @property
-    def finest(self) -> float:
-        """The scale."""
-        return self.scale
-
-    def log_shape(self, s: Array) -> Array:
-        """-|s| / scale - 2 log(1 + exp(-|s| / scale))."""
-        x = np.abs(s) / self.scale
-        return -(x + 2.0 * np.log1p(np.exp(-x)))
-
-    def score(self, s: Array) -> Array:
-        """-tanh(s / 2 scale) / scale."""
-        return np.asarray(-np.tanh(0.5 * s / self.scale) / self.scale)
-
-    def rise(self, s: Array, step: Array) -> Array:
-        """The straight part by itself, which far out is all of it."""
-        end = s + step
-        straight = np.where(s * end > 0.0, np.sign(s) * step, np.abs(end) - np.abs(s))
-        bend = np.log1p(np.exp(-np.abs(end) / self.scale)) - np.log1p(
-            np.exp(-np.abs(s) / self.scale)
-        )
-        return np.asarray(-straight / self.scale - 2.0 * bend)
+    power: ClassVar[float] = 2.0
 
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
         """Logistic draws."""

@@ -204,13 +204,25 @@ def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
     return np.asarray(samples)
 
 
+def checked_sources(estimator: Any, sources: ArrayLike, count: int) -> Array:
+    """Rows of `count` finite source values, for `inverse_transform`."""
+    rows = np.asarray(sources, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != count or not np.isfinite(rows).all():
+        raise DataError(
+            f"{type(estimator).__name__}: sources are finite numbers of shape (samples, {count}), "
+            f"got shape {rows.shape}"
+        )
+    return rows
+
+
 def _refuse_constant(name: str, samples: Array) -> None:
     size = np.abs(samples).max(axis=0)
     constant = np.flatnonzero(np.ptp(samples, axis=0) <= 1e-14 * size)
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-        plural = "sensors" if len(constant) > 1 else "sensor"
-        raise DataError(f"{name}: {plural} {shown} never change; remove them before the fit")
+        if len(constant) == 1:
+            raise DataError(f"{name}: sensor {shown} never changes; remove it before the fit")
+        raise DataError(f"{name}: sensors {shown} never change; remove them before the fit")
 
 
 # ---------------------------------------------------------------------- tables

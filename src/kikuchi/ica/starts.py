@@ -213,7 +213,7 @@ def _directions(x: Array, sources: int, rng: np.random.Generator) -> Array:
 
 
 def _sample_columns(data: Data, priors: Sequence[SourcePrior], rng: np.random.Generator) -> Array:
-    """Sums of a few samples that were drawn at random."""
+    """Mean sizes of a few samples that were drawn at random: columns for nonnegative mixing."""
     picks = rng.integers(data.count, size=(len(priors), 5))
     return np.asarray(np.abs(data.x[:, picks]).mean(axis=2))
 
