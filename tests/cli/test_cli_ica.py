@@ -64,6 +64,21 @@ def test_a_table(table: Path, tmp_path: Path, sources: np.ndarray) -> None:
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
+def test_the_page_shows_the_sensors_that_vary_most(tmp_path: Path, sources: np.ndarray) -> None:
+    noise = 0.1 * np.random.default_rng(1).standard_normal((600, 4))
+    rows = sources @ np.array([[0.01, 1.0, 0.5, -1.0], [0.01, 0.4, 1.0, 1.0]]) + noise
+    place, out, page = tmp_path / "four.csv", tmp_path / "out", tmp_path / "page.html"
+    np.savetxt(place, rows, delimiter=",", header="dull,b,c,d", comments="")
+    words = ["ica", "fit", place, "--sources", 2, "--iterations", 2, "--report", page, "--out"]
+    result = run(*words, out)
+    assert "give more --iterations" in result.stderr and "max_iter" not in result.stderr
+    text = page.read_text()
+    assert "the three strongest sensors" in text and ">dull<" not in text
+    run(*words, tmp_path / "as_images", "--image", "2x2")
+    text = page.read_text()
+    assert "sensors and the directions" not in text and "each on a scale of its own" in text
+
+
 def test_the_number_is_chosen(table: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "page.html"
     words = ["ica", "fit", table, "--most", 3, "--restarts", 1, "--out", out, "--report", page]
@@ -203,6 +218,10 @@ def test_a_lost_source_is_said(tmp_path: Path) -> None:
         (["--sources", "2", "--most", "3"], "--most is for --sources auto"),
         (["--most", "0"], "--most must be at least 1"),
         (["--threads", "0"], "--threads must be at least 1"),
+        (["--method", "infomax", "--threads", "2"], "has no option --threads"),
+        (["--method", "bayesian", "--restarts", "0"], "--restarts must be at least 1"),
+        (["--sources", "2", "--seed", "-1"], "--seed must be a whole number >= 0"),
+        (["--sources", "2", "--detrend", "polynomial:1.7"], "with a whole number"),
         (["--prior", "laplace", "--prior", "gaussian"], "takes one --prior"),
         (["--sources", "3", "--prior", "laplace", "--prior", "gaussian"], "2 priors are given"),
         (["--method", "infomax"], "cannot choose a number of sources"),
@@ -235,7 +254,7 @@ def test_bad_words(table: Path, tmp_path: Path, words: list[str], message: str) 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\n1,2\n3,2\n0,2\n", "sensor 'b' never change"),
+        ("a,b\n1,2\n3,2\n0,2\n", "sensor without change: 'b'"),
         ("a,b\n1,2\ninf,3\n0,2\n", "row 2, 'a' is infinite"),
         ("a,b,c\n1,2,5\n2,3,1\n", "2 samples of 3 sensors"),
         ("a,b\n1,x\n", "'x'"),
@@ -246,6 +265,26 @@ def test_bad_tables(tmp_path: Path, content: str, message: str) -> None:
     place = tmp_path / "bad.csv"
     place.write_text(content)
     fails(["ica", "fit", place, "--sources", 1, "--out", tmp_path / "out"], message)
+
+
+def test_rows_and_sensors_without_any_value(tmp_path: Path) -> None:
+    place = tmp_path / "gaps.csv"
+    words = ["ica", "fit", place, "--sources", 1, "--missing", "--out", tmp_path / "out"]
+    place.write_text("a,b\n1,\n2,\n0,\n")
+    fails(words, "sensor without change: 'b'")
+    place.write_text("a,b\n1,2\n,\n0,1\n")
+    fails(words, "row 2 has no value")
+
+
+def test_no_input_is_overwritten(tmp_path: Path) -> None:
+    signals = np.random.default_rng(0).laplace(size=(400, 2)) / 20
+    files = [tmp_path / "one.wav", tmp_path / "two.wav"]
+    for place, signal in zip(files, signals.T, strict=True):
+        write_wav(place, signal, 8000)
+    before = files[1].read_bytes()
+    words = ["ica", "fit", *files, "--sources", 2, "--out", tmp_path / "out"]
+    fails([*words, "--json", files[1]], "choose another name")
+    assert files[1].read_bytes() == before
 
 
 def test_wide_tables_on_request(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_a_machine_is_trained_and_saved(rows: Path, tmp_path: Path) -> None:
     assert "Weights of hidden units" in text and "--hold-out 0.2" in text
     rbm = RBM.load(out)
     assert rbm.machine_.weights.shape == (9, 4)
+    assert rbm.log_z_ == data["log_z"]["estimate"]
     assert rbm.log_z("exact") == pytest.approx(data["log_z"]["estimate"], abs=1e-4)
     assert not list(tmp_path.glob("*.part"))
 
@@ -53,6 +54,13 @@ def test_other_architectures(rows: Path, tmp_path: Path) -> None:
     assert run(*words, "--double", "--out", out).exit_code == 0
     loaded = BoltzmannMachine.load(out)
     assert loaded.machine_.architecture == "poe" and loaded.machine_.dtype == np.float64
+
+
+def test_likelihoods_that_are_approximate_are_said_to_be(rows: Path, tmp_path: Path) -> None:
+    words = ["train", "machine", rows, "--hidden", 2, "--epochs", 1, "--log-z", "exact", "--out"]
+    plain = run(*words, tmp_path / "p.safetensors", "--architecture", "poe")
+    connected = run(*words, tmp_path / "f.safetensors", "--architecture", "fcrf")
+    assert "approximate" in connected.stdout and "approximate" not in plain.stdout
 
 
 def test_values_are_made_fit(tmp_path: Path) -> None:
@@ -69,17 +77,22 @@ def test_values_are_made_fit(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["forest"], "there is no kind of machine 'forest'"),
-        (["rbm", "--architecture", "poe"], "has no option architecture"),
+        (["rbm", "--architecture", "poe"], "has no option --architecture"),
         (["rbm", "--learner", "sgd"], "there is no learner 'sgd'"),
         (["rbm", "--hold-out", "1.5"], "--hold-out must be a share"),
         (["rbm", "--image", "2x2"], "no images of that size"),
-        (["rbm", "--log-z", "guess"], "'exact' or 'ais'"),
+        (["rbm", "--log-z", "guess"], "--log-z is exact or ais"),
+        (["rbm", "--hidden", "0"], "--hidden must be at least 1"),
+        (["rbm", "--hold-out", "0.999"], "leaves none of 200 rows"),
+        (["rbm", "--threshold", "nan"], "--threshold must be a finite number"),
+        (["rbm", "--divide", "inf"], "--divide must be positive and finite"),
+        (["rbm", "--drop", "0,1,2,3,4,5,6,7,8"], "leaves no column"),
     ],
 )
 def test_bad_words(rows: Path, tmp_path: Path, words: list[str], message: str) -> None:
     kind, *rest = words
     fails(["train", kind, rows, *rest, "--out", tmp_path / "m.safetensors"], message)
-    assert not (tmp_path / "m.safetensors").exists()
+    assert not list(tmp_path.glob("m.*"))  # refused before anything is learnt
 
 
 def test_bad_files(tmp_path: Path, rows: Path) -> None:
@@ -87,6 +100,26 @@ def test_bad_files(tmp_path: Path, rows: Path) -> None:
     gaps = tmp_path / "gaps.csv"
     gaps.write_text("1,0\n,1\n")
     fails(["train", "rbm", gaps, "--out", tmp_path / "m.safetensors"], "NaN")
+    for shape in ((), (0, 5), (7,)):
+        np.save(tmp_path / "odd.npy", np.zeros(shape))
+        words = ["train", "rbm", tmp_path / "odd.npy", "--out", tmp_path / "m.safetensors"]
+        fails(words, "rows of numbers are needed")
+
+
+def test_divergence_is_said_once_and_without_a_python_warning(rows: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "kikuchi.cli.main", "train", "rbm", str(rows), "--rate", "1e9"]
+    command = [*words, "--epochs", "2", "--out", str(tmp_path / "m.safetensors")]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stderr.count("diverged in epoch") == 1
+    assert "ConvergenceWarning" not in result.stderr
+
+
+def test_a_trained_machine_is_kept_when_it_cannot_be_measured(tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.eye(60))
+    out = tmp_path / "m.safetensors"
+    words = ["train", "rbm", tmp_path / "wide.npy", "--hidden", 60, "--epochs", 1, "--out", out]
+    fails([*words, "--log-z", "exact"], "log Z")
+    assert RBM.load(out).machine_.n_visible == 60
 
 
 def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from kikuchi.core.errors import DataError
 from kikuchi.plots import ica, style
@@ -39,21 +40,6 @@ def test_three_sensors_make_three_panels_and_dead_columns_none():
     assert len(shown) == 3000  # thinned
     with pytest.raises(DataError, match="2 or more sensors"):
         ica.mixture_scatter(np.zeros((4, 1)), {})
-
-
-def test_traces_and_levels():
-    rows = np.array([[1.0, 10.0], [1.1, 100.0], [1.2, 1500.0]])
-    figure = ica.parameter_traces(
-        {"relevance": rows, "noise": rows[:, 0]},
-        logarithmic=["relevance"],
-        true={"relevance": [1501.0]},
-    )
-    drawn(figure)
-    first, second = figure.axes
-    assert (first.get_yscale(), second.get_yscale()) == ("log", "linear")
-    assert first.get_title("left") == "Relevance"
-    assert np.array_equal(first.get_lines()[1].get_ydata(), rows[:, 1])
-    assert len(first.get_lines()) == 3
 
 
 def test_maps_show_the_strongest_voxels_only():
@@ -111,20 +97,11 @@ def test_long_courses_keep_their_peaks():
     assert len(path) < 5000
 
 
-def test_columns_as_images():
-    columns = np.arange(24.0).reshape(6, 4)
-    figure = ica.mixing_images(columns, (2, 3), names=list("abcd"), shared_scale=True)
-    drawn(figure)
-    assert len(figure.axes) == 4
-    image = figure.axes[1].images[0]
-    assert np.array_equal(image.get_array(), columns[:, 1].reshape(2, 3))
-    assert image.get_clim() == (-23.0, 23.0)
-    with pytest.raises(DataError, match="6 pixels"):
-        ica.mixing_images(columns, (3, 3))
-    assert len(ica.mixing_images(np.zeros((4, 7)), (2, 2)).axes) == 7
-
-
 def test_agreement_is_written_in_the_cells():
-    figure = ica.source_agreement(np.array([[-0.96, 0.1]]), true_names=["voice"])
+    figure = Figure()
+    axes = figure.add_subplot()
+    ica.draw_agreement(axes, np.array([[-0.96, 0.1]]), ["voice"])
     drawn(figure)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["0.96", "0.10"]
+    assert [text.get_text() for text in axes.texts] == ["0.96", "0.10"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["voice"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["found 1", "found 2"]

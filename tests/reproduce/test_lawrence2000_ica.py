@@ -13,7 +13,13 @@ pytest.importorskip("sklearn")
 from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import find_experiment, reproduce
-from kikuchi.reproduce.lawrence2000_ica import excess_kurtosis, mixtures, sparse_toy, two_images
+from kikuchi.reproduce.lawrence2000_ica import (
+    _matched,
+    excess_kurtosis,
+    mixtures,
+    sparse_toy,
+    two_images,
+)
 
 
 def test_the_third_source_of_the_toy_is_switched_off() -> None:
@@ -43,6 +49,13 @@ def test_two_images_come_back() -> None:
         assert one.result["pruned"]["kept"] == 2
         assert one.result["two"]["bound"] > one.result["three"]["bound"]
     assert to_svg(outcome.figure()).startswith("<?xml")
+
+
+def test_each_source_stands_for_one_image() -> None:
+    both_in_one = _matched(np.array([[0.9, 0.1], [0.8, 0.2]]))
+    assert both_in_one["matched"] == [0.9, 0.2] and both_in_one["ghost"] == 0.8
+    crossed = _matched(np.array([[0.1, 0.9], [0.7, 0.3]]))
+    assert crossed["matched"] == [0.9, 0.7] and crossed["ghost"] == 0.3
 
 
 def test_images_are_standard_and_mixed_as_asked() -> None:

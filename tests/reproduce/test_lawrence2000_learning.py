@@ -15,7 +15,7 @@ from kikuchi.boltzmann.rule import parse_rule
 from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
-from kikuchi.reproduce.experiment import Setting
+from kikuchi.reproduce.experiment import Finished, Setting
 from kikuchi.reproduce.lawrence2000_digits import (
     DigitsByMixtures,
     binary_digits,
@@ -153,6 +153,24 @@ def test_the_joint_from_the_conditional_converges_with_f_below_zero(association:
     assert [row for row in association.rows() if row.agrees is False] == []
 
 
+def test_too_few_iterations_are_no_failure(association: Outcome) -> None:
+    def verdict(most: int, converged: bool) -> bool | None:
+        result = {**slow.result, "converged": converged}
+        changed = Finished({**slow.case, "most": most}, result, 1.0)
+        rows = VectorAssociation().rows([quick, changed])
+        return next(r.agrees for r in rows if r.quantity.endswith("joint from zero: converged"))
+
+    three = [one for one in association.finished if one.case["layers"] == 3]
+    quick, slow = (
+        next(one for one in three if one.case["start"] == start)
+        for start in ("conditional", "zeros")
+    )
+    enough = 10 * quick.result["iterations"]  # at a tenth of the rate
+    assert verdict(enough - 10, converged=False) is None
+    assert verdict(enough, converged=False) is True
+    assert verdict(enough, converged=True) is False
+
+
 def test_iterations_are_those_of_the_catalogue(association: Outcome) -> None:
     """[REF] 165 and 177 iterations with one hidden layer; other random pairs differ by some."""
     one = next(
@@ -180,6 +198,7 @@ def test_curves_of_the_digits(digits: Outcome) -> None:
         assert len(one.result["moves"]) == 7 and all(0 <= m <= 1 for m in one.result["moves"])
     shown = digits.rows()
     assert len(shown) == 6 and shown[0].agrees is True
+    assert "10 if there are so many" in shown[1].note  # not the 700 of the full setting
 
 
 def test_digits_of_a_file(tmp_path: Path) -> None:

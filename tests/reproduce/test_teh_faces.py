@@ -112,6 +112,10 @@ def test_table_and_figure_of_recognition() -> None:
     rows = experiment.rows(finished)
     assert len(rows) == 3 * 6 + 2 + 3
     assert rows[6].ours == "correlation" and rows[6].agrees is False
+    tied = {**errors, "fisherfaces": [0.1] * 5}
+    tie = [Finished({"condition": "two"}, {**result, "errors": tied}, 1.0)]
+    shared = experiment.rows(tie)[6]
+    assert shared.ours == "correlation and fisherfaces" and shared.agrees is True
     assert rows[0].ours == "10.0 10.0 10.0 10.0 10.0"
     competitive, worst = rows[-3], rows[-2]
     assert competitive.ours == "15 / 0 of 15" and competitive.agrees is True

@@ -33,6 +33,7 @@ from kikuchi.reproduce.welling2001_grey import (
     PicturesOfWeights,
     effective_pixels,
     near_share,
+    neighbour_correlation,
     rotation,
 )
 
@@ -141,8 +142,9 @@ def table_of(shift: dict[tuple[str, str], float]) -> ErrorTable:
     ]
     sizes = {"train": 6000, "known": 8000, "test": 3000}
     base = {"1-nearest neighbour": 6.3, "logistic regression": 9.2, **sizes}
-    case = {"set": "sklearn", "architecture": None, "method": "baselines", "seed": 0}
-    return ErrorTable([Finished(case, base, 1.0), *finished])
+    case = {"set": "sklearn", "architecture": None, "method": "baselines"}
+    bases = [Finished({**case, "seed": seed}, base, 1.0) for seed in range(3)]
+    return ErrorTable([*bases, *finished])
 
 
 def test_the_errors_of_the_paper_agree_with_its_statements() -> None:
@@ -165,6 +167,19 @@ def test_the_errors_of_the_paper_agree_with_its_statements() -> None:
 def test_other_errors_do_not(shift: dict[tuple[str, str], float], fails: str) -> None:
     wrong = [row.quantity for row in table_of(shift).rows() if row.agrees is False]
     assert any(fails in name for name in wrong)
+
+
+def test_one_seed_decides_nothing(binary: Outcome) -> None:
+    assert all(row.agrees is None for row in binary.rows())
+
+
+def test_a_gap_within_its_standard_error_is_no_agreement() -> None:
+    table = table_of({})
+    for seed, error in enumerate((3.4, 5.4, 5.3)):  # mean 4.7, below BRF and HRF, but not surely
+        table.errors["fcrf", "MF_1"][seed] = error
+    rows = {row.quantity: row.agrees for row in table.rows()}
+    assert rows["PoE and FCRF below BRF and HRF, MF_1: smallest gap"] is False
+    assert rows["PoE and FCRF below BRF and HRF, MF_inf: smallest gap"] is True
 
 
 def test_figure(binary: Outcome) -> None:
@@ -201,10 +216,13 @@ def test_weights_of_visible_units_are_local(squares: str) -> None:
     parameters = {**PicturesOfWeights.quick.parameters, "classes": [8]}
     experiment.quick = Setting(1, parameters, "4 s")  # type: ignore[misc]
     outcome = reproduce(experiment, quick=True, processes=1)
-    assert [row.agrees for row in outcome.rows()] == [True, None, True, None]
+    assert [row.agrees for row in outcome.rows()] == [True, None, True, True, None]
     result = outcome.finished[0].result
     assert np.shape(result["patches"]) == (64, 256) and np.shape(result["filters"]) == (10, 256)
     assert "patch" in to_svg(outcome.figure())
+    (one,) = outcome.finished
+    without = Finished(one.case, {**result, "patches": []}, 1.0)
+    assert "not computed" in to_svg(experiment.figure([without]))  # never other weights instead
 
 
 def test_measures_of_locality() -> None:
@@ -213,6 +231,9 @@ def test_measures_of_locality() -> None:
     assert near_share(np.where(apart == 1, 1.0, 0.0)) == 1.0
     assert near_share(np.where(apart == 3, 1.0, 0.0)) == 0.0
     assert effective_pixels(np.ones((3, 256))) == pytest.approx(256.0)
+    noise = np.random.default_rng(0).standard_normal((200, 256))
+    assert effective_pixels(noise) == pytest.approx(256 / 3, rel=0.05)
+    assert abs(neighbour_correlation(noise)) < 0.02
 
 
 def test_files_without_classes_or_with_blank_pictures_are_refused(tmp_path: Path) -> None:

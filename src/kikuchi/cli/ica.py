@@ -27,6 +27,7 @@ _ONLY = {  # options that one method alone has, by their names on the command li
     "missing": ("mean-field",),
     "most": ("mean-field",),
     "restarts": ("mean-field", "bayesian"),
+    "threads": ("mean-field",),
 }
 _MOST = 10  # sources that `auto` tries
 _PRIORS = {"mean-field": "laplace", "bayesian": "sparse", "infomax": "auto"}
@@ -58,7 +59,7 @@ def fit(
         Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder for the answer.")
     ],
     sources: Annotated[
-        str, typer.Option("--sources", "-n", metavar="N", help="How many, or auto.")
+        str, typer.Option("--sources", "-n", metavar="N", help="How many, or auto: by BIC.")
     ] = "auto",
     method: Annotated[
         str, typer.Option("--method", "-m", metavar="M", help="mean-field, bayesian or infomax.")
@@ -74,10 +75,13 @@ def fit(
     ] = None,
     posterior: Annotated[
         Word,
-        typer.Option("--posterior", metavar="TEXT", help="lr, adatap, naive, exact, variational."),
+        typer.Option(
+            "--posterior", metavar="TEXT", help="lr, adatap, naive, exact, variational.  [lr]"
+        ),
     ] = None,
     mixing: Annotated[
-        Word, typer.Option("--mixing", metavar="M", help="free, nonnegative or multiplicative.")
+        Word,
+        typer.Option("--mixing", metavar="M", help="free, nonnegative or multiplicative.  [free]"),
     ] = None,
     mixing_prior: Annotated[
         Word, typer.Option("--mixing-prior", metavar="TEXT", help="flat, gaussian:..., laplace:...")
@@ -89,31 +93,39 @@ def fit(
         ),
     ] = None,
     most: Annotated[
-        int | None, typer.Option("--most", metavar="N", help="Sources that auto tries.  [10]")
+        int | None, typer.Option("--most", metavar="N", help="Most sources that auto tries.  [10]")
     ] = None,
     restarts: Annotated[
-        int | None, typer.Option("--restarts", metavar="N", help="Fits from different starts.")
+        int | None,
+        typer.Option(
+            "--restarts", metavar="N", help="Fits from different starts, the best is kept."
+        ),
     ] = None,
     orientation: Annotated[
         Word,
-        typer.Option("--orientation", metavar="O", help="Of scans: spatial (maps) or temporal."),
+        typer.Option(
+            "--orientation", metavar="O", help="Of scans: spatial or temporal.  [spatial]"
+        ),
     ] = None,
     mask: Annotated[
-        Word, typer.Option("--mask", metavar="FILE", help="Of scans: NIfTI file, auto or none.")
+        Word,
+        typer.Option("--mask", metavar="FILE", help="Of scans: NIfTI file, auto or none.  [auto]"),
     ] = None,
     detrend: Annotated[
         Word,
         typer.Option(
             "--detrend",
             metavar="KIND",
-            help="constant, polynomial[:order], cosine[:seconds], none.",
+            help="Trends to remove: constant, polynomial[:order], cosine[:seconds], none.  "
+            "[none; polynomial of scans]",
         ),
     ] = None,
     stimulus: Annotated[
         Word, typer.Option("--stimulus", metavar="FILE", help="Of scans: one value a scan.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="HZ", help="Samples a second, if not known.")
+        float | None,
+        typer.Option("--rate", metavar="HZ", help="Samples a second, if the file does not say."),
     ] = None,
     image: Annotated[
         Word, typer.Option("--image", metavar="HxW", help="Sensors are the pixels of an image.")
@@ -125,13 +137,14 @@ def fit(
         bool, typer.Option("--wide", help="Allow fewer samples than sensors in a table.")
     ] = False,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", metavar="N", help="Most of them in a fit.")
+        int | None, typer.Option("--iterations", metavar="N", help="At most so many in a fit.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Random numbers.")] = 0,
     seconds: options.Seconds = None,
     threads: Annotated[
-        int, typer.Option("--threads", metavar="N", help="Restarts at the same time.")
-    ] = 1,
+        int | None,
+        typer.Option("--threads", metavar="N", help="Restarts at the same time.  [1]"),
+    ] = None,
     json: options.Json = None,
     report: options.Report = None,
     strict: Annotated[
@@ -146,6 +159,7 @@ def fit(
     """
     from kikuchi.cli import outputs
     from kikuchi.cli.console import ProgressBar, Screen
+    from kikuchi.core.errors import MethodError
     from kikuchi.reports.ica_page import find, ica_report
 
     given = {
@@ -156,10 +170,16 @@ def fit(
         "missing": missing or None,
         "most": most,
         "restarts": restarts,
+        "threads": threads,
     }
-    _check_words(method, orientation, given, threads, most)
+    _check_words(
+        method, orientation, given, {"threads": threads, "most": most, "restarts": restarts}
+    )
+    if seed < 0:
+        raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
     _check_folder(out)
-    outputs.check_outputs(data[0], json, report)
+    for name in (*data, *(word for word in (mask, stimulus) if word is not None)):
+        outputs.check_outputs(name, json, report)
     recording = ica_data.read(data, rate, mask, stimulus, orientation)
     where = (orientation or "spatial") if recording.mask is not None else None
     shown = ica_data.read_stimulus(stimulus, recording)
@@ -168,9 +188,8 @@ def fit(
     begin = time.perf_counter()
     with ProgressBar(f"ica {method}", quiet=quiet) as progress:
         estimator, choice = _fitted(
-            method, samples, sources, list(prior or []), given, iterations, seed, seconds, threads,
-            progress,
-        )  # fmt: skip
+            method, samples, sources, list(prior or []), given, iterations, seed, seconds, progress
+        )
     taken = time.perf_counter() - begin
     found = find(estimator, method, recording, samples, where, shown, taken)
     found.choice, found.shape = choice, shape
@@ -187,7 +206,7 @@ def fit(
         words = {
             "sources": sources,
             "method": method,
-            **{name: value for name, value in given.items() if value is not None},
+            **given,
             "orientation": orientation,
             "mask": mask,
             "detrend": detrend,
@@ -210,7 +229,7 @@ def fit(
 
 
 def _check_words(
-    method: str, orientation: str | None, given: dict[str, Any], threads: int, most: int | None
+    method: str, orientation: str | None, given: dict[str, Any], counts: dict[str, int | None]
 ) -> None:
     from kikuchi.core.errors import MethodError, suggestion
 
@@ -222,7 +241,7 @@ def _check_words(
     for name, value in given.items():
         if value is not None and method not in _ONLY[name]:
             raise MethodError(f"method {method} has no option --{name}; leave it out")
-    for name, number in (("threads", threads), ("most", most)):
+    for name, number in counts.items():
         if number is not None and number < 1:
             raise MethodError(f"--{name} must be at least 1, got {number}")
 
@@ -281,7 +300,6 @@ def _fitted(
     iterations: int | None,
     seed: int,
     seconds: float | None,
-    threads: int,
     progress: ProgressBar,
 ) -> tuple[Any, Any]:
     """The fitted estimator, and how its number of sources was chosen (None if it was given)."""
@@ -300,7 +318,7 @@ def _fitted(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in warnings_, and shown once
         if method == "mean-field":
-            shared |= _mean_field_options(priors or [first], given, seconds, threads)
+            shared |= _mean_field_options(priors or [first], given, seconds)
             return _mean_field(samples, count, shared, given["most"])
         shared |= {"budget": Budget(seconds=seconds), "progress": progress}
         if method == "bayesian":
@@ -318,12 +336,12 @@ def _fitted(
 
 
 def _mean_field_options(
-    priors: list[str], given: dict[str, Any], seconds: float | None, threads: int
+    priors: list[str], given: dict[str, Any], seconds: float | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "prior": priors[0] if len(priors) == 1 else priors,
         "seconds": seconds,
-        "processes": threads,
+        "processes": given["threads"] or 1,
     }
     for flag, name in (("posterior", "posterior"), ("mixing", "mixing"), ("restarts", "restarts")):
         if given[flag] is not None:

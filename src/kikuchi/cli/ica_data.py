@@ -60,7 +60,11 @@ def _refuse_gaps(recording: Recording, missing: bool) -> None:
 
     from kikuchi.core.errors import DataError
 
-    good = np.isfinite(recording.data) | (np.isnan(recording.data) if missing else False)
+    gaps = np.isnan(recording.data)
+    empty = np.flatnonzero(gaps.all(axis=1))
+    if missing and len(empty):
+        raise DataError(f"{recording.source}: row {empty[0] + 1} has no value; leave it out")
+    good = np.isfinite(recording.data) | (gaps if missing else False)
     if good.all():
         return
     row, sensor = (int(k) for k in np.argwhere(~good)[0])
@@ -78,14 +82,14 @@ def _refuse_constant(recording: Recording) -> None:
 
     from kikuchi.core.errors import DataError
 
-    with np.errstate(all="ignore"):
-        low, high = np.nanmin(recording.data, axis=0), np.nanmax(recording.data, axis=0)
+    low = np.min(recording.data, axis=0, initial=np.inf, where=~np.isnan(recording.data))
+    high = np.max(recording.data, axis=0, initial=-np.inf, where=~np.isnan(recording.data))
     constant = np.flatnonzero(~(high - low > 1e-14 * np.maximum(np.abs(low), np.abs(high))))
     if len(constant):
         names = ", ".join(f"'{recording.names[k]}'" for k in constant[:5])
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
-        word = "sensor" if len(constant) == 1 else "sensors"
-        raise DataError(f"{recording.source}: {word} {names}{more} never change; leave them out")
+        what = "sensor without change" if len(constant) == 1 else "sensors without change"
+        raise DataError(f"{recording.source}: {what}: {names}{more}; leave out what is constant")
 
 
 def _without_trend(recording: Recording, text: str) -> Recording:
@@ -93,16 +97,17 @@ def _without_trend(recording: Recording, text: str) -> Recording:
     from kikuchi.ica.fmri import detrended
 
     kind, _, number = text.partition(":")
+    if kind == "polynomial" and (not number or number.isdecimal()):
+        return detrended(recording, "polynomial", order=int(number or 2))
     if number and not number.replace(".", "", 1).isdecimal():
         raise MethodError(f"--detrend {text}: '{number}' is no number")
-    if kind == "polynomial":
-        return detrended(recording, "polynomial", order=int(float(number or 2)))
     if kind == "cosine":
         return detrended(recording, "cosine", cutoff=float(number or 128.0))
     if kind == "constant" and not number:
         return detrended(recording, "constant")
     raise MethodError(
-        f"--detrend {text}: use constant, polynomial[:order], cosine[:seconds] or none"
+        f"--detrend {text}: use constant, polynomial[:order] with a whole number, "
+        "cosine[:seconds] or none"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kikuchi.reports.train_page import Findings
 
 KINDS = ("rbm", "machine")
+LOG_Z = ("exact", "ais")
 
 Number = float | None
 
@@ -38,7 +40,7 @@ def train(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="MODEL", help="Where to write: .safetensors."),
+        typer.Option("--out", "-o", metavar="MODEL", help="File to write: .safetensors."),
     ],
     hidden: Annotated[int, typer.Option("--hidden", metavar="N", help="Hidden units.")] = 100,
     architecture: Annotated[
@@ -51,7 +53,12 @@ def train(
     ] = None,
     learner: Annotated[
         str | None,
-        typer.Option("--learner", "-l", metavar="TEXT", help="Rule such as pcd:k=1 or cf:k=1."),
+        typer.Option(
+            "--learner",
+            "-l",
+            metavar="TEXT",
+            help="Rule such as pcd:k=1; see kikuchi learners --machines.",
+        ),
     ] = None,
     optimiser: Annotated[
         str | None, typer.Option("--optimiser", metavar="TEXT", help="sgd, adam, ...")
@@ -71,14 +78,19 @@ def train(
         Number, typer.Option("--divide", metavar="X", help="Divide all values, such as by 255.")
     ] = None,
     threshold: Annotated[
-        Number, typer.Option("--threshold", metavar="X", help="1 from X up, 0 below.")
+        Number, typer.Option("--threshold", metavar="X", help="Values become 1 from X up, 0 below.")
     ] = None,
     drop: Annotated[
         str | None,
-        typer.Option("--drop", metavar="C1,C2", help="Columns to leave out: names, or numbers."),
+        typer.Option(
+            "--drop", metavar="C1,C2", help="Columns to leave out: names, or numbers from 0."
+        ),
     ] = None,
     hold_out: Annotated[
-        float, typer.Option("--hold-out", metavar="SHARE", help="Rows kept for testing.")
+        float,
+        typer.Option(
+            "--hold-out", metavar="SHARE", help="Part of the rows (0 to 1) kept for testing."
+        ),
     ] = 0.0,
     log_z: Annotated[
         str | None,
@@ -89,7 +101,7 @@ def train(
         typer.Option("--image", metavar="HxW", help="Rows are images.  [square ones are seen]"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from what a killed training left behind.")
+        bool, typer.Option("--resume", help="Go on from MODEL.part if there is one.")
     ] = False,
     double: Annotated[bool, typer.Option("--double", help="float64; otherwise float32.")] = False,
     json: options.Json = None,
@@ -108,7 +120,7 @@ def train(
     from kikuchi.reports.train_page import find, train_report
 
     defer_blas()
-    _check_names(kind, out)
+    _check_names(kind, out, log_z)
     part = out.with_name(out.name + ".part")
     outputs.check_outputs(data, out, json, report)
     _check_part(part, resume)
@@ -136,9 +148,11 @@ def train(
             random_state=seed,
             progress=progress,
         )
-        estimator.fit(rows)
-    found = find(estimator, rows, held, log_z=log_z, shape=shape, source=data)
+        fit_quietly(estimator, rows)
     estimator.set_params(checkpoint=None, progress=None).save(out)
+    found = find(estimator, rows, held, log_z=log_z, shape=shape, source=data)
+    if log_z is not None:
+        estimator.save(out)  # again, with log Z
     if estimator.stopped_ in ("epochs", "converged"):
         part.unlink(missing_ok=True)
     screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
@@ -171,13 +185,15 @@ def train(
 # ---------------------------------------------------------------------- words
 
 
-def _check_names(kind: str, out: Path) -> None:
+def _check_names(kind: str, out: Path, log_z: str | None) -> None:
     from kikuchi.core.errors import KikuchiError, suggestion
 
     if kind not in KINDS:
         raise KikuchiError(f"there is no kind of machine '{kind}'; {suggestion(kind, KINDS)}")
     if out.suffix.lower() != ".safetensors":
         raise KikuchiError(f"{out}: machines are written as .safetensors files")
+    if log_z not in (None, *LOG_Z):
+        raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{log_z}'")
 
 
 def _check_part(part: Path, resume: bool) -> None:
@@ -199,9 +215,20 @@ def make_estimator(kind: str, given: dict[str, Any], **shared: Any) -> MachineEs
     known = set(cls._get_param_names())
     for name in given:
         if name not in known:
-            raise MethodError(f"a machine of kind {kind} has no option {name}")
+            raise MethodError(f"{kind} has no option --{name}; leave it out")
+    if shared["n_hidden"] < 1:
+        raise MethodError(f"--hidden must be at least 1, got {shared['n_hidden']}")
     estimator: MachineEstimator = cls(**shared, **given)
     return estimator
+
+
+def fit_quietly(estimator: MachineEstimator, rows: Any) -> None:
+    """Fit; what there is to say is in `warnings_`, and shown once at the end."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(rows)
 
 
 # ---------------------------------------------------------------------- rows
@@ -225,8 +252,12 @@ def read_rows(
     from kikuchi.plots.images import square_shape
 
     table = read_table(data, arrays=("data", "images", "X"))
+    if table.values.ndim < 2 or not table.values.size:
+        raise DataError(f"{data}: rows of numbers are needed, got shape {table.values.shape}")
     values = table.values.reshape(len(table.values), -1)
     values = np.delete(values, _dropped(drop, table.names, values.shape[1]), axis=1)
+    if not values.size:
+        raise DataError(f"--drop {drop}: leaves no column of {data}")
     gaps = np.argwhere(~np.isfinite(values))
     if len(gaps):
         row, column = (int(k) for k in gaps[0])
@@ -235,15 +266,19 @@ def read_rows(
             "the rows or leave them out"
         )
     if divide is not None:
-        if not divide > 0:
-            raise DataError(f"--divide must be positive, got {divide:g}")
+        if not 0 < divide < math.inf:
+            raise DataError(f"--divide must be positive and finite, got {divide:g}")
         values = values / divide
     if threshold is not None:
+        if not math.isfinite(threshold):
+            raise DataError(f"--threshold must be a finite number, got {threshold:g}")
         values = (values >= threshold).astype(np.float64)
     shape = square_shape(values.shape[1]) if image is None else _image(image, values.shape[1])
     if not 0.0 <= hold_out < 1.0:
         raise DataError(f"--hold-out must be a share from 0 up to 1, got {hold_out:g}")
     kept = round(hold_out * len(values))
+    if kept == len(values):
+        raise DataError(f"--hold-out {hold_out:g} leaves none of {kept} rows to learn from")
     if not kept:
         return values, None, shape
     order = generator(seed).permutation(len(values))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError, suggestion
+from kikuchi.core.errors import DataError, MethodError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.data.images import package_folder
 
@@ -21,8 +20,6 @@ _VOXEL_MM = 3.0
 _RECORDINGS = {
     "fmri1": "fmri1.nii.gz",
     "fmri2": "fmri2.nii.gz",
-    "timeseries": "fmri_timeseries.csv",
-    "events": "event_related_fmri.csv",
 }
 
 
@@ -104,8 +101,7 @@ def simulate_brain(
 
 def brain_file(name: str) -> Path:
     """File of a small real recording that comes with nitime: `fmri1` and `fmri2` (NIfTI, 10 x 10 x
-    18 voxels, 40 scans), `timeseries` (31 regions, 250 scans, CSV), `events` (one region and the
-    events shown, CSV).
+    18 voxels, 40 scans).
 
     >>> brain_file("fmri1").name
     'fmri1.nii.gz'
@@ -113,38 +109,6 @@ def brain_file(name: str) -> Path:
     if name not in _RECORDINGS:
         raise DataError(f"there is no brain recording '{name}'; {suggestion(name, _RECORDINGS)}")
     return package_folder("nitime", "brain recordings") / "data" / _RECORDINGS[name]
-
-
-def brain_regions() -> tuple[Array, tuple[str, ...], float]:
-    """Resting time courses (250 scans, 31 regions) that come with nitime, the names of the regions
-    and the seconds between two scans.
-
-    >>> brain_regions()[0].shape
-    (250, 31)
-    """
-    lines = brain_file("timeseries").read_text(encoding="utf-8").splitlines()
-    names = tuple(word.strip().strip('"') for word in lines[0].split(","))
-    rows = [[float(word) for word in line.split(",")] for line in lines[1:] if line.strip()]
-    return np.array(rows), names, 1.89
-
-
-def brain_volumes(name: str = "fmri1") -> tuple[Array, Array, float]:
-    """Scans (10, 10, 18, 40) of a small real recording, its affine and the seconds between scans.
-
-    >>> brain_volumes()[0].shape
-    (10, 10, 18, 40)
-    """
-    try:
-        import nibabel
-    except ImportError:
-        raise MissingExtraError(
-            "brain scans need nibabel; run: pip install 'kikuchi[fmri]'"
-        ) from None
-    if name not in ("fmri1", "fmri2"):
-        raise DataError(f"volumes are fmri1 and fmri2, got '{name}'")
-    image: Any = nibabel.load(brain_file(name))
-    scans = np.asarray(image.get_fdata(dtype=np.float64))
-    return scans, np.array(image.affine), float(image.header.get_zooms()[3])
 
 
 # ---------------------------------------------------------------------- parts of the simulator

@@ -98,53 +98,6 @@ def _draw_lines(
         axes.plot([-tip[0], tip[0]], [-tip[1], tip[1]], solid_capstyle="round", label=label, **look)
 
 
-# ---------------------------------------------------------------------- traces
-
-
-def parameter_traces(
-    traces: Mapping[str, ArrayLike],
-    *,
-    true: Mapping[str, ArrayLike] | None = None,
-    logarithmic: Sequence[str] = (),
-    labels: Sequence[str] | None = None,
-    title: str | None = None,
-) -> Figure:
-    """How parameters moved: one panel for each name, (iterations,) or (iterations, sources).
-
-    `true` gives values to draw as dashed lines; panels named in `logarithmic` have such an axis.
-
-    >>> len(parameter_traces({"noise": [1.0, 0.5], "relevance": [[1, 2], [1, 900]]}).axes)
-    2
-    """
-    with style.styled():
-        figure, axes = style.new_figure(4.6 * len(traces), 3.1, columns=len(traces))
-        for panel, (name, values) in zip(axes, traces.items(), strict=True):
-            rows = np.asarray(values, dtype=np.float64)
-            rows = rows[:, None] if rows.ndim == 1 else rows
-            _draw_trace(panel, rows, labels)
-            for value in np.ravel(np.asarray((true or {}).get(name, []), dtype=np.float64)):
-                panel.axhline(value, color=style.SOFT, lw=1.2, ls="--", zorder=0)
-            if name in logarithmic:
-                panel.set_yscale("log")
-            panel.set_title(style.plain(name[:1].upper() + name[1:]))
-            panel.set_xlabel("iterations")
-            style.few_ticks(panel.xaxis, whole=True)
-        _set_title(figure, title)
-    return figure
-
-
-def _draw_trace(axes: Axes, rows: Array, labels: Sequence[str] | None) -> None:
-    steps = np.arange(1, len(rows) + 1)
-    keep = _thinned(len(rows), _MOST_COURSE)
-    for k in range(rows.shape[1]):
-        colour = style.COLOURS[k % len(style.COLOURS)]
-        dash = style.LINE_STYLES[k // len(style.COLOURS) % len(style.LINE_STYLES)]
-        label = labels[k] if labels and k < len(labels) else f"source {k + 1}"
-        axes.plot(steps[keep], rows[keep, k], dash, color=colour, label=style.plain(label))
-    if 1 < rows.shape[1] <= 8:
-        axes.legend(loc="best")
-
-
 # ---------------------------------------------------------------------- brains
 
 
@@ -390,102 +343,29 @@ def _fitted(reference: Array, course: Array) -> Array:
     return np.asarray(course.mean() + scale * centred)
 
 
-# ---------------------------------------------------------------------- filters, agreement
+# ---------------------------------------------------------------------- agreement
 
 
-def mixing_images(
-    columns: ArrayLike,
-    shape: tuple[int, int],
-    *,
-    names: Sequence[str] | None = None,
-    shared_scale: bool = False,
-    title: str | None = None,
-) -> Figure:
-    """Columns of a mixing matrix (pixels, sources), or filters, as images: grey where 0.
-
-    >>> len(mixing_images(np.eye(6)[:, :5], (2, 3)).axes)
-    5
-    """
-    matrix = np.asarray(columns, dtype=np.float64)
-    if matrix.ndim != 2 or len(matrix) != shape[0] * shape[1]:
-        raise DataError(f"columns of {matrix.shape[0]} pixels do not make images of shape {shape}")
-    count = matrix.shape[1]
-    across = _columns_of_grid(count)
-    rows = -(-count // across)
-    overall = float(np.abs(matrix).max()) or 1.0
-    with style.styled():
-        size = 1.1
-        tall = size * shape[0] / shape[1] + (0.2 if names else 0.04)
-        figure, axes = style.new_figure(size * across, tall * rows, columns=across, rows=rows)
-        figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04)  # type: ignore[union-attr, call-arg]
-        for k, panel in enumerate(axes):
-            if k >= count:
-                panel.remove()
-                continue
-            top = overall if shared_scale else float(np.abs(matrix[:, k]).max()) or 1.0
-            image = matrix[:, k].reshape(shape)
-            panel.imshow(image, cmap=signed_map(), vmin=-top, vmax=top)
-            panel.set_xticks([])
-            panel.set_yticks([])
-            panel.grid(visible=False)
-            for spine in panel.spines.values():
-                spine.set_visible(False)
-            if names:
-                label = style.plain(style.shorten(names[k], 14))
-                panel.set_title(label, fontsize=7.5, fontweight="normal", loc="center", pad=2)
-        _set_title(figure, title)
-    return figure
-
-
-def _columns_of_grid(count: int) -> int:
-    """A little wider than high, with the last row as full as can be."""
-    near = max(1, round((1.6 * count) ** 0.5))
-    choices = range(max(1, near - 1), min(count, near + 2) + 1)
-    return min(choices, key=lambda across: (-count % across, abs(across - near)))
-
-
-def signed_map() -> LinearSegmentedColormap:
-    """Colours of a signed quantity: blue below zero, near white at zero, vermillion above."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    stops = ["#003f66", "#2f84b8", "#a9cde2", "#f4f4f2", "#f1bf9b", "#d9702a", "#8a3800"]
-    return LinearSegmentedColormap.from_list("signed", stops)
-
-
-def source_agreement(
+def draw_agreement(
+    axes: Axes,
     correlation: ArrayLike,
-    *,
     true_names: Sequence[str] | None = None,
     found_names: Sequence[str] | None = None,
-    title: str | None = None,
-) -> Figure:
-    """Size of the correlation of each true source (row) with each recovered one (column).
-
-    >>> len(source_agreement(np.eye(2)).axes)
-    1
-    """
+) -> None:
+    """Size of the correlation of each true source (row) with each recovered one (column)."""
     values = np.abs(np.asarray(correlation, dtype=np.float64))
-    rows, columns = values.shape
-    with style.styled():
-        figure, axes = style.new_figure(0.62 * columns + 1.5, 0.5 * rows + 1.3)
-        panel = axes[0]
-        panel.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1, aspect="auto")
-        for i in range(rows):
-            for j in range(columns):
-                ink = style.text_on(style.confidence_map()(values[i, j]))
-                panel.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color=ink, size=8)
-        left = true_names or [str(k + 1) for k in range(rows)]
-        below = found_names or [str(k + 1) for k in range(columns)]
-        panel.set_yticks(range(rows), [style.plain(style.shorten(t, 16)) for t in left])
-        panel.set_xticks(range(columns), [style.plain(style.shorten(t, 10)) for t in below])
-        panel.set_xlabel("recovered")
-        panel.set_ylabel("true")
-        panel.grid(visible=False)
-        panel.tick_params(length=0)
-        for spine in panel.spines.values():
-            spine.set_visible(False)
-        _set_title(figure, title)
-    return figure
+    axes.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1)
+    for (i, j), value in np.ndenumerate(values):
+        ink = style.text_on(style.confidence_map()(value))
+        axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, size=9)
+    left = true_names or [f"true {k + 1}" for k in range(values.shape[0])]
+    below = found_names or [f"found {k + 1}" for k in range(values.shape[1])]
+    axes.set_yticks(range(len(left)), [style.plain(style.shorten(t, 16)) for t in left])
+    axes.set_xticks(range(len(below)), [style.plain(style.shorten(t, 10)) for t in below])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def _set_title(figure: Figure, title: str | None) -> None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.plots.convergence import convergence
-from kikuchi.plots.ica import brain_components, mixing_images, mixture_scatter, time_courses
+from kikuchi.plots.ica import brain_components, mixture_scatter, time_courses
+from kikuchi.plots.images import tiles
 from kikuchi.reports import html, parts, text
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Findings:
     @property
     def warnings(self) -> list[str]:
         """What a reader must know; a lost source goes by its name here."""
-        kept = [w for w in self.estimator.warnings_ if not w.startswith("collapsed:")]
+        kept = [_in_flags(w) for w in self.estimator.warnings_ if not w.startswith("collapsed:")]
         if self.lost:
             kept.insert(
                 0,
@@ -177,6 +178,12 @@ class Findings:
             "warnings": self.warnings,
             "files": self.files,
         }
+
+
+def _in_flags(warning: str) -> str:
+    """A warning of an estimator in the words of the command line, which has no tolerance."""
+    said, found, _ = warning.partition("; raise max_iter")
+    return f"{said}; give more --iterations" if found else warning
 
 
 def _choice_data(choice: Choice) -> dict[str, Any]:
@@ -395,18 +402,30 @@ def _signals(found: Findings) -> list[tuple[Figure, str]]:
     )
     caption = "Posterior means of the sources, and their shares of the variance"
     drawn = [(figure, caption + _more(found, shown))]
-    if found.samples.shape[1] > 1:
-        columns = found.mixing[:, [not source.lost for source in found.sources]]
-        few = min(found.samples.shape[1], 3)
-        whole = found.samples[~np.isnan(found.samples[:, :few]).any(axis=1)]
-        scatter = mixture_scatter(whole, {"found": columns}, names=found.recording.names)
-        caption = f"Samples of the first {few} sensors and the directions of the sources."
-        drawn.append((scatter, caption))
+    if found.shape is None and found.samples.shape[1] > 1:
+        drawn.append(_scatter(found))
     if found.shape is not None:
-        tiles = slice(0, _MOST_IMAGES)
-        images = mixing_images(found.mixing[:, tiles], found.shape, names=names[tiles])
-        drawn.append((images, "Columns of the mixing matrix as images" + _more(found, tiles)))
+        few = slice(0, _MOST_IMAGES)
+        columns = found.mixing[:, few]
+        scaled = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+        images = tiles(scaled.T, found.shape, "Columns of the mixing matrix", signed=True)
+        caption = "Columns of the mixing matrix as images, in the order of the sources, each on "
+        drawn.append((images, f"{caption}a scale of its own" + _more(found, few)))
     return drawn
+
+
+def _scatter(found: Findings) -> tuple[Figure, str]:
+    """Samples and directions in up to three sensors, those that vary most."""
+    spread = np.nanvar(found.samples, axis=0)
+    sensors = np.sort(np.argsort(-spread, kind="stable")[:3])
+    samples = found.samples[:, sensors]
+    kept = [k for k, source in enumerate(found.sources) if not source.lost]
+    columns = found.mixing[sensors][:, kept]
+    names = [found.recording.names[k] for k in sensors]
+    whole = samples[~np.isnan(samples).any(axis=1)]
+    which = "all" if len(spread) <= 3 else "the three strongest"
+    caption = f"Samples of {which} sensors and the directions of the sources."
+    return mixture_scatter(whole, {"found": columns}, names=names), caption
 
 
 def _remarks(sources: Sequence[Source]) -> list[str]:

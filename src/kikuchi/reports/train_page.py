@@ -92,7 +92,7 @@ class Findings:
         if self.free_energy_held_out is None:
             return f"{self.free_energy:.6g} on average"
         gap = self.free_energy_held_out - self.free_energy
-        return f"{self.free_energy:.6g} on average, {gap:+.4g} on rows held out"
+        return f"{self.free_energy:.6g} on average; rows held out differ by {gap:+.4g}"
 
     def _log_z(self) -> str:
         if self.log_z["method"] == "exact":
@@ -104,7 +104,10 @@ class Findings:
     def _likelihoods(self) -> str:
         held = self.log_likelihood_held_out
         rest = "" if held is None else f", {held:.6g} on rows held out"
-        how = "" if self.log_z["method"] == "exact" else " (with log Z as estimated)"
+        doubts = [] if self.log_z["method"] == "exact" else ["with log Z as estimated"]
+        if self.estimator.machine_.hidden_weights is not None:
+            doubts.append("free energies of rows are approximate, as hidden units are connected")
+        how = f" ({'; '.join(doubts)})" if doubts else ""
         return f"{self.log_likelihood:.6g}{rest}{how}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -259,7 +262,7 @@ def _pictures(found: Findings) -> list[tuple[Figure, str]]:
     drawn.append(
         (
             image_rows(groups, shape, "Data and machine"),
-            "Rows of data, what the machine makes of each of them in one step down and up, and "
+            "Rows of data, what the machine rebuilds of each from its hidden means, and "
             f"states of Gibbs chains of {_SAMPLE_STEPS} steps from random starts.",
         )
     )

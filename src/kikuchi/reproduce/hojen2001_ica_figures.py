@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.plots import style
+from kikuchi.plots.ica import draw_agreement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +125,7 @@ def _rest_of_panels(
             axes[2].plot(*paths[-1, :, i], _MARKS[k], color=colour, ms=6, mfc="none", mew=1.6)
     axes[1].axhline(noise, color=style.INK, lw=3, alpha=0.3, label="truth")
     axes[1].set_yscale("log")
-    _plain_ticks(axes[1], (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50))
+    _plain_ticks(axes[1], (0.1, 0.2, 0.3, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50))
     axes[1].set_title("Noise variance")
     axes[1].set_xlabel("iterations")
     for sign in (1, -1):
@@ -249,22 +250,11 @@ def speaker_panels(
         _columns(axes[4], reach * np.stack([np.cos(radians), np.sin(radians)]), look)
         unit = reach * columns / np.linalg.norm(columns, axis=0)
         _columns(axes[4], unit, {"color": style.VERMILLION, "lw": 1.8})
-        axes[4].set_title("Microphones", fontsize=9)
-        _correlations(axes[5], np.array(runs[shown]["correlation"]))
+        axes[4].set_title("Microphones,\n" + shown.split(",")[0], fontsize=9)
+        speakers = [f"speaker {k + 1}" for k in range(len(true))]
+        draw_agreement(axes[5], runs[shown]["correlation"], speakers)
+        axes[5].set_title("Correlation,\n" + shown.split(",")[0], fontsize=9)
     return figure
-
-
-def _correlations(axes: Axes, values: Array) -> None:
-    axes.imshow(values, cmap=style.confidence_map(), vmin=0, vmax=1)
-    for i, row in enumerate(values):
-        for j, value in enumerate(row):
-            ink = style.text_on(style.confidence_map()(value))
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=ink, size=9)
-    axes.set_xticks(range(values.shape[1]), [f"found {k + 1}" for k in range(values.shape[1])])
-    axes.set_yticks(range(len(values)), [f"speaker {k + 1}" for k in range(len(values))])
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
-    axes.set_title("Correlation", fontsize=9)
 
 
 def part_sheets(sheets: Mapping[str, Array], shape: tuple[int, int]) -> Figure:

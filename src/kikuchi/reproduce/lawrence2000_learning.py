@@ -6,6 +6,7 @@ fields of spins, which are not those of the weights and biases of bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -157,8 +158,10 @@ class VectorAssociation(Experiment):
                     for one in finished
                     if (one.case["layers"], one.case["start"]) == (layers, start)
                 ]
+                if start == "conditional":
+                    needed = _work(own)
                 if own:
-                    rows += _association_rows(layers, start, own)
+                    rows += _association_rows(layers, start, own, needed)
         return rows
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -256,7 +259,18 @@ def free_outputs(
 _REFERENCE = {(1, "conditional"): "165 and 177", (3, "conditional"): "212 and 221"}
 
 
-def _association_rows(layers: int, start: str, own: Sequence[Finished]) -> list[Row]:
+def _work(finished: Sequence[Finished]) -> float:
+    """The most iterations times rate that a training needed; infinite if none converged."""
+    done = [
+        one.result["iterations"] * one.case["rate"] for one in finished if one.result["converged"]
+    ]
+    return max(done, default=math.inf)
+
+
+def _association_rows(layers: int, start: str, own: Sequence[Finished], needed: float) -> list[Row]:
+    """`needed` is the work that the other rule took: with less than that, not to converge is no
+    failure.
+    """
     word = "layer" if layers == 1 else "layers"
     name = f"{layers} hidden {word}, joint from {'the conditional' if start != 'zeros' else 'zero'}"
     results = [one.result for one in own]
@@ -278,16 +292,17 @@ def _association_rows(layers: int, start: str, own: Sequence[Finished]) -> list[
             Row(f"{name}: final |F - F_obs|", gap, "curves overlay", "0.005 to 0.03",
                 "median over the seeds, summed over patterns", gap < 0.1),
         ]  # fmt: skip
-    failing = len(solved) < len(results)
+    failing = len(solved) <= 0.5 * len(results)
+    fair = most * own[0].case["rate"] >= needed
+    note = f"at most {most} iterations" + ("" if fair else ", too few at this rate to tell")
     return [
         Row(f"{name}: converged", ours, "no" if layers == 3 else None, "0 of 2 in 3000"
-            if layers == 1 else None, f"at most {most} iterations", failing if layers == 3 else
-            None),
-        Row(f"{name}: largest F", largest, "> 0", "0.9 and 8.1" if layers == 1 else None,
+            if layers == 1 else None, note, failing if layers == 3 and fair else None),
+        Row(f"{name}: largest F", largest, None, "0.9 and 8.1" if layers == 1 else None,
             "an estimated probability above one" if largest > 0 else "", None),
-        Row(f"{name}: final |F - F_obs|", gap, "curves part", "9.4 and 14.9" if layers == 1 else
-            None, "median over the seeds, summed over patterns", gap > 0.1 if layers == 3 else
-            None),
+        Row(f"{name}: final |F - F_obs|", gap, "curves part" if layers == 3 else None,
+            "9.4 and 14.9" if layers == 1 else None, "median over the seeds, summed over patterns",
+            gap > 0.1 if layers == 3 else None),
     ]  # fmt: skip
 
 

@@ -54,8 +54,11 @@ METHODS = (
     "non-negative RBM",
 )
 _BEST = {
-    "one": ("rate-coded RBM", "other expressions, pairs of other people only"),
-    "two": ("fisherfaces or eigenfaces", "other days and glasses, or months; own pairs as well"),
+    "one": (("rate-coded RBM",), "other expressions, pairs of other people only"),
+    "two": (
+        ("fisherfaces", "eigenfaces"),
+        "other days and glasses, or months; own pairs as well",
+    ),
 }
 # of free weights (with 1768 pixels) and of non-negative ones (with any number)
 _RATES = {"rate": 2.5e-4, "nonnegative_rate": 1e-3}
@@ -183,7 +186,9 @@ class FaceRecognition(Experiment):
     )
     caption: ClassVar[str] = (
         "Share of faces whose n most similar pictures in the gallery are all of other people, mean "
-        "and standard error over random partitions."
+        "and standard error over random partitions. Rates, number of updates, alignment and the "
+        "components of fisherfaces were chosen by test errors of other partitions than these, of "
+        "the same faces."
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(1, {"side": 28, "updates": 400, **_QUICK_PAIR_RATES}, "17 s")
@@ -390,7 +395,8 @@ def _error_row(model: str, results: Sequence[Result]) -> Row:
     )
     on = float(np.mean([r["on"] for r in results]))
     notes = {
-        "free": f"{results[0]['faces']} faces; of the replicas of hidden units {on:.0%} are on",
+        "free": f"{results[0]['faces']} faces, a tenth of the published rate; of the replicas of "
+        f"hidden units {on:.0%} are on",
         "nonnegative": "faces are sums of parts",
         "fast": f"{PUBLISHED_RATE:g}: {on:.1%} of the replicas of hidden units are on",
     }
@@ -400,7 +406,7 @@ def _error_row(model: str, results: Sequence[Result]) -> Row:
         None if model == "fast" else "generally good",
         None,
         notes[model],
-        None if model == "fast" else held < 0.6,
+        None if model == "fast" else held < 0.5,
     )
 
 
@@ -416,8 +422,8 @@ def _locality_row(model: str, results: Sequence[Result]) -> Row:
         "none" if free else "all shown but 6",
         None,
         f"{np.mean([r['in_use'] for r in results]):.0f} of 100 hidden units are in use; local: "
-        f"more than {LOCAL} of the squared weight",
-        local < 0.1 if free else local > 0.5,
+        f"more than {LOCAL} of the squared weight; agrees {'below 10 %' if free else 'above 80 %'}",
+        local < 0.1 if free else local > 0.8,
     )
 
 
@@ -436,7 +442,7 @@ def _recognition_rows(condition: str, results: Sequence[Result]) -> list[Row]:
     first = results[0]
     note = (
         f"{first['tests']} tests, gallery of {first['gallery']}, {first['pairs']} pairs; "
-        f"{len(results)} partitions"
+        f"{len(results)} partition{'' if len(results) == 1 else 's'}"
     )
     means = {name: np.mean([r["errors"][name] for r in results], axis=0) for name in METHODS}
     rows = [
@@ -448,16 +454,17 @@ def _recognition_rows(condition: str, results: Sequence[Result]) -> list[Row]:
         for name, mean in means.items()
     ]
     if condition in _BEST:
-        found = min(METHODS, key=lambda name: means[name][0])
+        least = min(float(mean[0]) for mean in means.values())
+        found = [name for name in METHODS if means[name][0] <= least + 1e-12]
         published, kin = _BEST[condition]
         rows.append(
             Row(
                 f"{CONDITIONS[condition]}: fewest errors at rank 1",
-                found,
-                published,
+                " and ".join(found),
+                " or ".join(published),
                 None,
                 f"published: {kin}",
-                found in published,
+                not set(found).isdisjoint(published),
             )
         )
     return rows
@@ -484,7 +491,7 @@ def _competitive_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
         f"{within} / {best} of {total}",
         "competitive",
         None,
-        "conditions and ranks; length of the training chosen on the first partition",
+        "conditions and ranks; agrees if not the worst at 60 % of them",
         within >= 0.6 * total,
     )
 

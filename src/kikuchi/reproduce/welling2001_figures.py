@@ -99,15 +99,21 @@ def draw_rotations(errors: Mapping[str, Sequence[float]], published: Mapping[str
 
 
 def draw_weights(
-    patches: ArrayLike, filters: Mapping[str, ArrayLike], shape: tuple[int, int]
+    patches: ArrayLike | None, filters: Mapping[str, ArrayLike], shape: tuple[int, int]
 ) -> Figure:
-    """Weights among visible units as patches, and weights of hidden units by class (WH-E3)."""
-    stack = images.as_images(patches, shape)
-    side = int(np.ceil(np.sqrt(len(stack))))
+    """Weights among visible units of the 8 as patches (None: not computed), and weights of hidden
+    units by class (WH-E3).
+    """
     with style.styled():
         figure, (left, right) = style.new_figure(10.4, 5.2, 2)
-        picture = images.draw_tiles(left, stack, columns=side, signed=True)
         left.set_title("Visible-visible weights of the 8, a patch a unit")
+        shown = []
+        if patches is None:
+            style.remark(left, "not computed")
+        else:
+            stack = images.as_images(patches, shape)
+            side = int(np.ceil(np.sqrt(len(stack))))
+            shown.append((left, images.draw_tiles(left, stack, columns=side, signed=True)))
         rows = [images.as_images(filters[name], shape) for name in filters]
         most = max(map(len, rows))
         wide = np.full((len(rows), most, *shape), np.nan)
@@ -120,7 +126,7 @@ def draw_weights(
         height = shape[0] + 1
         right.set_yticks([height * k + shape[0] / 2 for k in range(len(rows))], list(filters))
         right.tick_params(axis="y", length=0)
-        for axes, drawn in ((left, picture), (right, other)):
+        for axes, drawn in (*shown, (right, other)):
             bar = figure.colorbar(drawn, ax=axes, shrink=0.7, aspect=25, pad=0.02)
             bar.outline.set_visible(False)
     return figure
