@@ -13,7 +13,6 @@ from sklearn.decomposition import FastICA
 from sklearn.linear_model import Lasso
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.infomax import InfomaxICA
 from kikuchi.ica.infomax_densities import DENSITIES, find_density
@@ -358,18 +357,18 @@ def test_map_refuses_what_it_cannot_do():
 # ---------------------------------------------------------------------- estimator
 
 
-@parametrize_with_checks([InfomaxICA(), InfomaxICA(solver="natural", max_iterations=20)])
+@parametrize_with_checks([InfomaxICA(), InfomaxICA(solver="natural", max_iter=20)])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
 def test_limits_are_kept_and_told():
     samples = mixture(0)[2]
-    few = InfomaxICA(solver="gradient", max_iterations=3, random_state=0).fit(samples)
+    few = InfomaxICA(solver="gradient", max_iter=3, random_state=0).fit(samples)
     assert few.n_iter_ == 3
     assert not few.converged_
     assert "not converged in 3 iterations" in few.warnings_[0]
-    none = InfomaxICA(budget=Budget(seconds=1e-9), random_state=0).fit(samples)
+    none = InfomaxICA(seconds=1e-9, random_state=0).fit(samples)
     assert "seconds" in none.warnings_[0]
     assert np.isfinite(none.mixing_).all()
 
@@ -383,7 +382,7 @@ def test_limits_are_kept_and_told():
         {"n_sources": -1},
         {"tol": 0},
         {"noise": -1.0},
-        {"max_iterations": 0},
+        {"max_iter": 0},
         {"n_sources": 6, "density": "auto"},
     ],
 )

@@ -305,27 +305,25 @@ def _fitted(
     """The fitted estimator, and how its number of sources was chosen (None if it was given)."""
     import warnings
 
-    from kikuchi.core.budget import Budget
     from kikuchi.core.errors import MethodError
 
     count = _number_of_sources(sources)
     if method != "mean-field" and len(priors) > 1:
         raise MethodError(f"method {method} takes one --prior for all sources")
-    shared: dict[str, Any] = {"random_state": seed}
+    shared: dict[str, Any] = {"random_state": seed, "seconds": seconds, "progress": progress}
     if iterations is not None:
-        shared["max_iter" if method == "mean-field" else "max_iterations"] = iterations
+        shared["max_iter"] = iterations
     first = priors[0] if priors else _PRIORS[method]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in warnings_, and shown once
         if method == "mean-field":
-            shared |= _mean_field_options(priors or [first], given, seconds)
+            shared |= _mean_field_options(priors or [first], given)
             return _mean_field(samples, count, shared, given["most"])
-        shared |= {"budget": Budget(seconds=seconds), "progress": progress}
         if method == "bayesian":
             from kikuchi.ica import BayesianICA
 
             starts = given["restarts"] or 1
-            estimator = BayesianICA(count, first, n_starts=starts, **shared)
+            estimator = BayesianICA(count, first, restarts=starts, **shared)
             return estimator.fit(samples), None
         from kikuchi.ica import InfomaxICA
 
@@ -335,12 +333,9 @@ def _fitted(
         return InfomaxICA(count, density=first, view=view, **shared).fit(samples), None
 
 
-def _mean_field_options(
-    priors: list[str], given: dict[str, Any], seconds: float | None
-) -> dict[str, Any]:
+def _mean_field_options(priors: list[str], given: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "prior": priors[0] if len(priors) == 1 else priors,
-        "seconds": seconds,
         "processes": given["threads"] or 1,
     }
     for flag, name in (("posterior", "posterior"), ("mixing", "mixing"), ("restarts", "restarts")):

@@ -66,14 +66,16 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Shape and rate of the gamma priors of relevances and of the noise precision.
     mean_precision
         Precision of the prior of the mean of each sensor.
-    n_starts
+    restarts
         Starts: principal components, then random rotations of them; the best bound wins.
-    max_iterations, inner_iterations
+    max_iter, inner_iterations
         Updates of the hyperparameters in one fit, and sweeps over sources, mixing and mean
         before each of them.
     tol
         Sweeps end when one gains less than this, in nats a sample, and so does the fit when an
         update of the hyperparameters together with its sweeps does.
+    seconds, progress
+        Time limit of a fit, after which the best so far is kept and marked; told how far it is.
 
     Attributes
     ----------
@@ -107,11 +109,11 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         relevance_prior: tuple[float, float] = (1e-3, 1e-3),
         noise_prior: tuple[float, float] = (1e-6, 1e-6),
         mean_precision: float = 1e-3,
-        n_starts: int = 1,
-        max_iterations: int = 50,
+        restarts: int = 1,
+        max_iter: int = 50,
         inner_iterations: int = 100,
         tol: float = 3e-6,
-        budget: Budget | None = None,
+        seconds: float | None = None,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -123,11 +125,11 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.relevance_prior = relevance_prior
         self.noise_prior = noise_prior
         self.mean_precision = mean_precision
-        self.n_starts = n_starts
-        self.max_iterations = max_iterations
+        self.restarts = restarts
+        self.max_iter = max_iter
         self.inner_iterations = inner_iterations
         self.tol = tol
-        self.budget = budget
+        self.seconds = seconds
         self.progress = progress
         self.random_state = random_state
 
@@ -143,7 +145,7 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tuples_of(n_sources, Mixtures.shared(self.sources, 1).means.shape[1])
         offset = -data.size * math.log(unit)
         trace = Trace(objective_name="lower bound")
-        run = Run((self.budget or Budget()).start(), self.progress or silent, trace, offset)
+        run = Run(Budget(seconds=self.seconds).start(), self.progress or silent, trace, offset)
         search = _Search(self, data, n_sources)
         _, finished = run.iterate(search.steps(), tol=self.tol, limit=2**31)
         self._keep(search, finished, run.stopped, centre, unit)
@@ -152,7 +154,7 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self
 
     def _check_options(self) -> None:
-        whole = ("n_starts", "max_iterations", "inner_iterations")
+        whole = ("restarts", "max_iter", "inner_iterations")
         for name in whole if self.n_sources is None else (*whole, "n_sources"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
@@ -207,11 +209,11 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.components_ = np.linalg.pinv(self.mixing_)
         self.n_iter_ = search.sweeps
         self.converged_ = finished and search.best_converged
-        if stopped in ("seconds", "interrupted", "iterations"):
+        if stopped in ("seconds", "interrupted"):
             self.warnings_.append(f"stopped early ({stopped}): the best so far is kept")
         elif not self.converged_:
             self.warnings_.append(
-                f"not converged in {self.max_iterations} iterations; raise max_iterations or tol"
+                f"not converged in {self.max_iter} iterations; raise max_iter or tol"
             )
 
     # ------------------------------------------------------------------ using
@@ -275,7 +277,7 @@ class _Search:
     def steps(self) -> Iterator[Step]:
         """One step a sweep; the objective of each is the bound of the best so far."""
         yield from self._fit(self.best, trial=False)
-        for number in range(1, self.options.n_starts):
+        for number in range(1, self.options.restarts):
             yield from self._fit(self._start(number), trial=True)
         if self.options.prune == "relevance":
             self._drop_shrunken()
@@ -295,7 +297,7 @@ class _Search:
         floor = self.best.bound if trial else -math.inf
         history: list[Array] = []
         tol = self.options.tol * self.data.shape[1]
-        for _ in range(self.options.max_iterations):
+        for _ in range(self.options.max_iter):
             before = bound
             for _ in range(self.options.inner_iterations):
                 last = bound

@@ -72,6 +72,10 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     view, noise
         See above; `noise` is the variance of each sensor's noise in the over-complete causal view,
         by default 1 % of the mean variance of the sensors.
+    max_iter, tol
+        Most steps, and the change below which they end.
+    seconds, progress
+        Time limit of a fit, after which the best so far is kept and marked; told how far it is.
 
     Attributes
     ----------
@@ -97,9 +101,9 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         solver: Literal["newton", "natural", "gradient"] = "newton",
         view: Literal["infomax", "causal"] = "infomax",
         noise: float | None = None,
-        max_iterations: int = 1000,
+        max_iter: int = 1000,
         tol: float = 1e-6,
-        budget: Budget | None = None,
+        seconds: float | None = None,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -108,9 +112,9 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.solver = solver
         self.view = view
         self.noise = noise
-        self.max_iterations = max_iterations
+        self.max_iter = max_iter
         self.tol = tol
-        self.budget = budget
+        self.seconds = seconds
         self.progress = progress
         self.random_state = random_state
 
@@ -142,7 +146,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                     f"InfomaxICA: {name} must be one of {', '.join(choices)}, "
                     f"got {getattr(self, name)!r}"
                 )
-        counts = [("max_iterations", self.max_iterations)]
+        counts = [("max_iter", self.max_iter)]
         counts += [] if self.n_sources is None else [("n_sources", self.n_sources)]
         for name, value in counts:
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
@@ -154,15 +158,17 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _run(self, steps: Iterator[Step], name: str, offset: float) -> None:
         self.trace_ = Trace(objective_name=name)
-        run = Run((self.budget or Budget()).start(), self.progress or silent, self.trace_, offset)
-        self.n_iter_, self.converged_ = run.iterate(steps, tol=self.tol, limit=self.max_iterations)
+        run = Run(
+            Budget(seconds=self.seconds).start(), self.progress or silent, self.trace_, offset
+        )
+        self.n_iter_, self.converged_ = run.iterate(steps, tol=self.tol, limit=self.max_iter)
         if run.stopped in ("seconds", "interrupted"):
             self.warnings_.append(f"stopped early ({run.stopped}): the best so far is kept")
         elif run.stopped == "diverged":
             self.warnings_.append("no step raised the objective any more before tol was reached")
         elif not self.converged_:
             self.warnings_.append(
-                f"not converged in {self.n_iter_} iterations; raise max_iterations or tol"
+                f"not converged in {self.n_iter_} iterations; raise max_iter or tol"
             )
 
     def _fit_filters(self, centred: Array, n_sources: int) -> None:

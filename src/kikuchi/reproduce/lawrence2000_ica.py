@@ -76,7 +76,7 @@ class BayesianToy(Experiment):
         from kikuchi.ica.measures import column_angles
 
         true, _, samples = sparse_toy(case["seed"], case["count"])
-        options = {"n_starts": case["starts"], "random_state": case["seed"]}
+        options = {"restarts": case["starts"], "random_state": case["seed"]}
         fits = {count: _fitted(samples, count, "sparse", **options) for count in (3, 2, 1)}
         three = fits[3]
         order = np.argsort(three.relevance_)
