@@ -352,3 +352,22 @@ def test_noise_alone_has_no_sources(tmp_path: Path) -> None:
     np.save(place, np.random.default_rng(0).standard_normal((400, 3)))
     words = ["ica", "fit", place, "--most", 1, "--restarts", 1, "--out", tmp_path / "out"]
     fails(words, "no sources were found")
+
+
+def test_pixels_that_never_change_are_left_out_of_images(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    threes = digits.data[digits.target == 3]
+    np.savetxt(tmp_path / "threes.csv", threes, delimiter=",")
+    words = ["ica", "fit", tmp_path / "threes.csv", "--sources", 3, "--prior", "exponential"]
+    words += ["--mixing", "nonnegative", "--iterations", 5]
+    fails([*words, "--out", tmp_path / "all"], "without change")
+    page = tmp_path / "threes.html"
+    result = run(*words, "--image", "8x8", "--out", tmp_path / "found", "--report", page)
+    changing = int(np.sum(np.ptp(threes, axis=0) > 0))
+    assert changing < 64
+    assert f"183 images of 64 pixels, {changing} of which change" in result.stdout
+    assert "as images" in page.read_text()
+    about = json.loads((tmp_path / "found" / "model.json").read_text())
+    assert len(about["sensors"]) == changing

@@ -95,6 +95,14 @@ def test_bad_words(rows: Path, tmp_path: Path, words: list[str], message: str) -
     assert not list(tmp_path.glob("m.*"))  # refused before anything is learnt
 
 
+def test_values_outside_are_named_by_file_and_place(tmp_path: Path) -> None:
+    place, out = tmp_path / "grey.csv", tmp_path / "m.safetensors"
+    place.write_text("0,1,0\n1,0.5,0\n0,1,3\n")
+    words = ["train", "rbm", place, "--hold-out", 0.3, "--epochs", 1, "--hidden", 2, "--out", out]
+    fails(words, f"{place}: row 3, column 3 is 3, outside [0, 1]", "--divide")
+    assert run(*words, "--visible", "gaussian").exit_code == 0
+
+
 def test_bad_files(tmp_path: Path, rows: Path) -> None:
     fails(["train", "rbm", rows, "--out", tmp_path / "m.npz"], "written as .safetensors")
     gaps = tmp_path / "gaps.csv"

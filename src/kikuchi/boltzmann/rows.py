@@ -74,8 +74,13 @@ def fit_rows(machine: Machine, data: Any) -> Any:
     return found
 
 
-def refuse_values(data: Any, limits: tuple[float, float], told: str) -> None:
-    """Refuse numbers that are not finite or not within the limits; `told` ends that message."""
+def refuse_values(
+    data: Any, limits: tuple[float, float], told: str, *, name: str = "data", first: int = 0
+) -> None:
+    """Refuse numbers that are not finite or not within the limits; `told` ends that message.
+
+    `name` is that of the data, and `first` the number of the first row and column.
+    """
     values = data.data if is_sparse(data) else data
     if not values.size:
         return
@@ -86,7 +91,7 @@ def refuse_values(data: Any, limits: tuple[float, float], told: str) -> None:
     bad = ~(np.isfinite(values) & (values >= low) & (values <= high))
     row, column = _place(data, bad)
     value = values[bad][0]
-    where = f"data: row {row}, column {column} is {value:g}"
+    where = f"{name}: row {row + first}, column {column + first} is {value:g}"
     if not np.isfinite(value):
         raise DataError(f"{where}: neither NaN nor infinity can be learned; fill or remove it")
     raise DataError(f"{where}, outside [{low:g}, {high:g}] {told}")

@@ -128,7 +128,10 @@ def fit(
         typer.Option("--rate", metavar="HZ", help="Samples a second, if the file does not say."),
     ] = None,
     image: Annotated[
-        Word, typer.Option("--image", metavar="HxW", help="Sensors are the pixels of an image.")
+        Word,
+        typer.Option(
+            "--image", metavar="HxW", help="Sensors are pixels; constant ones are left out."
+        ),
     ] = None,
     missing: Annotated[
         bool, typer.Option("--missing", help="Empty cells were not observed; go on without them.")
@@ -183,8 +186,10 @@ def fit(
     recording = ica_data.read(data, rate, mask, stimulus, orientation)
     where = (orientation or "spatial") if recording.mask is not None else None
     shown = ica_data.read_stimulus(stimulus, recording)
+    shape, pixels = ica_data.image_shape(image, recording.n_sensors, where), None
+    if shape is not None:
+        recording, pixels = ica_data.without_constant_pixels(recording)
     samples = ica_data.prepared(recording, where, detrend, missing=missing, wide=wide)
-    shape = ica_data.image_shape(image, samples.shape[1], where)
     begin = time.perf_counter()
     with ProgressBar(f"ica {method}", quiet=quiet) as progress:
         estimator, choice = _fitted(
@@ -192,7 +197,7 @@ def fit(
         )
     taken = time.perf_counter() - begin
     found = find(estimator, method, recording, samples, where, shown, taken)
-    found.choice, found.shape = choice, shape
+    found.choice, found.shape, found.pixels = choice, shape, pixels
     write_folder(out, found)
     screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
     screen.facts(found.pairs())
@@ -444,7 +449,7 @@ def _write_files(folder: Path, found: Findings) -> None:
     from kikuchi import __version__
 
     if found.orientation is None:
-        more["sensors"] = list(recording.names)
+        more["sensors"] = list(recording.names)  # of each row of mixing.csv
     write_json({"version": __version__, **found.to_dict(), **more}, folder / "model.json")
 
 

@@ -77,14 +77,33 @@ def _refuse_gaps(recording: Recording, missing: bool) -> None:
     raise DataError(f"{recording.source}: row {row + 1}, '{name}' is infinite; mend the data")
 
 
+def varying(recording: Recording) -> NDArray[Any]:
+    """Which sensors change at all."""
+    import numpy as np
+
+    seen = ~np.isnan(recording.data)
+    low = np.min(recording.data, axis=0, initial=np.inf, where=seen)
+    high = np.max(recording.data, axis=0, initial=-np.inf, where=seen)
+    return np.asarray(high - low > 1e-14 * np.maximum(np.abs(low), np.abs(high)))
+
+
+def without_constant_pixels(recording: Recording) -> tuple[Recording, NDArray[Any]]:
+    """The pixels of images that change, and which they are: corners often never do."""
+    from dataclasses import replace
+
+    kept = varying(recording)
+    if kept.all() or not kept.any():
+        return recording, kept
+    names = tuple(name for name, keep in zip(recording.names, kept, strict=True) if keep)
+    return replace(recording, data=recording.data[:, kept], sensors=names), kept
+
+
 def _refuse_constant(recording: Recording) -> None:
     import numpy as np
 
     from kikuchi.core.errors import DataError
 
-    low = np.min(recording.data, axis=0, initial=np.inf, where=~np.isnan(recording.data))
-    high = np.max(recording.data, axis=0, initial=-np.inf, where=~np.isnan(recording.data))
-    constant = np.flatnonzero(~(high - low > 1e-14 * np.maximum(np.abs(low), np.abs(high))))
+    constant = np.flatnonzero(~varying(recording))
     if len(constant):
         names = ", ".join(f"'{recording.names[k]}'" for k in constant[:5])
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""

@@ -124,7 +124,7 @@ def train(
     part = out.with_name(out.name + ".part")
     outputs.check_outputs(data, out, json, report)
     _check_part(part, resume)
-    rows, held, shape = read_rows(data, divide, threshold, drop, hold_out, image, seed)
+    rows, held, shape = read_rows(data, divide, threshold, drop, hold_out, image, seed, visible)
     given = {
         "architecture": architecture,
         "visible": visible,
@@ -242,10 +242,13 @@ def read_rows(
     hold_out: float,
     image: str | None,
     seed: int,
+    visible: str | None,
 ) -> tuple[Any, Any, tuple[int, int] | None]:
     """Training rows, rows held out (None without), and the shape of an image."""
     import numpy as np
 
+    from kikuchi.boltzmann.rows import refuse_values
+    from kikuchi.boltzmann.units import parse_units
     from kikuchi.core.errors import DataError
     from kikuchi.core.seeds import generator
     from kikuchi.core.tables import read_table
@@ -273,6 +276,9 @@ def read_rows(
         if not math.isfinite(threshold):
             raise DataError(f"--threshold must be a finite number, got {threshold:g}")
         values = (values >= threshold).astype(np.float64)
+    units = parse_units(visible or "binary")
+    told = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
+    refuse_values(values, units.limits, told, name=data, first=1)
     shape = square_shape(values.shape[1]) if image is None else _image(image, values.shape[1])
     if not 0.0 <= hold_out < 1.0:
         raise DataError(f"--hold-out must be a share from 0 up to 1, got {hold_out:g}")

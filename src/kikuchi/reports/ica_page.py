@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,7 +54,8 @@ class Findings:
     """A fitted estimator, the recording, and the sources from the strongest to the weakest.
 
     `recording` is as it was read, `samples` as the estimator saw them; `mixing` (sensors, sources)
-    and `values` (samples, sources) are in the order of `sources`.
+    and `values` (samples, sources) are in the order of `sources`. `shape` is that of images whose
+    pixels are the sensors, `pixels` which of them there are.
     """
 
     estimator: Any
@@ -69,6 +71,7 @@ class Findings:
     stimulus: Array | None = None
     choice: Choice | None = None
     shape: tuple[int, int] | None = None
+    pixels: NDArray[np.bool_] | None = None
     files: list[str] = field(default_factory=list)
 
     @property
@@ -131,6 +134,10 @@ class Findings:
 
     def _size(self) -> str:
         samples, sensors = self.recording.n_samples, self.recording.n_sensors
+        if self.shape is not None:
+            all_of = math.prod(self.shape)
+            changing = "" if sensors == all_of else f", {sensors} of which change"
+            return f"{text.count(samples, 'image')} of {text.count(all_of, 'pixel')}{changing}"
         if self.orientation is None:
             return f"{text.count(samples, 'sample')} of {text.count(sensors, 'sensor')}"
         scans, voxels = text.count(samples, "scan"), text.count(sensors, "voxel")
@@ -407,7 +414,9 @@ def _signals(found: Findings) -> list[tuple[Figure, str]]:
     if found.shape is not None:
         few = slice(0, _MOST_IMAGES)
         columns = found.mixing[:, few]
-        scaled = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+        scaled = np.zeros((math.prod(found.shape), columns.shape[1]))
+        seen = slice(None) if found.pixels is None else found.pixels
+        scaled[seen] = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
         images = tiles(scaled.T, found.shape, "Columns of the mixing matrix", signed=True)
         caption = "Columns of the mixing matrix as images, in the order of the sources, each on "
         drawn.append((images, f"{caption}a scale of its own" + _more(found, few)))
