@@ -181,3 +181,14 @@ def test_some_pairs_only(people: tuple[Array, NDArray[np.int64]]) -> None:
     model = FacePairRBM(RateCodedRBM(3, epochs=2), pairs=10, random_state=1).fit(faces, who)
     assert model.n_pairs_ == 20
     assert model.get_params()["machine__n_hidden"] == 3
+
+
+def test_counts_and_shares_of_replicas_are_the_same_faces() -> None:
+    rng = np.random.default_rng(3)
+    faces, who = rng.random((8, 6)), np.repeat(np.arange(4), 2)
+    options = {"epochs": 3, "dtype": "float64"}
+    shares = FacePairRBM(RateCodedRBM(3, **options), random_state=0).fit(faces, who)
+    counts = FacePairRBM(RateCodedRBM(3, limits=None, **options), random_state=0)
+    counts.fit(10 * faces, who)
+    found = counts.similarity(10 * faces, 10 * faces)
+    assert np.allclose(found, shares.similarity(faces, faces), atol=1e-9)

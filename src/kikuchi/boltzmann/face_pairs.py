@@ -182,7 +182,7 @@ class FacePairRBM(Likeness, BaseEstimator):  # type: ignore[misc]
         return identify(self.similarity(faces, gallery), people)
 
     def _shares(self, faces: ArrayLike) -> Array:
-        low, high = self.rbm_.limits_ or (0.0, 1.0)
+        low, high = self.rbm_.limits_ or (0.0, float(self.rbm_.visible_replicas))
         return (rows_of(faces) - low) / (high - low)
 
 

@@ -47,7 +47,7 @@ class RateCodedRBM(RBM):
         raises the fields of hidden units by 3.5 for a mean row.
     hidden_start: hidden biases at the start; None: -0.5, or -4 where weights are non-negative.
     limits: the values of X that stand for no replica and for all of them, or "data": the smallest
-        and the largest of the rows that `fit` saw.
+        and the largest of the rows that `fit` saw; None: X are numbers of replicas.
 
     The others are those of `RBM`, and so are the attributes; weights of `machine_` are those
     between two replicas.
@@ -77,7 +77,7 @@ class RateCodedRBM(RBM):
         epochs: int = 250,
         scale: float | None = None,
         hidden_start: float | None = None,
-        limits: Limits | Literal["data"] = (0.0, 1.0),
+        limits: Limits | Literal["data"] | None = (0.0, 1.0),
         dtype: str = "float32",
         threads: int | None = 1,
         seconds: float | None = None,

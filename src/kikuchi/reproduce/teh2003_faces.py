@@ -85,7 +85,8 @@ class FaceModel(Experiment):
     caption: ClassVar[str] = (
         "Receptive fields with free weights (blue: negative) and with non-negative weights; faces "
         "that were not learnt from, and their reconstructions; share of the squared weight of each "
-        "field inside the best window of a quarter of the area."
+        "field inside the best window of a quarter of the area. Rates were set by hand on these "
+        "faces: the published one switches hidden units off."
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(1, {"side": 28, "updates": 800, **_RATES}, "13 s")
