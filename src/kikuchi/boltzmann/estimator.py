@@ -134,6 +134,11 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         )
         self._rng = rng
         self._keep(training)
+        self.warnings_ += self._remarks(rows)
+
+    def _remarks(self, rows: Any) -> list[str]:
+        """What else must be said of a machine that was trained on these rows."""
+        return []
 
     def _keep(self, training: Training) -> None:
         self.machine_ = training.machine

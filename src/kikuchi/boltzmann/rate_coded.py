@@ -12,14 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from kikuchi.boltzmann.estimator import Array, Limits, RandomState
-from kikuchi.boltzmann.files import Checkpoint
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_rule import RateCodedDivergence
 from kikuchi.boltzmann.rbm import RBM
 from kikuchi.boltzmann.rows import is_sparse
 from kikuchi.boltzmann.rule import Rule
-from kikuchi.boltzmann.training import Carried
 from kikuchi.boltzmann.units import Binomial, Units
 from kikuchi.core.progress import Progress
 
@@ -143,23 +141,15 @@ class RateCodedRBM(RBM):
         mean_size = np.sqrt(2 / np.pi)  # of a standard normal number
         return float(_FIRST_RISE / max(float(mean.sum()) * mean_size, 1.0))
 
-    def _train(
-        self,
-        machine: Machine,
-        rows: Any,
-        rng: np.random.Generator,
-        epochs: int,
-        checkpoint: Checkpoint | None,
-        carried: Carried | None,
-    ) -> None:
-        super()._train(machine, rows, rng, epochs, checkpoint, carried)
+    def _remarks(self, rows: Any) -> list[str]:
         dense = rows.toarray() if is_sparse(rows) else rows
         dead = int(np.sum(np.std(self._hidden_means(dense), axis=0) < _DEAD))
-        if len(dense) > 1 and dead > 0.9 * self.n_hidden:
-            self.warnings_.append(
-                f"{dead} of {self.n_hidden} hidden units answer all rows alike: the machine has "
-                "collapsed; lower learning_rate or scale"
-            )
+        if len(dense) < 2 or dead <= 0.9 * self.n_hidden:
+            return []
+        return [
+            f"{dead} of {self.n_hidden} hidden units answer all rows alike: the machine has "
+            "collapsed; lower learning_rate or scale"
+        ]
 
     def _hidden_means(self, rows: Array) -> Array:
         shares: Array = Layers(self.machine_).hidden(rows, None).mean / self._per_hidden
