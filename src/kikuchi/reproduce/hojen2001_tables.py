@@ -275,19 +275,21 @@ def largest(values: Mapping[str, float]) -> int:
 
 def temporal_rows(finished: Sequence[Finished]) -> list[Row]:
     """The table of HOJ-E8."""
-    known = [one for one in finished if one.result["stimulus"] is not None]
-    rows = [
-        Row(
-            f"number of sources, {_name(one)}",
-            one.result["chosen"],
-            1,
-            "0 to 1" if one in known else None,
-            f"one more costs {one.result['penalty']:,.0f} nats",
-            one.result["chosen"] <= 1 if one in known else None,
+    rows = []
+    for name, runs in _by_recording(finished).items():
+        chosen = [one.result["chosen"] for one in runs]
+        simulated = runs[0].result["stimulus"] is not None
+        rows.append(
+            Row(
+                f"number of sources, {name}",
+                _counts(chosen),
+                1,
+                "0 to 1" if simulated else None,
+                f"one more costs {runs[0].result['penalty']:,.0f} nats",
+                max(chosen) <= 1 if simulated else None,
+            )
         )
-        for one in finished
-    ]
-    known = [one for one in known if one.case["recording"] == "simulated"]
+    known = [one for one in finished if one.case["recording"] == "simulated"]
     if not known:
         return rows
     followed = float(np.mean([one.result["stimulus"][0] for one in known]))
@@ -326,17 +328,19 @@ def temporal_rows(finished: Sequence[Finished]) -> list[Row]:
 def spatial_rows(finished: Sequence[Finished]) -> list[Row]:
     """The table of HOJ-E9."""
     rows = []
-    for one in finished:
-        result, simulated = one.result, one.result["stimulus"] is not None
-        costs = f"one more costs {result['penalty']:,.0f} nats, in time"
+    for name, runs in _by_recording(finished).items():
+        space = [one.result["chosen"] for one in runs]
+        time = [one.result["temporal"] for one in runs]
+        first = runs[0].result
+        costs = f"one more costs {first['penalty']:,.0f} nats, in time"
         rows.append(
             Row(
-                f"sources in space and in time, {_name(one)}",
-                f"{result['chosen']}, {result['temporal']}",
+                f"sources in space and in time, {name}",
+                f"{_counts(space)}, {_counts(time)}",
                 "9, 1",
-                "5, 0 to 1" if simulated else None,
-                f"{costs} {result['other_penalty']:,.0f}; agrees if at least twice as many",
-                result["chosen"] >= 2 * max(result["temporal"], 1),
+                "5, 0 to 1" if first["stimulus"] is not None else None,
+                f"{costs} {first['other_penalty']:,.0f}; agrees if at least twice as many in all",
+                all(s >= 2 * max(t, 1) for s, t in zip(space, time, strict=True)),
             )
         )
     known = [one.result for one in finished if one.case["recording"] == "simulated"]
@@ -367,6 +371,23 @@ def spatial_rows(finished: Sequence[Finished]) -> list[Row]:
             matched >= 3,
         ),
     ]
+
+
+def _by_recording(finished: Sequence[Finished]) -> dict[str, list[Finished]]:
+    """Runs with the same recording, or with simulations of the same setting."""
+    found: dict[str, list[Finished]] = {}
+    for one in finished:
+        found.setdefault(_name(one), []).append(one)
+    return found
+
+
+def _counts(numbers: Sequence[int]) -> str:
+    """The number, or the range of the numbers of several seeds."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    low, high = min(numbers), max(numbers)
+    shown = str(low) if low == high else f"{low} to {high}"
+    return f"{shown} ({len(numbers)} seeds)"
 
 
 def _name(one: Finished) -> str:
