@@ -17,11 +17,7 @@ from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.experiment import Finished, Setting
 from kikuchi.reproduce.welling2001 import (
-    ARCHITECTURES,
-    LEARNERS,
-    PUBLISHED,
     BinaryDigits,
-    ErrorTable,
     Parts,
     baseline_errors,
     binary_pictures,
@@ -35,6 +31,13 @@ from kikuchi.reproduce.welling2001_grey import (
     near_share,
     neighbour_correlation,
     rotation,
+)
+from kikuchi.reproduce.welling2001_tables import (
+    ARCHITECTURES,
+    BASELINES,
+    LEARNERS,
+    PUBLISHED,
+    ErrorTable,
 )
 
 
@@ -247,3 +250,27 @@ def test_files_without_classes_or_with_blank_pictures_are_refused(tmp_path: Path
     np.savez(blank, images=pixels.reshape(-1, 8, 8), labels=np.arange(20) % 2)
     with pytest.raises(DataError, match="picture 7 is all of one grey"):
         binary_pictures(str(blank))
+
+
+def test_larger_weights_are_cases_and_rows_of_their_own() -> None:
+    full = BinaryDigits.full.parameters
+    cases = BinaryDigits().cases(full, [0])
+    large = [case for case in cases if case.get("rate") == 0.05]
+    assert {case["set"] for case in large} == {"mnist"}
+    assert {case["decay"] for case in large} == {0.002}
+    assert len(large) == 8 and len(cases) == 2 * (1 + len(PUBLISHED)) + 8
+    errors = {"MF_*": 12.0, "MF_1": 8.0}
+    done = [
+        Finished(
+            case,
+            {"train": 1, "known": 1, "test": 1, "cpu": 0.0, "warnings": []}
+            | (dict.fromkeys(BASELINES, 9.0) if case["method"] == "baselines" else {})
+            | {"error": errors.get(case["method"], 8.0) if case.get("rate") == 0.05 else 8.0},
+            0.0,
+        )
+        for case in cases + BinaryDigits().cases(full, [1])
+    ]
+    rows = {row.quantity: row for row in BinaryDigits().rows(done)}
+    star = "MF_* above MF_1 and MF_inf: smallest gap of all architectures"
+    assert rows[f"MNIST at 8x8: {star}"].ours == "0.0 ± 0.0 points"
+    assert rows[f"MNIST at 8x8, larger weights: {star}"].ours == "4.0 ± 0.0 points"

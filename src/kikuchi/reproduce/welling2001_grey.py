@@ -16,17 +16,16 @@ from kikuchi.data.images import Images
 from kikuchi.reproduce import welling2001_figures as figures
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
 from kikuchi.reproduce.welling2001 import (
-    BASELINES,
     DOCUMENT,
     Parts,
     baseline_errors,
     learned_classifier,
-    paired_difference,
     percent_wrong,
     pictures,
     template,
     training_warnings,
 )
+from kikuchi.reproduce.welling2001_tables import BASELINES, paired_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
