@@ -41,11 +41,10 @@ the stand-ins have 500 and 174, and machines with connected visible units need w
 _MNIST = (28, 28)
 _EIGHT = 8
 _CLASSES = 10
-_LARGE: dict[str, Any] = {
+_FASTER: dict[str, Any] = {
     "sources": ["mnist"],
-    "methods": ["MF_*", "MF_1"],
-    "rate": 0.05,
-    "decay": 0.002,
+    "methods": ["MF_*", "MF_inf", "MF_1"],
+    "rate": 0.03,
 }
 _SETS = {"sklearn": "scikit-learn's digits", "mnist": "MNIST at 8x8"}
 
@@ -228,8 +227,8 @@ class BinaryDigits(Experiment):
         "paper does not state rate, momentum and decay; here 0.01, 0.9 and 0.02, best for PoE and "
         "FCRF among nine pairs by validation errors of MF_1 on a split that is not reported. The "
         "digits are split 8 : 1 : 1 (6 : 2 : 3 in the paper, which has more), so tests are few. "
-        "How bad MF_* is depends on the size of the weights, which so strong a decay keeps small: "
-        "the last panel has a larger rate and less decay."
+        "How bad MF_* is depends on the size of the weights, which a small rate and strong decay keep "
+        "small: the last panel has a rate of 0.03, chosen by errors on splits that are not reported."
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(
@@ -259,9 +258,9 @@ class BinaryDigits(Experiment):
             "rate": 0.01,
             "momentum": 0.9,
             "decay": 0.02,
-            "large weights": _LARGE,
+            "faster": _FASTER,
         },
-        "80 min",
+        "100 min",
     )
     takes_data: ClassVar[str] = (
         "digits of 8x8 pixels or more with their classes, 0..1, 0..16 or 0..255: a row of pixels "
@@ -271,8 +270,8 @@ class BinaryDigits(Experiment):
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each set, architecture, method and seed; and the baselines of each seed."""
         shared = {k: v for k, v in parameters.items() if not isinstance(v, list | dict)}
-        large = parameters.get("large weights", {"sources": []})
-        numbers = {k: v for k, v in large.items() if not isinstance(v, list)}
+        faster = parameters.get("faster", {"sources": []})
+        numbers = {k: v for k, v in faster.items() if not isinstance(v, list)}
         out: list[Case] = []
         for seed in seeds:
             for source in parameters["sources"] if self.data is None else [self.data]:
@@ -281,8 +280,8 @@ class BinaryDigits(Experiment):
                 out += [
                     {**base, **cell, **shared} for cell in _cells(parameters, parameters["methods"])
                 ]
-                if source in large["sources"]:
-                    cells = _cells(parameters, large["methods"])
+                if source in faster["sources"]:
+                    cells = _cells(parameters, faster["methods"])
                     out += [{**base, **cell, **shared, **numbers} for cell in cells]
         return out
 
@@ -312,12 +311,12 @@ class BinaryDigits(Experiment):
         ]
 
     def _panels(self, finished: Sequence[Finished]) -> dict[str, list[Finished]]:
-        """Cases by set of digits; those with larger weights apart."""
+        """Cases by set of digits; those with a larger rate apart."""
         found: dict[str, list[Finished]] = {}
         for one in finished:
             name = str(_SETS.get(one.case["set"], one.case["set"]))
-            if one.case.get("rate") == _LARGE["rate"]:
-                name += ", larger weights"
+            if one.case.get("rate") == _FASTER["rate"]:
+                name += f", rate {_FASTER['rate']}"
             found.setdefault(name, []).append(one)
         return found
 
