@@ -227,8 +227,9 @@ class BinaryDigits(Experiment):
         "paper does not state rate, momentum and decay; here 0.01, 0.9 and 0.02, best for PoE and "
         "FCRF among nine pairs by validation errors of MF_1 on a split that is not reported. The "
         "digits are split 8 : 1 : 1 (6 : 2 : 3 in the paper, which has more), so tests are few. "
-        "How bad MF_* is depends on the size of the weights, which a small rate and strong decay keep "
-        "small: the last panel has a rate of 0.03, chosen by errors on splits that are not reported."
+        "How bad MF_* is depends on the size of the weights, which a small rate and strong decay "
+        "hold down: the last panel has a rate of 0.03, chosen by errors on a split that is not "
+        "reported."
     )
     status: ClassVar[Status] = "agrees in part"
     quick: ClassVar[Setting] = Setting(
