@@ -105,6 +105,21 @@ def test_bayesian_and_infomax(tmp_path: Path) -> None:
         assert f"--method {method}" in page.read_text()
 
 
+def test_learned_densities_count_sources_of_another_shape(tmp_path: Path) -> None:
+    """Laplace sources are none of the two Gaussians that bayesian begins with."""
+    rng = np.random.default_rng(0)
+    rows = rng.laplace(size=(400, 1)) @ rng.normal(size=(1, 3)) + 0.2 * rng.normal(size=(400, 3))
+    np.savetxt(tmp_path / "one.csv", rows, delimiter=",")
+    words = ["ica", "fit", tmp_path / "one.csv", "--method", "bayesian", "--sources", 2]
+    bounds = []
+    for name, more in (("fixed", []), ("learned", ["--adapt"])):
+        run(*words, *more, "--out", tmp_path / name, "--quiet")
+        model = json.loads((tmp_path / name / "model.json").read_text())
+        bounds.append((model["n_sources"], model["objective"]["per_sample"]))
+    assert bounds[1][0] == 1 and bounds[1][1] > bounds[0][1], bounds
+    fails([*words[:3], "--adapt", "--sources", 1, "--out", tmp_path / "x"], "no option --adapt")
+
+
 def test_several_priors_and_missing_values(table: Path, tmp_path: Path) -> None:
     lines = table.read_text().splitlines()
     lines[5] = ",".join(["", *lines[5].split(",")[1:]])

@@ -52,6 +52,7 @@ class LogZ:
     the weights. `certain_lower` and `certain_upper` need no approximation (Markov's inequality).
     `exact_starts` says that the reverse chains began at independent samples by enumeration;
     otherwise they began where long tempered chains ended, and the upper end is as good as these.
+    `forward` and `reverse` are the logarithms of the weights of single chains.
     """
 
     estimate: float
@@ -60,8 +61,8 @@ class LogZ:
     confidence: float
     certain_lower: float
     certain_upper: float
-    forward: Array
-    reverse: Array
+    forward: Array = field(repr=False)
+    reverse: Array = field(repr=False)
     exact_starts: bool
     stopped: str
     warnings: list[str] = field(default_factory=list)

@@ -28,6 +28,7 @@ _ONLY = {  # options that one method alone has, by their names on the command li
     "most": ("mean-field",),
     "restarts": ("mean-field", "bayesian"),
     "threads": ("mean-field",),
+    "adapt": ("bayesian",),
 }
 _MOST = 10  # sources that `auto` tries
 _PRIORS = {"mean-field": "laplace", "bayesian": "sparse", "infomax": "auto"}
@@ -101,6 +102,9 @@ def fit(
             "--restarts", metavar="N", help="Fits from different starts, the best is kept."
         ),
     ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Of bayesian: learn the densities of sources; slower.")
+    ] = False,
     orientation: Annotated[
         Word,
         typer.Option(
@@ -174,6 +178,7 @@ def fit(
         "most": most,
         "restarts": restarts,
         "threads": threads,
+        "adapt": adapt or None,
     }
     _check_words(
         method, orientation, given, {"threads": threads, "most": most, "restarts": restarts}
@@ -328,7 +333,8 @@ def _fitted(
             from kikuchi.ica import BayesianICA
 
             starts = given["restarts"] or 1
-            estimator = BayesianICA(count, first, restarts=starts, **shared)
+            adapt = bool(given["adapt"])
+            estimator = BayesianICA(count, first, adapt=adapt, restarts=starts, **shared)
             return estimator.fit(samples), None
         from kikuchi.ica import InfomaxICA
 
