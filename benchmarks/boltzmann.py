@@ -14,7 +14,7 @@ from kikuchi.boltzmann.rule import parse_rule
 from kikuchi.boltzmann.training import limited_threads, train
 
 VISIBLE, HIDDEN, BATCH, ROWS = 784, 500, 100, 10_000
-ROUNDS = 60
+ROUNDS, EPOCHS = 60, 12  # of updates and of epochs: noise comes in spells of seconds
 
 
 def rows() -> Iterator[Row]:
@@ -91,7 +91,7 @@ def one_epoch() -> Iterator[Row]:
             return train(machine, x, "pcd:k=1,chains=100", epochs=1, **options)
 
         ours()
-        mine, other = in_turns([ours, lambda x=x, f=theirs: f.fit(x)], 4)
+        mine, other = in_turns([ours, lambda x=x, f=theirs: f.fit(x)], EPOCHS)
         yield Row(
             f"epoch of pcd, {ROWS}x{VISIBLE} {kind}, {HIDDEN} hidden, {dtype.__name__}",
             mine,
