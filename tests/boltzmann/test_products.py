@@ -18,13 +18,13 @@ SHAPES = [(100, 784, 500), (64, 700, 96), (233, 181, 97), (70, 601, 129), (1000,
 def by_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Notes each product that was made by tables."""
     made: list[bool] = []
-    original = binary_products.pattern_product
+    original = binary_products.pattern_products
 
     def noted(*arguments) -> None:
         made.append(True)
         original(*arguments)
 
-    monkeypatch.setattr(binary_products, "pattern_product", noted)
+    monkeypatch.setattr(binary_products, "pattern_products", noted)
     yield made
 
 

@@ -63,14 +63,14 @@ def contrast(
     >>> out.tolist()
     [[1.0]]
     """
-    from kikuchi.boltzmann.kernels.binary_products import pattern_contrast
+    from kikuchi.boltzmann.kernels.binary_products import pattern_products
 
     pairs = list(zip(lefts, rights, strict=True))
     if all(_pays(left, right, out, len(left)) for left, right in pairs):
         first, second = _packed(lefts[0]), _packed(lefts[1])
         if first is not None and second is not None:
             s, t = (out.dtype.type(scale) for scale in scales)
-            pattern_contrast(first, rights[0], s, second, rights[1], t, out)
+            pattern_products(((first, rights[0], s), (second, rights[1], t)), out, True)
             return
     add_product(lefts[0], rights[0], scales[0], out, fresh=True)
     add_product(lefts[1], rights[1], scales[1], out)
@@ -86,23 +86,23 @@ def _pays(left: Array, right: Array, out: Array, inner: int) -> bool:
 
 def _by_columns(left: Array, right: Array, out: Array) -> bool:
     """The product by tables; False, with nothing done, if a number of `left` is not 0 or 1."""
-    from kikuchi.boltzmann.kernels.binary_products import pack_columns, pattern_product
+    from kikuchi.boltzmann.kernels.binary_products import pack_columns, pattern_products
 
     patterns = np.empty((len(left), _groups(len(right))), np.uint8)
     if not pack_columns(left, patterns):
         return False
-    pattern_product(patterns.T, right, out.dtype.type(1.0), out, True)
+    pattern_products(((patterns.T, right, out.dtype.type(1.0)),), out, True)
     return True
 
 
 def _by_rows(left: Array, right: Array, scale: float, out: Array, fresh: bool) -> bool:
     """The same for left' right."""
-    from kikuchi.boltzmann.kernels.binary_products import pattern_product
+    from kikuchi.boltzmann.kernels.binary_products import pattern_products
 
     patterns = _packed(left)
     if patterns is None:
         return False
-    pattern_product(patterns, right, out.dtype.type(scale), out, fresh)
+    pattern_products(((patterns, right, out.dtype.type(scale)),), out, fresh)
     return True
 
 

@@ -71,32 +71,21 @@ def pack_columns(bits, patterns):
 
 
 @njit(cache=True, error_model="numpy")
-def pattern_product(patterns, matrix, scale, out, fresh):
-    """out[n] += scale * the rows of `matrix` that the bits of patterns[:, n] name; = if `fresh`.
+def pattern_products(parts, out, fresh):
+    """out[n] += the sum over parts (patterns, matrix, scale) of scale * the rows of `matrix` that
+    the bits of patterns[:, n] name; = if `fresh`.
 
     Bit k of patterns[g, n] names row 4 g + k. The number of groups is a multiple of TABLES; rows
     beyond the last of `matrix` count as 0. `out` is contiguous.
     """
-    columns = WIDTH // matrix.itemsize
-    tables = np.zeros(TABLES * _SUMS * columns, matrix.dtype)
-    sums = np.empty((len(out), columns), matrix.dtype)
+    columns = WIDTH // out.itemsize
+    tables = np.zeros(TABLES * _SUMS * columns, out.dtype)
+    sums = np.empty((len(out), columns), out.dtype)
     for column in range(0, out.shape[1], columns):
         sums[:] = 0
-        _accumulate(patterns, matrix, scale, column, tables, sums)
+        for patterns, matrix, scale in parts:
+            _accumulate(patterns, matrix, scale, column, tables, sums)
         _put(sums, out, column, fresh)
-
-
-@njit(cache=True, error_model="numpy")
-def pattern_contrast(patterns, matrix, scale, others, other, other_scale, out):
-    """out = the sum of two such products: faster than one after the other."""
-    columns = WIDTH // matrix.itemsize
-    tables = np.zeros(TABLES * _SUMS * columns, matrix.dtype)
-    sums = np.empty((len(out), columns), matrix.dtype)
-    for column in range(0, out.shape[1], columns):
-        sums[:] = 0
-        _accumulate(patterns, matrix, scale, column, tables, sums)
-        _accumulate(others, other, other_scale, column, tables, sums)
-        _put(sums, out, column, True)
 
 
 @njit(cache=True, error_model="numpy")
@@ -110,7 +99,7 @@ def _accumulate(patterns, matrix, scale, column, tables, sums):
         _copy(matrix, g * BITS, min(AT_ONCE, inner - g * BITS), column, many, scale, tables)
         _fill(tables, row)
         for n in range(rows):
-            chosen = (
+            chosen = (  # as many as TABLES
                 np.uint64(patterns[g, n]) * row,
                 np.uint64(patterns[g + 1, n]) * row + table,
                 np.uint64(patterns[g + 2, n]) * row + np.uint64(2) * table,
