@@ -1,7 +1,7 @@
 """The matrix products of a machine: by BLAS, or by tables of sums where one side is 0 or 1.
 
-Draws of binary units are 0 or 1, and data often are. A large product with them takes about half as
-long by kernels/binary_products.py as by BLAS on one core. Whether a matrix is 0 or 1 is found while
+Draws of binary units are 0 or 1, and data often are. A large product with them takes 0.5 to 0.7 of
+the time of BLAS on one core by kernels/binary_products.py. Whether a matrix is 0 or 1 is found while
 its bits are packed; grey levels go to BLAS.
 """
 

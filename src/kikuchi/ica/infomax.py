@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -249,7 +250,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 # ---------------------------------------------------------------------- climbing
 
 
-class _Climb:
+class _Climb(ABC):
     """A climb to the best filters of whitened data."""
 
     def __init__(self, options: InfomaxICA, data: Array, n_sources: int) -> None:
@@ -260,9 +261,9 @@ class _Climb:
         self.filters: Array = np.eye(n_sources, len(data))
         self.value = -math.inf
 
+    @abstractmethod
     def steps(self) -> Iterator[Step]:
         """One step an iteration, residual the largest component of the gradient."""
-        raise NotImplementedError
 
 
 class _Square(_Climb):

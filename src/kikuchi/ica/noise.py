@@ -7,6 +7,7 @@ of the channels squared is ever made for them.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -39,7 +40,7 @@ class Residual(Protocol):
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(ABC):
     """Gaussian noise with zero mean; `learned` tells whether EM may change it."""
 
     learned: bool
@@ -48,37 +49,37 @@ class Noise:
     kind: ClassVar[str]
 
     @property
+    @abstractmethod
     def value(self) -> Any:
         """Variance, variances or covariance: what `noise_` shows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def n_parameters(self, channels: int) -> int:
         """How many numbers are learned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def precise(self, columns: Array) -> Array:
         """Precision matrix times columns (channels, anything)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_det(self, channels: int) -> float:
         """log det of the covariance."""
-        raise NotImplementedError
 
     def squares(self, x: Array) -> Array:
         """x^T precision x for every sample, x of shape (channels, samples)."""
         return np.asarray(np.einsum("dn,dn->n", x, self.precise(x)))
 
+    @abstractmethod
     def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
         """Draws of shape (channels, samples)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def updated(self, residual: Residual, mixing: Array) -> Noise:
         """The noise of greatest likelihood given source moments (HOJ-L5), not below the floor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scaled(self, share: float) -> Noise:
         """The same noise with its covariance times `share`."""
-        raise NotImplementedError
 
     def change(self, other: Noise) -> float:
         """Greatest relative change of a (diagonal) variance from here to `other`."""

@@ -1,4 +1,4 @@
-"""Products of a matrix of 0 and 1 with a real one, in about half the time of BLAS on one core.
+"""Products of a matrix of 0 and 1 with a real one, in 0.5 to 0.7 of the time of BLAS on one core.
 
 Four rows of the real matrix have sixteen different sums of some of them. These are put in a table,
 and four bits of the other matrix choose one of the sums: one addition in place of four
