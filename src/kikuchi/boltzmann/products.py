@@ -1,8 +1,8 @@
 """The matrix products of a machine: by BLAS, or by tables of sums where one side is 0 or 1.
 
 Draws of binary units are 0 or 1, and data often are. A large product with them takes 0.5 to 0.7 of
-the time of BLAS on one core by kernels/binary_products.py. Whether a matrix is 0 or 1 is found while
-its bits are packed; grey levels go to BLAS.
+the time of BLAS on one core by kernels/binary_products.py. Whether a matrix is 0 or 1 is found
+while its bits are packed; grey levels go to BLAS.
 """
 
 from __future__ import annotations
