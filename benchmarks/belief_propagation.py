@@ -56,7 +56,7 @@ def binary_update() -> Row:
 
 
 def _binary_limit(graph: kk.FactorGraph, library: ctypes.CDLL) -> float:
-    from kikuchi.inference.belief_propagation import _Ratios
+    from kikuchi.inference.messages.belief_propagation import _Ratios
 
     ratios = _Ratios.of(graph)
     assert ratios is not None

@@ -16,8 +16,8 @@ from kikuchi.ica.measures import amari_distance, column_angles, matched_correlat
 from kikuchi.ica.mixing import Flat
 from kikuchi.ica.model import Data, Model
 from kikuchi.ica.noise import make_noise
-from kikuchi.ica.posteriors import parse_posterior
-from kikuchi.ica.priors import as_priors
+from kikuchi.ica.posteriors.posterior import parse_posterior
+from kikuchi.ica.priors.prior import as_priors
 from kikuchi.ica.recordings import Recording
 
 SIZE, SAMPLES = 10, 50_000
@@ -55,7 +55,7 @@ def others(x: np.ndarray, mixing: np.ndarray) -> dict[str, float]:
     """Amari distances of estimators without a noise model."""
     from sklearn.decomposition import FastICA
 
-    from kikuchi.ica.infomax import InfomaxICA
+    from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 
     fast = FastICA(SIZE, whiten="unit-variance", random_state=0, max_iter=1000).fit(x)
     infomax = InfomaxICA(SIZE, random_state=0).fit(x)

@@ -10,10 +10,10 @@ import numpy as np
 import kikuchi as kk
 from benchmarks.common import Row, cpu_seconds
 from kikuchi.graphs.directed import ancestral_sample
-from kikuchi.learning.clamped import ClampedRows
 from kikuchi.learning.data import Data
-from kikuchi.learning.em import EM
-from kikuchi.learning.gradient import GradientML
+from kikuchi.learning.likelihood.clamped import ClampedRows
+from kikuchi.learning.likelihood.em import EM
+from kikuchi.learning.likelihood.gradient import GradientML
 
 
 def rows() -> Iterator[Row]:

@@ -10,10 +10,10 @@ import numpy as np
 import kikuchi as kk
 from benchmarks.common import Row
 from kikuchi.core import seeds
-from kikuchi.inference.flat import flatten
-from kikuchi.inference.gibbs_sweepers import make_sweeper
+from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.sampling.sweepers import make_sweeper
 from kikuchi.learning.data import Data
-from kikuchi.learning.pseudo import PseudoLikelihood
+from kikuchi.learning.local.pseudo import PseudoLikelihood
 
 _SWEEPS = 10
 

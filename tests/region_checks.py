@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from kikuchi import FactorGraph
-from kikuchi.graphs.regions import RegionGraph
+from kikuchi.graphs.regions.region_graph import RegionGraph
 
 
 def pairwise(n: int, edges: list[tuple[int, int]], fields: bool = False) -> FactorGraph:

@@ -16,8 +16,8 @@ pytest.importorskip("sklearn")
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
-from kikuchi.boltzmann.rate_rule import RateCodedDivergence, replicas_of
 from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence, replicas_of
 from kikuchi.boltzmann.training import train
 from kikuchi.boltzmann.units import Binomial, Gaussian
 from kikuchi.core.errors import DataError, MethodError, ModelError

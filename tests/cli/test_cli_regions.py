@@ -10,7 +10,7 @@ import pytest
 from cli_runner import fails, run
 
 from kikuchi import complete, grid, write
-from kikuchi.graphs.region_builders import REGION_TEXTS
+from kikuchi.graphs.regions.builders import REGION_TEXTS
 
 
 @pytest.fixture

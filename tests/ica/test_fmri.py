@@ -22,7 +22,7 @@ from kikuchi.ica.fmri import (
     trends,
     write_maps,
 )
-from kikuchi.ica.infomax import InfomaxICA
+from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 from kikuchi.ica.recordings import Recording, read_recording
 
 nibabel = pytest.importorskip("nibabel")

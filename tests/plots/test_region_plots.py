@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from kikuchi import FactorGraph, complete, grid
 from kikuchi.core.errors import ModelError
-from kikuchi.graphs.region_builders import region_graph
+from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.plots import to_png_bytes, to_svg
 from kikuchi.plots.regions import draw_regions, layer_places
 

@@ -12,7 +12,7 @@ from kikuchi import FactorGraph, infer
 from kikuchi.graphs.directed import moralise
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
-from kikuchi.reproduce.hojen2001 import (
+from kikuchi.reproduce.hojen2001.graph_example import (
     NAMES,
     ORDERS,
     PARENTS,

@@ -23,15 +23,15 @@ from kikuchi.ica import parse_prior
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.hojen2001_brain import Scans, _delay, binary_sensors, choose, mean_gap
-from kikuchi.reproduce.hojen2001_ica import (
+from kikuchi.reproduce.hojen2001.brain import Scans, _delay, binary_sensors, choose, mean_gap
+from kikuchi.reproduce.hojen2001.ica import (
     binary_mixture,
     overcomplete_mixture,
     random_start,
     trace_fit,
 )
-from kikuchi.reproduce.hojen2001_signals import hoyer_sparsity, spread_of, three_speakers, threes
-from kikuchi.reproduce.hojen2001_tables import CURVES, SURFACES, iteration_row, spatial_rows
+from kikuchi.reproduce.hojen2001.signals import hoyer_sparsity, spread_of, three_speakers, threes
+from kikuchi.reproduce.hojen2001.tables import CURVES, SURFACES, iteration_row, spatial_rows
 
 
 def finished_case(word: str, *, data: str | None = None, **changes: Any) -> tuple[Any, Finished]:

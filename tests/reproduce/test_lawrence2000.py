@@ -10,7 +10,7 @@ import pytest
 from kikuchi import infer
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import find_experiment, reproduce
-from kikuchi.reproduce.lawrence2000 import RandomBoltzmannMachines, machine, pair_moments
+from kikuchi.reproduce.lawrence2000.machines import RandomBoltzmannMachines, machine, pair_moments
 
 
 def test_machine_and_moments_by_enumeration() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import find_experiment, reproduce
-from kikuchi.reproduce.lawrence2000_ica import (
+from kikuchi.reproduce.lawrence2000.ica import (
     _matched,
     excess_kurtosis,
     mixtures,

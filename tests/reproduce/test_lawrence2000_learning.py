@@ -16,12 +16,12 @@ from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.experiment import Finished, Setting
-from kikuchi.reproduce.lawrence2000_digits import (
+from kikuchi.reproduce.lawrence2000.digits import (
     DigitsByMixtures,
     binary_digits,
     neighbour_machine,
 )
-from kikuchi.reproduce.lawrence2000_learning import (
+from kikuchi.reproduce.lawrence2000.learning import (
     TwoModes,
     VectorAssociation,
     layered_machine,

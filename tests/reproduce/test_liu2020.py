@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kikuchi import grid, infer
-from kikuchi.graphs.region_builders import region_graph
+from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.liu2020 import (
+from kikuchi.reproduce.liu2020.accuracy import (
     FAULTS,
     LARGEST,
     OuterFace,
@@ -26,7 +26,7 @@ from kikuchi.reproduce.liu2020 import (
     measured,
     positive_marginals,
 )
-from kikuchi.reproduce.liu2020_tables import COLUMNS, LINES, Errors, corrected, published
+from kikuchi.reproduce.liu2020.tables import COLUMNS, LINES, Errors, corrected, published
 
 IDS = ["LIU-E6", "LIU-E7", "LIU-E8", "LIU-E9", "LIU-E10"]
 

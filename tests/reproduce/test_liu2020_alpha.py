@@ -10,9 +10,9 @@ from kikuchi.graphs.mimo import channel_uses
 from kikuchi.inference.mimo import symbol_errors
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
-from kikuchi.reproduce.liu2020_alpha import message_paths, random_ising
-from kikuchi.reproduce.liu2020_mimo import DetectionByOthers, exact_ratio, label
-from kikuchi.reproduce.liu2020_published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
+from kikuchi.reproduce.liu2020.alpha import message_paths, random_ising
+from kikuchi.reproduce.liu2020.mimo import DetectionByOthers, exact_ratio, label
+from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
 
 def disagreements(outcome: Outcome) -> list[str]:

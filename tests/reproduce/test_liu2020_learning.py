@@ -11,7 +11,7 @@ import kikuchi as kk
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import find_experiment
 from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.liu2020_learning import (
+from kikuchi.reproduce.liu2020.learning import (
     COMPLETE,
     GRIDS,
     SECONDS,

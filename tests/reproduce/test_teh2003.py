@@ -10,8 +10,8 @@ from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.lattices import generalised_means, lattice_edges, observed_lattice
 from kikuchi.reproduce.naive_tap import NaiveTap
-from kikuchi.reproduce.teh2003 import CounterExample, cycle_period
-from kikuchi.reproduce.teh2003_lattices import median_rank
+from kikuchi.reproduce.teh2003.counter_example import CounterExample, cycle_period
+from kikuchi.reproduce.teh2003.lattices import median_rank
 
 
 def rows_agree(outcome: Outcome) -> None:

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("sklearn")
 
 from kikuchi.core.errors import DataError
-from kikuchi.learning.targets import Targets
+from kikuchi.learning.scaling.targets import Targets
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
-from kikuchi.reproduce.teh2003_learning import (
+from kikuchi.reproduce.teh2003.learning import (
     LearnedDigits,
     augmented_tree,
     edge_solution,

@@ -15,7 +15,7 @@ from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.catalogue import find_experiment
-from kikuchi.reproduce.teh2003_faces import (
+from kikuchi.reproduce.teh2003.faces import (
     CONDITIONS,
     METHODS,
     RANKS,
@@ -24,7 +24,7 @@ from kikuchi.reproduce.teh2003_faces import (
     locality,
     partition,
 )
-from kikuchi.reproduce.teh2003_faces_figures import packed, unpacked
+from kikuchi.reproduce.teh2003.faces_figures import packed, unpacked
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from kikuchi import infer
 from kikuchi.core.errors import KikuchiError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
-from kikuchi.reproduce.toys import (
+from kikuchi.reproduce.toys.tables import CLOSED_FORMS
+from kikuchi.reproduce.toys.toys import (
     DoubleWell,
     Gaussian,
     correlated,
@@ -25,7 +26,6 @@ from kikuchi.reproduce.toys import (
     project_inclusive,
     two_nodes,
 )
-from kikuchi.reproduce.toys_tables import CLOSED_FORMS
 
 
 def divergence_by_integral(well: DoubleWell, q: Gaussian) -> float:

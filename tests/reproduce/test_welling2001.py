@@ -16,7 +16,7 @@ from kikuchi.data.images import Images
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.experiment import Finished, Setting
-from kikuchi.reproduce.welling2001 import (
+from kikuchi.reproduce.welling2001.digits import (
     BinaryDigits,
     Parts,
     baseline_errors,
@@ -24,7 +24,7 @@ from kikuchi.reproduce.welling2001 import (
     framed,
     pictures,
 )
-from kikuchi.reproduce.welling2001_grey import (
+from kikuchi.reproduce.welling2001.grey import (
     GreyDigits,
     PicturesOfWeights,
     effective_pixels,
@@ -32,7 +32,7 @@ from kikuchi.reproduce.welling2001_grey import (
     neighbour_correlation,
     rotation,
 )
-from kikuchi.reproduce.welling2001_tables import (
+from kikuchi.reproduce.welling2001.tables import (
     ARCHITECTURES,
     BASELINES,
     LEARNERS,

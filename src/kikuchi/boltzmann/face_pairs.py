@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.face_baselines import Likeness, checked, rows_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
-from kikuchi.boltzmann.rate_rule import replicas_of
+from kikuchi.boltzmann.rules.rate_coded import replicas_of
 from kikuchi.core.errors import DataError, MissingExtraError, ModelError
 from kikuchi.core.seeds import generator
 

@@ -20,9 +20,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.inference.flat import FlatGraph, flatten
+from kikuchi.inference.graph_arrays import FlatGraph, flatten
 from kikuchi.inference.method import Run
-from kikuchi.inference.mixture_mean_field import (
+from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     make_mixture,
     mixture_bound,
@@ -143,7 +143,7 @@ class _Climb:
 
     def sweep(self, temperature: float) -> float:
         """Every block once; answers the largest change of a probability."""
-        from kikuchi.inference.kernels.mixture_mean_field import overlaps, sweep
+        from kikuchi.inference.variational.kernels.mixture_mean_field import overlaps, sweep
 
         overlaps(self.flat.state_offsets, self.mixture)  # sums and differences drift
         self.sweeps += 1
@@ -174,7 +174,7 @@ def _as_mixture(flat: FlatGraph, start: JointMixture) -> Mixture:
 
 
 def _follow_gradients(flat: FlatGraph, mixture: Mixture, limit: int) -> Mixture:
-    from kikuchi.inference.mixture_mean_field_gradient import maximise
+    from kikuchi.inference.variational.mixture_gradient import maximise
 
     run = Run(Budget().start(), silent, Trace(), 0.0)
     return maximise(flat, mixture, limit, run)[0]

@@ -14,10 +14,10 @@ import numpy as np
 from kikuchi.boltzmann.estimator import Array, Limits, RandomState
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rate_rule import RateCodedDivergence
 from kikuchi.boltzmann.rbm import RBM
 from kikuchi.boltzmann.rows import is_sparse
 from kikuchi.boltzmann.rule import Rule
+from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence
 from kikuchi.boltzmann.units import Binomial, Units
 from kikuchi.core.progress import Progress
 

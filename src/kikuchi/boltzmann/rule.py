@@ -25,18 +25,18 @@ UNSETTLED = "unsettled_rows"
 """Name in a rule's state: how many rows had not settled when the limit of sweeps was reached."""
 
 RULES: dict[str, str] = {
-    "exact": "exact_rule:ExactLikelihood",
-    "gibbs": "sampling_rules:Equilibrium",
-    "cd": "sampling_rules:ContrastiveDivergence",
-    "pcd": "sampling_rules:PersistentDivergence",
-    "brief-gibbs": "sampling_rules:BriefGibbs",
-    "pseudo": "pseudo_rule:PseudoLikelihood",
-    "one-shot": "one_shot_rule:OneShot",
-    "rate-cd": "rate_rule:RateCodedDivergence",
-    "cf": "contrastive_rules:ContrastiveFreeEnergy",
-    "mf-star": "mean_field_rules:MeanFieldStar",
-    "mf-joint": "mean_field_rules:JointMeanField",
-    "mixture": "mixture_rule:MixtureMeanField",
+    "exact": "rules.exact:ExactLikelihood",
+    "gibbs": "rules.sampling:Equilibrium",
+    "cd": "rules.sampling:ContrastiveDivergence",
+    "pcd": "rules.sampling:PersistentDivergence",
+    "brief-gibbs": "rules.sampling:BriefGibbs",
+    "pseudo": "rules.pseudo:PseudoLikelihood",
+    "one-shot": "rules.one_shot:OneShot",
+    "rate-cd": "rules.rate_coded:RateCodedDivergence",
+    "cf": "rules.contrastive:ContrastiveFreeEnergy",
+    "mf-star": "rules.mean_field:MeanFieldStar",
+    "mf-joint": "rules.mean_field:JointMeanField",
+    "mixture": "rules.mixture:MixtureMeanField",
 }
 """Short names of the rules; the value is `module:Class` in this folder."""
 

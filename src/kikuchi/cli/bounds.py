@@ -12,7 +12,7 @@ from kikuchi.cli import options
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
-    from kikuchi.inference.bracket import Bracket, BracketStep
+    from kikuchi.inference.bounds.log_z_bounds import Bracket, BracketStep
 
 _MOST_ROWS = 12
 
@@ -56,7 +56,7 @@ def bounds(
     graph = load_model(model)
     observed = load_evidence(graph, evidence)
     defer_blas()
-    from kikuchi.inference.bracket import bounds as close
+    from kikuchi.inference.bounds.log_z_bounds import bounds as close
 
     with ProgressBar("bounds", quiet=quiet) as progress:
         found = close(graph, evidence=observed, budget=budget, ibound=ibound, progress=progress)

@@ -9,7 +9,7 @@ import typer
 from kikuchi.cli import options
 
 if TYPE_CHECKING:
-    from kikuchi.inference.certificates import Certificate, Condition
+    from kikuchi.inference.bounds.certificates import Certificate, Condition
 
 _HEAD = ("condition", "value", "must be", "holds", "")
 
@@ -41,7 +41,7 @@ def certify(
     budget = make_budget(seconds, memory)
     check_outputs(model, json)
     defer_blas()
-    from kikuchi.inference.certificates import certify as prove
+    from kikuchi.inference.bounds.certificates import certify as prove
 
     graph = load_model(model)
     found = prove(graph, load_evidence(graph, evidence), alpha, budget=budget)

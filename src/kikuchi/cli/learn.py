@@ -160,7 +160,7 @@ def load_graph_and_data(graph: str, data: str, hidden: str | None) -> tuple[Fact
     if graph.startswith(EXAMPLE) or suffix(Path(graph)) in MODEL_SUFFIXES:
         model = load_model(graph)
         return model, _masked(model, read_data(data, model), words)
-    from kikuchi.learning.structure import graph_from_text
+    from kikuchi.learning.structure.graphs import graph_from_text
 
     rows = read_data(data)
     rows, shown = _with_new_columns(rows, words, graph)

@@ -12,7 +12,7 @@ from kikuchi.cli import options
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.graphs.regions import RegionGraph
+    from kikuchi.graphs.regions.region_graph import RegionGraph
 
 Text = Annotated[
     str, typer.Option("--regions", "-r", metavar="TEXT", help="Which regions; see above.")
@@ -50,7 +50,7 @@ def regions(
         check_picture_suffix,
         write_json,
     )
-    from kikuchi.graphs.region_builders import region_graph, robustness
+    from kikuchi.graphs.regions.builders import region_graph, robustness
 
     budget = make_budget(None, memory)
     check_outputs(model, json, plot)

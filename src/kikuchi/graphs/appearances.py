@@ -97,7 +97,7 @@ def forest_appearances(graph: FactorGraph, gains: Array) -> Appearances:
     >>> forest_appearances(triangle, gains).weights[pairs].tolist()
     [1.0, 0.0, 1.0]
     """
-    from kikuchi.graphs._appearance_kernels import grow_forest, hang
+    from kikuchi.graphs.kernels.appearances import grow_forest, hang
 
     weights, parents = _of_single_factors(graph)
     many = np.flatnonzero(np.diff(graph.scope_offsets) > 1)
@@ -257,7 +257,7 @@ class _SparseInverse:
     def __init__(self, matrix: Any, budget: Budget) -> None:
         from scipy.sparse.linalg import splu
 
-        from kikuchi.graphs._appearance_kernels import selected_inverse
+        from kikuchi.graphs.kernels.appearances import selected_inverse
 
         self._lu = splu(
             matrix,
@@ -299,7 +299,7 @@ class _SparseInverse:
 
 def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
     """Split the weights of pairs between their ends, or name the set that is too heavy."""
-    from kikuchi.graphs._appearance_kernels import orient
+    from kikuchi.graphs.kernels.appearances import orient
 
     orders = np.diff(graph.scope_offsets)
     first = graph.scope_offsets[:-1][orders == 2]

@@ -94,7 +94,7 @@ def eliminate(
     >>> eliminate(square).width
     2
     """
-    from kikuchi.graphs import _elimination_kernels as kernels
+    from kikuchi.graphs.kernels import elimination as kernels
 
     if order not in get_args(Order):
         raise MethodError(f"there is no order '{order}'; {suggestion(order, get_args(Order))}")

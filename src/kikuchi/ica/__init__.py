@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC: dict[str, str] = {
-    "BayesianICA": "bayesian",
-    "InfomaxICA": "infomax",
+    "BayesianICA": "bayesian.bayesian_ica",
+    "InfomaxICA": "infomax.infomax_ica",
     "Recording": "recordings",
     "read_recording": "recordings",
     "amari_distance": "measures",
     "match_sources": "measures",
     "MeanFieldICA": "mean_field_ica",
-    "Moments": "posteriors",
-    "parse_posterior": "posteriors",
-    "parse_prior": "priors",
-    "POSTERIORS": "posteriors",
-    "PRIORS": "priors",
-    "Problem": "posteriors",
-    "SourcePrior": "priors",
+    "Moments": "posteriors.posterior",
+    "parse_posterior": "posteriors.posterior",
+    "parse_prior": "priors.prior",
+    "POSTERIORS": "posteriors.posterior",
+    "PRIORS": "priors.prior",
+    "Problem": "posteriors.posterior",
+    "SourcePrior": "priors.prior",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -21,8 +21,8 @@ from kikuchi.core.run import Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
 from kikuchi.ica.model import Data, Model, is_learned
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
-from kikuchi.ica.posteriors import Moments, Posterior, Problem, take_moments
-from kikuchi.ica.priors import SourcePrior
+from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem, take_moments
+from kikuchi.ica.priors.prior import SourcePrior
 
 Array = NDArray[np.float64]
 

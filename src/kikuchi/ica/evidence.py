@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.numerics import logsumexp
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors import Posterior, parse_posterior
+from kikuchi.ica.posteriors.posterior import Posterior, parse_posterior
 
 Array = NDArray[np.float64]
 

@@ -18,10 +18,10 @@ from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import CONSISTENT, Learning, Rules, expectation, while_learning
 from kikuchi.ica.evidence import Evidence, evidence
+from kikuchi.ica.initialisation import make_start
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors import Posterior
-from kikuchi.ica.priors import SourcePrior
-from kikuchi.ica.starts import make_start
+from kikuchi.ica.posteriors.posterior import Posterior
+from kikuchi.ica.priors.prior import SourcePrior
 
 Array = NDArray[np.float64]
 

@@ -16,11 +16,11 @@ from kikuchi.core.progress import Progress, silent
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import OPTIMISERS, Rules, Statistics, expectation, maximisation
 from kikuchi.ica.fitting import Fit, Task, choose_fit, collapsed_sources, fit_all, refuse_unfit
+from kikuchi.ica.initialisation import make_start, start_names
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors import Moments, Posterior, as_posterior
-from kikuchi.ica.priors import SourcePrior, as_priors
-from kikuchi.ica.starts import make_start, start_names
+from kikuchi.ica.posteriors.posterior import Moments, Posterior, as_posterior
+from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

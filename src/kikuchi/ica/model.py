@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.noise import FullNoise, Noise
-from kikuchi.ica.posteriors import Problem
-from kikuchi.ica.priors import SourcePrior
+from kikuchi.ica.posteriors.posterior import Problem
+from kikuchi.ica.priors.prior import SourcePrior
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -141,7 +141,7 @@ class Model:
 def is_learned(prior: SourcePrior, learned: str) -> bool:
     """Whether EM changes a prior: `learned` is none, shape (not a mere scale) or all (HOJ-L7).
 
-    >>> from kikuchi.ica.priors import parse_prior
+    >>> from kikuchi.ica.priors.prior import parse_prior
     >>> is_learned(parse_prior("laplace"), "shape"), is_learned(parse_prior("binary01"), "shape")
     (False, True)
     """

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors import as_posterior
-from kikuchi.ica.priors import SourcePrior, as_priors
-from kikuchi.ica.starts import principal
+from kikuchi.ica.posteriors.posterior import as_posterior
+from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 Array = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
-from kikuchi.inference.linear_response import product_covariance
+from kikuchi.inference.expansions.linear_response import product_covariance
 
 __all__ = [
     "Method",

@@ -164,7 +164,7 @@ class Data:
 
         Rows count for the factors whose variables they all observe.
         """
-        from kikuchi.learning.kernels.rows import count_factors
+        from kikuchi.learning.likelihood.kernels.rows import count_factors
 
         counts = np.zeros(graph.log_tables.size)
         count_factors(
@@ -198,7 +198,7 @@ def merged_rows(
     >>> first.tolist(), number.tolist(), sums.tolist()
     ([0, 1], [0, 1, 0], [2.0, 1.0])
     """
-    from kikuchi.learning.kernels.rows import distinct_few, distinct_rows
+    from kikuchi.learning.likelihood.kernels.rows import distinct_few, distinct_rows
 
     n = len(states)
     states = np.ascontiguousarray(states)
@@ -246,7 +246,7 @@ def _whole_states(rows: NDArray[Any], graph: FactorGraph | None) -> NDArray[np.i
     """A table of whole numbers as states; None if it is another kind, or one is out of range."""
     if rows.dtype.kind not in "iu" or rows.shape[1] == 0:
         return None
-    from kikuchi.learning.kernels.rows import read_states
+    from kikuchi.learning.likelihood.kernels.rows import read_states
 
     limits = np.full(rows.shape[1], _MOST_STATES, dtype=np.int64)
     if graph is not None:

@@ -64,7 +64,7 @@ def evaluate(graph: FactorGraph, data: Data | ArrayLike, *, budget: Budget | Non
     scores = _mean_log_weight(graph, rows, budget)
     if scores is None:
         lower = upper = None
-    from kikuchi.learning.pseudo import pseudo_log_likelihood
+    from kikuchi.learning.local.pseudo import pseudo_log_likelihood
 
     exact = lower is not None and upper is not None and upper - lower <= 1e-9 * max(1, abs(lower))
     return Score(
@@ -81,7 +81,7 @@ def _mean_log_weight(graph: FactorGraph, rows: Data, budget: Budget) -> float | 
     """Mean over rows of the log-weight, missing cells summed out; None if that does not fit."""
     if rows.complete:
         return mean_log_score(graph, rows)
-    from kikuchi.learning.clamped import ClampedRows
+    from kikuchi.learning.likelihood.clamped import ClampedRows
 
     try:
         phase = ClampedRows(graph, rows, budget=budget)

@@ -17,22 +17,22 @@ from kikuchi.learning.learner import Learner
 DEFAULT = "gradient"
 
 LEARNERS: dict[str, str] = {
-    "gradient": "gradient:GradientML",
-    "em": "em:EM",
-    "vbem": "em:VariationalEM",
-    "pseudo": "pseudo:PseudoLikelihood",
-    "piecewise": "piecewise:Piecewise",
-    "surrogate": "surrogate:Surrogate",
-    "cd": "contrastive:ContrastiveDivergence",
-    "pcd": "contrastive:PersistentDivergence",
-    "brief-gibbs": "contrastive:BriefGibbs",
-    "one-shot": "linear_response:OneShot",
-    "mf-trw": "bound:MeanFieldMinusTrw",
-    "ups-jt": "ups_jt:UnifiedScalingML",
-    "ipf": "scaling:ProportionalFitting",
-    "gis": "scaling:GeneralisedScalingML",
-    "iis": "improved_scaling:ImprovedScalingML",
-    "loopy-is": "loopy_scaling:LoopyScalingML",
+    "gradient": "likelihood.gradient:GradientML",
+    "em": "likelihood.em:EM",
+    "vbem": "likelihood.em:VariationalEM",
+    "pseudo": "local.pseudo:PseudoLikelihood",
+    "piecewise": "local.piecewise:Piecewise",
+    "surrogate": "likelihood.surrogate:Surrogate",
+    "cd": "local.contrastive:ContrastiveDivergence",
+    "pcd": "local.contrastive:PersistentDivergence",
+    "brief-gibbs": "local.contrastive:BriefGibbs",
+    "one-shot": "local.one_shot:OneShot",
+    "mf-trw": "likelihood.bound:MeanFieldMinusTrw",
+    "ups-jt": "scaling.ups_jt:UnifiedScalingML",
+    "ipf": "scaling.scaling:ProportionalFitting",
+    "gis": "scaling.scaling:GeneralisedScalingML",
+    "iis": "scaling.improved_scaling:ImprovedScalingML",
+    "loopy-is": "scaling.loopy_scaling:LoopyScalingML",
 }
 
 

@@ -11,10 +11,10 @@ from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
-from kikuchi.inference.feasibility import Constraints
-from kikuchi.inference.flat import flatten
-from kikuchi.inference.gibbs_sweepers import make_sweeper
-from kikuchi.inference.junction_tree import plan
+from kikuchi.inference.bounds.feasibility import Constraints
+from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.sampling.sweepers import make_sweeper
+from kikuchi.inference.trees.junction_tree import plan
 
 _MOST_CHAINS = 64
 _BURN_IN = 1000  # sweeps

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.dirichlet import ConditionalTables
+from kikuchi.learning.likelihood.dirichlet import ConditionalTables
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -149,7 +149,7 @@ def cheap_exact(
     >>> cheap_exact(kk.complete(60), None) is None
     True
     """
-    from kikuchi.inference.junction_tree import plan
+    from kikuchi.inference.trees.junction_tree import plan
 
     limits = budget or Budget()
     observed, targets = graph.observations(evidence)
@@ -177,7 +177,7 @@ def _say_nothing(text: str) -> Progress | None:
 def _exact_answer(
     graph: FactorGraph, observed: Observed, budget: Budget, tell: Announce
 ) -> tuple[Beliefs | None, str]:
-    from kikuchi.inference.junction_tree import plan
+    from kikuchi.inference.trees.junction_tree import plan
 
     states = {v: k for v, k in observed.items() if np.ndim(k) == 0}
     cost = plan(graph, evidence=states)

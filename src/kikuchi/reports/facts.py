@@ -102,7 +102,7 @@ class ModelFacts:
         return [named.get(name) or Fit(name, None, method_class(name).summary) for name in METHODS]
 
     def _exact_fits(self, allowed: int | None) -> list[Fit]:
-        from kikuchi.inference.enumeration import Enumeration
+        from kikuchi.inference.trees.enumeration import Enumeration
 
         most = Enumeration().max_states
         few = self.log10_states <= np.log10(most)
@@ -194,7 +194,7 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
     >>> facts.variables, facts.zeros, facts.forest, facts.cardinalities
     (2, 1, True, {2: 2})
     """
-    from kikuchi.inference.junction_tree import plan
+    from kikuchi.inference.trees.junction_tree import plan
 
     observed, targets = graph.observations(evidence)  # a marginal leaves the structure as it is
     rest = graph.condition(observed).graph if observed else graph

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.iterative_scaling import IterativeScaling
+from kikuchi.inference.messages.iterative_scaling import IterativeScaling
 
 
 @dataclass(frozen=True, eq=False)

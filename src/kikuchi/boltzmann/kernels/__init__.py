@@ -1,1 +1,1 @@
-"""Compiled loops of dense machines."""
+"""Compiled loops over flat arrays: functions and NamedTuples of arrays, nothing else."""

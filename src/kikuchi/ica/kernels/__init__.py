@@ -1,1 +1,1 @@
-"""Compiled loops of the mean field solvers for ICA."""
+"""Compiled loops over flat arrays: functions and NamedTuples of arrays, nothing else."""

@@ -1,1 +1,1 @@
-"""Compiled loops over flat arrays: no classes, no Python objects, nothing else."""
+"""Compiled loops over flat arrays: functions and NamedTuples of arrays, nothing else."""

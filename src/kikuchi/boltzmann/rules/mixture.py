@@ -1,0 +1,110 @@
+"""Learning with a mixture of mean fields for the free phase (LAW-L9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.mixture import JointMixture, fit_mixture, mixture_statistics, random_mixture
+from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
+from kikuchi.boltzmann.rules.mean_field import conditional_means, contrast, read_temperatures
+from kikuchi.boltzmann.settling import refuse_connected
+from kikuchi.core.options import option
+
+Array = NDArray[Any]
+
+_LEAST_WEIGHT = 1e-12  # a component that has died may come back after the parameters have moved
+
+
+@dataclass(frozen=True)
+class MixtureMeanField(Rule):
+    """Mean field of each row's conditional, one mixture of `components` for the joint (LAW-L9).
+
+    The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
+    components L- comes nearer to log Z and the slope nearer to that of the likelihood.
+    """
+
+    name: ClassVar[str] = "mixture"
+    summary: ClassVar[str] = "mean field of the data against a mixture of mean fields of the joint"
+    objective_name: ClassVar[str] = "difference of bounds"
+
+    components: int = option(2, "product distributions in the mixture", low=1)
+    form: Literal["lambda", "eliminated"] = option(
+        "lambda", "coordinate ascent with lambda; or gradients of the bound without it, after that"
+    )
+    conditional: Literal["half", "joint"] = option(
+        "half", "where the hidden means of a row start: 1/2, or those of the joint"
+    )
+    temperatures: str = option(
+        "", "one sweep at each of these, such as 100,10,2, before those at 1"
+    )
+    damping: float = option(0.0, "part of each conditional move not made", low=0.0, below=1.0)
+    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
+    max_sweeps: int = option(100, "sweeps at most in each phase", low=1)
+
+    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
+        """A random mixture."""
+        refuse_connected(machine.visible)
+        refuse_connected(machine.hidden)
+        read_temperatures(self.temperatures)
+        return _state_of(random_mixture(machine, self.components, rng))
+
+    def slope(
+        self,
+        machine: Machine,
+        batch: Array,
+        rows: NDArray[np.int64],
+        state: State,
+        rng: np.random.Generator,
+    ) -> Slope:
+        """Average over the rows minus the moments of the mixture (4.25)."""
+        data = batch.astype(np.float64)
+        temperatures = read_temperatures(self.temperatures)
+        joint = fit_mixture(
+            machine,
+            _mixture_of(state),
+            temperatures=temperatures,
+            form=self.form,
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+        )
+        state.update(_state_of(joint))
+        start = None
+        if self.conditional == "joint":
+            free = (joint.weights @ joint.means)[machine.n_visible :]
+            start = np.tile(free, (len(data), 1))
+        hidden, settled = conditional_means(
+            machine,
+            data,
+            start,
+            temperatures=temperatures,
+            tol=self.tol,
+            max_sweeps=self.max_sweeps,
+            damping=self.damping,
+        )
+        count_unsettled(state, settled and joint.converged, len(data))
+        return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)
+
+
+def _state_of(mixture: JointMixture) -> State:
+    return {
+        "mixture_weights": mixture.weights,
+        "mixture_means": mixture.means,
+        "mixture_smoothing": mixture.smoothing,
+    }
+
+
+def _mixture_of(state: State) -> JointMixture:
+    weights = np.maximum(state["mixture_weights"], _LEAST_WEIGHT)
+    return JointMixture(
+        weights / weights.sum(),
+        state["mixture_means"],
+        state["mixture_smoothing"],
+        -np.inf,
+        False,
+        0,
+    )

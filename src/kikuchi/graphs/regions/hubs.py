@@ -1,0 +1,75 @@
+"""A few variables that belong to every region: clamping and Bethe in one region graph."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.regions import sets
+from kikuchi.graphs.regions.sets import SetFamily
+
+_HARD = 10.0  # what a forbidden state counts as below the lowest log-weight of its table
+
+
+def hub_roots(graph: FactorGraph, hubs: list[int]) -> list[tuple[int, ...]]:
+    """The scope of each factor with the hubs added, those inside others left out.
+
+    >>> path = FactorGraph([2] * 4, [((i, i + 1), np.ones(4)) for i in range(3)])
+    >>> hub_roots(path, [0])
+    [(0, 1, 2), (0, 2, 3)]
+    """
+    n = graph.n_variables
+    always = set(hubs)
+    scopes = [*map(graph.scope, range(graph.n_factors)), *((v,) for v in range(n))]
+    return sets.maximal(SetFamily.of([always.union(scope) for scope in scopes], n)).tuples()
+
+
+def strong_hubs(graph: FactorGraph, count: int) -> list[int]:
+    """The variables with the strongest couplings to those not chosen before, strongest first.
+
+    What makes belief propagation fail are strong couplings around cycles; a variable that is known
+    passes nothing on. The sum of coupling strengths at a variable is a cheap measure of how
+    much is gained by knowing it.
+
+    >>> pairs = [((0, 1), 1.0), ((1, 2), 3.0), ((2, 3), 0.5)]
+    >>> tables = [(scope, np.exp([[j, -j], [-j, j]])) for scope, j in pairs]
+    >>> strong_hubs(FactorGraph([2] * 4, tables), 2)
+    [1, 2]
+    """
+    strength = [coupling_strength(graph, a) for a in range(graph.n_factors)]
+    free = [set(graph.scope(a)) for a in range(graph.n_factors)]
+    total = np.zeros(graph.n_variables)
+    for a, scope in enumerate(free):
+        for v in scope:
+            total[v] += strength[a] if len(scope) > 1 else 0.0
+    chosen: list[int] = []
+    for _ in range(min(count, graph.n_variables)):
+        v = int(np.argmax(total))
+        chosen.append(v)
+        total[v] = -1.0
+        for a in graph.neighbours(v):
+            free[a].discard(v)
+            if len(free[a]) == 1:
+                (last,) = free[a]
+                total[last] -= strength[a]
+    return chosen
+
+
+def coupling_strength(graph: FactorGraph, factor: int) -> float:
+    """How much of a log-table is not a sum of functions of single variables, as a deviation.
+
+    For an Ising coupling J s_i s_j it is |J|. Forbidden states count as rare ones.
+    """
+    table = graph.log_table(factor)
+    if table.ndim < 2:
+        return 0.0
+    finite = table > -np.inf
+    if not finite.any():
+        return 0.0
+    logs: NDArray[np.float64] = np.where(finite, table, table[finite].min() - _HARD)
+    rest = logs - logs.mean()
+    for axis in range(logs.ndim):
+        others = tuple(k for k in range(logs.ndim) if k != axis)
+        rest = rest - (logs.mean(axis=others, keepdims=True) - logs.mean())
+    return float(np.sqrt(np.mean(rest**2)))

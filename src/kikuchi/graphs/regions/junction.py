@@ -1,0 +1,302 @@
+"""Junction trees and junction graphs: cliques, and separators along which they agree (TEH-M27)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.elimination import Elimination, eliminate
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.regions import sets
+from kikuchi.graphs.regions.cycles import Edge, neighbour_sets, ordered, pair_edges
+from kikuchi.graphs.regions.sets import SetFamily
+
+Clique = tuple[int, ...]
+Separator = tuple[int, int, tuple[int, ...]]
+
+_MOST_OVERLAPS = 10_000_000
+
+
+def junction_tree(found: Elimination) -> tuple[list[Clique], list[Separator]]:
+    """Largest cliques of an elimination order, and the separators that join them to a forest.
+
+    >>> chain = FactorGraph([2] * 3, [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
+    >>> junction_tree(eliminate(chain))
+    ([(1, 2), (0, 1)], [(1, 0, (1,))])
+    """
+    if not found.complete:
+        raise BudgetError(
+            f"exact regions would need a table of at least 2^{found.log2_weight:.0f} states; "
+            "use junction:K, faces, loops:4 or bethe"
+        )
+    step = {int(v): k for k, v in enumerate(found.order)}
+    cliques: list[Clique] = []
+    separators: list[Separator] = []
+    home = [0] * len(step)
+    for k, members in reversed(list(enumerate(found.cliques))):
+        rest = tuple(v for v in members if step[v] != k)
+        if rest:
+            above = home[min(step[v] for v in rest)]
+            if len(cliques[above]) == len(rest):  # the clique above is inside this one
+                cliques[above], home[k] = members, above
+                continue
+            separators.append((len(cliques), above, rest))
+        home[k] = len(cliques)
+        cliques.append(members)
+    return cliques, separators
+
+
+def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
+    """Separators by one maximum spanning tree for each variable (Aji and McEliece; TEH-M27).
+
+    The tree of variable i spans the cliques with i, heavy overlaps first; cliques c and d get the
+    variables whose trees use the edge (c, d) as separator. All trees break ties alike, so that
+    cliques which can be joined to a junction tree are.
+
+    >>> spanning_tree_separators(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3))
+    [(0, 1, (1,)), (0, 2, (0,)), (1, 2, (2,))]
+    """
+    top = list(range(len(cliques.items)))
+
+    def find(k: int) -> int:
+        while top[k] != k:
+            top[k] = top[top[k]]
+            k = top[k]
+        return k
+
+    place = [{v: k for k, v in row} for row in _numbered(cliques)]
+    found: list[Separator] = []
+    for c, d in _heavy_overlaps_first(cliques):
+        kept = []
+        for v in sorted(place[c].keys() & place[d].keys()):
+            one, other = find(place[c][v]), find(place[d][v])
+            if one != other:
+                top[one] = other
+                kept.append(v)
+        if kept:
+            found.append((c, d, tuple(kept)))
+    return found
+
+
+def _numbered(family: SetFamily) -> Iterable[list[tuple[int, int]]]:
+    """Members of each set with their positions in the flat array."""
+    items, at = family.items.tolist(), family.offsets.tolist()
+    for k in range(len(family)):
+        yield list(enumerate(items[at[k] : at[k + 1]], at[k]))
+
+
+def _heavy_overlaps_first(cliques: SetFamily) -> Iterable[tuple[int, int]]:
+    """Pairs of cliques that overlap, in many variables first, then by number."""
+    held = cliques.holders.sizes
+    if np.sum(held**2) > _MOST_OVERLAPS:
+        raise BudgetError(
+            f"one variable is in {held.max()} cliques, too many to join by spanning trees; "
+            "use bethe or junction-tree"
+        )
+    place, entry = sets.spread(cliques.holders.offsets[cliques.items], held[cliques.items])
+    one, other = cliques.owners[entry], cliques.holders.items[place]
+    keys, overlap = np.unique((one * len(cliques) + other)[one < other], return_counts=True)
+    order = np.lexsort((keys, -overlap))
+    first, second = np.divmod(keys[order], max(len(cliques), 1))
+    return zip(first.tolist(), second.tolist(), strict=True)
+
+
+# ---------------------------------------------------------------------- mini-buckets
+
+
+def mini_buckets(graph: FactorGraph, most: int) -> tuple[list[Clique], list[Separator], str]:
+    """A junction graph of mini-buckets of at most `most` variables (Dechter, Kask and Mateescu).
+
+    Variables are eliminated as for a junction tree, but what meets in the bucket of a variable is
+    split into parts of at most `most` variables (or one factor, if that has more). A part hands all
+    but that variable to a part of a later bucket; parts of one bucket are joined by the variable
+    alone. Where nothing had to be split this is a junction tree.
+
+    >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
+    >>> mini_buckets(square, 2)[:2]
+    ([(0, 1), (0, 3), (1, 2), (2, 3)], [(0, 1, (0,)), (0, 2, (1,)), (2, 3, (2,)), (1, 3, (3,))])
+    >>> mini_buckets(square, 3)[:2]
+    ([(0, 1, 3), (1, 2, 3)], [(0, 1, (1, 3))])
+    """
+    found = eliminate(graph)
+    order = [int(v) for v in found.order]
+    left = set(range(graph.n_variables)) - set(order)  # none, unless the search gave up
+    degrees = np.bincount(graph.scopes, minlength=graph.n_variables)
+    order += sorted(left, key=lambda v: (int(degrees[v]), v))
+    buckets = _Buckets(graph, order, most)
+    split = sum(buckets.eliminate(v) for v in order)
+    cliques, separators = buckets.contracted()
+    note = f"mini-buckets of at most {most} variables, {split} of {len(order)} buckets split"
+    return cliques, separators, note
+
+
+class _Buckets:
+    """Scopes and messages that wait in the bucket of their first variable, and the parts made."""
+
+    def __init__(self, graph: FactorGraph, order: list[int], most: int) -> None:
+        self.most = most
+        self.step = {v: k for k, v in enumerate(order)}
+        self.waiting: list[list[tuple[frozenset[int], int | None]]] = [[] for _ in order]
+        for a in range(graph.n_factors):
+            self._put(frozenset(graph.scope(a)), None)
+        self.parts: list[set[int]] = []
+        self.joins: list[Separator] = []
+
+    def _put(self, scope: frozenset[int], sender: int | None) -> None:
+        self.waiting[min(scope, key=self.step.__getitem__)].append((scope, sender))
+
+    def eliminate(self, v: int) -> bool:
+        """Split the bucket of a variable and pass on the rest of each part; was it split?"""
+        first = len(self.parts)
+        for scope, sender in sorted(self.waiting[v], key=lambda item: -len(item[0])):
+            part = self._room(scope, first)
+            self.parts[part] |= scope
+            if sender is not None:
+                self.joins.append((sender, part, tuple(sorted(scope))))
+        if len(self.parts) == first:
+            self.parts.append({v})
+        for part in range(first, len(self.parts)):
+            if part > first:
+                self.joins.append((part - 1, part, (v,)))
+            rest = frozenset(self.parts[part] - {v})
+            if rest:
+                self._put(rest, part)
+        return len(self.parts) > first + 1
+
+    def _room(self, scope: frozenset[int], first: int) -> int:
+        """A part of the present bucket with room, that shares most with a scope, or a new one."""
+        fits = [
+            (-len(scope & self.parts[k]), k)
+            for k in range(first, len(self.parts))
+            if len(scope | self.parts[k]) <= max(self.most, len(self.parts[k]))
+        ]
+        if fits:
+            return min(fits)[1]
+        self.parts.append(set())
+        return len(self.parts) - 1
+
+    def contracted(self) -> tuple[list[Clique], list[Separator]]:
+        """Parts and joins once parts that lie inside a neighbour have been put into it."""
+        into = list(range(len(self.parts)))
+
+        def home(k: int) -> int:
+            while into[k] != k:
+                k = into[k]
+            return k
+
+        kept: list[Separator] = []
+        for one, other, shared in self.joins:
+            if len(shared) == len(self.parts[other]) and home(other) == other:
+                into[other] = home(one)  # a later part is all of what an earlier one hands on
+            else:
+                kept.append((one, other, shared))
+        names = [k for k in range(len(into)) if into[k] == k]
+        place = {k: number for number, k in enumerate(names)}
+        cliques = [tuple(sorted(self.parts[k])) for k in names]
+        ends = [(place[home(i)], place[home(j)], shared) for i, j, shared in kept]
+        return cliques, [(min(i, j), max(i, j), shared) for i, j, shared in ends]
+
+
+# ---------------------------------------------------------------------- growing cliques
+
+
+def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
+    """Cliques of at most `most` variables, grown from the factors, and how (specs 10.4, TEH-M27).
+
+    They start as the scopes and grow one variable at a time inside the cliques of a junction tree,
+    along edges of the pair graph where that is possible.
+    Without data there is no mutual information to gain, so a pair of variables that comes together
+    for the first time is worth one more than their common neighbours: paths of length two are what
+    makes them dependent. Without gain the smallest clique grows. Once `most` reaches the junction
+    tree's own size the answer is the junction tree's cliques. Where no junction tree can be had,
+    cliques grow along edges only.
+    """
+    found = eliminate(graph)
+    if found.complete and found.width < most:
+        return junction_tree(found)[0], "the cliques of a junction tree"
+    limits = junction_tree(found)[0] if found.complete else None
+    where = "inside those of a junction tree" if found.complete else "along edges"
+    growth = _CliqueGrowth(graph, most, limits)
+    return growth.run(), f"cliques grown to {most} variables {where}"
+
+
+class _CliqueGrowth:
+    """The state of the greedy growth: cliques that are alive, and pairs already together."""
+
+    def __init__(self, graph: FactorGraph, most: int, limits: list[Clique] | None) -> None:
+        n = graph.n_variables
+        self.most = most
+        self.neighbours = neighbour_sets(n, pair_edges(graph))
+        scopes = [*map(graph.scope, range(graph.n_factors)), *((v,) for v in range(n))]
+        starts = sets.maximal(SetFamily.of(scopes, n)).tuples()
+        self.cliques: dict[int, frozenset[int]] = dict(enumerate(map(frozenset, starts)))
+        self.holders: list[set[int]] = [set() for _ in range(n)]
+        for k, clique in self.cliques.items():
+            for v in clique:
+                self.holders[v].add(k)
+        self.together = {ordered(i, j) for i, near in enumerate(self.neighbours) for j in near}
+        self.limits = None if limits is None else [frozenset(c) for c in limits]
+        self.limits_with: list[set[int]] = [set() for _ in range(n)]
+        for k, limit in enumerate(self.limits or ()):
+            for v in limit:
+                self.limits_with[v].add(k)
+        self.worth: dict[Edge, int] = {}
+
+    def run(self) -> list[Clique]:
+        """Grow until no clique can."""
+        queue = [best for k in self.cliques if (best := self._best(k)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            entry = heapq.heappop(queue)
+            k = entry[3]
+            if k not in self.cliques:
+                continue
+            best = self._best(k)  # gains only ever fall, so an entry that still holds is the best
+            if best is None:
+                continue
+            if best == entry:
+                self._grow(k, best[4])
+                best = self._best(k)
+            if best is not None:
+                heapq.heappush(queue, best)
+        return [tuple(sorted(clique)) for clique in self.cliques.values()]
+
+    def _best(self, k: int) -> tuple[int, int, int, int, int] | None:
+        """(-gain, size, -links, clique, variable) of the best extension of a clique."""
+        clique = self.cliques[k]
+        if len(clique) >= self.most:
+            return None
+        options = [
+            (-self._gain(clique, v), len(clique), -len(clique & self.neighbours[v]), k, v)
+            for v in self._candidates(clique)
+        ]
+        return min(options, default=None)
+
+    def _candidates(self, clique: frozenset[int]) -> set[int]:
+        """Variables next to the clique that fit in its limits; if none, all that fit."""
+        near = set().union(*(self.neighbours[v] for v in clique)) - clique
+        if self.limits is None:
+            return near
+        around = set.intersection(*(self.limits_with[v] for v in clique))
+        fitting = {v for v in near if not around.isdisjoint(self.limits_with[v])}
+        return fitting or set().union(*(self.limits[k] for k in around)) - clique
+
+    def _gain(self, clique: frozenset[int], v: int) -> int:
+        return sum(self._worth(ordered(u, v)) for u in clique if ordered(u, v) not in self.together)
+
+    def _worth(self, pair: Edge) -> int:
+        if pair not in self.worth:
+            i, j = pair
+            self.worth[pair] = 1 + len(self.neighbours[i] & self.neighbours[j])
+        return self.worth[pair]
+
+    def _grow(self, k: int, v: int) -> None:
+        self.together.update(ordered(u, v) for u in self.cliques[k])
+        self.cliques[k] = grown = self.cliques[k] | {v}
+        self.holders[v].add(k)
+        for other in [j for j in self.holders[v] if j != k and self.cliques[j] <= grown]:
+            for u in self.cliques.pop(other):
+                self.holders[u].discard(other)

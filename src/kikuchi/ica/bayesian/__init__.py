@@ -1,0 +1,1 @@
+"""Noisy ICA by variational Bayes: source posteriors, updates, the estimator `BayesianICA`."""

@@ -1,0 +1,202 @@
+"""Variational Bayes of noisy ICA, one block at a time, and its bound (LAW-I22).
+
+The factors are q(X) q(W) q(alpha) q(beta) q(mu). The source says that the bound cannot be computed
+because q(X) is a mixture; it can: right after its own update, q(X) is the prior times a known
+exponential over a known normaliser, so that its divergence from the prior is known, and it stays
+the same number until q(X) is next updated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, gammaln
+
+from kikuchi.ica.bayesian.sources import (
+    Array,
+    Mixing,
+    Mixtures,
+    SourcePosterior,
+    expected_error,
+    source_posterior,
+)
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Gamma distributions with shape `a` and rates `b`, means `a / b`.
+
+    >>> Gamma(2.0, np.array([4.0])).mean.tolist()
+    [0.5]
+    """
+
+    a: float
+    b: Array
+
+    @property
+    def mean(self) -> Array:
+        """<x>."""
+        return np.asarray(self.a / self.b)
+
+    @property
+    def mean_log(self) -> Array:
+        """<ln x>."""
+        return np.asarray(digamma(self.a) - np.log(self.b))
+
+    def divergence(self, a: float, b: float) -> float:
+        """KL to the gamma distribution with shape `a` and rate `b`, summed (LAW-I20)."""
+        shape = (self.a - a) * digamma(self.a) - gammaln(self.a) + gammaln(a)
+        rate = a * (np.log(self.b) - math.log(b)) + self.a * (b - self.b) / self.b
+        return float(np.sum(shape + rate))
+
+
+@dataclass(frozen=True)
+class Hyperpriors:
+    """Gamma priors of relevances and noise precision, precision of the mean (LAW-M9, 6.6-6.11)."""
+
+    relevance_shape: float = 1e-3
+    relevance_rate: float = 1e-3
+    noise_shape: float = 1e-3
+    noise_rate: float = 1e-3
+    mean_precision: float = 1e-3
+
+
+class Posterior:
+    """All factors and their updates; no update lowers `bound` (up to rounding).
+
+    `data` is (P, N). Blocks: `update_sources`, `update_mixing`, `update_mean`,
+    `update_relevance`, `update_noise`, and `adapt_sources` for the densities themselves.
+    """
+
+    def __init__(
+        self, data: Array, mixing: Array, noise: float, mixtures: Mixtures, priors: Hyperpriors
+    ) -> None:
+        self.data = data
+        self.priors = priors
+        self.mixtures = mixtures
+        self.weights = mixing
+        self.weight_covariance = np.zeros((mixing.shape[1],) * 2)
+        n_sensors, n_samples = data.shape
+        self.mean = data.mean(axis=1)
+        self.mean_variance = 0.0
+        shape = priors.noise_shape + n_sensors * n_samples / 2
+        self.noise = Gamma(shape, np.array(shape * noise))
+        self.relevance = self._relevance()
+        self.update_sources()
+        self.update_mixing()
+        self.update_mean()
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def beta(self) -> float:
+        """Mean noise precision."""
+        return float(self.noise.mean)
+
+    @property
+    def mixing(self) -> Mixing:
+        """The mixing factor, as the source posterior needs it."""
+        return Mixing(self.weights, self.weight_covariance, self.beta)
+
+    @property
+    def column_powers(self) -> Array:
+        """<w_i' w_i> of each column."""
+        spread = len(self.data) * np.diagonal(self.weight_covariance)
+        return np.asarray(np.sum(self.weights**2, axis=0) + spread)
+
+    @property
+    def prior_relevance(self) -> float:
+        """What the relevance of a source that is off tends to: (a + P/2) / b (LAW-T19)."""
+        return self.relevance.a / self.priors.relevance_rate
+
+    @property
+    def error(self) -> float:
+        """sum_n <|t_n - mu - W x_n|^2>."""
+        centred = self.data - self.mean[:, None]
+        return expected_error(centred, self.mixing, self.sources) + self.data.size * (
+            self.mean_variance
+        )
+
+    @property
+    def bound(self) -> float:
+        """Lower bound of the log evidence, after any block."""
+        size = self.data.size
+        fit = 0.5 * size * (float(self.noise.mean_log) - math.log(2 * math.pi))
+        fit -= 0.5 * self.beta * self.error
+        priors = self.priors
+        hyper = self.relevance.divergence(priors.relevance_shape, priors.relevance_rate)
+        hyper += self.noise.divergence(priors.noise_shape, priors.noise_rate)
+        return fit - self.source_divergence - self._mean_divergence() + self._mixing_terms() - hyper
+
+    def _mean_divergence(self) -> float:
+        tau, variance = self.priors.mean_precision, self.mean_variance
+        power = float(self.mean @ self.mean) + len(self.mean) * variance
+        return 0.5 * (tau * power - len(self.mean) * (1.0 + math.log(tau * variance)))
+
+    def _mixing_terms(self) -> float:
+        """<ln p(W | alpha)> + entropy of q(W)."""
+        n_sensors, n_sources = self.weights.shape
+        log_det = float(np.linalg.slogdet(self.weight_covariance)[1])
+        prior = 0.5 * n_sensors * float(self.relevance.mean_log.sum())
+        prior -= 0.5 * float(self.relevance.mean @ self.column_powers)
+        return float(prior + 0.5 * n_sensors * (log_det + n_sources))
+
+    # ------------------------------------------------------------------ blocks
+
+    def update_sources(self) -> None:
+        """q(X), a mixture over all tuples of components."""
+        centred = self.data - self.mean[:, None]
+        self.sources: SourcePosterior = source_posterior(centred, self.mixing, self.mixtures)
+        error = expected_error(centred, self.mixing, self.sources)
+        self.source_divergence = -float(self.sources.log_z.sum()) - 0.5 * self.beta * error
+
+    def update_mixing(self) -> None:
+        """q(W): rows share a covariance (6.21 with the factor that is missing there, 6.22)."""
+        precision = np.diag(self.relevance.mean) + self.beta * self.sources.second
+        factor = np.linalg.inv(np.linalg.cholesky(precision))
+        self.weight_covariance = factor.T @ factor
+        cross = (self.data - self.mean[:, None]) @ self.sources.mean.T
+        self.weights = np.linalg.solve(precision, self.beta * cross.T).T
+
+    def update_mean(self) -> None:
+        """q(mu)."""
+        self.mean_variance = 1.0 / (self.priors.mean_precision + self.data.shape[1] * self.beta)
+        rest = np.sum(self.data - self.weights @ self.sources.mean, axis=1)
+        self.mean = self.mean_variance * self.beta * rest
+
+    def update_relevance(self) -> None:
+        """q(alpha): large for columns that are small."""
+        self.relevance = self._relevance()
+
+    def _relevance(self) -> Gamma:
+        shape = self.priors.relevance_shape + len(self.data) / 2
+        return Gamma(shape, self.priors.relevance_rate + 0.5 * self.column_powers)
+
+    def update_noise(self) -> None:
+        """q(beta)."""
+        shape = self.priors.noise_shape + self.data.size / 2
+        self.noise = Gamma(shape, np.array(self.priors.noise_rate + 0.5 * self.error))
+
+    def adapt_sources(self) -> None:
+        """The densities of the sources that fit their posterior best (proposed in LAW-L12)."""
+        adapted = self.mixtures.adapted(self.sources.components)
+        gain = adapted.expected_log(self.sources.components)
+        gain -= self.mixtures.expected_log(self.sources.components)
+        if gain > 0:
+            self.mixtures = adapted
+            self.source_divergence -= gain
+
+    def without(self, source: int) -> Posterior:
+        """A posterior that goes on from this one with one source removed."""
+        keep: NDArray[np.intp] = np.delete(np.arange(self.weights.shape[1]), source)
+        fresh = Posterior.__new__(Posterior)
+        fresh.__dict__.update(self.__dict__)
+        fresh.mixtures = self.mixtures.kept(keep)
+        fresh.weights = self.weights[:, keep]
+        fresh.weight_covariance = self.weight_covariance[np.ix_(keep, keep)]
+        fresh.relevance = Gamma(self.relevance.a, self.relevance.b[keep])
+        fresh.update_sources()
+        return fresh

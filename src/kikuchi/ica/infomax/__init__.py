@@ -1,0 +1,1 @@
+"""Noiseless ICA by maximum likelihood: densities, objective, the estimator `InfomaxICA`."""

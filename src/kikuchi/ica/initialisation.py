@@ -1,0 +1,227 @@
+r"""Where EM begins (HOJ-L6): ICA of the principal components, rotations of them, directions of
+strong samples, or random columns with hot noise.
+
+Nothing here makes a matrix of the size of the channels squared unless there are few channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError
+from kikuchi.ica.mixing import RULES
+from kikuchi.ica.model import Data, Model, deviations
+from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise, make_noise
+from kikuchi.ica.priors.prior import SourcePrior
+
+Array = NDArray[np.float64]
+
+STARTS = ("auto", "ica", "pca", "directions", "samples", "random")
+_MOST_SAMPLES = 100_000  # what a start looks at
+_FEW_CHANNELS = 256
+_TURNS = 200
+_TURNED = 1e-6
+_RANDOM_SHARE = 0.5  # of the data's variance that random columns explain
+_STRONG = 0.1  # share of the samples, the longest, that show directions
+
+
+def start_names(start: str, count: int, sources: int, data: Data, rule: str) -> list[str]:
+    """The kind of start of each of `count` restarts."""
+    if start not in STARTS:
+        raise MethodError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
+    if start != "auto":
+        if start in ("ica", "pca") and sources > min(data.channels, data.count - 1):
+            raise MethodError(
+                f"start {start}: {sources} sources need as many channels and more samples, got "
+                f"{data.channels} and {data.count}; use start='random'"
+            )
+        return [start] * count
+    if rule != RULES[0]:
+        first = ["samples"]
+    elif sources <= min(data.channels, data.count - 1):
+        first = ["ica", "pca"]
+    else:
+        first = ["directions"]
+    return (first + ["random"] * count)[:count]
+
+
+def make_start(
+    name: str,
+    data: Data,
+    priors: Sequence[SourcePrior],
+    noise: str | Array,
+    rule: str,
+    rng: np.random.Generator,
+) -> Model:
+    """A model to begin EM with."""
+    hot = make_noise(noise, data.variances)
+    if data.count > _MOST_SAMPLES:
+        data = data.take(np.sort(rng.choice(data.count, _MOST_SAMPLES, replace=False)))
+    sources = len(priors)
+    if name in ("ica", "pca"):
+        mixing, noise_now = _from_components(name, data, priors, hot, rng)
+    elif name == "directions":
+        mixing, noise_now = _scaled(_directions(data.x, sources, rng), data, priors), hot
+    elif name == "samples":
+        mixing, noise_now = _scaled(_sample_columns(data, priors, rng), data, priors), hot
+    else:
+        mixing, noise_now = (
+            _scaled(rng.standard_normal((data.channels, sources)), data, priors),
+            hot,
+        )
+    if rule != RULES[0]:
+        mixing = np.abs(mixing) + 1e-3 * float(np.abs(mixing).mean())
+    return Model(mixing, noise_now, tuple(priors))
+
+
+# ---------------------------------------------------------------------- principal components
+
+
+def principal(x: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array, float]:
+    """The `count` leading directions of centred data, their variances, and the mean variance of
+    all the others (0 when there are none).
+    """
+    channels, samples = x.shape
+    total = float(np.einsum("dn,dn->", x, x)) / samples
+    if channels <= _FEW_CHANNELS:
+        values, vectors = np.linalg.eigh(x @ x.T / samples)
+        values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
+    else:
+        vectors, values = _subspace(x, count, rng)
+    rest = channels - count
+    values = np.maximum(values, 0.0)
+    return vectors, values, max(0.0, total - float(values.sum())) / rest if rest else 0.0
+
+
+def _subspace(x: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Leading left singular vectors and variances, by subspace iteration with a few to spare."""
+    width = min(count + 10, *x.shape)
+    basis = np.linalg.qr(x @ rng.standard_normal((x.shape[1], width)))[0]
+    for _ in range(6):
+        basis = np.linalg.qr(x @ (x.T @ basis))[0]
+    left, sizes, _ = np.linalg.svd(basis.T @ x, full_matrices=False)
+    return np.asarray((basis @ left)[:, :count]), np.asarray(sizes[:count] ** 2 / x.shape[1])
+
+
+def _from_components(
+    name: str, data: Data, priors: Sequence[SourcePrior], hot: Noise, rng: np.random.Generator
+) -> tuple[Array, Noise]:
+    centred = data.x - (data.x.sum(axis=1) / data.channel_counts)[:, None]
+    if data.observed is not None:
+        centred = centred * data.observed
+    sources = len(priors)
+    vectors, values, rest = principal(centred, sources, rng)
+    least = 1e-10 * float(values[0])
+    if not values[0] > 0 or values[-1] <= least:
+        raise MethodError(
+            f"start {name}: the data have fewer than {sources} independent directions; "
+            "ask for fewer sources or use start='random'"
+        )
+    level = rest if rest > 0 else 0.5 * float(values[-1])
+    white = (vectors / np.sqrt(values)).T @ centred
+    if name == "pca":
+        turn = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
+    else:
+        turn = rotation(white, rng)
+    sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
+    mixing = (vectors * sizes) @ turn.T
+    found = turn @ white
+    offset = turn @ ((vectors / np.sqrt(values)).T @ (data.x.sum(axis=1) / data.channel_counts))
+    return _assigned(mixing, found, offset, priors), _noise_at(hot, level)
+
+
+def rotation(white: Array, rng: np.random.Generator) -> Array:
+    """Independent directions of white data: the fixed point with tanh, all at once, kept
+    orthogonal; sub- and super-Gaussian sources alike.
+    """
+    size, samples = white.shape
+    turn = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    for _ in range(_TURNS):
+        squashed = np.tanh(turn @ white)
+        slope = 1.0 - np.mean(squashed * squashed, axis=1)
+        new = _orthogonal(squashed @ white.T / samples - slope[:, None] * turn)
+        moved = float(np.abs(np.abs(np.einsum("ij,ij->i", new, turn)) - 1.0).max())
+        turn = new
+        if moved < _TURNED:
+            break
+    return turn
+
+
+def _orthogonal(matrix: Array) -> Array:
+    left, _, right = np.linalg.svd(matrix)
+    return np.asarray(left @ right)
+
+
+def _assigned(mixing: Array, found: Array, offset: Array, priors: Sequence[SourcePrior]) -> Array:
+    """Columns given to priors by kurtosis, in the priors' scales, and with the sign in which
+    sources that are not symmetric have a mean above zero.
+    """
+    tails = np.mean(found**4, axis=1) - 3.0
+    wanted = [p.kurtosis if math.isfinite(p.kurtosis) else 1e300 for p in priors]
+    place = np.empty(len(priors), dtype=np.intp)
+    place[np.argsort(wanted, kind="stable")] = np.argsort(tails, kind="stable")
+    if len({p.text for p in priors}) == 1:
+        place = np.arange(len(priors))
+    columns = mixing[:, place] / deviations(priors)
+    flip = [not p.symmetric and o < 0 for p, o in zip(priors, offset[place], strict=True)]
+    return np.where(flip, -columns, columns)
+
+
+def _noise_at(hot: Noise, level: float) -> Noise:
+    """The noise with a variance that principal components suggest, if it is to be learned."""
+    if not hot.learned or not level > 0:
+        return hot
+    if isinstance(hot, IsotropicNoise):
+        return replace(hot, variance=max(level, float(np.mean(hot.floor))))
+    if isinstance(hot, DiagonalNoise):
+        return replace(hot, variances=np.minimum(hot.variances, np.maximum(level, hot.floor)))
+    assert isinstance(hot, FullNoise)
+    size = len(hot.covariance)
+    return FullNoise.of(max(level, float(np.mean(hot.floor))) * np.eye(size), True, hot.floor)
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def _directions(x: Array, sources: int, rng: np.random.Generator) -> Array:
+    """Centres of the directions of the longest samples, signs aside: where sparse sources are
+    alone the samples line up.
+    """
+    lengths = np.linalg.norm(x, axis=0)
+    strong = np.argsort(lengths)[-max(sources, int(_STRONG * x.shape[1])) :]
+    units = x[:, strong] / np.maximum(lengths[strong], 1e-300)
+    centres = [units[:, rng.integers(units.shape[1])]]
+    while len(centres) < sources:  # far from those that there are
+        far = 1.0 - np.max(np.abs(np.array(centres) @ units), axis=0) ** 2
+        weight = np.maximum(far, 0.0) + 1e-12
+        centres.append(units[:, rng.choice(units.shape[1], p=weight / weight.sum())])
+    now = np.array(centres).T
+    for _ in range(50):
+        cosines = now.T @ units
+        nearest = np.argmax(np.abs(cosines), axis=0)
+        for i in range(sources):
+            mine = nearest == i
+            if mine.any():
+                total = units[:, mine] @ np.sign(cosines[i, mine])
+                now[:, i] = total / max(float(np.linalg.norm(total)), 1e-300)
+    return now
+
+
+def _sample_columns(data: Data, priors: Sequence[SourcePrior], rng: np.random.Generator) -> Array:
+    """Mean sizes of a few samples that were drawn at random: columns for nonnegative mixing."""
+    picks = rng.integers(data.count, size=(len(priors), 5))
+    return np.asarray(np.abs(data.x[:, picks]).mean(axis=2))
+
+
+def _scaled(columns: Array, data: Data, priors: Sequence[SourcePrior]) -> Array:
+    """Columns of equal length, so long that they explain their share of the data's variance."""
+    norms = np.linalg.norm(columns, axis=0)
+    mean = [p.mean_variance[0] if p.is_proper else 0.0 for p in priors]
+    power = deviations(priors) ** 2 + np.square(mean)
+    total = float(data.variances.sum()) * _RANDOM_SHARE
+    return np.asarray(columns / np.maximum(norms, 1e-300) * np.sqrt(total / power.sum()))

@@ -1,0 +1,238 @@
+r"""Source priors of ICA behind one interface (HOJ-M8).
+
+Every mean field method sees a source only through the tilted density
+
+    q(s) = p(s) exp(-lam s^2 / 2 + gamma s) / Z0(gamma, lam),
+
+its log Z0, its mean m = d log Z0 / d gamma and its response v = dm / d gamma, the variance.
+Priors are named by texts such as "laplace:rate=2" or "mixture:weights=(0.5,0.5),means=(-3,3)".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.errors import MethodError, ModelError
+from kikuchi.core.options import Configured, find_class, parse
+
+Array = NDArray[np.float64]
+DEFAULT = "laplace"
+
+PRIORS: dict[str, str] = {
+    "gaussian": "priors.closed:Gaussian",
+    "binary": "priors.closed:Binary",
+    "binary01": "priors.closed:Binary01",
+    "laplace": "priors.closed:Laplace",
+    "exponential": "priors.closed:Exponential",
+    "positive-gaussian": "priors.closed:PositiveGaussian",
+    "uniform": "priors.closed:Uniform",
+    "mixture": "priors.mixture:Mixture",
+    "bi-gaussian": "priors.mixture:BiGaussian",
+    "power-law": "priors.designed:PowerLaw",
+    "cosh": "priors.numerical:Cosh",
+    "logistic": "priors.numerical:Logistic",
+    "rayleigh": "priors.numerical:Rayleigh",
+}
+
+
+@dataclass(frozen=True)
+class SourcePrior(Configured):
+    """One source: its tilted moments, its sampler and its place in EM.
+
+    `least_lam` is the border of the plane: the integral exists for every gamma when lam is above
+    it. At or below it, `log_partition` and `moments` refuse (ModelError) where it does not exist.
+    """
+
+    kind: ClassVar[str] = "prior"
+    support: ClassVar[str] = "real"
+    symmetric: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True  # then the mean field bound has one peak
+    is_proper: ClassVar[bool] = True  # False: a mean function without a density behind it
+    has_log_partition: ClassVar[bool] = True
+    n_parameters: ClassVar[int] = 0  # how many numbers `updated` learns
+
+    @property
+    def text(self) -> str:
+        """The prior as one text, exactly: `parse_prior(p.text) == p` if it is registered."""
+        changed = [
+            f"{f.name}={_exact_text(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return self.name + (":" + ",".join(changed) if changed else "")
+
+    @property
+    def least_lam(self) -> float:
+        """lam must be above this border, unless the tilted integral exists on it."""
+        return 0.0
+
+    @property
+    def states(self) -> tuple[Array, Array] | None:
+        """Values and log-probabilities of a source with finitely many values, else None."""
+        return None
+
+    @property
+    def kurtosis(self) -> float:
+        """Excess kurtosis; infinite where the fourth moment is."""
+        raise NotImplementedError
+
+    @property
+    def mean_variance(self) -> tuple[float, float]:
+        """Mean and variance of the prior itself."""
+        mean, variance = self.moments(0.0, 0.0)
+        return float(mean), float(variance)
+
+    def log_partition(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
+        """log Z0(gamma, lam), element by element with broadcasting."""
+        g, precision, shape = _flat(gamma, lam)
+        out = self._log_partition(g, precision)
+        self._refuse_outside(out, g, precision)
+        return out.reshape(shape)
+
+    def moments(self, gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array]:
+        """Mean and response (variance) of the tilted source, element by element."""
+        g, precision, shape = _flat(gamma, lam)
+        mean, response = self._moments(g, precision)
+        self._refuse_outside(mean, g, precision)
+        self._refuse_outside(response, g, precision)
+        return mean.reshape(shape), response.reshape(shape)
+
+    def second_moment(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
+        """Mean of s^2 of the tilted source: v + m^2 (by definition where no density exists)."""
+        mean, response = self.moments(gamma, lam)
+        return response + mean * mean
+
+    def log_density(self, s: ArrayLike) -> Array:
+        """log p(s); refused for discrete and for improper sources."""
+        raise ModelError(f"prior {self.name} has no density; use its states or its moments")
+
+    def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
+        """Draws from the prior."""
+        raise ModelError(f"prior {self.name} is not proper and cannot be sampled")
+
+    def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
+        """What `updated` needs, summed over samples: their number first, then sums of m and s^2.
+
+        Sums of several batches may be added (HOJ-L7).
+        """
+        mean, response = self.moments(gamma, lam)
+        return np.array([mean.size, np.sum(mean), np.sum(response + mean * mean)])
+
+    def statistics_of_states(self, sums: Array) -> Array:
+        """The same from the summed probabilities of the values of a discrete source."""
+        raise NotImplementedError
+
+    def updated(self, statistics: Array) -> SourcePrior:
+        """The prior of greatest expected log-density (HOJ-L7); itself when nothing is learned."""
+        return self
+
+    def _log_partition(self, gamma: Array, lam: Array) -> Array:
+        """log Z0 of flat arrays; NaN where the integral does not exist."""
+        raise NotImplementedError
+
+    def _moments(self, gamma: Array, lam: Array) -> tuple[Array, Array]:
+        """Mean and response of flat arrays; NaN where the integral does not exist."""
+        raise NotImplementedError
+
+    def _refuse_outside(self, out: Array, gamma: Array, lam: Array) -> None:
+        if np.isfinite(np.sum(out)):  # the usual case, at the price of one sum
+            return
+        bad = np.flatnonzero(~np.isfinite(out))
+        if bad.size:
+            where = f"gamma={gamma[bad[0]]:g}, lam={lam[bad[0]]:g}"
+            raise ModelError(
+                f"prior {self.name}: the tilted source has no integral (or none that numbers can "
+                f"hold) at {where} ({bad.size} of {out.size} places); lam must be above "
+                f"{self.least_lam:g}, gamma finite"
+            )
+
+
+@dataclass(frozen=True)
+class CompiledPrior(SourcePrior):
+    """A prior whose tilted moments are compiled: a code and a row of numbers."""
+
+    code: ClassVar[int]  # which closed form of `kernels.priors`
+
+    @cached_property
+    def numbers(self) -> Array:
+        """The numbers of that closed form."""
+        raise NotImplementedError
+
+    def _log_partition(self, gamma: Array, lam: Array) -> Array:
+        from kikuchi.ica.kernels.priors import log_partition_of
+
+        out = np.empty(gamma.size)
+        log_partition_of(self.code, self.numbers, gamma, lam, out)
+        return out
+
+    def _moments(self, gamma: Array, lam: Array) -> tuple[Array, Array]:
+        from kikuchi.ica.kernels.priors import moments_of
+
+        mean, response = np.empty(gamma.size), np.empty(gamma.size)
+        moments_of(self.code, self.numbers, gamma, lam, mean, response)
+        return mean, response
+
+
+def prior_class(name: str) -> type[SourcePrior]:
+    """The class of a registered prior."""
+    cls: type[SourcePrior] = find_class(name, PRIORS, "kikuchi.ica", "prior")
+    return cls
+
+
+def parse_prior(text: str) -> SourcePrior:
+    """A prior from its text.
+
+    >>> parse_prior("binary01:rate=0.3").text
+    'binary01:rate=0.3'
+    >>> mean, response = parse_prior("laplace").moments(1.0, 1.0)
+    >>> round(float(mean), 6), round(float(response), 6)
+    (0.503223, 0.558957)
+    """
+    return parse(text, prior_class)
+
+
+def as_priors(
+    prior: str | SourcePrior | Iterable[str | SourcePrior], count: int
+) -> list[SourcePrior]:
+    """`count` priors from one for all, or from one a source.
+
+    >>> [p.name for p in as_priors(["laplace", "binary"], 2)]
+    ['laplace', 'binary']
+    """
+    one = isinstance(prior, str) or not isinstance(prior, Iterable)
+    given: list[Any] = [prior] * count if one else list(prior)  # type: ignore[arg-type]
+    if len(given) != count:
+        raise MethodError(
+            f"{len(given)} priors are given for {count} sources; give one, or one a source"
+        )
+    return [_as_prior(p) for p in given]
+
+
+def _as_prior(prior: Any) -> SourcePrior:
+    if isinstance(prior, SourcePrior):
+        return prior
+    if not isinstance(prior, str):
+        raise MethodError(f"a prior is a text such as 'laplace' or a SourcePrior, got {prior!r}")
+    return parse_prior(prior)
+
+
+def _flat(gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
+    """Both arguments as flat contiguous arrays of the broadcast shape."""
+    g, precision = np.asarray(gamma, dtype=np.float64), np.asarray(lam, dtype=np.float64)
+    if g.shape != precision.shape:
+        g, precision = np.broadcast_arrays(g, precision)
+    shape = g.shape
+    return np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(precision).reshape(-1), shape
+
+
+def _exact_text(value: Any) -> str:
+    if isinstance(value, str) and "," in value:
+        return f"({value})"
+    return str(value)

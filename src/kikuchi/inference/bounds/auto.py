@@ -1,0 +1,150 @@
+"""`auto`: exact where that fits the budget, otherwise the best approximation, with bounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from kikuchi.core.budget import format_bytes
+from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.method import Method, Run, Solution, option
+from kikuchi.inference.registry import parse_method
+from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
+from kikuchi.inference.trees.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from kikuchi.inference.bounds.auto_search import Search
+
+_PATIENCE = 600.0  # seconds of exact inference that nobody asked to shorten
+_SAFETY = 2.0  # a busy machine needs so many times the seconds of the plan
+_HOPELESS = 300.0  # times the budget: no other order saves so much
+_PLANNING = 0.05  # share of the time limit for seeking a cheaper order
+_SURE = 0.2  # share of the time limit below which exact inference needs no answer in reserve
+
+
+@dataclass(frozen=True)
+class Auto(Method):
+    """The best answer for the budget, and what was chosen and why.
+
+    If the cheapest junction tree found fits the memory and the seconds, the answer is exact.
+    Otherwise estimates come first (belief propagation, then Kikuchi free energies over growing
+    regions) while certified bounds on log Z close from both sides; `bounds` is their share of the
+    time, which without a limit is 30 seconds. The estimate over the largest regions that settled
+    inside the bounds is returned; `diagnostics` name it (`chosen`), the reason (`why`), and what
+    else was tried. Observed marginals are met by `is` where the tree fits, by `is-bp` elsewhere.
+
+    >>> import kikuchi as kk
+    >>> kk.infer(kk.grid(4, 4, seed=0), "auto").diagnostics["chosen"]
+    'jt'
+    """
+
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "exact if the budget allows, else the best approximation with bounds"
+    objective_name: ClassVar[str] = "estimate of log Z"
+    takes_observed_marginals: ClassVar[bool] = True
+
+    exact: bool = option(True, "use exact inference where it fits the budget")
+    bounds: float = option(0.4, "share of the time for bounds if not exact", low=0, high=0.9)
+    ibound: int | None = option(None, "largest i-bound of the bounds; none is as time allows")
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        price, plan = _best_price(graph, run)
+        exact = self.exact and price.fits
+        why = price.why if self.exact else "exact inference was not asked for"
+        if run.targets:
+            return _with_marginals(graph, run, "is" if exact else "is-bp", why)
+        search = None
+        if exact:
+            if not price.sure:
+                search = self._search(graph, run)
+                search.first_estimates()
+            answer = _exactly(graph, run, plan, why)
+            if answer is not None:
+                return answer
+            why = f"exact inference took longer than planned: {price.need}"
+        from kikuchi.inference.bounds.log_z_bounds import check_ibound
+
+        check_ibound(graph, self.ibound)
+        search = search or self._search(graph, run)
+        search.improve(self.bounds, self.ibound)
+        return search.answer(why)
+
+    def _search(self, graph: FactorGraph, run: Run) -> Search:
+        from kikuchi.inference.bounds.auto_search import Search
+
+        return Search(graph, run)
+
+
+def _best_price(graph: FactorGraph, run: Run) -> tuple[_Price, Plan]:
+    """A junction tree and its price; a better order is sought unless the first is hopeless."""
+    with run.clock.paused():
+        _load_planner()
+    plan = make_plan(unconditioned(graph), "min-fill", None)
+    price = _Price.of(plan, run)
+    if plan.complete and price.excess < _HOPELESS:
+        limit = run.clock.budget.seconds
+        seconds = None if limit is None else _PLANNING * limit
+        plan = make_plan(unconditioned(graph), "cheapest", None, seconds)
+        price = _Price.of(plan, run)
+    return price, plan
+
+
+@functools.cache
+def _load_planner() -> None:
+    """Plan a small model: compiled loops take a while to load, once a process."""
+    pair = FactorGraph([2, 2], [((0, 1), [[1, 1], [1, 1]])])
+    _ = make_plan(unconditioned(pair), "min-fill", None).operations
+
+
+def _exactly(graph: FactorGraph, run: Run, plan: Plan, why: str) -> Solution | None:
+    """The exact answer, or None if the time ended before it was there."""
+    try:
+        solution = JunctionTree(order=plan.order, seed=plan.seed)._solve(graph, run)
+    except BudgetError:
+        return None
+    solution.diagnostics.update(chosen="jt", why=why)
+    return solution
+
+
+def _with_marginals(graph: FactorGraph, run: Run, text: str, why: str) -> Solution:
+    """Observed marginals have methods of their own."""
+    solution = parse_method(text)._solve(graph, run)
+    solution.diagnostics.update(chosen=text, why=f"there are observed marginals; {why}")
+    return solution
+
+
+@dataclass(frozen=True)
+class _Price:
+    """What exact inference would cost beside what is allowed."""
+
+    fits: bool
+    sure: bool
+    need: str
+    why: str
+    excess: float
+
+    @classmethod
+    def of(cls, plan: Plan, run: Run) -> _Price:
+        budget = run.clock.budget
+        least = "" if plan.complete else "at least "
+        seconds = _SAFETY * plan.seconds
+        need = f"width {least}{plan.width}, {least}{format_bytes(plan.bytes)}, {_time(seconds)}"
+        allowed = _PATIENCE if budget.seconds is None else budget.seconds - run.clock.seconds
+        room = math.inf if budget.bytes is None else budget.bytes
+        excess = max(plan.bytes / room, seconds / max(allowed, 1e-9))
+        if not plan.complete or plan.bytes > room:
+            limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
+            why = f"exact inference does not fit {limit} ({need})"
+        elif seconds > allowed:
+            why = f"exact inference does not fit {allowed:.3g} seconds ({need})"
+        else:
+            sure = seconds <= _SURE * allowed
+            return cls(True, sure, need, f"exact inference fits ({need})", excess)
+        return cls(False, False, need, why, excess)
+
+
+def _time(seconds: float) -> str:
+    return "less than 0.1 s" if seconds < 0.1 else f"about {seconds:.2g} s"

@@ -1,0 +1,304 @@
+"""Certified bounds on log Z that close as time passes.
+
+`Portfolio` runs several methods on one graph under one clock and keeps what they prove; `bounds`
+climbs a ladder of ever dearer bounds with it: mean field and tree-reweighting first, then
+structured mean field and weighted mini-buckets with rising i-bounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.progress import Progress, silent
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
+from kikuchi.inference.registry import parse_method
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEFAULT_SECONDS = 10.0
+LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=2")
+_ROUNDING = 1e-9  # of log Z: bounds that cross by less have met
+_ENTRIES_PER_SECOND = 2e8
+_EVALUATIONS = 60  # of a bound and its gradient that make a rung worth while
+_GROWTH = 8.0  # of the cost from one rung to the next
+_MOST_IBOUND = 40
+
+
+@dataclass(frozen=True)
+class BracketStep:
+    """The best bounds at one moment, and the method that was running."""
+
+    seconds: float
+    lower: float
+    upper: float
+    method: str
+
+
+@dataclass
+class Bracket:
+    """The best certified bounds on log Z, and how they closed.
+
+    Bounds that nothing has proved yet are infinite.
+
+    >>> Bracket(lower=1.0, upper=3.0).gap
+    2.0
+    """
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    lower_method: str = ""
+    upper_method: str = ""
+    history: list[BracketStep] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Upper less lower bound, in nats; infinite while one is missing."""
+        return max(self.upper - self.lower, 0.0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the bounds have met, up to rounding."""
+        return self.gap <= _ROUNDING * max(1.0, abs(self.lower))
+
+    def see(self, beliefs: Beliefs, started: float = 0.0) -> None:
+        """Take what a run proved, step by step, the run having begun at `started` seconds."""
+        trace = beliefs.trace
+        for low, high, seconds in zip(trace.lower, trace.upper, trace.seconds, strict=True):
+            self._take(low, high, started + seconds, beliefs.method)
+        low = -math.inf if beliefs.log_z_lower is None else beliefs.log_z_lower
+        high = math.inf if beliefs.log_z_upper is None else beliefs.log_z_upper
+        self._take(low, high, started + beliefs.seconds, beliefs.method)
+
+    def _take(self, lower: float, upper: float, seconds: float, method: str) -> None:
+        better = False
+        if lower > self.lower:  # False for NaN, which is "not known"
+            self.lower, self.lower_method, better = lower, method, True
+        if upper < self.upper:
+            self.upper, self.upper_method, better = upper, method, True
+        if better:
+            self.history.append(BracketStep(seconds, self.lower, self.upper, method))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; infinite bounds are None."""
+        return {
+            "lower": _finite(self.lower),
+            "upper": _finite(self.upper),
+            "gap": _finite(self.gap),
+            "lower_method": self.lower_method or None,
+            "upper_method": self.upper_method or None,
+            "history": [
+                {
+                    "seconds": step.seconds,
+                    "lower": _finite(step.lower),
+                    "upper": _finite(step.upper),
+                    "method": step.method,
+                }
+                for step in self.history
+            ],
+            "skipped": self.skipped,
+        }
+
+    def plot(self, title: str | None = None) -> Figure:
+        """Figure of both bounds against time."""
+        from kikuchi.plots.bracket import bracket
+
+        steps = self.history
+        return bracket(
+            [s.seconds for s in steps],
+            [s.lower if math.isfinite(s.lower) else math.nan for s in steps],
+            [s.upper if math.isfinite(s.upper) else math.nan for s in steps],
+            [s.method for s in steps],
+            title=title,
+        )
+
+    def __repr__(self) -> str:
+        return f"Bracket({self.lower:.6f} <= log Z <= {self.upper:.6f}, gap {self.gap:.3g})"
+
+
+class Portfolio:
+    """Runs of several methods on one graph under one clock, and the bounds that they prove."""
+
+    def __init__(self, graph: FactorGraph, clock: Clock, progress: Progress, limit: float) -> None:
+        self.graph = graph
+        self.clock = clock
+        self.progress = progress
+        self.limit = limit
+        self.bracket = Bracket()
+        self.interrupted = False
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return 0.0 if self.interrupted else self.limit - self.clock.seconds
+
+    def attempt(
+        self, text: str, seconds: float = math.inf, *, at_least: float = 0.0
+    ) -> Beliefs | None:
+        """Run a method for so many seconds at most, even late if `at_least` some are granted.
+
+        A method that cannot take this model, or not within the memory, is left out; why is kept
+        in `bracket.skipped`.
+        """
+        seconds = max(min(seconds, self.left), at_least)
+        if seconds <= 0.0:
+            return None
+        began = self.clock.seconds
+        budget = Budget(seconds=seconds, bytes=self.clock.budget.bytes)
+        try:
+            beliefs = parse_method(text).run(self.graph, budget=budget, progress=self.progress)
+        except (MethodError, BudgetError) as error:
+            self.bracket.skipped[text] = str(error)
+            self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
+            return None
+        except KeyboardInterrupt:
+            if not self.bracket.history:
+                raise  # nothing to keep
+            self.interrupted = True
+            self.bracket.skipped[text] = "interrupted before it had an answer"
+            return None
+        self.interrupted |= beliefs.stopped == "interrupted"
+        self.bracket.see(beliefs, began)
+        return beliefs
+
+
+def bounds(
+    graph: FactorGraph,
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+    ibound: int | None = None,
+    progress: Progress | None = None,
+) -> Bracket:
+    """Bounds on log Z from both sides, as tight as the time allows.
+
+    Without a limit of seconds in `budget` it takes 10, counted from when the compiled loops are
+    loaded. No table has more than `ibound` + 1
+    variables (by default as many as memory and time allow); where that reaches the elimination
+    width the bounds meet. Ctrl-C ends with the best bounds so far.
+
+    >>> import kikuchi as kk
+    >>> grid = kk.grid(4, 4, seed=0)
+    >>> bracket = bounds(grid, ibound=2, budget=kk.Budget(seconds=1))
+    >>> exact = kk.infer(grid, "jt").log_z
+    >>> bracket.lower <= exact <= bracket.upper
+    True
+    """
+    budget = budget or Budget()
+    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
+    reduced = graph.condition({**graph.resolve(evidence), **single}).graph
+    check_ibound(reduced, ibound)
+    load_loops(LOOPS, reduced)
+    clock = budget.start()
+    seconds = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
+    portfolio = Portfolio(reduced, clock, progress or silent, seconds)
+    try:
+        for text, slice_ in rungs(portfolio, ibound):
+            portfolio.attempt(text, slice_)
+            if portfolio.bracket.closed or portfolio.left <= 0.0:
+                break
+    except KeyboardInterrupt:  # between two runs, while the next is planned
+        if not portfolio.bracket.history:
+            raise
+    return portfolio.bracket
+
+
+def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
+    """Load the compiled loops that methods will need on a graph, which takes a while, once a
+    process: those for binary pairwise positive models, or those for all others.
+    """
+    plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
+    _load_loops(texts, not (plain and np.isfinite(graph.log_tables).all()))
+
+
+@functools.cache
+def _load_loops(texts: tuple[str, ...], general: bool) -> None:
+    """Run methods on a small model."""
+    pairs = [((v, (v + 1) % 4), [[1.0, 1.1], [1.2, 1.3]]) for v in range(3 if general else 4)]
+    if general:
+        triple = np.array([1.0, 1.1, 1.2, 0.0, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1])
+        small = FactorGraph([2, 2, 2, 2, 3], [*pairs, ((0, 3, 4), triple), ((4,), [1, 2, 3])])
+    else:
+        small = FactorGraph([2] * 4, pairs)
+    portfolio = Portfolio(small, Budget().start(), silent, math.inf)
+    for text in texts:
+        portfolio.attempt(text)
+        if portfolio.interrupted:
+            raise KeyboardInterrupt
+
+
+def rungs(portfolio: Portfolio, ibound: int | None = None) -> Iterator[tuple[str, float]]:
+    """Methods that bound log Z, each with the seconds it may take, from cheap to dear.
+
+    Structured mean field is nearly always the better lower bound; mini-buckets seek both only on
+    the first rung, and where theirs was the better one there.
+    """
+    whole = portfolio.left
+    yield "mf", 0.05 * whole
+    yield "trw", 0.10 * whole
+    heights = list(_heights(portfolio, ibound))
+    for number, (height, exact) in enumerate(heights):
+        last = number == len(heights) - 1
+        if not exact:
+            yield f"tree-mf:width={height}", (0.3 if last else 0.1) * portfolio.left
+        ahead = portfolio.bracket.lower_method.startswith("tree-mf")
+        both = exact or number == 0 or not ahead
+        text = f"wmb:ibound={height}" + ("" if both else ",bound=upper")
+        yield text, (0.9 if last else 0.2) * portfolio.left
+    yield "trw:appearances=optimised", portfolio.left
+
+
+def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
+    """Refuse an i-bound whose tables cannot hold the largest factor."""
+    smallest = least_ibound(graph)
+    if ibound is not None and ibound < smallest:
+        raise MethodError(
+            f"an i-bound of {ibound} is too small for a factor of {smallest + 1} variables; "
+            f"use at least {smallest}"
+        )
+
+
+def _heights(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bool]]:
+    """i-bounds that memory and time allow, each several times dearer than the one before, and
+    whether they reach the width.
+    """
+    graph = portfolio.graph
+    smallest = least_ibound(graph)
+    highest = _MOST_IBOUND if ibound is None else ibound
+    highest = min(highest, max(graph.n_variables - 1, smallest))
+    paid = 0.0
+    wanted = None
+    for height in range(smallest, highest + 1):
+        plan = mini_bucket_plan(graph, height)
+        price = plan.operations
+        if not _affordable(portfolio, plan.bytes, price) and height > smallest:
+            break
+        wanted = height
+        if plan.exact or price >= _GROWTH * paid:
+            paid, wanted = price, None
+            yield height, plan.exact
+        if plan.exact:
+            break
+    if wanted is not None:
+        yield wanted, False
+
+
+def _affordable(portfolio: Portfolio, needed: int, operations: float) -> bool:
+    allowed = portfolio.clock.budget.bytes
+    fits = allowed is None or needed <= allowed
+    return fits and _EVALUATIONS * operations / _ENTRIES_PER_SECOND <= portfolio.left
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,276 @@
+"""Ascent of the dual of observed marginals (TEH-I12): by scaling, or by a quasi-Newton method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import BudgetError
+from kikuchi.core.lbfgs import Memory, Metric
+from kikuchi.core.numerics import log, xlogy
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.beliefs import FactorTables
+from kikuchi.inference.messages.clamped_messages import (
+    by_original,
+    contradiction,
+    free_energy_limit,
+)
+from kikuchi.inference.method import Run, Solution, Step
+
+Array = NDArray[np.float64]
+Tilts = dict[int, Array]
+
+
+class Oracle(Protocol):
+    """Marginals of a model whose observed variables are tilted; log Z without its constant.
+
+    `certifies` says that -dual is an upper bound of log Z - KL, so that a dual beyond all limits
+    proves that the targets are impossible. `settled` says that the last marginals are final.
+    """
+
+    certifies: bool
+    settled: bool
+
+    def tilt(self, variable: int, log_tilt: Array) -> None:
+        """Tilt one observed variable from now on."""
+
+    def marginals(self) -> Array:
+        """Flat marginals of the tilted model."""
+
+    def log_z(self) -> float:
+        """log Z of the tilted model, as of the last marginals."""
+
+    def factor_tables(self) -> FactorTables | None:
+        """Beliefs of the factors, if there are any."""
+
+
+class Climb:
+    """Scaling of one variable after the other, or of all by a share."""
+
+    def __init__(
+        self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array], parallel: bool
+    ) -> None:
+        self.oracle = oracle
+        self.graph = graph
+        self.targets = dict(targets)
+        self.parallel = parallel
+        self.tilts: Tilts = {v: np.zeros(len(t)) for v, t in targets.items()}
+        self.limit = free_energy_limit(graph)
+        self.limit += 1e-6 * (1.0 + abs(self.limit))
+        self.marginals = np.zeros(0)
+        self.log_z = math.nan
+        self.first_log_z = math.nan
+        self.measured: Tilts = {}
+
+    def steps(self) -> Iterator[Step]:
+        """One run of the oracle a step, each after the first following a scaling."""
+        queue = list(self.targets)
+        done = 0
+        while True:
+            marginals = self.oracle.marginals()
+            self._measure(marginals)
+            done += 1
+            yield Step(done, self.residual if self.oracle.settled else math.nan, self.log_z)
+            if not self.oracle.settled:
+                return
+            for v in queue if self.parallel else queue[:1]:
+                self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
+            queue = queue[1:] + queue[:1]
+
+    def _measure(self, marginals: Array) -> None:
+        """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
+        pull = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
+        self.log_z = self.oracle.log_z() - pull
+        if self.oracle.certifies and -self.log_z > self.limit:
+            raise contradiction()
+        if math.isnan(self.first_log_z):
+            self.first_log_z = self.log_z
+        self.marginals = marginals
+        self.measured = dict(self.tilts)
+
+    def _scale(self, v: int, share: float) -> None:
+        target, now = self.targets[v], self._marginal(v)
+        wanted = target > 0
+        if np.any(wanted & (now == 0)):
+            raise contradiction()
+        step = log(np.where(wanted, target, 1.0)) - log(np.where(wanted, now, 1.0))
+        tilt = np.where(wanted, self.tilts[v] + share * step, -np.inf)
+        self.tilts[v] = tilt - tilt.max()
+        self.oracle.tilt(v, self.tilts[v])
+
+    def _marginal(self, v: int) -> Array:
+        return self.marginals[self.graph.state_offsets[v] : self.graph.state_offsets[v + 1]]
+
+    @property
+    def residual(self) -> float:
+        """Largest distance of a marginal from its target."""
+        away = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
+        return max(away, default=0.0)
+
+    # ------------------------------------------------------------------ answer
+
+    def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
+        """Marginals of the model as it was tilted last."""
+        if not len(self.marginals):
+            raise BudgetError("the run was interrupted before it had any marginals")
+        solution = Solution(
+            self.marginals,
+            log_z=self.log_z,
+            converged=converged,
+            iterations=iterations,
+            factor_tables=self.oracle.factor_tables(),
+            diagnostics={
+                "residual": self.residual,
+                "kl": self.first_log_z - self.log_z,
+                "tilts": by_original(self.measured, run),
+            },
+        )
+        if not converged:
+            solution.warnings.append(
+                f"not converged: a marginal is still {self.residual:.2g} from its target; targets "
+                "that contradict each other or the zeros of the model would explain it, else allow "
+                "more max_iterations"
+            )
+        return solution
+
+
+# ---------------------------------------------------------------------- quasi-Newton
+
+_ARMIJO = 1e-4
+_STEEP = 0.9  # a step whose end is still so steep is too short
+_TRIALS = 20
+_LONGEST = 40.0  # first try of a step, in a log-tilt
+_ROUNDING = 1e-14  # of the dual, relative
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Tilts and what the oracle says there; `gradient` is that of minus the dual."""
+
+    tilts: Array
+    marginals: Array
+    log_z: float
+    gradient: Array
+
+
+class QuasiClimb(Climb):
+    """The same dual by L-BFGS: some fifty runs of the oracle where scaling takes thousands.
+
+    The metric is that of scaling. A step is taken only if the dual does not fall. Where
+    none is found, every variable is scaled once, which always climbs.
+    """
+
+    def __init__(self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array]) -> None:
+        super().__init__(oracle, graph, targets, parallel=False)
+        self.wanted = np.concatenate([np.zeros(0), *self.targets.values()])
+        self.on = self.wanted > 0
+        sizes = [len(t) for t in self.targets.values()]
+        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        places = [graph.state_offsets[v] + np.arange(len(t)) for v, t in self.targets.items()]
+        self.where = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+        self.runs = 0
+
+    def steps(self) -> Iterator[Step]:
+        """A step of L-BFGS each, or a round of scalings where that fails."""
+        memory = Memory()
+        place = self._settle(self._at(np.zeros(len(self.wanted))))
+        if np.any(self.on & (place.marginals[self.where] == 0)):
+            raise contradiction()
+        if not self.on.all():
+            place = self._settle(self._at(np.where(self.on, 0.0, -np.inf)))
+        done = 1
+        while True:
+            yield Step(done, self.residual, self.log_z)
+            done += 1
+            metric = self._metric(place)
+            step = memory.direction(place.gradient, metric, 1.0)
+            found = self._search(place, step)
+            if found is None:
+                memory.clear()
+                place = self._settle(self._round(place))
+                continue
+            moved = np.where(self.on, found.tilts, 0.0) - np.where(self.on, place.tilts, 0.0)
+            memory.add(moved, found.gradient - place.gradient)
+            place = self._settle(found)
+
+    def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
+        """The last place that was accepted."""
+        for v, tilt in self.measured.items():
+            self.oracle.tilt(v, tilt)
+        solution = super().solution(run, iterations, converged)
+        solution.diagnostics["runs"] = self.runs
+        return solution
+
+    def _metric(self, place: _Place) -> Metric:
+        """(log q - log o) / (q - o): times the gradient it is minus the step of scaling."""
+        q, o = place.marginals[self.where], self.wanted
+        apart = self.on & (q > 0) & (np.abs(q - o) > 1e-6 * o)
+        safe = np.where(apart, q, 1.0)
+        ratio = (log(safe) - log(np.where(apart, o, 2.0))) / np.where(apart, q - o, -1.0)
+        weights = np.where(apart, ratio, 1.0 / np.where(self.on, o, 1.0))
+        return lambda v: weights * v
+
+    def _at(self, tilts: Array) -> _Place:
+        """Run the oracle with these tilts."""
+        for k, v in enumerate(self.targets):
+            self.oracle.tilt(v, tilts[self.starts[k] : self.starts[k + 1]])
+        marginals = self.oracle.marginals()
+        self.runs += 1
+        now = marginals[self.where]
+        log_z = self.oracle.log_z() - float(xlogy(self.wanted, tilts).sum())
+        if self.oracle.certifies and -log_z > self.limit:
+            raise contradiction()
+        return _Place(tilts, marginals, log_z, np.where(self.on, now - self.wanted, 0.0))
+
+    def _settle(self, place: _Place) -> _Place:
+        """Make a place the current one."""
+        if math.isnan(self.first_log_z):
+            self.first_log_z = place.log_z
+        self.marginals, self.log_z = place.marginals, place.log_z
+        for k, v in enumerate(self.targets):
+            tilt = place.tilts[self.starts[k] : self.starts[k + 1]]
+            self.measured[v] = tilt - tilt.max()
+        return place
+
+    def _search(self, place: _Place, step: Array) -> _Place | None:
+        """A place along a step where minus the dual is lower and less steep.
+
+        Not the search of `Lbfgs`: minus the dual is convex, so that a slope that still falls proves
+        a fall which rounding or an unsettled oracle hides, and places carry their marginals along.
+        """
+        slope = float(place.gradient @ step)
+        if not slope < 0:
+            return None
+        rounding = _ROUNDING * (1.0 + abs(place.log_z))
+        share = min(1.0, _LONGEST / float(np.abs(step).max()))
+        low, high, best = 0.0, math.inf, None
+        for _ in range(_TRIALS):
+            found = self._at(place.tilts + share * step)
+            after = float(found.gradient @ step)
+            fall = place.log_z - found.log_z
+            lower = after <= 0 or fall >= -_ARMIJO * share * slope
+            if lower or (abs(fall) <= rounding and after <= -_STEEP * slope):
+                if after >= _STEEP * slope:
+                    return found
+                low, best = share, found
+            else:
+                high = share
+            share = 4.0 * share if math.isinf(high) else low + 0.3 * (high - low)
+        return best
+
+    def _round(self, place: _Place) -> _Place:
+        """Scale every variable once."""
+        for k in range(len(self.targets)):
+            here = slice(self.starts[k], self.starts[k + 1])
+            on, tilts = self.on[here], place.tilts.copy()
+            now = place.marginals[self.where[here]]
+            seen = on & (now > 0)  # a marginal may have underflown
+            step = log(np.where(seen, self.wanted[here], 1.0)) - log(np.where(seen, now, 1.0))
+            tilts[here] = np.where(on, tilts[here] + step, -np.inf)
+            place = self._at(tilts)
+        return place

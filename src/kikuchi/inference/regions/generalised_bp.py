@@ -1,0 +1,125 @@
+"""Generalised belief propagation on any region graph (TEH-I10; LIU-I13, D7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.regions.engine import RegionBeliefs, region_beliefs
+
+_LARGE = 50_000  # entries of all region tables
+
+
+@dataclass(frozen=True)
+class GeneralisedBP(Method):
+    """Parent-to-child messages between regions: fixed points of the region free energy.
+
+    With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It
+    may diverge where couplings are strong; then the beliefs that agreed best are returned, marked
+    as not converged, and `kikuchi` minimises the same free energy with a guarantee.
+
+    >>> import kikuchi as kk
+    >>> grid = kk.grid(3, 3, seed=0, coupling=0.3)
+    >>> exact, gbp = kk.infer(grid, "jt"), kk.infer(grid, "gbp:regions=faces")
+    >>> bool(abs(gbp.log_z - exact.log_z) < 1e-6)
+    True
+    """
+
+    name: ClassVar[str] = "gbp"
+    summary: ClassVar[str] = "Generalised BP: Kikuchi approximation over regions"
+    objective_name: ClassVar[str] = "Kikuchi log Z"
+
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)
+    schedule: Literal["sequential", "parallel"] = option(
+        "sequential", "edges one after the other, large regions first, or all at once"
+    )
+    tol: float = option(1e-9, "largest disagreement of beliefs to stop at; 0 runs on", low=0)
+    max_iterations: int = option(1000, "most sweeps over all edges", low=1)
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        beliefs = region_beliefs(graph, self.regions, run)
+        best = _Best(beliefs)
+        iterations, converged = run.iterate(
+            self._steps(beliefs, best), tol=self.tol, limit=self.max_iterations
+        )
+        if not converged:
+            best.restore()
+        converged = converged and not run_off(beliefs, run)
+        return read_regions(beliefs, iterations, converged, best.residual)
+
+    def _steps(self, beliefs: RegionBeliefs, best: _Best) -> Iterator[Step]:
+        sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
+        every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
+        for done, residual in enumerate(sweeps, start=1):
+            if beliefs.collapsed():
+                return  # messages ran off to infinity; what agrees there is not a fixed point
+            best.see(residual)
+            energy = -beliefs.free_energy() if done % every == 0 else math.nan
+            yield Step(done, residual, energy)
+
+
+class _Best:
+    """The beliefs with the smallest residual so far."""
+
+    def __init__(self, beliefs: RegionBeliefs) -> None:
+        self.beliefs = beliefs
+        self.residual = np.inf
+        self._b = beliefs.b.copy()
+
+    def see(self, residual: float) -> None:
+        """Keep the present beliefs if they agree better than any before."""
+        if residual < self.residual:
+            self.residual = residual
+            self._b[:] = self.beliefs.b
+
+    def restore(self) -> None:
+        """Go back to the best."""
+        self.beliefs.b[:] = self._b
+
+
+def run_off(beliefs: RegionBeliefs, run: Run) -> bool:
+    """Whether what looks converged is not the model's: see `RegionBeliefs.distorted`."""
+    found = beliefs.distorted()
+    if found:
+        run.stopped = "diverged"
+    return found
+
+
+def read_regions(
+    beliefs: RegionBeliefs,
+    iterations: int,
+    converged: bool,
+    residual: float,
+    advice: str = "more damping or iterations, or the method kikuchi, which converges",
+) -> Solution:
+    """The answer that region beliefs hold, with what must be said about it."""
+    log_z = -beliefs.free_energy()
+    solution = Solution(
+        beliefs.variable_marginals(),
+        log_z,
+        converged=converged,
+        iterations=iterations,
+        factor_tables=beliefs.factor_marginals,
+        diagnostics={
+            "regions": len(beliefs.regions.regions),
+            "disagreement": beliefs.disagreement(),
+            "residual": residual,
+        },
+    )
+    if beliefs.distorted():
+        solution.warnings.append(
+            "the log-tables span more than these numbers can hold, and the answer depends on what "
+            "was cut off; use bp, mf or jt, or weaker couplings"
+        )
+    elif not converged:
+        solution.warnings.append(
+            f"not converged: regions still disagree by {residual:.2g}; try {advice}"
+        )
+    return solution

@@ -1,0 +1,218 @@
+"""Minimise a Kikuchi free energy, convergently (LIU-D7, I14; TEH-M27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs, region_beliefs
+from kikuchi.inference.regions.generalised_bp import read_regions, run_off
+from kikuchi.inference.regions.kernels import regions as kernels
+
+_PATIENCE = 100  # outer steps without a smaller residual before the inner loop is made longer
+_PATIENCE_IF_WILD = 10  # outer steps in which a run may get worse before it goes back
+_FAST = 0.1  # change of a probability in one outer step
+_SETTLED = 0.03  # change in an inner sweep, as a part of that since the last outer step
+_MOST_INNER = 1000
+_ADVICE = "more iterations or seconds, or smaller regions"
+_PENALTIES = (10.0, 30.0, 100.0, 300.0)
+
+
+@dataclass(frozen=True)
+class Kikuchi(Method):
+    """Minimum of the region free energy, where generalised BP may diverge.
+
+    `solver=double-loop` bounds the concave entropies by their tangents and minimises the convex
+    rest by scaling roots to agreement (concave-convex procedure); the inner loop grows by itself
+    when the outer one stalls, and with an inner loop run to its end the free energy never rises.
+    `solver=penalty` minimises over free tables of the roots with a penalty on disagreement that
+    grows in steps (LIU-I14 without its network); it ends with a small disagreement left.
+
+    >>> import kikuchi as kk
+    >>> grid = kk.grid(4, 4, seed=1)
+    >>> exact, kikuchi = kk.infer(grid, "jt"), kk.infer(grid, "kikuchi:regions=faces")
+    >>> bool(abs(kikuchi.log_z - exact.log_z) < 0.01), kikuchi.converged
+    (True, True)
+    """
+
+    name: ClassVar[str] = "kikuchi"
+    summary: ClassVar[str] = "Kikuchi free energy over regions, minimised convergently"
+    objective_name: ClassVar[str] = "Kikuchi log Z"
+
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    solver: Literal["double-loop", "penalty"] = option("double-loop", "how it is minimised")
+    inner: int = option(1, "scaling sweeps in each outer step; grows when progress stops", low=1)
+    tol: float = option(1e-9, "largest change of a belief to stop at; 0 runs on", low=0)
+    max_iterations: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        beliefs = region_beliefs(graph, self.regions, run)
+        if self.solver == "penalty":
+            return self._by_penalty(beliefs, run)
+        iterations, converged = run.iterate(
+            self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
+        )
+        converged = converged and not run_off(beliefs, run)
+        residual = run.trace.last_residual
+        return read_regions(beliefs, iterations, converged, residual, _ADVICE)
+
+    def _steps(self, loop: DoubleLoop) -> Iterator[Step]:
+        watch = _Watch(loop, self.inner)
+        done = 0
+        while True:
+            if done > 0:
+                loop.outer_step()
+            residual = self._inner_loop(loop, watch.inner)
+            done += 1
+            log_z = -loop.beliefs.free_energy()
+            watch.see(residual, log_z)
+            yield Step(done, residual, log_z)
+
+    def _inner_loop(self, loop: DoubleLoop, most: int) -> float:
+        """Sweep until beliefs change far less than since the last outer step; how far they did."""
+        for _ in range(most):
+            settled = loop.inner_sweep()
+            moved = loop.moved()
+            if settled <= max(0.1 * self.tol, _SETTLED * moved):
+                break
+        return max(settled, moved)
+
+    def _by_penalty(self, beliefs: RegionBeliefs, run: Run) -> Solution:
+        penalised = _Penalised(beliefs)
+        iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
+        residual = beliefs.disagreement()
+        solution = read_regions(beliefs, iterations, converged, residual, _ADVICE)
+        solution.diagnostics["penalty"] = penalised.weight
+        return solution
+
+
+class _Watch:
+    """How long the inner loop must be: longer when the outer one stalls or runs away.
+
+    An inner loop that is cut short saves much time and nearly always works, but then the free
+    energy may rise. If beliefs move faster and faster, while the free energy rises or the regions
+    disagree, the run goes back to where they moved least and takes a longer inner loop from there.
+    """
+
+    def __init__(self, loop: DoubleLoop, inner: int) -> None:
+        self.loop = loop
+        self.inner = inner
+        self._best = np.inf
+        self._since = 0
+        self._highest = -np.inf
+        self._wild = 0
+        self._kept = loop.state()
+
+    def see(self, residual: float, log_z: float) -> None:
+        """Take note of one outer step."""
+        self._since += 1
+        if residual < self._best:
+            self._since = 0 if residual < 0.5 * self._best else self._since
+            self._best, self._highest, self._wild = residual, log_z, 0
+            self._kept = self.loop.state(self._kept)
+            return
+        if self.inner >= _MOST_INNER:
+            return
+        self._wild = self._wild + 1 if self._is_wild(residual, log_z) else 0
+        self._highest = max(self._highest, log_z)
+        if self._wild > _PATIENCE_IF_WILD or self._ran_off(residual):
+            self._go_back()
+        elif self._since > _PATIENCE:
+            self.inner, self._since = 2 * self.inner, 0
+
+    def _is_wild(self, residual: float, log_z: float) -> bool:
+        if residual < max(2.0 * self._best, _FAST):
+            return False
+        return log_z < self._highest or self.loop.beliefs.disagreement() > 0.5 * residual
+
+    def _ran_off(self, residual: float) -> bool:
+        """Whether numbers fell to their floor on the way: then the tables are the model's no more.
+
+        With the longest inner loop such numbers are the model's own.
+        """
+        return residual > _FAST and self.loop.beliefs.collapsed()
+
+    def _go_back(self) -> None:
+        self.loop.restore(self._kept)
+        self.inner = min(4 * self.inner, _MOST_INNER)
+        self._wild = self._since = 0
+
+
+class _Penalised:
+    """J = F + w sum_(P -> R) |b_R - marginal(b_P)|^2 over logits of the roots (LIU-I14 b).
+
+    Beliefs of smaller regions are the mean of their parents' marginals.
+    """
+
+    def __init__(self, beliefs: RegionBeliefs) -> None:
+        self.beliefs = beliefs
+        self.weight = _PENALTIES[0]
+        self.end = int(beliefs.table_at[beliefs.regions.n_roots])
+        self.alive = beliefs.b[: self.end] > 0
+        self.gradient = np.empty_like(beliefs.b)
+        parents = np.array([len(p) for p in beliefs.regions.parents], dtype=np.float64)
+        self.shares = 1.0 / np.maximum(parents, 1.0)
+
+    def minimise(self, run: Run, limit: int, tol: float) -> tuple[int, bool]:
+        """L-BFGS for each penalty weight in turn, from where the last one ended."""
+        from scipy.optimize import minimize
+
+        limit = run.clock.iterations(limit)
+        most = -(-limit // len(_PENALTIES))
+        logits = np.log(self.beliefs.b[: self.end][self.alive])
+        done = 0
+        stopped = ""
+
+        def watch(present: NDArray[np.float64]) -> None:
+            nonlocal done, logits, stopped
+            done += 1
+            logits = present.copy()
+            run.record(Step(done, objective=-self.beliefs.free_energy()), limit)
+            if done >= limit or run.clock.expired:
+                stopped = "iterations" if done >= limit else "seconds"
+                raise StopIteration
+
+        success = False
+        try:
+            for self.weight in _PENALTIES:
+                found = minimize(
+                    self.value,
+                    logits,
+                    jac=True,
+                    method="L-BFGS-B",
+                    callback=watch,
+                    options={"maxiter": most, "maxfun": 4 * most, "ftol": 1e-10, "gtol": 1e-6},
+                )
+                logits, success = found.x, bool(found.success)
+                if stopped:
+                    break
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        self.value(logits)
+        run.stopped = stopped or "converged"
+        return done, success and not stopped
+
+    def value(self, logits: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """J and its gradient in the logits of the positive root entries."""
+        beliefs = self.beliefs
+        beliefs.b[: self.end][self.alive] = logits
+        value = kernels.penalised_energy(
+            beliefs.table_at,
+            beliefs.b,
+            beliefs.log_phi,
+            beliefs.regions.counting,
+            np.uint64(beliefs.regions.n_roots),
+            beliefs.edge_link,
+            *beliefs.links,
+            self.shares,
+            self.weight,
+            self.gradient,
+            np.empty(beliefs.width),
+        )
+        return float(value), self.gradient[: self.end][self.alive].copy()

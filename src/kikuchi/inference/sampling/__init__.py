@@ -1,0 +1,4 @@
+"""Markov chain Monte Carlo on factor graphs.
+
+Gibbs sampling (`gibbs`) with several chains in lock step, and its diagnostics.
+"""

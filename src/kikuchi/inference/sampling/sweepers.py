@@ -1,0 +1,239 @@
+"""Chains of a Gibbs sampler in lock step: arrays, and the kernels that move them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.graph_arrays import Bits, FlatGraph, bits_form
+
+Array = NDArray[np.float64]
+
+_LARGEST_EXPONENT = 700.0  # of e^x in double precision, with a margin
+
+
+class Sweeper(ABC):
+    """Chains in lock step: states, random streams and sums, and the kernels that move them."""
+
+    path: ClassVar[str]
+
+    def __init__(self, flat: FlatGraph, chains: int, dtype: np.dtype[Any]) -> None:
+        self.flat = flat
+        self.chains = chains
+        self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
+        self.kept = np.zeros(1, dtype=np.int64)  # counted by the kernels, so never out of step
+
+    def set(self, states: NDArray[np.int64]) -> None:
+        """Put chain c at `states[:, c]`."""
+        self.states[:] = states.ravel()
+
+    def seed(self, words: NDArray[np.uint64]) -> None:
+        """Give each chain its own random stream."""
+        from kikuchi.inference.sampling.kernels.gibbs import seed_streams
+
+        self.streams = seed_streams(words)
+
+    def allocate(self, draws: int) -> None:
+        """Make room for the recorded states."""
+        self.draws = np.empty((draws, len(self.states)), dtype=self.states.dtype)
+        self.scores = np.empty((draws, self.chains))
+
+    def entry_counts(self, draws: int) -> Array:
+        """How often each entry of each table occurs in the first `draws` draws."""
+        from kikuchi.inference.sampling.kernels.gibbs import count_entries
+
+        counts = np.zeros(self.flat.log_tables.size)
+        entries = np.empty(self.flat.n_factors * self.chains, dtype=np.uint64)
+        count_entries(self.flat, self.draws[:draws], entries, counts)
+        return counts
+
+    @abstractmethod
+    def mean_score(self) -> float:
+        """Mean log-weight of the chains' states, without the graph's constant."""
+
+    @abstractmethod
+    def burn(self, sweeps: int) -> None:
+        """Sweep and keep nothing."""
+
+    @abstractmethod
+    def sample(self, sweeps: int, thin: int) -> None:
+        """Sweep, add up the conditionals, record every `thin`-th state."""
+
+    @abstractmethod
+    def sums(self) -> Array:
+        """Summed conditionals, flat as the marginals."""
+
+
+class BitSweeper(Sweeper):
+    """Positive binary pairwise models: products of odds, no exponential."""
+
+    path = "bits"
+
+    def __init__(self, flat: FlatGraph, bits: Bits, chains: int, order: NDArray[np.int64]) -> None:
+        super().__init__(flat, chains, np.dtype(np.uint8))
+        self._order = order
+        degrees = bits.degrees[order]
+        offsets = np.concatenate([[0], np.cumsum(degrees)])
+        first = bits.offsets[:-1].astype(np.int64)[order]
+        gather = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], degrees)
+        multipliers = np.ones((len(gather), 2))
+        multipliers[:, 1] = np.exp(bits.weights[gather])
+        self._places = (order * chains).astype(np.uint64)
+        self._offsets = offsets.astype(np.uint64)
+        self._neighbours = bits.neighbours[gather].astype(np.uint64) * np.uint64(chains)
+        self._multipliers = multipliers.ravel()
+        self._biases, self._weights = bits.biases[order], bits.weights[gather]
+        self._odds = np.exp(self._biases)
+        self._constant = bits.constant
+        self._sums = np.zeros(flat.n_variables)
+
+    @property
+    def _rows(self) -> tuple[NDArray[Any], ...]:
+        return self._places, self._offsets, self._neighbours, self._multipliers, self._odds
+
+    def burn(self, sweeps: int) -> None:
+        """Sweep and keep nothing."""
+        from kikuchi.inference.sampling.kernels.gibbs import burn_bits
+
+        burn_bits(*self._rows, self.states, self.streams, sweeps, self._sums)
+
+    def sample(self, sweeps: int, thin: int) -> None:
+        """Sweep, add up the conditionals, record every `thin`-th state."""
+        from kikuchi.inference.sampling.kernels.gibbs import sample_bits
+
+        sample_bits(
+            *self._rows,
+            self._biases,
+            self._weights,
+            self.states,
+            self.streams,
+            self.kept,
+            sweeps,
+            thin,
+            self._sums,
+            self.draws,
+            self.scores,
+        )
+
+    def mean_score(self) -> float:
+        """Mean log-weight of the chains' states, without the graph's constant."""
+        from kikuchi.inference.sampling.kernels.gibbs import score_bits
+
+        scores = np.empty(self.chains)
+        score_bits(
+            self._places,
+            self._offsets,
+            self._neighbours,
+            self._biases,
+            self._weights,
+            self.states,
+            scores,
+        )
+        return float(scores.mean()) + self._constant
+
+    def sums(self) -> Array:
+        """Summed conditionals, flat as the marginals."""
+        ones = np.empty(len(self._sums))
+        ones[self._order] = self._sums
+        return np.stack([int(self.kept[0]) * self.chains - ones, ones], axis=1).ravel()
+
+
+class TableSweeper(Sweeper):
+    """Any cardinalities, any order, zeros."""
+
+    path = "tables"
+
+    def __init__(self, flat: FlatGraph, chains: int, order: NDArray[np.int64]) -> None:
+        super().__init__(flat, chains, state_dtype(flat.max_card))
+        self.rows = flat.variable_offsets.astype(np.uint64)
+        factors = flat.edge_factors[flat.variable_edges]
+        self.row_factors = factors.astype(np.uint64) * np.uint64(chains)
+        self.row_strides = flat.edge_strides[flat.variable_edges].astype(np.uint64)
+        self.field = np.zeros(flat.max_card)
+        self._order = order.astype(np.uint64)
+        self._sums = np.zeros(int(flat.state_offsets[-1]))
+        self.entries = np.zeros(flat.n_factors * chains, dtype=np.uint64)
+
+    def set(self, states: NDArray[np.int64]) -> None:
+        """Put chain c at `states[:, c]`, and find its entry in every table."""
+        from kikuchi.inference.sampling.kernels.gibbs import locate
+
+        super().set(states)
+        locate(self.flat, self.states, self.entries)
+
+    def mean_score(self) -> float:
+        """Mean log-weight of the chains' states, without the graph's constant."""
+        from kikuchi.inference.sampling.kernels.gibbs import score_tables
+
+        scores = np.empty(self.chains)
+        score_tables(self.flat, self.entries, scores)
+        return float(scores.mean())
+
+    @property
+    def _rows(self) -> tuple[NDArray[np.uint64], ...]:
+        return self._order, self.rows, self.row_factors, self.row_strides
+
+    def burn(self, sweeps: int) -> None:
+        """Sweep and keep nothing."""
+        from kikuchi.inference.sampling.kernels.gibbs import burn_tables
+
+        burn_tables(
+            self.flat,
+            *self._rows,
+            self.states,
+            self.streams,
+            sweeps,
+            self.field,
+            self._sums,
+            self.entries,
+        )
+
+    def sample(self, sweeps: int, thin: int) -> None:
+        """Sweep, add up the conditionals, record every `thin`-th state."""
+        from kikuchi.inference.sampling.kernels.gibbs import sample_tables
+
+        sample_tables(
+            self.flat,
+            *self._rows,
+            self.states,
+            self.streams,
+            self.kept,
+            sweeps,
+            thin,
+            self.field,
+            self._sums,
+            self.entries,
+            self.draws,
+            self.scores,
+        )
+
+    def sums(self) -> Array:
+        """Summed conditionals, flat as the marginals."""
+        return self._sums
+
+
+def make_sweeper(
+    graph: FactorGraph, flat: FlatGraph, chains: int, order: NDArray[np.int64]
+) -> Sweeper:
+    """The fastest sweeper that fits the graph; `order` is that of the updates in a sweep."""
+    bits = bits_form(graph)
+    if bits is not None and _odds_fit(bits):
+        return BitSweeper(flat, bits, chains, order)
+    return TableSweeper(flat, chains, order)
+
+
+def _odds_fit(bits: Bits) -> bool:
+    """Whether no product of odds can leave the range of double precision."""
+    rows = np.repeat(np.arange(len(bits.biases)), bits.degrees)
+    reach = np.abs(bits.biases)
+    reach += np.bincount(rows, weights=np.abs(bits.weights), minlength=len(reach))
+    return bool(np.all(reach < _LARGEST_EXPONENT))
+
+
+def state_dtype(max_card: int) -> np.dtype[Any]:
+    """The type that states are kept in: a byte unless a variable has more than 256 states."""
+    return np.dtype(np.uint8 if max_card <= 256 else np.uint32)

@@ -1,0 +1,305 @@
+"""Exact inference on a junction tree (TEH-I2, HOJ-I3 to HOJ-I5, HOJ-M3, LIU-I1).
+
+Three things apart: `plan` finds the tree, `Plan` tells its price, and running it answers with
+log Z, marginals, most probable states, joint marginals and samples, all exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import MethodError, ModelError
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Variable
+from kikuchi.inference.beliefs import Covariance
+from kikuchi.inference.expansions.linear_response import clamped_covariance
+from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
+from kikuchi.inference.trees.engine import Read, Report, Underflow, Watch, propagate
+from kikuchi.inference.trees.engine import Run as TreeRun
+from kikuchi.inference.trees.plan import (
+    Mode,
+    Plan,
+    PlanOrder,
+    Propagation,
+    factor_targets,
+    joint_target,
+    make_plan,
+    no_targets,
+    variable_targets,
+)
+from kikuchi.inference.trees.shape import Targets
+
+__all__ = ["CalibratedTree", "JunctionTree", "Plan", "plan"]
+
+
+def plan(
+    graph: FactorGraph,
+    *,
+    evidence: Evidence | None = None,
+    order: PlanOrder = "cheapest",
+    seed: int | None = None,
+) -> Plan:
+    """The junction tree of a graph given evidence, and what it would cost; no table is made.
+
+    >>> import kikuchi as kk
+    >>> plan(kk.grid(3, 3, seed=0), evidence={4: 1}).width
+    2
+    """
+    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
+    return make_plan(graph.condition({**graph.resolve(evidence), **single}), order, seed)
+
+
+@dataclass(frozen=True)
+class JunctionTree(Method):
+    """Exact marginals and log Z, or with `mode="max"` the most probable state (TEH-I2, HOJ-I4, I5).
+
+    In `max` mode the marginals are max-marginals, max_{x without i} p(x), each scaled to sum to 1;
+    `state` is the most probable state and `score` its log-weight, a lower bound on log Z.
+
+    >>> import kikuchi as kk
+    >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> beliefs = JunctionTree().run(graph)
+    >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
+    ([0.3, 0.7], 2.302585)
+    >>> JunctionTree(mode="max").run(graph).state.tolist()
+    [1, 1]
+    """
+
+    name: ClassVar[str] = "jt"
+    summary: ClassVar[str] = "exact: junction tree, as far as memory allows"
+
+    order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
+    propagation: Propagation = option(
+        "shafer-shenoy", "shafer-shenoy holds separators only, hugin holds cliques and divides"
+    )
+    mode: Mode = option("sum", "sum for marginals, max for the most probable state")
+    seed: int | None = option(None, "random ties in the elimination order", low=0)
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        found = make_plan(unconditioned(graph), self.order, self.seed)
+        watch = Watch(run.clock, _reporter(run))
+        tree = propagate(
+            found, variable_targets, watch, mode=self.mode, propagation=self.propagation
+        )
+        score = None
+        if tree.state is not None:
+            score = float(graph.log_score(tree.state)) - graph.log_constant
+        exact = tree.log_z if self.mode == "sum" else None
+        return Solution(
+            tree.out,
+            log_z=exact,
+            log_z_lower=exact if score is None else score,
+            log_z_upper=exact,
+            factor_tables=lambda: self._factor_tables(found, run.clock.budget),
+            covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
+            state=tree.state,
+            score=score,
+            diagnostics={
+                "width": found.width,
+                "cliques": found.found_tree.n_cliques,
+                "bytes": found.bytes,
+                "operations": found.operations,
+                "arithmetic": "logarithms" if tree.logs else "linear",
+            },
+        )
+
+    def _covariance_of(
+        self, graph: FactorGraph, marginals: NDArray[np.float64], run: Run
+    ) -> Covariance:
+        """Covariances by one run for each state of the variables asked for, less one of each."""
+        unhurried = Budget(bytes=run.clock.budget.bytes)
+
+        def given(variable: int, state: int) -> NDArray[np.float64]:
+            beliefs = self.run(graph, evidence={variable: state}, budget=unhurried)
+            return beliefs.flat_marginals
+
+        return lambda variables: clamped_covariance(graph, marginals, given, variables)
+
+    def _factor_tables(self, found: Plan, budget: Budget) -> NDArray[np.float64]:
+        """Beliefs of all factors by a second run: none of its tables were kept."""
+        unhurried = Budget(bytes=budget.bytes)
+        watch = Watch(unhurried.start())
+        return propagate(
+            found, factor_targets, watch, mode=self.mode, propagation=self.propagation
+        ).out
+
+
+class CalibratedTree:
+    """A junction tree after both passes: every clique belief can be read off (HOJ-M3).
+
+    Made by `Plan.calibrate`. Variables are those of the graph that was planned, observed ones
+    included. Messages of both directions (or, for Hugin, cliques) stay in memory.
+
+    >>> import kikuchi as kk
+    >>> tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])).calibrate()
+    >>> round(tree.log_z, 6), tree.marginals[1].round(6).tolist()
+    (2.302585, [0.4, 0.6])
+    >>> tree.sample(3, seed=0).shape
+    (3, 2)
+    """
+
+    def __init__(self, plan: Plan, propagation: Propagation, budget: Budget) -> None:
+        self.plan = plan
+        self.propagation: Propagation = propagation
+        self.budget = budget
+        self._run = self._propagate(plan, variable_targets, keep=True)
+
+    def _propagate(
+        self, plan: Plan, read: Read, *, keep: bool = False, logs: bool = False
+    ) -> TreeRun:
+        watch = Watch(self.budget.start())
+        return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
+
+    @property
+    def log_z(self) -> float:
+        """Logarithm of the total weight of all states that agree with the evidence."""
+        return self._run.log_z + self.plan.graph.log_constant
+
+    @cached_property
+    def flat_marginals(self) -> NDArray[np.float64]:
+        """Marginals of all variables, one after the other."""
+        return self.plan.conditioned.expand_marginals(self._run.out)
+
+    @property
+    def marginals(self) -> list[NDArray[np.float64]]:
+        """Marginal of each variable."""
+        return np.split(self.flat_marginals, self._original.state_offsets[1:-1])
+
+    @cached_property
+    def flat_factors(self) -> NDArray[np.float64]:
+        """Marginals of all factors, laid out as the graph's `log_tables`."""
+        tables = self._propagate(self.plan, factor_targets).out
+        return expand_factors(self.plan.conditioned, tables)
+
+    def factor(self, factor: int) -> NDArray[np.float64]:
+        """Marginal of one factor's scope."""
+        offsets = self._original.table_offsets
+        table = self.flat_factors[offsets[factor] : offsets[factor + 1]]
+        return table.reshape(self._original.shape(factor))
+
+    def clique(self, clique: int) -> NDArray[np.float64]:
+        """Marginal of a clique, its axes in the order of `plan.cliques[clique]`."""
+        return self.joint(self.plan.cliques[clique])
+
+    def separator(self, clique: int) -> NDArray[np.float64]:
+        """Marginal of the separator above a clique, axes as in `plan.separators[clique]`."""
+        return self.joint(self.plan.separators[clique])
+
+    def joint(self, variables: Sequence[Variable]) -> NDArray[np.float64]:
+        """Joint marginal of any variables, axes in the order given.
+
+        A set inside one clique is read from it; for any other the set is joined to one clique of a
+        new tree, whose price counts against the budget.
+        """
+        graph, conditioned = self._original, self.plan.conditioned
+        asked = [graph.index(v) for v in variables]
+        if len(set(asked)) != len(asked):
+            raise ModelError(f"joint: a variable is asked twice in {list(variables)}")
+        number = {int(v): k for k, v in enumerate(conditioned.variables)}
+        free = [number[v] for v in asked if v in number]
+        shape = tuple(int(graph.cardinalities[v]) for v in asked)
+        needed = 8 * int(np.prod(np.array(shape, dtype=np.float64)))
+        self.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
+        table = np.zeros(shape)
+        where = tuple(conditioned.observed.get(v, slice(None)) for v in asked)
+        table[where] = self._free_joint(free).reshape(table[where].shape)
+        return table
+
+    def _free_joint(self, variables: list[int]) -> NDArray[np.float64]:
+        """Joint of variables of the reduced graph, flat."""
+        if not variables:
+            return np.ones(1)
+        clique = _holding_clique(self.plan, variables)
+        if clique is not None:
+            return self._read(clique, joint_target(self.plan, variables, clique))
+        joined = make_plan(
+            unconditioned(_joined(self.plan.graph, variables)), self.plan.order, self.plan.seed
+        )
+        return self._propagate(joined, lambda plan: _joint_in(plan, variables)).out
+
+    def _read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
+        try:
+            return self._run.read(clique, targets)
+        except Underflow:  # the messages are fine, their product here is not
+            self._run = self._propagate(self.plan, variable_targets, keep=True, logs=True)
+            return self._run.read(clique, targets)
+
+    def sample(self, n: int, seed: Seed = None) -> NDArray[np.int64]:
+        """`n` independent exact samples, one a row (LIU-I1).
+
+        Variables are drawn against the order of elimination, each clique's given its separator.
+        """
+        if n < 0:
+            raise MethodError(f"sample: the number of samples must not be negative, got {n}")
+        return self.plan.conditioned.expand_states(self._run.draw(int(n), generator(seed)))
+
+    def max_state(self) -> tuple[NDArray[np.int64], float]:
+        """The most probable state and its log-weight; of equals always the same (HOJ-I5)."""
+        watch = Watch(self.budget.start())
+        run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
+        assert run.state is not None  # mode="max" finds it
+        state = self.plan.conditioned.expand_states(run.state)
+        return state, float(self._original.log_score(state))
+
+    @property
+    def _original(self) -> FactorGraph:
+        return self.plan.conditioned.original
+
+    def __repr__(self) -> str:
+        return f"CalibratedTree({self.propagation}, log Z {self.log_z:.6f}, {self.plan})"
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def unconditioned(graph: FactorGraph) -> Conditioned:
+    """A graph as it is, as if reduced by no evidence."""
+    return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
+
+
+def _holding_clique(plan: Plan, variables: list[int]) -> int | None:
+    """The clique that eliminates the first of the variables holds them all, if any clique does."""
+    s = plan.found_tree
+    ranks = s.rank[variables]
+    clique = int(s.home[ranks.max()])
+    held = s.clique_vars[s.clique_offsets[clique] : s.clique_offsets[clique + 1]]
+    return clique if np.isin(ranks, held).all() else None
+
+
+def _joint_in(plan: Plan, variables: list[int]) -> Targets:
+    clique = _holding_clique(plan, variables)
+    assert clique is not None  # a factor over the variables made them a clique
+    return joint_target(plan, variables, clique)
+
+
+def _joined(graph: FactorGraph, variables: list[int]) -> FactorGraph:
+    """The graph with a constant factor over some variables."""
+    size = int(np.prod(graph.cardinalities[variables].astype(np.int64)))
+    return FactorGraph.from_arrays(
+        graph.cardinalities,
+        np.concatenate([graph.scopes, np.array(variables, dtype=np.uint32)]),
+        np.append(graph.scope_offsets, graph.scope_offsets[-1] + len(variables)),
+        np.concatenate([graph.log_tables, np.zeros(size)]),
+        log_constant=graph.log_constant,
+        validate=False,
+    )
+
+
+def _reporter(run: Run) -> Report:
+    """Tell the progress a few times a second at most."""
+    last = 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if run.clock.seconds - last > 0.1:
+            last = run.clock.seconds
+            run.progress(done, total, residual=None, objective=None)
+
+    return report

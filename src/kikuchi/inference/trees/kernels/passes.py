@@ -1,0 +1,372 @@
+"""Propagation on a junction tree: programs of `junction_program` carried out (TEH-I2, HOJ-I4, I5).
+
+All tables live in one buffer `mem`: products of factors, one message for each separator. Results
+of a walk gather in `temporary` first.
+
+Every message is scaled to a largest entry of 1 (0 as a logarithm). `floors` bound the logarithm of
+the smallest entry above zero of each input; where they cannot exclude that a product falls below
+FLOOR, the walk looks. What is lost below FLOOR is harmless if the mass that the messages of both
+directions leave on a separator is far larger: all inputs are at most 1, so the states that are
+lost weigh less than FLOOR times their number. `losses` holds, for every message that lost
+something, the logarithm of its scale until its opposite comes and the mass is known. Where that is
+not above SAFE the answer is UNDERFLOW.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kikuchi.inference.trees.kernels.contraction import EXPSUM, FLOOR, MAX, SUM, contract
+from kikuchi.inference.trees.kernels.program import (
+    ACTIONS,
+    ALWAYS,
+    ANSWER,
+    AXES,
+    BASES,
+    BELIEF,
+    BY_FLOORS,
+    CHECK,
+    CHILDREN,
+    DIMS,
+    DIVIDE,
+    FIXED,
+    HIGH,
+    KIND,
+    LOW,
+    MESSAGE,
+    OPPOSITE,
+    PLACE,
+    SCALE,
+    SIZE,
+    SOURCE,
+    STEPS,
+    STORE,
+    TABLE,
+    TARGETS,
+)
+
+OK, UNDERFLOW, IMPOSSIBLE = 0, 1, 2
+LINEAR, LOG_MAX, LOG_SUM = 0, 1, 2
+LOG_FLOOR = float(np.log(FLOOR))
+_SAFE = 1e-250  # against FLOOR: up to 1e20 lost terms still weigh less than 1e-20 of this
+_LOG_SAFE = float(np.log(_SAFE))
+
+
+# ---------------------------------------------------------------------- scaling
+
+
+@njit(cache=True, error_model="numpy", fastmath={"nnan", "nsz"})
+def _largest(x, low, size):
+    top = -np.inf
+    for i in range(np.uint64(low), np.uint64(low + size)):
+        top = max(top, x[i])
+    return top
+
+
+@njit(cache=True, error_model="numpy", fastmath={"nnan", "nsz"})
+def _scale_linear(x, source, size, mem, to, top):
+    """Divide by `top`; answers the smallest entry above zero."""
+    low, factor = np.inf, 1.0 / top
+    a, b = np.uint64(source), np.uint64(to)
+    for i in range(np.uint64(size)):
+        y = x[a + i] * factor
+        mem[b + i] = y
+        low = min(low, y if y > 0.0 else np.inf)
+    return low
+
+
+@njit(cache=True, error_model="numpy")
+def _normalise(x, source, size, mem, to, arithmetic):
+    """Scale a message to a largest entry of 1: (log of the scale, log of the smallest entry)."""
+    top = _largest(x, source, size)
+    if arithmetic == LINEAR:
+        if top == 0.0:
+            return -np.inf, 0.0
+        return np.log(top), np.log(_scale_linear(x, source, size, mem, to, top))
+    if top == -np.inf:
+        return top, 0.0
+    for i in range(size):
+        mem[to + i] = x[source + i] - top
+    return top, 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _answer(x, place, size, out, to, arithmetic):
+    """Turn a result into probabilities."""
+    top = 0.0 if arithmetic == LINEAR else _largest(x, place, size)
+    total = 0.0
+    for k in range(size):
+        y = x[place + k] if arithmetic == LINEAR else np.exp(x[place + k] - top)
+        out[to + k] = y
+        total += y
+    if arithmetic == LINEAR and total < _SAFE:
+        return UNDERFLOW
+    for k in range(size):
+        out[to + k] /= total
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def _multiply(mem, up, temporary, place, size, to, arithmetic):
+    """The belief of a separator: its two messages together."""
+    a, b, c = np.uint64(up), np.uint64(place), np.uint64(to)
+    for i in range(np.uint64(size)):
+        if arithmetic == LINEAR:
+            mem[c + i] = mem[a + i] * temporary[b + i]
+        else:
+            mem[c + i] = mem[a + i] + temporary[b + i]
+
+
+@njit(cache=True, error_model="numpy")
+def _divide(new, place, mem, old, size, arithmetic):
+    """old <- new / old with 0/0 = 0, scaled to a largest entry of 1; True if an entry got lost."""
+    for i in range(size):
+        if arithmetic == LINEAR:
+            zero = mem[old + i] == 0.0
+            mem[old + i] = 0.0 if zero else new[place + i] / mem[old + i]
+        elif mem[old + i] > -np.inf:
+            mem[old + i] = new[place + i] - mem[old + i]
+    _, floor = _normalise(mem, old, size, mem, old, arithmetic)
+    return bool(floor < LOG_FLOOR)
+
+
+# ---------------------------------------------------------------------- factors
+
+
+@njit(cache=True, error_model="numpy")
+def multiply_factors(
+    mem,
+    card,
+    group_offsets,
+    group_vars,
+    group_tables,
+    log_tables,
+    table_offsets,
+    scope_offsets,
+    ranks,
+    strides,
+    group_of,
+    floors,
+):
+    """Logarithms of the products of factors, each scaled to a largest entry of 0.
+
+    Fills `floors` with the logarithm of the smallest entry above zero of each; answers the log of
+    all scales together, -inf if some product vanishes everywhere.
+    """
+    n_groups = len(group_tables) - 1
+    _fill(mem, group_tables[0], group_tables[n_groups], 0.0)
+    widest = 1
+    for g in range(n_groups):
+        widest = max(widest, group_offsets[g + 1] - group_offsets[g])
+    steps = np.zeros(widest, np.int64)
+    index = np.zeros(widest, np.int64)
+    for a in range(len(group_of)):
+        g = group_of[a]
+        low, high = group_offsets[g], group_offsets[g + 1]
+        nd = high - low
+        j = scope_offsets[a]
+        for k in range(nd):
+            steps[k] = 0
+            index[k] = 0
+            if j < scope_offsets[a + 1] and ranks[j] == group_vars[low + k]:
+                steps[k] = strides[j]
+                j += 1
+        place = table_offsets[a]
+        inner = card[group_vars[high - 1]]
+        step = steps[nd - 1]
+        for start in range(group_tables[g], group_tables[g + 1], inner):
+            for i in range(inner):
+                mem[start + i] += log_tables[place + i * step]
+            k = nd - 2
+            while k >= 0:
+                index[k] += 1
+                place += steps[k]
+                if index[k] < card[group_vars[low + k]]:
+                    break
+                place -= steps[k] * index[k]
+                index[k] = 0
+                k -= 1
+    log_scale = 0.0
+    for g in range(n_groups):
+        low, high = group_tables[g], group_tables[g + 1]
+        top = _largest(mem, low, high - low)
+        if top == -np.inf:
+            return top
+        log_scale += top
+        floor = 0.0
+        for i in range(low, high):
+            mem[i] -= top
+            if mem[i] > -np.inf:
+                floor = min(floor, mem[i])
+        floors[g] = floor
+    return log_scale
+
+
+# ---------------------------------------------------------------------- programs
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(x, low, high, value):
+    for i in range(np.uint64(low), np.uint64(high)):
+        x[i] = value
+
+
+@njit(cache=True, error_model="numpy")
+def _add_logs(x, low, high):
+    """Maxima at x[low:high] and sums of exponentials above them, which follow: log-sum-exp."""
+    for i in range(low, high):
+        if x[i] > -np.inf:
+            x[i] += np.log(x[i + high - low])
+
+
+@njit(cache=True, error_model="numpy")
+def _watched(ops, o, tables, floors):
+    """Whether the walk of operation o must look for underflow."""
+    if ops[o, CHECK] != BY_FLOORS:
+        return bool(ops[o, CHECK] == ALWAYS)
+    floor = 0.0
+    first = ops[o, BASES]
+    for k in range(first, first + ops[o, FIXED] + ops[o, CHILDREN]):
+        floor += floors[tables[k]]
+    return floor < LOG_FLOOR
+
+
+@njit(cache=True, error_model="numpy")
+def _harmless(mem, opposite, x, place, size, lossy, loss):
+    """Whether the mass on a separator is so large that what its messages lost does not matter.
+
+    `lossy` says that the message at x[place:place + size] lost something, a finite `loss` that its
+    opposite did.
+    """
+    total = 0.0
+    for i in range(size):
+        total += mem[opposite + i] * x[place + i]
+    if total == 0.0 or (lossy and total < _SAFE):
+        return False
+    return bool(np.log(total / _largest(x, place, size)) + loss >= _LOG_SAFE)
+
+
+@njit(cache=True, error_model="numpy")
+def _perform(actions, first, end, lossy, mem, temporary, out, floors, losses, scales, arithmetic):
+    """Carry out the actions first..end - 1 on the results in `temporary`."""
+    for i in range(first, end):
+        kind, source, size = actions[i, KIND], actions[i, SOURCE], actions[i, SIZE]
+        place, table, opposite = actions[i, PLACE], actions[i, TABLE], actions[i, OPPOSITE]
+        if (
+            opposite >= 0
+            and table >= 0
+            and (lossy or losses[table] < np.inf)
+            and not _harmless(mem, opposite, temporary, source, size, lossy, losses[table])
+        ):
+            return UNDERFLOW
+        if kind == MESSAGE:
+            scale, floor = _normalise(temporary, source, size, mem, place, arithmetic)
+            if scale == -np.inf:
+                return UNDERFLOW if lossy or losses.min() < np.inf else IMPOSSIBLE
+            if table >= 0:
+                floors[table] = floor
+            if actions[i, SCALE] >= 0:
+                scales[actions[i, SCALE]] = scale
+                if lossy:
+                    losses[table] = scale
+                    if size == 1 and scale < _LOG_SAFE:  # a root: this is the whole mass
+                        return UNDERFLOW
+        elif kind == ANSWER:
+            status = _answer(temporary, source, size, out, place, arithmetic)
+            if status != OK:
+                return status
+        elif kind == BELIEF:
+            _multiply(mem, opposite, temporary, source, size, place, arithmetic)
+        elif kind == DIVIDE and _divide(temporary, source, mem, place, size, arithmetic):
+            return UNDERFLOW
+    return OK
+
+
+@njit(cache=True, error_model="numpy")
+def execute(
+    ops,
+    dims,
+    steps,
+    bases,
+    tables,
+    actions,
+    start,
+    stop,
+    phase,
+    piece,
+    pieces,
+    mem,
+    temporary,
+    out,
+    tile,
+    runs,
+    strides,
+    lengths,
+    places,
+    count,
+    floors,
+    losses,
+    scales,
+    flags,
+    arithmetic,
+):
+    """Carry out the operations start..stop - 1, or one piece of one operation.
+
+    Sums of exponentials take two phases: maxima first, then the sums behind them, which need as
+    much room again. A `phase` below 0 means all phases. `flags[0]` remembers, from piece to piece,
+    whether something was lost.
+    """
+    for o in range(start, stop):
+        low, high = ops[o, LOW], ops[o, HIGH]
+        store = ops[o, STORE] == 1
+        watched = arithmetic == LINEAR and _watched(ops, o, tables, floors)
+        phases = 2 if arithmetic == LOG_SUM and not store else 1
+        for now in range(max(phase, 0), phases if phase < 0 else phase + 1):
+            if piece == 0 and now == 0:
+                flags[0] = 0
+                _fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
+            elif piece == 0:
+                _fill(temporary, high, high + high - low, 0.0)
+            how = EXPSUM if now == 1 else (SUM if arithmetic == LINEAR else MAX)
+            if contract(
+                mem,
+                mem if store else temporary,
+                tile,
+                ops[o, AXES],
+                dims,
+                ops[o, DIMS],
+                steps,
+                ops[o, STEPS],
+                bases,
+                ops[o, BASES],
+                runs,
+                strides,
+                lengths,
+                places,
+                count,
+                ops[o, FIXED],
+                ops[o, CHILDREN],
+                ops[o, TARGETS],
+                store,
+                how,
+                watched,
+                high - low,
+                piece,
+                pieces,
+            ):
+                flags[0] = 1
+        if piece + 1 < pieces or 0 <= phase < phases - 1:
+            continue
+        lossy = flags[0] == 1
+        if lossy and store:
+            return UNDERFLOW
+        if phases == 2:
+            _add_logs(temporary, low, high)
+        status = _perform(
+            actions, ops[o, ACTIONS], ops[o + 1, ACTIONS], lossy, mem, temporary, out, floors,
+            losses, scales, arithmetic,
+        )  # fmt: skip
+        if status != OK:
+            return status
+    return OK

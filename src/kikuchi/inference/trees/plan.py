@@ -1,0 +1,404 @@
+"""`Plan`: a junction tree and what it costs, before anything is paid (TEH-I2, HOJ-I3).
+
+A plan is made from the graph's scopes alone. It knows the cliques, the separators, which factor
+goes to which clique, and the memory and operations of the propagation in `junction_engine`. It
+allocates no tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget, format_bytes
+from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.elimination import Elimination, Order, eliminate
+from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.inference.trees import shape
+from kikuchi.inference.trees.kernels import program as programs
+from kikuchi.inference.trees.shape import HUGE, Targets, Tree
+
+if TYPE_CHECKING:
+    from kikuchi.inference.trees.junction_tree import CalibratedTree
+
+Propagation = Literal["shafer-shenoy", "hugin"]
+Mode = Literal["sum", "max"]
+PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
+
+_MOST_BITS = 990  # numbers stay printable
+_PER_SECOND = 1e9
+_MOST_ORDERS = 300
+_PATIENCE = 50  # orders without gain
+_MOST_EFFORT = 10**8  # list entries read, about a second
+_EFFORT_PER_SECOND = 10**8
+_SEARCH_SHARE = 0.02  # effort that may be spent for each multiply-add of the best tree
+_EFFORT_OF_A_TREE = 100  # list entries that building the tree is worth, for each variable
+
+WAY_OUT = (
+    "raise the memory limit (--memory, Budget(bytes=...)), observe more variables, "
+    "or use an approximation: bp, mf or gibbs"
+)
+
+
+class Measure(NamedTuple):
+    """What a propagation takes (see `kernels.junction_program.measure`)."""
+
+    up: NDArray[np.float64]
+    down: NDArray[np.float64]
+    up_room: NDArray[np.int64]
+    down_room: NDArray[np.int64]
+    scratch: NDArray[np.int64]
+    up_results: float
+    down_results: float
+    read_results: float
+    up_total: float
+    down_total: float
+    separators: float
+    cliques: float
+    targets: float
+
+    @property
+    def operations(self) -> float:
+        """Multiply-adds of both passes."""
+        return self.up_total + self.down_total
+
+    def temporary(self, logs: bool) -> float:
+        """Entries for the results of a walk; sums of exponentials take as many again."""
+        if logs:
+            return max(
+                2 * max(self.up_results, self.down_results),
+                self.down_results + 2 * self.read_results,
+            )
+        return max(self.up_results, self.down_results + self.read_results)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of both programs and of the scratch that one walk uses."""
+        tile, operands, table, axes = (int(x) for x in self.scratch)
+        ops, dims, steps, bases, actions = (int(x) for x in self.up_room + self.down_room)
+        lists = (
+            programs.COLUMNS * ops + dims + steps + 2 * bases + programs.ACTION_COLUMNS * actions
+        )
+        return 8 * (lists + tile + 2 * operands + 2 * table + 3 * axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A junction tree for one graph and evidence: its shape and its price.
+
+    `width` is the size of the largest clique less one, `largest_clique` its number of states,
+    `bytes` the peak working memory and `operations` the multiply-adds of all single-variable
+    marginals and log Z by Shafer-Shenoy propagation. If `complete` is False no order was found that
+    any machine could pay for; the search stopped, and the figures are lower bounds for this order.
+
+    >>> import kikuchi as kk
+    >>> plan = kk.plan(kk.grid(4, 4, seed=0))
+    >>> plan.width, plan.largest_clique, plan.complete
+    (4, 32, True)
+    >>> print(plan)
+    junction tree: width 4, 12 cliques, largest 32 states, 21 kB, 1.8e+03 multiply-adds
+    """
+
+    conditioned: Conditioned
+    order: Order
+    seed: int | None
+    elimination: Elimination
+    tree: Tree | None
+
+    # ------------------------------------------------------------------ price
+
+    @property
+    def complete(self) -> bool:
+        """False if the search for an order stopped early: all figures are then lower bounds."""
+        return self.tree is not None
+
+    @property
+    def width(self) -> int:
+        """Size of the largest clique less one."""
+        return self.elimination.width
+
+    @cached_property
+    def largest_clique(self) -> int:
+        """Number of states of the largest clique."""
+        if self.tree is None:
+            return int(2 ** min(int(self.elimination.log2_weight), _MOST_BITS))
+        return _whole(self.tree.clique_size.max(initial=1.0))
+
+    @cached_property
+    def bytes(self) -> int:
+        """Peak working memory of all single-variable marginals, in bytes."""
+        if self.tree is None:
+            # The heaviest clique sends a message over all its variables but the one summed out.
+            return 8 * self.largest_clique // int(self.graph.cardinalities.max(initial=1))
+        return self._bytes_for(self.variable_targets)
+
+    @cached_property
+    def operations(self) -> int:
+        """Multiply-adds of all single-variable marginals."""
+        if self.tree is None:
+            return _whole(2 * self.elimination.cost)
+        return _whole(self.measure(self.variable_targets).operations)
+
+    @property
+    def seconds(self) -> float:
+        """Rough time of all single-variable marginals: a billion multiply-adds a second."""
+        return self.operations / _PER_SECOND
+
+    def bytes_for(
+        self,
+        targets: Targets,
+        *,
+        logs: bool = False,
+        keep: bool = False,
+        hugin: bool = False,
+        decode: bool = False,
+    ) -> int:
+        """Peak working memory of a run that reads `targets`.
+
+        `logs` is for sums of exponentials, `keep` for messages of both directions held at once,
+        `hugin` for clique tables held as well, `decode` for a best state or samples besides.
+        """
+        if targets is self.variable_targets and not (logs or keep or hugin or decode):
+            return self.bytes
+        return self._bytes_for(targets, logs, keep, hugin, decode)
+
+    def _bytes_for(
+        self,
+        targets: Targets,
+        logs: bool = False,
+        keep: bool = False,
+        hugin: bool = False,
+        decode: bool = False,
+    ) -> int:
+        tree = self.found_tree
+        measure = self.measure(targets, hugin=hugin)
+        entries = (
+            float(tree.group_tables[-1])  # products of factors
+            + measure.separators * (2 if keep and not hugin else 1)
+            + measure.temporary(logs)
+            + measure.targets
+        )
+        if hugin:
+            entries += measure.cliques
+        if decode:
+            entries += tree.largest_residual
+        by_node = 64 * tree.n_nodes  # offsets, scales and floors of the messages
+        indices = measure.index_bytes + tree.nbytes + targets.nbytes + by_node
+        return _whole(8 * entries) + indices
+
+    @cached_property
+    def variable_targets(self) -> Targets:
+        """The marginal of every variable, each from the smallest table that holds it."""
+        return shape.variable_targets(self.found_tree, self.graph)
+
+    @cached_property
+    def _usual_measure(self) -> Measure:
+        return self._measure(self.variable_targets, hugin=False)
+
+    def measure(self, targets: Targets, *, hugin: bool = False) -> Measure:
+        """Work by clique, and room for programs and results."""
+        if targets is self.variable_targets and not hugin:
+            return self._usual_measure
+        return self._measure(targets, hugin=hugin)
+
+    def _measure(self, targets: Targets, *, hugin: bool) -> Measure:
+        tree = self.found_tree
+        return Measure(
+            *programs.measure(
+                hugin,
+                tree.card,
+                tree.clique_offsets,
+                tree.clique_vars,
+                tree.residual,
+                tree.parent,
+                tree.child_offsets,
+                tree.children,
+                tree.clique_size,
+                tree.separator_size,
+                tree.groups,
+                targets.sizes,
+                targets.clique_offsets,
+                targets.in_clique,
+                targets.separator_offsets,
+                targets.in_separator,
+            )
+        )
+
+    # ------------------------------------------------------------------ shape
+
+    @property
+    def graph(self) -> FactorGraph:
+        """The graph that is propagated on: reduced by the evidence and by single states."""
+        return self.conditioned.graph
+
+    @property
+    def found_tree(self) -> Tree:
+        """The tree of a complete plan."""
+        if self.tree is None:
+            raise BudgetError(f"there is no tree: {self}; {WAY_OUT}")
+        return self.tree
+
+    @cached_property
+    def variable_of_rank(self) -> NDArray[np.int64]:
+        """Number in the reduced graph of the variable of each rank."""
+        return np.asarray(self.elimination.order[::-1], dtype=np.int64)
+
+    @cached_property
+    def elimination_order(self) -> list[int]:
+        """Variables of the given graph in the order of their elimination, without observed ones."""
+        return [int(v) for v in self.conditioned.variables[self.elimination.order]]
+
+    @cached_property
+    def cliques(self) -> list[tuple[int, ...]]:
+        """Variables of each node of the tree, sorted; children come before their parents.
+
+        Besides the maximal cliques there may be join nodes, which lie inside their parents: there
+        small messages are multiplied before they meet a large table.
+        """
+        s = self.found_tree
+        return [
+            self._names(s.clique_vars[s.clique_offsets[c] : s.clique_offsets[c + 1]])
+            for c in range(s.n_nodes)
+        ]
+
+    @cached_property
+    def separators(self) -> list[tuple[int, ...]]:
+        """What each clique shares with its parent, sorted; empty for roots."""
+        s = self.found_tree
+        ends = s.clique_offsets[1:] - s.residual
+        return [self._names(s.clique_vars[s.clique_offsets[c] : ends[c]]) for c in range(s.n_nodes)]
+
+    @property
+    def parents(self) -> list[int]:
+        """Parent of each clique, -1 for roots: one root for each component of the graph."""
+        return [int(p) for p in self.found_tree.parent]
+
+    @cached_property
+    def factor_cliques(self) -> dict[int, int]:
+        """The clique that each factor is multiplied into; factors all observed have none."""
+        homes = self.found_tree.factor_home
+        return {int(a): int(c) for a, c in zip(self.conditioned.factors, homes, strict=True)}
+
+    def _names(self, ranks: NDArray[np.int64]) -> tuple[int, ...]:
+        variables = self.conditioned.variables[self.variable_of_rank[ranks]]
+        return tuple(sorted(int(v) for v in variables))
+
+    # ------------------------------------------------------------------ words
+
+    def __str__(self) -> str:
+        about = "" if self.complete else "at least "
+        cliques = f"{self.found_tree.n_cliques} cliques, " if self.complete else ""
+        return (
+            f"junction tree: width {about}{self.width}, {cliques}"
+            f"largest {about}{_number(self.largest_clique)} states, "
+            f"{about}{format_bytes(self.bytes)}, {about}{self.operations:.2g} multiply-adds"
+        )
+
+    def describe(self) -> str:
+        """The plan in several lines, for people."""
+        about = "" if self.complete else "at least "
+        tries = "1 try" if self.elimination.tries == 1 else f"best of {self.elimination.tries}"
+        lines = [
+            f"elimination order   {self.order} ({tries})",
+            f"variables           {self.graph.n_variables} "
+            f"({len(self.conditioned.observed)} fixed beforehand)",
+            f"width               {about}{self.width}",
+            f"largest clique      {about}{_number(self.largest_clique)} states",
+            f"memory              {about}{format_bytes(self.bytes)}",
+            f"multiply-adds       {about}{self.operations:.3g}",
+        ]
+        if self.complete:
+            roots = int(np.count_nonzero(self.found_tree.parent < 0))
+            trees = "1 tree" if roots == 1 else f"{roots} trees"
+            lines.insert(2, f"cliques             {self.found_tree.n_cliques} in {trees}")
+        else:
+            lines.append("the search stopped: no machine can pay for this order")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ running
+
+    def calibrate(
+        self,
+        *,
+        propagation: Propagation = "shafer-shenoy",
+        budget: Budget | None = None,
+    ) -> CalibratedTree:
+        """Pay the price: a tree that answers any number of questions exactly.
+
+        >>> import kikuchi as kk
+        >>> tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])).calibrate()
+        >>> tree.joint([1, 0]).round(6).tolist()
+        [[0.1, 0.3], [0.2, 0.4]]
+        """
+        from kikuchi.inference.trees.junction_tree import CalibratedTree
+
+        return CalibratedTree(self, propagation, budget or Budget())
+
+
+def make_plan(
+    conditioned: Conditioned, order: PlanOrder, seed: int | None, seconds: float | None = None
+) -> Plan:
+    """Plan exact inference on a conditioned graph; `seconds` shortens the search of `cheapest`."""
+    if order == "cheapest":
+        return _cheapest(conditioned, seed, seconds)
+    graph = conditioned.graph
+    elimination = eliminate(graph, order, seed=seed)
+    tree = shape.build_tree(graph, elimination) if elimination.complete else None
+    return Plan(conditioned, order, seed, elimination, tree)
+
+
+def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None) -> Plan:
+    """The cheapest of many greedy orders, by fill and by weight, with random ties.
+
+    The search goes on while it costs little beside what the best tree found so far would: orders
+    of networks with mixed numbers of states differ by a factor of fifty. It depends on no clock.
+    """
+    most = _MOST_EFFORT if seconds is None else min(_MOST_EFFORT, _EFFORT_PER_SECOND * seconds)
+    best = make_plan(conditioned, "min-fill", seed)
+    effort = best.elimination.effort
+    first = 0 if seed is None else seed
+    last_gain = first
+    for number in range(first, first + _MOST_ORDERS):
+        allowed = min(_SEARCH_SHARE * best.operations, most)
+        if not best.complete or effort >= allowed or number - last_gain > _PATIENCE:
+            break
+        other = make_plan(conditioned, "min-weight", number)
+        effort += other.elimination.effort + _EFFORT_OF_A_TREE * conditioned.graph.n_variables
+        if other.complete and other.operations < best.operations:
+            best, last_gain = other, number
+    return best
+
+
+# ---------------------------------------------------------------------- what to read
+
+
+def variable_targets(plan: Plan) -> Targets:
+    """The marginal of every variable."""
+    return plan.variable_targets
+
+
+def factor_targets(plan: Plan) -> Targets:
+    """The marginal of every factor."""
+    return shape.factor_targets(plan.found_tree, plan.graph)
+
+
+def no_targets(plan: Plan) -> Targets:
+    """Nothing: log Z, samples and best states need the upward pass only."""
+    return shape.no_targets(plan.found_tree)
+
+
+def joint_target(plan: Plan, variables: list[int], clique: int) -> Targets:
+    """The joint marginal of some variables of the reduced graph, all in one clique."""
+    return shape.joint_target(plan.found_tree, plan.graph, variables, clique)
+
+
+def _whole(value: float) -> int:
+    return int(min(value, HUGE))
+
+
+def _number(value: int) -> Any:
+    return value if value < 10**6 else f"{float(min(value, int(HUGE))):.3g}"

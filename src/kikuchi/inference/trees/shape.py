@@ -1,0 +1,224 @@
+"""The shape of a junction tree: which tables there are, and which marginals are read from which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.graphs.elimination import Elimination
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.trees.kernels import joins, layout
+
+HUGE = 1e300  # sizes stop here
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A junction tree in flat arrays, by rank (see `kernels.junction_layout`); sizes are floats.
+
+    Nodes that sum nothing out are join nodes (see `kernels.junction_joins`); all others are the
+    maximal cliques of the elimination.
+    """
+
+    rank: NDArray[np.int64]
+    clique_offsets: NDArray[np.int64]
+    clique_vars: NDArray[np.int64]
+    residual: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    home: NDArray[np.int64]
+    card: NDArray[np.int64]
+    clique_size: NDArray[np.float64]
+    separator_size: NDArray[np.float64]
+    child_offsets: NDArray[np.int64]
+    children: NDArray[np.int64]
+    factor_ranks: NDArray[np.int64]
+    factor_strides: NDArray[np.int64]
+    factor_home: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    group_offsets: NDArray[np.int64]
+    group_vars: NDArray[np.int64]
+    group_tables: NDArray[np.int64]
+    group_of: NDArray[np.int64]
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of cliques and join nodes."""
+        return len(self.parent)
+
+    @property
+    def n_cliques(self) -> int:
+        """Number of maximal cliques."""
+        return int(np.count_nonzero(self.residual))
+
+    @property
+    def largest_residual(self) -> float:
+        """States of the variables that one clique sums out, at most."""
+        return float(np.rint(self.clique_size / self.separator_size).max(initial=1.0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays themselves."""
+        return sum(array.nbytes for array in vars(self).values())
+
+
+class Targets(NamedTuple):
+    """Marginals to read: their axes (ranks and strides), place and size in the result, and which
+    of them belong to each clique and to the separator above each clique.
+    """
+
+    offsets: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    places: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    clique_offsets: NDArray[np.int64]
+    in_clique: NDArray[np.int64]
+    separator_offsets: NDArray[np.int64]
+    in_separator: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays themselves."""
+        return sum(array.nbytes for array in self)
+
+
+def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
+    """The junction tree of a complete elimination."""
+    n = graph.n_variables
+    rank, offsets, names, residual, parent, home = layout.clique_tree(
+        n, found.order, found.neighbour_offsets, found.neighbours
+    )
+    card, clique_size, separator_size = layout.sizes(
+        graph.cardinalities, rank, offsets, names, residual
+    )
+    ranks, strides = layout.ranked_scopes(
+        rank, graph.cardinalities, graph.scopes, graph.scope_offsets
+    )
+    # A factor belongs where the first of its variables to go is eliminated: its largest rank.
+    factor_home = home[ranks[graph.scope_offsets[1:] - 1]]
+    if clique_size.max(initial=0.0) >= joins.WORTH:
+        nodes = joins.join_nodes(
+            card,
+            offsets,
+            names,
+            parent,
+            residual,
+            clique_size,
+            factor_home,
+            graph.scope_offsets,
+            ranks,
+        )
+        offsets, names, residual, parent, home, factor_home = joins.with_joins(
+            offsets, names, residual, parent, home, factor_home, *nodes
+        )
+        card, clique_size, separator_size = layout.sizes(
+            graph.cardinalities, rank, offsets, names, residual
+        )
+    grouped = layout.group_factors(
+        factor_home, graph.scope_offsets, ranks, card, offsets, clique_size
+    )
+    groups, group_offsets, group_vars, group_tables, group_of = grouped
+    child_offsets, children = layout.lists_by(parent, len(parent))
+    return Tree(
+        rank=rank,
+        clique_offsets=offsets,
+        clique_vars=names,
+        residual=residual,
+        parent=parent,
+        home=home,
+        card=card,
+        clique_size=np.minimum(clique_size, HUGE),
+        separator_size=np.minimum(separator_size, HUGE),
+        child_offsets=child_offsets,
+        children=children,
+        factor_ranks=ranks,
+        factor_strides=strides,
+        factor_home=factor_home,
+        groups=groups,
+        group_offsets=group_offsets,
+        group_vars=group_vars,
+        group_tables=group_tables,
+        group_of=group_of,
+    )
+
+
+# ---------------------------------------------------------------------- what to read
+
+
+def variable_targets(tree: Tree, graph: FactorGraph) -> Targets:
+    """The marginal of every variable, each from the smallest table that holds it."""
+    in_clique, in_separator = layout.smallest_tables(
+        tree.rank,
+        tree.home,
+        tree.parent,
+        tree.residual,
+        tree.clique_offsets,
+        tree.clique_vars,
+        tree.clique_size,
+        tree.separator_size,
+    )
+    clique_offsets, by_clique = layout.lists_by(in_clique, tree.n_nodes)
+    separator_offsets, by_separator = layout.lists_by(in_separator, tree.n_nodes)
+    n = graph.n_variables
+    return Targets(
+        np.arange(n + 1),
+        tree.rank,
+        np.ones(n, dtype=np.int64),
+        graph.state_offsets[:-1].copy(),
+        graph.cardinalities.astype(np.int64),
+        clique_offsets,
+        by_clique,
+        separator_offsets,
+        by_separator,
+    )
+
+
+def factor_targets(tree: Tree, graph: FactorGraph) -> Targets:
+    """The marginal of every factor, from the clique that it was multiplied into."""
+    clique_offsets, by_clique = layout.lists_by(tree.factor_home, tree.n_nodes)
+    return Targets(
+        graph.scope_offsets.copy(),
+        tree.factor_ranks,
+        tree.factor_strides,
+        graph.table_offsets[:-1].copy(),
+        np.diff(graph.table_offsets),
+        clique_offsets,
+        by_clique,
+        _none(tree.n_nodes + 1),
+        _none(0),
+    )
+
+
+def joint_target(tree: Tree, graph: FactorGraph, variables: list[int], clique: int) -> Targets:
+    """The joint marginal of some variables, all in one clique; axes in the order given."""
+    cards = graph.cardinalities[variables].astype(np.int64)
+    strides = np.append(np.cumprod(cards[::-1])[::-1], 1)[1:]
+    ranks = tree.rank[variables]
+    by_rank = np.argsort(ranks)
+    lists = _none(tree.n_nodes + 1)
+    lists[clique + 1 :] = 1
+    return Targets(
+        np.array([0, len(variables)]),
+        ranks[by_rank],
+        strides[by_rank],
+        _none(1),
+        np.array([int(np.prod(cards))]),
+        lists,
+        _none(1),
+        _none(tree.n_nodes + 1),
+        _none(0),
+    )
+
+
+def no_targets(tree: Tree) -> Targets:
+    """Nothing to read: log Z, samples and best states need the upward pass only."""
+    lists = _none(tree.n_nodes + 1)
+    empty = _none(0)
+    return Targets(_none(1), empty, empty, empty, empty, lists, empty, lists, empty)
+
+
+def _none(size: int) -> NDArray[np.int64]:
+    return np.zeros(size, dtype=np.int64)

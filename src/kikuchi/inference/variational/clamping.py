@@ -1,0 +1,318 @@
+"""Clamping: any bound on log Z made tighter by a sum over the states of a few variables (LIU-I17).
+
+With the variables C clamped to each of their joint states s in turn,
+
+    log Z = log sum_s Z(s),     lower(s) <= log Z(s) <= upper(s)   for every s,
+
+so that the log-sum-exp of the bounds of the branches is a bound again. Every branch has fewer
+cycles than the whole: at the optimum of the inner bound the sum is never looser (Weller and Domke's
+property, C21 of the catalogue). Where an inner method stops short of its optimum, the bound
+of the whole model is kept if it is the better one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
+from kikuchi.core.numerics import entropy, logsumexp, normalise_log
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.variational.structured_subgraph import strengths
+
+F8 = NDArray[np.float64]
+
+_MOST_BRANCHES = 2**16
+
+
+@dataclass(frozen=True)
+class Clamped(Method):
+    """Bounds of another method, tightened by clamping variables (LIU-I17, C21).
+
+    `method` is a method that gives bounds, as an object or a text (in parentheses if it holds
+    commas). `variables` names those to clamp; otherwise `k` are chosen one after the other: with
+    the greatest total strength of the factors between them and what is not clamped yet
+    (`coupling`), most neighbours (`degree`), or the strength weighted by the entropy that the
+    unclamped method gives them (`entropy`). The estimate is the log-sum-exp of the branches'
+    estimates, and marginals are those of the branches weighted by it. The time of the budget is
+    shared among the branches; if it ends early, the lower bound sums the branches that are done.
+
+    >>> import kikuchi as kk
+    >>> grid = kk.grid(4, 4, seed=0)
+    >>> plain = kk.infer(grid, "mf").log_z_lower
+    >>> plain < kk.infer(grid, "clamp:method=mf,k=2").log_z_lower < kk.infer(grid, "jt").log_z
+    True
+    """
+
+    name: ClassVar[str] = "clamp"
+    summary: ClassVar[str] = "tightens the bounds of another method: sums over a few variables"
+    objective_name: ClassVar[str] = "log Z of the branches so far"
+
+    method: str | Method = option("mf", "the method whose bounds are tightened")
+    k: int = option(2, "how many variables to clamp", low=1)
+    variables: str | tuple[Variable, ...] | None = option(
+        None, "which variables to clamp, names or numbers with spaces between; none: choose k"
+    )
+    choose: Literal["coupling", "degree", "entropy"] = option("coupling", "how to choose them")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, Method):
+            object.__setattr__(self, "method", self.method.text)
+        if isinstance(self.variables, Sequence) and not isinstance(self.variables, str):
+            object.__setattr__(self, "variables", " ".join(str(v) for v in self.variables))
+        super().__post_init__()
+        if self.method is None:
+            raise MethodError("method clamp: option method must name a method, such as trw or mf")
+        self._inner()
+
+    def _inner(self) -> Method:
+        from kikuchi.inference.registry import parse_method
+
+        return parse_method(str(self.method))
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        inner = self._inner()
+        whole = inner.run(graph, budget=_share(run, 2.0))
+        if whole.log_z_lower is None and whole.log_z_upper is None:
+            raise MethodError(
+                f"clamp: {inner.text} gave no bound on log Z, so there is nothing to tighten; "
+                "use a method with bounds, such as trw, wmb, mf or tree-mf"
+            )
+        chosen = self._chosen(graph, run, whole)
+        branches = _Branches(inner, graph, run, chosen)
+        branches.run_all()
+        return branches.solution(whole)
+
+    # ------------------------------------------------------------------ which variables
+
+    def _chosen(self, graph: FactorGraph, run: Run, whole: Beliefs) -> list[int]:
+        if self.variables is not None:
+            chosen = self._given(graph, run)
+        else:
+            chosen = self._strongest(graph, whole)
+        count = float(np.prod(graph.cardinalities[chosen].astype(np.float64)))
+        if count > _MOST_BRANCHES:
+            raise MethodError(
+                f"clamp: {len(chosen)} variables make {count:.3g} branches, at most "
+                f"{_MOST_BRANCHES} are allowed; clamp fewer variables"
+            )
+        return chosen
+
+    def _given(self, graph: FactorGraph, run: Run) -> list[int]:
+        """The variables named, as numbers of the reduced graph; observed ones are left out."""
+        original = graph if run.reduced is None else run.reduced.original
+        place = {int(v): n for n, v in enumerate(run.variables)}
+        found: list[int] = []
+        for word in str(self.variables).split():
+            known = original.names is not None and word in original.names
+            v = original.index(int(word) if word.isdigit() and not known else word)
+            if v in place and place[v] not in found:
+                found.append(place[v])
+        return found
+
+    def _strongest(self, graph: FactorGraph, whole: Beliefs) -> list[int]:
+        """Greedy: factors to variables that are clamped already count no more."""
+        uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
+        if self.choose == "degree":
+            weight = (np.diff(graph.scope_offsets) > 1).astype(np.float64)
+        else:
+            weight = np.sqrt(strengths(graph, uniform))
+        factor = np.ones(graph.n_variables)
+        if self.choose == "entropy":
+            factor = np.array([float(entropy(p)) for p in whole.marginals])
+        free_edges = np.diff(graph.scope_offsets).astype(np.int64)
+        chosen: list[int] = []
+        for _ in range(min(self.k, graph.n_variables)):
+            counts = weight[graph.edge_factors] * (free_edges[graph.edge_factors] > 1)
+            sums = np.bincount(graph.scopes, weights=counts, minlength=graph.n_variables)
+            score = np.asarray((sums + 1e-12) * factor)
+            score[chosen] = -1.0
+            v = int(np.argmax(score))
+            chosen.append(v)
+            free_edges[list(graph.neighbours(v))] -= 1
+        return chosen
+
+
+class _Branches:
+    """The runs of the inner method, one for each joint state of the clamped variables."""
+
+    def __init__(self, inner: Method, graph: FactorGraph, run: Run, chosen: list[int]) -> None:
+        self.inner = inner
+        self.graph = graph
+        self.run = run
+        self.chosen = chosen
+        self.found: list[Beliefs] = []
+        self.total = int(np.prod(graph.cardinalities[chosen].astype(np.int64), initial=1))
+        self.done = 0
+
+    def run_all(self) -> None:
+        """Every branch, within what is left of the budget."""
+        try:
+            for state in self._states():
+                if self.run.clock.expired:
+                    self.run.stopped = "seconds"
+                    return
+                self._branch(state)
+        except KeyboardInterrupt:
+            self.run.stopped = "interrupted"
+
+    def _states(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*(range(int(self.graph.cardinalities[v])) for v in self.chosen))
+
+    def _branch(self, state: tuple[int, ...]) -> None:
+        clamped = dict(zip(self.chosen, state, strict=True))
+        budget = _share(self.run, self.total - self.done + 0.0)
+        try:
+            beliefs = self.inner.run(self.graph, evidence=clamped, budget=budget)
+        except ImpossibleEvidenceError:
+            beliefs = None  # a branch without weight adds nothing to Z
+        self.done += 1
+        if beliefs is not None:
+            self.found.append(beliefs)
+            if beliefs.stopped == "interrupted":
+                raise KeyboardInterrupt
+        lower = self._lower()
+        self.run.record(Step(self.done, objective=self._sum("log_z"), lower=lower), self.total)
+
+    # ------------------------------------------------------------------ sums
+
+    def _values(self, name: str) -> list[float | None]:
+        constant = self.graph.log_constant
+        values = [getattr(beliefs, name) for beliefs in self.found]
+        return [None if value is None else value - constant for value in values]
+
+    def _sum(self, name: str) -> float:
+        """log-sum-exp over the branches that are done; NaN if one of them has no such value."""
+        values = [math.nan if value is None else value for value in self._values(name)]
+        if any(math.isnan(value) for value in values):
+            return math.nan
+        return float(logsumexp(values)) if values else -math.inf
+
+    def _lower(self) -> float:
+        """Branches without a bound, or not done, count as nothing: the sum is a bound still."""
+        values = [value for value in self._values("log_z_lower") if value is not None]
+        return float(logsumexp(values)) if values else -math.inf
+
+    def _upper(self) -> float:
+        if self.done < self.total:
+            return math.inf
+        upper = self._sum("log_z_upper")
+        return math.inf if math.isnan(upper) else upper
+
+    def solution(self, whole: Beliefs) -> Solution:
+        """Bounds no worse than those of the whole model, the estimate between them."""
+        constant = self.graph.log_constant
+        lower, upper = self._lower(), self._upper()
+        if whole.log_z_lower is not None:
+            lower = max(lower, whole.log_z_lower - constant)
+        if whole.log_z_upper is not None:
+            upper = min(upper, whole.log_z_upper - constant)
+        if not self.found and self.done == self.total:
+            raise ImpossibleEvidenceError(
+                "no state of the model has positive weight (Z = 0); check the zeros in its tables "
+                "and the evidence"
+            )
+        complete = self.done == self.total
+        converged = complete and all(beliefs.converged for beliefs in self.found)
+        if self.run.stopped not in ("seconds", "interrupted"):
+            self.run.stopped = "converged" if converged else "iterations"
+        weights = self._weights(complete)
+        marginals = whole.flat_marginals if weights is None else _mixed(weights, self.found)
+        estimate = self._sum("log_z") if complete else math.nan
+        if math.isnan(estimate) and whole.log_z is not None and not complete:
+            estimate = whole.log_z - constant
+        log_z = None if math.isnan(estimate) else min(max(estimate, lower), upper)
+        return Solution(
+            marginals=marginals,
+            log_z=log_z,
+            log_z_lower=lower if lower > -math.inf else None,
+            log_z_upper=upper if upper < math.inf else None,
+            converged=converged,
+            iterations=max(self.done, 1),
+            factor_tables=self._factor_tables(weights),
+            warnings=self._warnings(),
+            diagnostics={
+                "clamped": [self._label(v) for v in self.chosen],
+                "branches": self.total,
+                "unclamped_lower": whole.log_z_lower,
+                "unclamped_upper": whole.log_z_upper,
+            },
+        )
+
+    def _weights(self, complete: bool) -> F8 | None:
+        """Probability of each branch by its estimate, or else by the middle of its bounds."""
+        heights = []
+        for beliefs in self.found:
+            known = (beliefs.log_z_lower, beliefs.log_z_upper)
+            bounds = [b for b in known if b is not None]
+            if beliefs.log_z is not None:
+                heights.append(beliefs.log_z)
+            elif bounds:
+                heights.append(sum(bounds) / len(bounds))
+            else:
+                heights.append(-math.inf)
+        if not complete or not heights or max(heights) == -math.inf:
+            return None
+        return normalise_log(heights)
+
+    def _factor_tables(self, weights: F8 | None) -> _Tables | None:
+        if weights is None or any(beliefs._factor_tables is None for beliefs in self.found):
+            return None
+        return _Tables(weights, self.found)
+
+    def _label(self, v: int) -> str:
+        return (
+            self.graph.label(v)
+            if self.run.reduced is None
+            else (self.run.reduced.original.label(int(self.run.variables[v])))
+        )
+
+    def _warnings(self) -> list[str]:
+        if self.done < self.total:
+            return [
+                f"the budget ended after {self.done} of {self.total} branches: the lower bound "
+                "sums those, all else is of the unclamped model"
+            ]
+        late = sum(not beliefs.converged for beliefs in self.found)
+        if late:
+            return [f"{late} of {self.total} branches did not converge; allow more time"]
+        return []
+
+
+@dataclass
+class _Tables:
+    """Factor beliefs of the branches, weighted, when somebody asks."""
+
+    weights: F8
+    found: list[Beliefs]
+
+    def __call__(self) -> F8:
+        total = np.zeros_like(self.found[0].flat_factors)
+        for weight, beliefs in zip(self.weights, self.found, strict=True):
+            total += weight * beliefs.flat_factors
+        return total
+
+
+def _mixed(weights: F8, found: list[Beliefs]) -> F8:
+    total = np.zeros_like(found[0].flat_marginals)
+    for weight, beliefs in zip(weights, found, strict=True):
+        total += weight * beliefs.flat_marginals
+    return total
+
+
+def _share(run: Run, parts: float) -> Budget:
+    """An equal part of the time that is left; iterations and memory as they are."""
+    budget = run.clock.budget
+    seconds = budget.seconds
+    if seconds is not None:
+        seconds = max((seconds - run.clock.seconds) / parts, 1e-6)
+    return Budget(iterations=budget.iterations, seconds=seconds, bytes=budget.bytes)

@@ -1,0 +1,228 @@
+"""Coordinate updates of naive mean field, on tables of any order and in bits.
+
+Where a probability is zero its log-potential is not looked at: 0 * log 0 = 0. A forbidden entry of
+positive probability makes an expectation -inf, never NaN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from kikuchi.inference.graph_arrays import FlatGraph
+
+F8 = NDArray[np.float64]
+I8 = NDArray[np.int64]
+U4 = NDArray[np.uint32]
+
+_U = np.uint64
+_ZERO, _ONE, _TWO = _U(0), _U(1), _U(2)
+_NO_EDGE = _U(2**64 - 1)
+
+
+@njit(cache=True, error_model="numpy")
+def sweep_tables(
+    g: FlatGraph,
+    q: F8,
+    alive: NDArray[np.bool_],
+    order: U4,
+    temperatures: F8,
+    tol: float,
+    field: F8,
+    scratch: F8,
+) -> tuple[int, float]:
+    """One sweep for each temperature, ended early when no probability moves more than `tol`.
+
+    Answers the sweeps done and the largest change in the last. `field` has room for the states of
+    one variable, `scratch` for half of the largest table. The arrays are taken out of the tuple
+    once: every access to a field of it would count references, ten times the work itself.
+    """
+    cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
+    variable_offsets, variable_edges, edge_factors, edge_strides = g[6:]
+    largest = np.inf
+    for sweep in range(len(temperatures)):
+        largest = 0.0
+        for number in order:
+            v = _U(number)
+            card = _U(cards[v])
+            first = _U(state_offsets[v])
+            for x in range(card):
+                field[x] = 0.0
+            for k in range(_U(variable_offsets[v]), _U(variable_offsets[v + _ONE])):
+                edge = _U(variable_edges[k])
+                a = _U(edge_factors[edge])
+                lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
+                start = _U(table_offsets[a])
+                if hi - lo == _ONE:
+                    for x in range(card):
+                        field[x] += log_tables[start + x]
+                elif hi - lo == _TWO:
+                    other = _U(scopes[lo + hi - _ONE - edge])
+                    step = _U(edge_strides[edge])
+                    other_step = _ONE if edge == lo else card
+                    other_first = _U(state_offsets[other])
+                    for y in range(_U(cards[other])):
+                        p = q[other_first + y]
+                        if p > 0.0:
+                            entry = start + y * other_step
+                            for x in range(card):
+                                field[x] += p * log_tables[entry]
+                                entry += step
+                else:
+                    _contract(
+                        cards, scopes, state_offsets, log_tables, start, lo, hi, edge, q, scratch
+                    )
+                    for x in range(card):
+                        field[x] += scratch[x]
+            largest = max(largest, _move(q, alive, first, card, temperatures[sweep], field))
+        if largest <= tol:
+            return sweep + 1, largest
+    return len(temperatures), largest
+
+
+@njit(cache=True, error_model="numpy")
+def _contract(
+    cards: U4,
+    scopes: U4,
+    state_offsets: I8,
+    log_tables: F8,
+    start: np.uint64,
+    lo: np.uint64,
+    hi: np.uint64,
+    edge: np.uint64,
+    q: F8,
+    scratch: F8,
+) -> None:
+    """Expectation of the table at `start`, of scope `lo` to `hi`, over all its variables but that
+    of `edge` (over all if `edge` is `_NO_EDGE`).
+
+    One axis at a time: first those behind the edge, last first, then those before it.
+    """
+    size = _ONE
+    for e in range(lo, hi):
+        size *= _U(cards[scopes[e]])
+    whole = True
+    behind = hi - lo if edge == _NO_EDGE else hi - edge - _ONE
+    for back in range(behind):
+        v = scopes[hi - _ONE - back]
+        card = _U(cards[v])
+        first = _U(state_offsets[v])
+        size //= card
+        entry = start if whole else _ZERO
+        for row in range(size):
+            total = 0.0
+            for y in range(card):
+                p = q[first + y]
+                if p > 0.0:
+                    total += p * (log_tables[entry] if whole else scratch[entry])
+                entry += _ONE
+            scratch[row] = total
+        whole = False
+    for e in range(lo, lo if edge == _NO_EDGE else edge):
+        v = scopes[e]
+        card = _U(cards[v])
+        first = _U(state_offsets[v])
+        size //= card
+        for column in range(size):
+            total = 0.0
+            entry = start + column if whole else _U(column)
+            for y in range(card):
+                p = q[first + y]
+                if p > 0.0:
+                    total += p * (log_tables[entry] if whole else scratch[entry])
+                entry += size
+            scratch[column] = total
+        whole = False
+
+
+@njit(cache=True, error_model="numpy")
+def _move(
+    q: F8,
+    alive: NDArray[np.bool_],
+    first: np.uint64,
+    card: np.uint64,
+    temperature: float,
+    field: F8,
+) -> float:
+    """Set q_v to its optimum exp(field / T), normalised over the live states."""
+    top = -np.inf
+    for x in range(card):
+        if alive[first + x] and field[x] > top:
+            top = field[x]
+    if top == -np.inf:
+        return 0.0
+    total = 0.0
+    for x in range(card):
+        weight = 0.0
+        if alive[first + x]:
+            weight = 1.0 if field[x] == top else np.exp((field[x] - top) / temperature)
+        field[x] = weight
+        total += weight
+    change = 0.0
+    for x in range(card):
+        p = field[x] / total
+        change = max(change, abs(p - q[first + x]))
+        q[first + x] = p
+    return change
+
+
+@njit(cache=True, error_model="numpy")
+def bound(g: FlatGraph, q: F8, scratch: F8) -> float:
+    """sum_a E_q log phi_a + H(q); -inf when a forbidden entry has positive probability."""
+    cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
+    total = 0.0
+    for a in range(_U(len(table_offsets) - 1)):
+        lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
+        start = _U(table_offsets[a])
+        _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, _NO_EDGE, q, scratch)
+        total += scratch[0]
+    for p in q:
+        if p > 0.0:
+            total -= p * np.log(p)
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def products(g: FlatGraph, q: F8, tables: F8) -> None:
+    """Factor beliefs of a product distribution, laid out as the log-tables."""
+    for a in range(len(g.table_offsets) - 1):
+        for entry in range(g.table_offsets[a], g.table_offsets[a + 1]):
+            rest = entry - g.table_offsets[a]
+            p = 1.0
+            for e in range(g.scope_offsets[a], g.scope_offsets[a + 1]):
+                digit = rest // g.edge_strides[e]
+                rest -= digit * g.edge_strides[e]
+                p *= q[g.state_offsets[g.scopes[e]] + digit]
+            tables[entry] = p
+
+
+@njit(cache=True, error_model="numpy")
+def sweep_bits(
+    biases: F8,
+    offsets: U4,
+    neighbours: U4,
+    weights: F8,
+    means: F8,
+    order: U4,
+    temperatures: F8,
+    tol: float,
+) -> tuple[int, float]:
+    """The same sweeps in bits: m_i = 1 / (1 + exp(-(b_i + sum_j W_ij m_j) / T)) (TEH 2.38)."""
+    largest = np.inf
+    for sweep in range(len(temperatures)):
+        largest = 0.0
+        scale = -1.0 / temperatures[sweep]
+        for v in order:
+            z = biases[v]
+            for k in range(offsets[v], offsets[v + np.uint32(1)]):
+                z += weights[k] * means[neighbours[k]]
+            m = 1.0 / (1.0 + np.exp(z * scale))
+            largest = max(largest, abs(m - means[v]))
+            means[v] = m
+        if largest <= tol:
+            return sweep + 1, largest
+    return len(temperatures), largest

@@ -1,0 +1,386 @@
+"""Naive mean field: the best product distribution, and a certified lower bound on log Z.
+
+The trial distribution is q(x) = prod_i q_i(x_i); by Jensen (LAW-I4, HOJ-I9, LIU-D3, LIU-D4)
+
+    log Z >= L(q) = sum_a E_q[log phi_a(x_a)] + sum_i H(q_i),      log Z - L(q) = KL(q || p).
+
+With the others held, L is largest at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i])
+(LIU-I2, TEH-I5). Variables are set to that optimum one after the other, so L never falls.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import seeds
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.bounds.feasibility import Constraints
+from kikuchi.inference.expansions.linear_response import mean_field_covariance
+from kikuchi.inference.graph_arrays import Bits, FlatGraph, bits_form, flatten
+from kikuchi.inference.method import Method, Run, Solution, Step, option
+
+Array = NDArray[np.float64]
+
+_FLOORS = tuple(2.0**k for k in range(7))  # how far below a table's least entry a zero is put
+_SWEEPS_PER_FLOOR = 10
+_FLOOR_TOL = 1e-3
+_SINGLE_SWEEPS = 16  # recorded one by one before sweeps go in chunks
+_CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
+
+
+@dataclass(frozen=True)
+class MeanField(Method):
+    """Product distribution of least free energy, by coordinate ascent from several starts.
+
+    Rows TEH-I5, LIU-I2, LIU-D3, LIU-D4, HOJ-I9, LAW-I4. `log_z` and `log_z_lower` are the bound
+    L(q), evaluated on the tables as given. The first start is uniform, the others are random;
+    the best bound is answered. In a model with symmetries the uniform start can be a saddle that
+    no update leaves: the random starts are there for that. Annealing maximises
+    sum_a E_q[log phi_a] + T H(q) with T falling to 1 before the ascent proper.
+
+    Zeros in tables: the bound is finite only if no forbidden entry has probability. Each start
+    first treats log 0 as a floor that sinks, then keeps a box of states that holds no forbidden
+    entry (the likeliest states first), and from there updates with the true tables.
+
+    >>> import kikuchi as kk
+    >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]]), ((0,), [1, 2])])
+    >>> beliefs = kk.infer(pair, "mf")
+    >>> beliefs.log_z <= kk.infer(pair, "enumerate").log_z
+    True
+    """
+
+    name: ClassVar[str] = "mf"
+    summary: ClassVar[str] = "naive mean field: a certified lower bound on log Z"
+    objective_name: ClassVar[str] = "lower bound"
+
+    order: Literal["given", "random"] = option("given", "order of the updates in a sweep")
+    restarts: int = option(4, "random starts after the uniform one; the best bound wins", low=0)
+    anneal_from: float = option(1.0, "temperature at which each start begins", low=1.0)
+    anneal_sweeps: int = option(20, "sweeps in which the temperature falls to 1", low=1)
+    tol: float = option(1e-9, "stop when no probability moves more than this in a sweep", low=0.0)
+    max_iterations: int = option(1000, "sweeps at most of each start", low=1)
+    seed: int = option(0, "seed of the random starts and orders", low=0)
+
+    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+        flat = flatten(graph)
+        climb = _Climb(self, flat, bits_form(graph), run)
+        try:
+            for start in range(self.restarts + 1):
+                climb.from_start(start)
+                if climb.must_end:
+                    break
+        except KeyboardInterrupt:
+            run.stopped = "interrupted"
+            climb.end_here()
+        return climb.solution(graph)
+
+
+@dataclass
+class _Peak:
+    """Where one start ended."""
+
+    q: Array
+    bound: float
+    converged: bool
+    residual: float
+
+
+class _Climb:
+    """All starts of one run, and the best peak that they reached."""
+
+    def __init__(self, method: MeanField, flat: FlatGraph, bits: Bits | None, run: Run) -> None:
+        self.method = method
+        self.flat = flat
+        self.run = run
+        self.rng = seeds.generator(method.seed)
+        self.constraints = Constraints(flat)
+        self.alive = self.constraints.alive
+        self.engine: _Engine = _TableEngine(flat, self.alive) if bits is None else _BitsEngine(bits)
+        self.scratch = _scratch(flat)
+        self.done = 0
+        self.peaks: list[_Peak] = []
+        self.first_steps: list[int] = []
+
+    def from_start(self, number: int) -> None:
+        """Climb from the uniform start (number 0) or from a random one."""
+        self.first_steps.append(len(self.run.trace))
+        uniform = number == 0
+        masses = (
+            np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
+        )
+        self.engine.set(self._normalised(masses * self.alive))
+        limit = self.done + self.method.max_iterations + self._preparation_sweeps
+        self._take(self._preparation(), 0.0, limit)
+        if self.constraints.any and not self._enter_box():
+            self.end_here()
+            return
+        converged = not self.must_end and self._take(self._ascent(), self.method.tol, limit)
+        self.end_here(converged)
+
+    def end_here(self, converged: bool = False) -> None:
+        """Take the current distribution as where this start ended."""
+        q = self.engine.q()
+        self.peaks.append(_Peak(q, self._bound(q), converged, self.run.trace.last_residual))
+
+    def _take(self, steps: Iterator[Step], tol: float, limit: int) -> bool:
+        done, converged = self.run.iterate(steps, tol=tol, limit=limit)
+        self.done = max(self.done, done)
+        return converged
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the budget is used up or the user has interrupted."""
+        used_up = self.run.clock.iterations(self.done + 1) <= self.done
+        return self.run.stopped in ("seconds", "interrupted") or used_up or self.run.clock.expired
+
+    # ------------------------------------------------------------------ phases of a start
+
+    @property
+    def _temperatures(self) -> Array:
+        if self.method.anneal_from == 1.0:
+            return np.zeros(0)
+        falling = np.geomspace(self.method.anneal_from, 1.0, self.method.anneal_sweeps + 1)
+        return np.asarray(falling[:-1])
+
+    @property
+    def _preparation_sweeps(self) -> int:
+        floors = len(_FLOORS) * _SWEEPS_PER_FLOOR if self.constraints.any else 0
+        return len(self._temperatures) + floors
+
+    def _preparation(self) -> Iterator[Step]:
+        """Annealing and sinking floors; the bound may fall here, so none is recorded."""
+        engine = self.engine
+        if self.constraints.any:
+            engine.use_tables(_floored(self.flat, _FLOORS[0]))
+        for temperature in self._temperatures:
+            engine.sweeps(self._order(), np.array([temperature]), -1.0)
+            self.done += 1
+            yield Step(self.done)
+        if self.constraints.any:
+            for depth in _FLOORS:
+                engine.use_tables(_floored(self.flat, depth))
+                for _ in range(_SWEEPS_PER_FLOOR):
+                    change = engine.sweeps(self._order(), np.ones(1), 0.0)[1]
+                    self.done += 1
+                    yield Step(self.done)
+                    if change <= _FLOOR_TOL:
+                        break
+
+    def _enter_box(self) -> bool:
+        """Move q onto states without a forbidden entry between them; False if none was found."""
+        self.engine.use_tables(self.flat)
+        q = self.engine.q()
+        box = self.constraints.box(q)
+        if box is not None:
+            self.engine.set(self._normalised(q * box, box))
+            return True
+        state = self.constraints.find_state(q, self.rng, self.run.clock)
+        if state is None:
+            return False
+        point = np.zeros(len(q))
+        point[self.flat.state_offsets[:-1] + state] = 1.0
+        self.engine.set(point)
+        return True
+
+    def _ascent(self) -> Iterator[Step]:
+        """Sweeps at temperature 1 with the true tables: the bound never falls."""
+        taken = 0
+        while True:
+            left = self.method.max_iterations - taken
+            many = 1 if taken < _SINGLE_SWEEPS else min(left, self._chunk)
+            sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
+            taken += sweeps
+            self.done += sweeps
+            bound = self._bound(self.engine.q())
+            yield Step(self.done, residual=change, objective=bound, lower=bound)
+
+    @property
+    def _chunk(self) -> int:
+        if self.method.order == "random":
+            return 1
+        return int(np.clip(_CHUNK_WORK / self.engine.work, 1, 64))
+
+    def _order(self) -> NDArray[np.uint32]:
+        n = self.flat.n_variables
+        if self.method.order == "given":
+            return np.arange(n, dtype=np.uint32)
+        return self.rng.permutation(n).astype(np.uint32)
+
+    # ------------------------------------------------------------------ values
+
+    def _normalised(self, masses: Array, fallback: NDArray[np.bool_] | None = None) -> Array:
+        """Masses divided by their sum in each variable; where that is 0, equal on `fallback`."""
+        starts = self.flat.state_offsets[:-1]
+        sums = np.repeat(np.add.reduceat(masses, starts), self.flat.cards)
+        if fallback is not None and np.any(sums == 0.0):
+            masses = np.where(sums == 0.0, fallback, masses)
+            sums = np.repeat(np.add.reduceat(masses, starts), self.flat.cards)
+        return np.asarray(masses / sums)
+
+    def _bound(self, q: Array) -> float:
+        from kikuchi.inference.variational.kernels.mean_field import bound
+
+        return float(bound(self.flat, q, self.scratch))
+
+    def _factor_tables(self, q: Array) -> Array:
+        from kikuchi.inference.variational.kernels.mean_field import products
+
+        tables = np.empty(self.flat.log_tables.size)
+        products(self.flat, q, tables)
+        return tables
+
+    # ------------------------------------------------------------------ answer
+
+    def solution(self, graph: FactorGraph) -> Solution:
+        """The best peak as an answer."""
+        constant = graph.log_constant
+        number = int(np.argmax([peak.bound for peak in self.peaks]))
+        best = self.peaks[number]
+        found = best.bound > -math.inf
+        self.run.stopped = self._why_stopped(best)
+        bounds = [p.bound + constant if p.bound > -math.inf else None for p in self.peaks]
+        return Solution(
+            marginals=best.q,
+            log_z=best.bound if found else None,
+            log_z_lower=best.bound if found else None,
+            converged=best.converged,
+            iterations=self.done,
+            factor_tables=lambda: self._factor_tables(best.q),
+            covariance=lambda variables: mean_field_covariance(graph, best.q, variables),
+            warnings=self._warnings(best),
+            diagnostics={
+                "bounds": bounds,
+                "best_start": number,
+                "first_steps": self.first_steps,
+            },
+        )
+
+    def _why_stopped(self, best: _Peak) -> str:
+        if self.run.stopped in ("seconds", "interrupted"):
+            return self.run.stopped
+        if len(self.peaks) > self.method.restarts:
+            return "converged" if best.converged else "iterations"
+        return "seconds" if self.run.clock.expired else "iterations"
+
+    def _warnings(self, best: _Peak) -> list[str]:
+        warnings = []
+        if best.bound == -math.inf:
+            warnings.append(
+                "no product distribution without forbidden entries was found, so there is no "
+                "bound and the marginals are a guess; use jt or bp, or more restarts"
+            )
+        elif not best.converged and not self.must_end:
+            warnings.append(
+                f"mean field still moved by {best.residual:.1e} after {self.method.max_iterations} "
+                "sweeps; the bound holds, but raise max_iterations for a better one"
+            )
+        if len(self.peaks) <= self.method.restarts:
+            warnings.append(
+                f"the budget ended after {len(self.peaks)} of {self.method.restarts + 1} starts"
+            )
+        return warnings
+
+
+# ---------------------------------------------------------------------- engines
+
+
+class _Engine(ABC):
+    """Current probabilities, and sweeps that change them."""
+
+    work: float
+
+    @abstractmethod
+    def set(self, q: Array) -> None:
+        """Start again at `q`."""
+
+    @abstractmethod
+    def q(self) -> Array:
+        """The current probabilities, flat."""
+
+    @abstractmethod
+    def sweeps(
+        self, order: NDArray[np.uint32], temperatures: Array, tol: float
+    ) -> tuple[int, float]:
+        """One sweep a temperature, fewer when the largest change is at most `tol`."""
+
+    @abstractmethod
+    def use_tables(self, flat: FlatGraph) -> None:
+        """Use other log-potentials from now on."""
+
+
+class _TableEngine(_Engine):
+    """Any cardinalities, any order, zeros."""
+
+    def __init__(self, flat: FlatGraph, alive: NDArray[np.bool_]) -> None:
+        self._flat = flat
+        self._alive = alive
+        self._q = np.zeros(len(alive))
+        self._field = np.zeros(flat.max_card)
+        self._scratch = _scratch(flat)
+        orders = np.diff(flat.scope_offsets)
+        sizes = np.diff(flat.table_offsets)
+        self.work = float((orders * sizes).sum()) + 10.0 * len(alive)
+
+    def set(self, q: Array) -> None:
+        self._q[:] = q
+
+    def q(self) -> Array:
+        return self._q.copy()
+
+    def use_tables(self, flat: FlatGraph) -> None:
+        self._flat = flat
+
+    def sweeps(
+        self, order: NDArray[np.uint32], temperatures: Array, tol: float
+    ) -> tuple[int, float]:
+        from kikuchi.inference.variational.kernels.mean_field import sweep_tables
+
+        done, change = sweep_tables(
+            self._flat, self._q, self._alive, order, temperatures, tol, self._field, self._scratch
+        )
+        return int(done), float(change)
+
+
+class _BitsEngine(_Engine):
+    """Binary variables, at most two in a factor, no zeros: one number a variable."""
+
+    def __init__(self, bits: Bits) -> None:
+        self._bits = bits
+        self._means = np.zeros(len(bits.biases))
+        self.work = float(len(bits.weights)) + 10.0 * len(bits.biases)
+
+    def set(self, q: Array) -> None:
+        self._means[:] = q[1::2]
+
+    def q(self) -> Array:
+        return np.stack([1.0 - self._means, self._means], axis=1).ravel()
+
+    def use_tables(self, flat: FlatGraph) -> None:
+        raise AssertionError("the form in bits has no zeros, so no other tables are ever needed")
+
+    def sweeps(
+        self, order: NDArray[np.uint32], temperatures: Array, tol: float
+    ) -> tuple[int, float]:
+        from kikuchi.inference.variational.kernels.mean_field import sweep_bits
+
+        done, change = sweep_bits(*self._bits[:4], self._means, order, temperatures, tol)
+        return int(done), float(change)
+
+
+def _scratch(flat: FlatGraph) -> Array:
+    return np.zeros(max(1, int(np.diff(flat.table_offsets).max(initial=1)) // 2))
+
+
+def _floored(flat: FlatGraph, depth: float) -> FlatGraph:
+    """Zeros put `depth` below the least positive entry of their table, on the log scale."""
+    finite = np.where(np.isfinite(flat.log_tables), flat.log_tables, np.inf)
+    least = np.minimum.reduceat(finite, flat.table_offsets[:-1])
+    floors = np.repeat(least - depth, np.diff(flat.table_offsets))
+    return flat.with_tables(np.where(np.isfinite(flat.log_tables), flat.log_tables, floors))

@@ -1,0 +1,162 @@
+"""Gradients of Lawrence's mixture bound with lambda eliminated, and their ascent (LAW-I9).
+
+Everything at once: weights and probabilities as soft maxima, smoothing functions as exponentials,
+
+    L = sum_m a_m (L_m + E_m[ln R_m] - ln sum_k a_k pi(m, k)),
+
+maximised by L-BFGS. Entries of probability zero stay zero. The bound holds at every point, so
+what is answered is the best one seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.numerics import log
+from kikuchi.inference.graph_arrays import FlatGraph
+from kikuchi.inference.method import Run
+from kikuchi.inference.variational.mixture_mean_field import (
+    Mixture,
+    mixture_bound,
+    room_for_a_table,
+)
+
+F8 = NDArray[np.float64]
+
+_LEAST = -690.0  # log-probabilities are kept above the smallest number of a float
+
+
+class _Enough(Exception):
+    """The time is over or the user has interrupted."""
+
+
+class Objective:
+    """Value and gradient of the bound at a vector of log-weights, logits and ln R."""
+
+    def __init__(self, flat: FlatGraph, mixture: Mixture) -> None:
+        self.flat = flat
+        self.like = mixture
+        self.live = mixture.q > 0.0
+        self.n = len(mixture.weights)
+        self.owner = np.repeat(np.arange(flat.n_variables), flat.cards.astype(np.int64))
+        self.scratch = room_for_a_table(flat)
+
+    def pack(self, mixture: Mixture) -> F8:
+        """The vector of a mixture."""
+        live = self.live
+        parts = (log(mixture.weights), log(mixture.q[live]), log(mixture.smoothing[live]))
+        return np.maximum(np.concatenate(parts), _LEAST)
+
+    def unpack(self, vector: F8) -> Mixture:
+        """The mixture of a vector."""
+        live, n, starts = self.live, self.n, self.flat.state_offsets[:-1]
+        count = int(live.sum())
+        weights = np.exp(vector[:n] - vector[:n].max())
+        logits = np.full(live.shape, -np.inf)
+        logits[live] = vector[n : n + count]
+        tops = np.maximum.reduceat(logits, starts, axis=1)[:, self.owner]
+        q = np.exp(logits - tops)
+        q /= np.add.reduceat(q, starts, axis=1)[:, self.owner]
+        smooth = np.full(live.shape, -np.inf)
+        smooth[live] = vector[n + count :]
+        smooth -= np.maximum.reduceat(smooth, starts, axis=1)[:, self.owner]  # scale is free
+        return self.like.copy()._replace(
+            weights=weights / weights.sum(),
+            q=q,
+            smoothing=np.where(live, np.exp(np.maximum(smooth, _LEAST)), 0.0),
+        )
+
+    def value_and_gradient(self, vector: F8) -> tuple[float, F8]:
+        """The bound and its derivatives."""
+        from kikuchi.inference.variational.kernels.mixture_mean_field import (
+            component_bounds,
+            fields,
+        )
+
+        w = self.unpack(vector)
+        value = mixture_bound(self.flat, w, self.scratch)
+        a, q, r = w.weights, w.q, w.smoothing
+        field = np.zeros_like(q)
+        fields(self.flat, q, field, self.scratch)
+        bounds = np.zeros(self.n)
+        component_bounds(self.flat, q, 1.0, bounds, self.scratch)
+        dots = np.stack([np.add.reduceat(r[m] * q, self.flat.state_offsets[:-1], axis=1)
+                         for m in range(self.n)])  # fmt: skip
+        share = self._shares(w)  # a_k pi(m, k) / sum_l a_l pi(m, l)
+        smoothed = np.sum(np.where(q > 0.0, q * log(r), 0.0), axis=1)
+        masses = self._log_masses(w)
+        to_weight = bounds + smoothed - masses - (a @ share) / a
+        to_q = a[:, None] * np.where(self.live, field - log(q) + log(r), 0.0)
+        to_r = a[:, None] * np.where(self.live, q, 0.0)
+        for m in range(self.n):
+            for k in range(self.n):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    tilt = np.where(dots[m, k] > 0.0, share[m, k] / dots[m, k], 0.0)[self.owner]
+                to_q[k] -= a[m] * tilt * r[m]
+                to_r[m] -= a[m] * tilt * r[m] * q[k]
+        gradient = np.concatenate(
+            [
+                a * (to_weight - a @ to_weight),
+                self._through_softmax(q, to_q)[self.live],
+                to_r[self.live],
+            ]
+        )
+        return value, gradient
+
+    def _log_masses(self, w: Mixture) -> F8:
+        pi = np.where(w.disjoint > 0, -np.inf, w.overlap) + log(w.weights)
+        top = pi.max(axis=1)
+        return np.asarray(top + np.log(np.exp(pi - top[:, None]).sum(axis=1)))
+
+    def _shares(self, w: Mixture) -> F8:
+        pi = np.where(w.disjoint > 0, -np.inf, w.overlap) + log(w.weights)
+        return np.asarray(np.exp(pi - self._log_masses(w)[:, None]))
+
+    def _through_softmax(self, q: F8, to_q: F8) -> F8:
+        mean = np.add.reduceat(q * to_q, self.flat.state_offsets[:-1], axis=1)
+        return np.asarray(q * (to_q - mean[:, self.owner]))
+
+
+def maximise(flat: FlatGraph, start: Mixture, limit: int, run: Run) -> tuple[Mixture, int]:
+    """The best mixture that L-BFGS sees from `start`, and the evaluations it took."""
+    from scipy.optimize import minimize
+
+    kept = np.flatnonzero(start.weights > 0.0)
+    start = _restricted(start, kept)
+    objective = Objective(flat, start)
+    best, best_value = objective.pack(start), mixture_bound(flat, start, objective.scratch)
+    count = 0
+
+    def negative(vector: F8) -> tuple[float, F8]:
+        nonlocal count, best, best_value
+        count += 1
+        value, gradient = objective.value_and_gradient(vector)
+        if value > best_value:
+            best, best_value = vector.copy(), value
+        if run.clock.expired:
+            raise _Enough
+        return -value, -gradient
+
+    try:
+        minimize(negative, best, jac=True, method="L-BFGS-B", options={"maxiter": limit})
+    except _Enough:
+        run.stopped = "seconds"
+    except KeyboardInterrupt:
+        run.stopped = "interrupted"
+    return objective.unpack(best), count
+
+
+def _restricted(mixture: Mixture, kept: NDArray[np.int64]) -> Mixture:
+    """The mixture without components of weight zero."""
+    square = np.ix_(kept, kept)
+    return Mixture(
+        mixture.weights[kept],
+        mixture.q[kept],
+        mixture.smoothing[kept],
+        mixture.log_scale[kept],
+        mixture.overlap[square],
+        mixture.disjoint[square],
+        mixture.gains[kept],
+        mixture.row.copy(),
+    )

@@ -1,0 +1,290 @@
+"""Flat arrays of a junction forest and of the factors that no clique of it holds whole.
+
+A factor inside one clique belongs to that clique. Any other is cut into parts, one for each tree of
+the forest that has variables of it. A part inside one clique is read there; a part that is not is
+"split": the cliques between its variables each have a site for it, where the distributions of its
+variables behind the neighbours meet (see `kernels.structured_mean_field`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.variational.structured_subgraph import Forest
+
+if TYPE_CHECKING:
+    from kikuchi.inference.variational.structured_builder import Site
+
+F8 = NDArray[np.float64]
+I8 = NDArray[np.int64]
+
+_SMALL = 1024
+
+
+class Shape(NamedTuple):
+    """Cliques, tree edges and sites; a tree edge has the number of the clique below it."""
+
+    size: I8
+    table: I8
+    parent: I8
+    separator: I8
+    separator_size: I8
+    residual_size: I8
+    child_offsets: I8
+    children: I8
+    parent_map: I8
+    own_map: I8
+    maps: NDArray[np.uint32]
+    sites: I8
+    site_table: I8
+    site_owns: I8
+    own_strides: I8
+    own_cards: I8
+    own_steps: I8
+    site_branches: I8
+    branch_edge: I8
+    branch_up: I8
+    branch_map: I8
+    branch_in: I8
+    branch_out: I8
+    branch_below: I8
+    branch_above: I8
+    branch_places: I8
+    out_own: I8
+    out_steps: I8
+    out_from: I8
+    out_places: I8
+    shifts: I8
+
+
+class Parts(NamedTuple):
+    """Parts of the factors that no clique holds whole; those of one factor stand together."""
+
+    factor: I8
+    table: I8
+    size: I8
+    clique: I8
+    site: I8
+    owns: I8
+    own_strides: I8
+    own_cards: I8
+    own_steps: I8
+    places: I8
+    factor_parts: I8
+    factor_table: I8
+
+
+class Tours(NamedTuple):
+    """By tree: its cliques, the moves of one sweep, the moves to the root, and its parts."""
+
+    trees: I8
+    path: I8
+    path_offsets: I8
+    upward: I8
+    upward_offsets: I8
+    parts: I8
+    part_offsets: I8
+
+
+class Work(NamedTuple):
+    """What the sweeps change."""
+
+    base: F8
+    theta: F8
+    cond: F8
+    belief: F8
+    up: F8
+    down: F8
+    pending: F8
+    tables: F8
+    marginals: F8
+    resolved: F8
+    unresolved: F8
+    top: F8
+    total: F8
+    counter: I8
+
+
+@dataclass(eq=False)
+class Layout:
+    """A forest laid out for one graph."""
+
+    graph: FactorGraph
+    forest: Forest
+    shape: Shape
+    parts: Parts
+    tours: Tours
+    sites: list[Site]
+    part_variables: list[list[int]]
+    whole: list[tuple[int, int]]
+    split_factors: list[int]
+    n_pending: int
+    move_cost: F8
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.tours.trees) - 1
+
+    def work(self) -> Work:
+        """Room for the sweeps, with the factors that cliques hold multiplied in."""
+        s, q = self.shape, self.parts
+        entries = int(s.table[-1] + s.size[-1])
+        seps = int(s.separator[-1] + s.separator_size[-1])
+        largest = int(s.size.max())
+        base = np.zeros(entries)
+        for factor, clique in self.whole:
+            place = slice(int(s.table[clique]), int(s.table[clique] + s.size[clique]))
+            base[place] += self.clique_view(factor, clique)
+        tables = self.graph.log_tables[_absolute(q)] if len(q.factor) else np.zeros(0)
+        return Work(
+            base=base,
+            theta=base.copy(),
+            cond=np.zeros(entries),
+            belief=np.zeros(entries),
+            up=np.zeros(seps),
+            down=np.zeros(seps),
+            pending=np.zeros(self.n_pending),
+            tables=tables,
+            marginals=np.zeros(len(q.places)),
+            resolved=np.zeros(largest),
+            unresolved=np.zeros(largest),
+            top=np.zeros(int(s.separator_size.max())),
+            total=np.zeros(int(s.separator_size.max())),
+            counter=np.zeros(64, dtype=np.int64),
+        )
+
+    def start_at(self, work: Work, q: F8) -> None:
+        """Put the product distribution q in every table that sweeps read before they write it."""
+        offsets, s = self.graph.state_offsets, self.shape
+        single = [q[a:b] for a, b in pairwise(offsets)]
+        for clique, (members, r) in enumerate(
+            zip(self.forest.cliques, self.forest.residual, strict=True)
+        ):
+            rest = product([single[v] for v in members[len(members) - r :]])
+            at = int(s.table[clique])
+            work.cond[at : at + int(s.size[clique])] = np.tile(rest, int(s.separator_size[clique]))
+        for part, variables in enumerate(self.part_variables):
+            at = int(self.parts.table[part])
+            work.marginals[at : at + int(self.parts.size[part])] = product(
+                [single[v] for v in variables]
+            )
+        for site in self.sites:
+            for branch in site.branches:
+                row = product([single[v] for v in branch.behind])
+                n = int(s.separator_size[branch.edge])
+                rows = work.pending[branch.incoming : branch.incoming + n * len(row)]
+                rows.reshape(n, len(row))[:] = row
+
+    def clique_view(self, factor: int, clique: int) -> F8:
+        """A factor's log-table spread over the entries of a clique that holds it."""
+        at = int(self.graph.table_offsets[factor])
+        return np.asarray(self.graph.log_tables[at + self._clique_index(factor, clique)])
+
+    def _clique_index(self, factor: int, clique: int) -> I8:
+        scope = self.graph.scope(factor)
+        steps = dict(zip(scope, strides(self.graph.shape(factor)), strict=True))
+        members = self.forest.cliques[clique]
+        cards = [int(self.graph.cardinalities[v]) for v in members]
+        return mixed(cards, [steps.get(v, 0) for v in members])
+
+    def factor_tables(self, belief: F8, marginals: F8) -> F8:
+        """Beliefs of all factors of the graph, laid out as its log-tables."""
+        graph, s, q = self.graph, self.shape, self.parts
+        out = np.zeros(graph.log_tables.size)
+        for factor, clique in self.whole:
+            low, high = graph.table_offsets[factor], graph.table_offsets[factor + 1]
+            mass = belief[s.table[clique] : s.table[clique] + s.size[clique]]
+            index = self._clique_index(factor, clique)
+            out[low:high] = np.bincount(index, weights=mass, minlength=int(high - low))
+        for k, factor in enumerate(self.split_factors):
+            places, mass = np.zeros(1, dtype=np.int64), np.ones(1)
+            for part in range(int(q.factor_parts[k]), int(q.factor_parts[k + 1])):
+                span = slice(int(q.table[part]), int(q.table[part] + q.size[part]))
+                places = np.add.outer(places, q.places[span]).ravel()
+                mass = np.multiply.outer(mass, marginals[span]).ravel()
+            out[int(graph.table_offsets[factor]) + places] = mass
+        return out
+
+    def variable_marginals(self, belief: F8) -> F8:
+        """Marginals of all variables, each from the clique nearest the root."""
+        graph, s = self.graph, self.shape
+        out = np.zeros(int(graph.state_offsets[-1]))
+        for clique, members in enumerate(self.forest.cliques):
+            shape = [int(graph.cardinalities[v]) for v in members]
+            mass = belief[s.table[clique] : s.table[clique] + s.size[clique]].reshape(shape)
+            for axis in range(len(members) - self.forest.residual[clique], len(members)):
+                low = graph.state_offsets[members[axis]]
+                sums = mass.sum(axis=tuple(k for k in range(len(members)) if k != axis))
+                out[low : low + len(sums)] = sums
+        return out
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def mixed(cards: Sequence[int], steps: Sequence[int]) -> I8:
+    """sum_k digit_k * steps_k for every combination of digits, the last digit fastest.
+
+    >>> mixed([2, 3], [10, 1]).tolist()
+    [0, 1, 2, 10, 11, 12]
+    """
+    small = prod(cards) <= _SMALL
+    return (_mixed_again if small else _mixed)(tuple(cards), tuple(steps))
+
+
+def _mixed(cards: tuple[int, ...], steps: tuple[int, ...]) -> I8:
+    out = np.zeros(1, dtype=np.int64)
+    for card, step in zip(cards, steps, strict=True):
+        out = np.add.outer(out, step * np.arange(card, dtype=np.int64)).ravel()
+    out.flags.writeable = False
+    return out
+
+
+_mixed_again = functools.lru_cache(maxsize=1024)(_mixed)  # grids ask for the same few often
+
+
+def product(factors: Sequence[F8]) -> F8:
+    """Outer product of rows, flat."""
+    out = np.ones(1)
+    for factor in factors:
+        out = np.multiply.outer(out, factor).ravel()
+    return out
+
+
+def strides(cards: Sequence[int]) -> list[int]:
+    """Strides of a row-major table."""
+    found = [1] * len(cards)
+    for k in range(len(cards) - 2, -1, -1):
+        found[k] = found[k + 1] * cards[k + 1]
+    return found
+
+
+def _absolute(parts: Parts) -> I8:
+    """For the tables of single parts: where each entry is in the graph's log-tables."""
+    first = parts.factor_table[parts.factor]
+    return np.asarray(np.repeat(first, parts.size) + parts.places)
+
+
+def offsets(lengths: Any) -> I8:
+    """Where segments of these lengths begin, and the end."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def starts(lengths: I8) -> I8:
+    """Where segments of these lengths begin."""
+    return offsets(lengths)[:-1].copy()
+
+
+def closed(first: I8, end: int) -> I8:
+    """Beginnings of segments with the end of the last."""
+    return np.append(first, end).astype(np.int64)

@@ -1,0 +1,342 @@
+"""The clamped phase: log Z and expected counts given each row, the missing cells summed out.
+
+Rows that leave the same variables open share one junction tree of those variables, and rows that
+also agree on everything that touches them share one propagation. All of that runs in one compiled
+loop. Where patterns of missing cells are many, one tree of all variables that are ever open
+serves them together if that is cheaper (LIU-L5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core import parallel
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
+from kikuchi.core.numerics import xlogy
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import parse_method
+from kikuchi.inference.trees.junction_tree import unconditioned
+from kikuchi.inference.trees.plan import WAY_OUT, Plan, make_plan
+from kikuchi.learning.data import Data
+from kikuchi.learning.likelihood.clamped_tree import RowGroup, Share, Watch
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_EVALUATIONS = 20  # how often a tree is expected to be used
+_SECONDS_A_PLAN = 1e-3
+_BYTES_A_PLAN = 40_000  # measured: lists and small objects
+_SECONDS_A_STEP = 1e-9  # of a multiply-add
+_SECONDS_A_NODE = 4e-7
+_MOST_OPERATIONS = 2e10  # of an exact phase that nobody asked for: about twenty seconds
+_SAMPLED = 8  # patterns whose trees are priced before all of them are built
+
+
+def clamped_log_z(
+    graph: FactorGraph, data: Data | ArrayLike, *, budget: Budget | None = None
+) -> Array:
+    """log Z of each row with its missing cells summed out, exactly; -inf for impossible rows.
+
+    >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> np.exp(clamped_log_z(pair, [[0, -1], [-1, 1], [1, 1], [-1, -1]])).round(9).tolist()
+    [3.0, 6.0, 4.0, 10.0]
+    """
+    rows = Data.of(data, graph)
+    return ClampedRows(graph, rows, budget=budget).log_z(graph.log_tables) + graph.log_constant
+
+
+def clamped_statistics(
+    graph: FactorGraph,
+    data: Data | ArrayLike,
+    *,
+    budget: Budget | None = None,
+    inference: str | Method | None = None,
+    processes: int = 1,
+) -> tuple[float, Array]:
+    """Mean over rows of log Z(row), and expected counts of every factor's states (LIU-L5).
+
+    The counts are laid out as `graph.log_tables` and add up to the total weight in each factor.
+    Exact without `inference`; with one, each distinct row is a run of that method, in `processes`
+    worker processes.
+
+    >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> clamped_statistics(pair, [[0, -1], [1, 1]])[1].round(6).tolist()
+    [0.333333, 0.666667, 0.0, 1.0]
+    """
+    rows = Data.of(data, graph)
+    if inference is None:
+        mean, counts = ClampedRows(graph, rows, budget=budget).statistics(graph.log_tables)
+        return mean + graph.log_constant, counts
+    method = parse_method(inference) if isinstance(inference, str) else inference
+    run = partial(run_method, method, budget or Budget())
+    mean, counts = ClampedRuns(rows.distinct(), run, processes=processes).statistics(graph)
+    if np.isnan(mean):
+        raise MethodError(f"{method.text} gives no log Z, which the clamped phase needs; use bp")
+    return mean, counts
+
+
+# ---------------------------------------------------------------------- exact
+
+
+class ClampedRows:
+    """Trees for the rows of some data on the scopes of a graph; tables may change from call to
+    call.
+
+    `watch` is called several times a second, so that a caller can stop a long phase by raising.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        data: Data,
+        *,
+        budget: Budget | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.graph = graph
+        self.data = _with_single_states(data)
+        self.budget = budget or Budget()
+        self.watch = watch or _nothing
+        shares = _grouped(graph, self.data, self.budget)
+        plans = [share.plan for share in shares if share.plan is not None]
+        self.budget.require_bytes(
+            sum(plan.bytes + _BYTES_A_PLAN for plan in plans),
+            f"the clamped junction trees ({len(plans)}, width {_widest(plans)})",
+            WAY_OUT,
+        )
+        self.groups = [RowGroup(graph, self.data, share, self.budget) for share in shares]
+
+    @cached_property
+    def fixed_counts(self) -> Array:
+        """Counts of factors whose variables are all observed, which no parameter changes."""
+        return self._fixed_counts(self.data.weights)
+
+    def _fixed_counts(self, weights: Array) -> Array:
+        counts = np.zeros(self.graph.log_tables.size)
+        for group in self.groups:
+            group.add_fixed_counts(counts, weights)
+        return counts
+
+    def log_z(self, log_tables: Array) -> Array:
+        """log Z of each row, without the graph's constant."""
+        tables = np.array(log_tables, dtype=np.float64)
+        out = np.empty(self.data.n_rows)
+        for group in self.groups:
+            values = group.run(tables, np.full(len(group.unique), 1.0), None, self.watch)
+            out[group.rows] = values[group.inverse] + group.fixed_scores(tables)
+        return out
+
+    def statistics(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
+        """Mean of log Z over the rows, and the expected counts of the factors' states.
+
+        `rows` names the few that count this time.
+        """
+        tables = np.array(log_tables, dtype=np.float64)
+        weights = self.data.weights
+        if rows is not None:
+            weights = np.zeros(self.data.n_rows)
+            weights[rows] = self.data.weights[rows]
+        counts = self.fixed_counts.copy() if rows is None else self._fixed_counts(weights)
+        total = float(xlogy(counts, tables).sum())
+        for group in self.groups:
+            if group.tree is not None or group.loose:
+                here = weights[group.rows]
+                shares = np.bincount(group.inverse, here, len(group.unique)).astype(np.float64)
+                values = group.run(tables, shares, counts, self.watch)
+                total += float(xlogy(shares, values).sum())
+        if total == -np.inf:
+            self._refuse(tables)
+        return total / float(weights.sum()), counts
+
+    def _refuse(self, tables: Array) -> None:
+        values = self.log_z(tables)
+        row = int(np.flatnonzero(np.isneginf(values) & (self.data.weights > 0))[0])
+        raise impossible_row(row)
+
+    @property
+    def price(self) -> float:
+        """Multiply-adds of one call of `statistics`."""
+        return sum(group.price for group in self.groups)
+
+
+def _widest(plans: list[Plan]) -> int:
+    return max((plan.width for plan in plans), default=0)
+
+
+def impossible_row(row: int) -> DataError:
+    """The error for a row that no completion makes possible."""
+    return DataError(
+        f"data: row {row} is impossible: the model gives every completion of it weight zero, and "
+        "zeros stay zero; correct the row or the tables"
+    )
+
+
+def _nothing() -> None:
+    return None
+
+
+def _with_single_states(data: Data) -> Data:
+    """Variables with one state are always seen."""
+    single = data.cardinalities == 1
+    if not np.any(data.states[:, single] < 0):
+        return data
+    states = data.states.copy()
+    states[:, single] = 0
+    return data.like(states, data.weights)
+
+
+# ---------------------------------------------------------------------- which rows share a tree
+
+
+def _grouped(graph: FactorGraph, data: Data, budget: Budget) -> list[Share]:
+    """One tree for each pattern of missing cells, or one for all patterns, as is cheaper."""
+    if data.complete:
+        none = np.zeros(data.n_variables, dtype=bool)
+        return [Share(np.arange(data.n_rows), none, none, None)]
+    patterns = [
+        (_complement(seen, data.n_variables), rows) for seen, rows in data.patterns()
+    ]  # fmt: skip
+    complete = [Share(rows, gaps, gaps, None) for gaps, rows in patterns if not gaps.any()]
+    partial_rows = [(gaps, rows) for gaps, rows in patterns if gaps.any()]
+    if len(partial_rows) > 1:
+        shared = _shared(graph, partial_rows, budget)
+        if shared is not None:
+            return [*complete, shared]
+    separate = [_share(graph, rows, gaps, gaps) for gaps, rows in partial_rows]
+    return [*complete, *separate]
+
+
+def _complement(seen: Ints, n: int) -> NDArray[np.bool_]:
+    gaps = np.ones(n, dtype=bool)
+    gaps[seen] = False
+    return gaps
+
+
+def _shared(
+    graph: FactorGraph, patterns: list[tuple[NDArray[np.bool_], Ints]], budget: Budget
+) -> Share | None:
+    """One tree for all patterns if it fits and costs less than one for each."""
+    gaps = np.array([gap for gap, _ in patterns])
+    rows = np.concatenate([rows for _, rows in patterns])
+    ever, always = np.logical_or.reduce(gaps), np.logical_and.reduce(gaps)
+    together = _share(graph, rows, ever, always)
+    plan = together.plan
+    if plan is None:
+        return together
+    if not plan.complete or (budget.bytes is not None and plan.bytes > budget.bytes):
+        return None
+    picked = patterns[:: max(len(patterns) // _SAMPLED, 1)]
+    alone = [_seconds(_share(graph, r, gap, gap).plan) for gap, r in picked]
+    each = float(np.mean(alone))
+    separate = len(patterns) * _SECONDS_A_PLAN + _EVALUATIONS * len(rows) * each
+    return together if _EVALUATIONS * len(rows) * _seconds(plan) <= separate else None
+
+
+def _seconds(plan: Plan | None) -> float:
+    if plan is None:
+        return 0.0
+    if not plan.complete:
+        return np.inf
+    return _SECONDS_A_STEP * plan.operations + _SECONDS_A_NODE * plan.found_tree.n_nodes
+
+
+def _share(
+    graph: FactorGraph, rows: Ints, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
+) -> Share:
+    reduced = _open_graph(graph, gaps, always)
+    plan = None if reduced is None else make_plan(unconditioned(reduced), "cheapest", None)
+    return Share(np.sort(rows), gaps, always, plan)
+
+
+def _open_graph(
+    graph: FactorGraph, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
+) -> FactorGraph | None:
+    """Scopes cut down to the open variables, then one factor for each that some row observes.
+
+    None if no factor touches an open variable.
+    """
+    keep = gaps[graph.scopes]
+    orders = np.diff(np.concatenate([[0], np.cumsum(keep)])[graph.scope_offsets])
+    sometimes = np.flatnonzero(gaps & ~always)
+    number = np.cumsum(gaps) - 1
+    scopes = np.concatenate([number[graph.scopes[keep]], number[sometimes]])
+    sizes = np.concatenate([orders[orders > 0], np.ones(len(sometimes), dtype=np.int64)])
+    if not len(sizes):
+        return None
+    cards = graph.cardinalities[gaps]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    logs = np.log2(cards[scopes].astype(np.float64))
+    entries = np.exp2(np.add.reduceat(logs, offsets[:-1])).sum()
+    tables = np.zeros(round(float(entries)))
+    return FactorGraph.from_arrays(cards, scopes.astype(np.uint32), offsets, tables, validate=False)
+
+
+# ---------------------------------------------------------------------- by any method
+
+
+Runner = Callable[[FactorGraph, dict[int, int]], Beliefs]
+_RowAnswer = tuple[float, Array]
+
+
+class ClampedRuns:
+    """The same by runs of an inference method, one for each row: exact only if the method is."""
+
+    def __init__(self, data: Data, run: Runner, *, processes: int = 1) -> None:
+        self.data = data
+        self.run = run
+        self.processes = processes
+
+    def statistics(self, graph: FactorGraph, rows: Ints | None = None) -> tuple[float, Array]:
+        """Mean estimate of log Z over the rows, and the counts that the beliefs expect."""
+        chosen = np.arange(self.data.n_rows) if rows is None else rows
+        job = partial(_run_row, graph, self.run)
+        items = [(int(r), self.data.states[r]) for r in chosen]
+        if self.processes > 1:
+            answers: list[_RowAnswer] = parallel.map(job, items, processes=self.processes).values()
+            if len(answers) < len(items):
+                raise KeyboardInterrupt
+        else:
+            answers = [job(item) for item in items]
+        counts = np.zeros(graph.log_tables.size)
+        total = 0.0
+        weights = self.data.weights[chosen]
+        for weight, (log_z, tables) in zip(weights, answers, strict=True):
+            counts += weight * tables
+            total += weight * log_z
+        return total / float(weights.sum()), counts
+
+
+def _run_row(graph: FactorGraph, run: Runner, row: tuple[int, NDArray[np.int32]]) -> _RowAnswer:
+    number, states = row
+    evidence = {int(v): int(states[v]) for v in np.flatnonzero(states >= 0)}
+    try:
+        beliefs = run(graph, evidence)
+    except ImpossibleEvidenceError:
+        raise impossible_row(number) from None
+    return float("nan") if beliefs.log_z is None else beliefs.log_z, beliefs.flat_factors
+
+
+def run_method(
+    method: Method, budget: Budget, graph: FactorGraph, evidence: dict[int, int]
+) -> Beliefs:
+    """One run of a method; Ctrl-C is passed on."""
+    beliefs = method.run(graph, evidence=evidence, budget=budget)
+    if beliefs.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return beliefs
+
+
+def feasible(graph: FactorGraph, data: Data, budget: Budget, watch: Watch) -> ClampedRows | None:
+    """The exact clamped phase if its trees fit the memory and take seconds, else None."""
+    try:
+        rows = ClampedRows(graph, data, budget=budget, watch=watch)
+    except BudgetError:
+        return None
+    return rows if rows.price <= _MOST_OPERATIONS else None

@@ -1,0 +1,183 @@
+"""Rows that share one junction tree of what they leave open: the tree, its cuts, its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.trees.engine import Run
+from kikuchi.inference.trees.kernels import passes
+from kikuchi.inference.trees.kernels.clamped_rows import clamped_rows, cut_tables
+from kikuchi.inference.trees.plan import WAY_OUT, Plan, factor_targets
+from kikuchi.learning.data import Data, merged_rows
+from kikuchi.learning.likelihood.kernels.rows import count_factors, score_factors
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Watch = Callable[[], None]
+
+_CHUNK = 5e7  # multiply-adds between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows that use one tree, the variables in it, and its plan (None where nothing is open)."""
+
+    rows: Ints
+    open: NDArray[np.bool_]  # open in some row
+    always: NDArray[np.bool_]  # open in every row
+    plan: Plan | None
+
+
+# ---------------------------------------------------------------------- one tree
+
+
+class RowGroup:
+    """The rows of one share: what differs between them, once each, and the program of the tree."""
+
+    def __init__(self, graph: FactorGraph, data: Data, share: Share, budget: Budget) -> None:
+        self.graph = graph
+        self.share = replace(share, plan=None)  # thousands of plans take much memory
+        self.rows = share.rows
+        self.states = np.ascontiguousarray(data.states[share.rows])
+        touched = share.open[graph.scopes]
+        self.touched = np.unique(graph.edge_factors[touched]).astype(np.int64)
+        self.fixed = np.setdiff1d(np.arange(graph.n_factors), self.touched)
+        near = np.zeros(graph.n_variables, dtype=bool)
+        near[graph.scopes[np.isin(graph.edge_factors, self.touched)]] = True
+        self.columns = np.flatnonzero((near | share.open) & ~share.always)
+        near_states = np.ascontiguousarray(self.states[:, self.columns])
+        first, self.inverse, _ = merged_rows(near_states, data.weights[share.rows])
+        self.unique = np.ascontiguousarray(near_states[first])
+        # Open variables without a factor count their states.
+        loose = share.always & ~near
+        self.loose = float(np.log(graph.cardinalities[loose].astype(np.float64)).sum())
+        self.tree = None if share.plan is None else self._tree(share.plan, budget)
+
+    @property
+    def price(self) -> float:
+        """Multiply-adds for all distinct rows."""
+        return 0.0 if self.tree is None else self.tree.operations * len(self.unique)
+
+    def _tree(self, plan: Plan, budget: Budget) -> CompiledTree:
+        cuts = _cuts(self.graph, self.touched, self.share.open, self.columns)
+        sometimes = self.share.open & ~self.share.always
+        seen = np.searchsorted(self.columns, np.flatnonzero(sometimes))
+        return CompiledTree(plan, cuts, seen.astype(np.int64), budget)
+
+    def run(self, log_tables: Array, weights: Array, counts: Array | None, watch: Watch) -> Array:
+        """log Z of each distinct row that has a weight; adds expected counts to `counts`."""
+        if self.tree is None:
+            return np.full(len(self.unique), self.loose)
+        values = np.zeros(len(self.unique))
+        self.tree.run(self.unique, weights, log_tables, values, counts, watch)
+        return values  # the tree counts the states of loose variables itself
+
+    # ------------------------------------------------------------------ factors all observed
+
+    def fixed_scores(self, log_tables: Array) -> Array:
+        """Log-weight of each row from the factors that are all observed."""
+        out = np.zeros(len(self.rows))
+        score_factors(self.states, self.fixed, *layout(self.graph), log_tables, out)
+        return out
+
+    def add_fixed_counts(self, counts: Array, weights: Array) -> None:
+        """Add what those factors see, by the weights of all rows of the data."""
+        here = weights[self.rows]
+        chosen = np.flatnonzero(here)
+        count_factors(self.states, chosen, here[chosen], self.fixed, *layout(self.graph), counts)
+
+
+def layout(graph: FactorGraph) -> tuple[Ints, NDArray[np.uint32], Ints, Ints]:
+    """The arrays that say where a factor's entries are."""
+    cards = graph.cardinalities.astype(np.int64)
+    return cards, graph.scopes, graph.scope_offsets, graph.table_offsets
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """How the tables of the tree are cut from the full ones, by what a row observes.
+
+    Entry e of the tree's tables is entry places[e] + shift of the full ones; the shift of a factor
+    is the sum of strides times states over its observed variables.
+    """
+
+    places: Ints
+    offsets: Ints
+    columns: Ints
+    strides: Ints
+
+
+def _cuts(graph: FactorGraph, factors: Ints, gaps: NDArray[np.bool_], columns: Ints) -> _Cuts:
+    column_of = np.full(graph.n_variables, -1, dtype=np.int64)
+    column_of[columns] = np.arange(len(columns))
+    return _Cuts(*cut_tables(factors, gaps, column_of, *layout(graph)))
+
+
+class CompiledTree:
+    """The compiled program of one tree and room for one row's tables."""
+
+    def __init__(self, plan: Plan, cuts: _Cuts, seen: Ints, budget: Budget) -> None:
+        targets = factor_targets(plan)
+        needed = plan.bytes_for(targets, logs=True)
+        budget.require_bytes(needed, f"the clamped junction tree (width {plan.width})", WAY_OUT)
+        run = Run(plan, targets, arithmetic=passes.LINEAR)
+        tree, graph = plan.found_tree, plan.graph
+        self.operations = run.measure.operations
+        self.cuts, self.seen = cuts, seen
+        self.shifts = np.zeros(len(cuts.offsets), dtype=np.int64)
+        self.reduced = np.zeros(graph.log_tables.size)
+        self.offsets = np.array(graph.table_offsets)
+        self.tree = (
+            tree.card,
+            tree.group_offsets,
+            tree.group_vars,
+            tree.group_tables,
+            self.offsets,
+            np.array(graph.scope_offsets),
+            tree.factor_ranks,
+            tree.factor_strides,
+            tree.group_of,
+        )
+        self.up, self.down = tuple(run.upward), tuple(run._downward_program())
+        self.temporary = int(run.measure.temporary(True))
+        self.scratch = [
+            (array.size, array.dtype)
+            for array in (*run.room.scratch, run.floors, run.losses, run.scales, run.flags)
+        ]
+        self.sizes = (run.mem.size, run.out.size)
+
+    def _room(self) -> tuple[NDArray[Any], ...]:
+        """Room for one propagation; it is not kept, as there may be thousands of trees."""
+        mem, out = (np.empty(size) for size in self.sizes)
+        rest = [np.empty(size, dtype=kind) for size, kind in self.scratch]
+        return mem, np.empty(self.temporary), out, *rest
+
+    def run(
+        self,
+        states: NDArray[np.int32],
+        weights: Array,
+        log_tables: Array,
+        values: Array,
+        counts: Array | None,
+        watch: Watch,
+    ) -> None:
+        """Fill `values` with log Z of every row and add to `counts`, chunk by chunk."""
+        both = counts is not None
+        sums = np.zeros(0) if counts is None else counts
+        chunk = max(int(_CHUNK / max(self.operations, 1.0)), 1)
+        cuts, room = self.cuts, self._room()
+        for start in range(0, len(states), chunk):
+            stop = min(start + chunk, len(states))
+            clamped_rows(
+                states, start, stop, weights, log_tables, cuts.places, self.offsets, cuts.offsets,
+                cuts.columns, cuts.strides, self.seen, self.shifts, self.reduced, self.tree,
+                self.up, self.down, room, values, sums, both,
+            )  # fmt: skip
+            watch()

@@ -1,0 +1,412 @@
+"""Expectation maximisation: EM, generalised EM, and variational Bayes for conditional tables.
+
+E: expected counts of every factor's states given the rows. M: directed tables become frequencies of
+those counts, in closed form; undirected ones take a few steps up the expected log-likelihood
+(TEH-L2, LIU-L6, LIU-D8, HOJ-L2, LAW-L1). With exact E-steps the objective never falls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError, ModelError
+from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.core.numerics import log, xlogy
+from kikuchi.core.options import option
+from kikuchi.core.run import Step
+from kikuchi.core.seeds import generator
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.registry import parse_method
+from kikuchi.learning.checkpoint import State
+from kikuchi.learning.data import Data
+from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.likelihood.dirichlet import ConditionalTables, Spread
+from kikuchi.learning.likelihood.objective import (
+    Diverged,
+    Engine,
+    TimeOver,
+    clamped_phase,
+    free_phase,
+)
+from kikuchi.learning.ties import Parameters
+
+Array = NDArray[np.float64]
+Start = Literal["graph", "random"]
+
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class EM(Learner):
+    """EM from the graph's own tables (TEH-L2, LIU-L6, HOJ-L2, LAW-L1).
+
+    For directed graphs the M-step is exact: every row of a table becomes the frequencies of its
+    expected counts plus `prior` (a Dirichlet prior of parameter 1 + prior a cell; with
+    `spread=table` the prior is divided evenly over each table). For undirected graphs it is
+    generalised EM: `m_steps` steps of L-BFGS, each with a free phase by `free`. `inference` makes
+    the E-step: exact trees of the hidden part, or any method, then without a guarantee.
+
+    >>> import kikuchi as kk
+    >>> net = kk.FactorGraph([2, 2], [((0,), [0.5, 0.5]), ((0, 1), [[0.9, 0.1], [0.2, 0.8]])],
+    ...                      children=[0, 1])
+    >>> fit = EM().fit(net, [[0, 0], [0, 0], [1, 1], [1, 0]])
+    >>> fit.graph.table(1).round(6).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+
+    name: ClassVar[str] = "em"
+    summary: ClassVar[str] = "expectation maximisation, exact or with any inference"
+    takes_missing: ClassVar[bool] = True
+
+    inference: str = option("auto", "E-step: auto (exact where the trees fit), exact or a method")
+    prior: float = option(0.0, "pseudo-counts of directed tables", low=0)
+    spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
+    ties: str | None = option(None, "factors that share a table: shape, or groups 0-3,8;4-7")
+    free: str = option("auto", "free phase of undirected M-steps; auto is exact where fast")
+    m_steps: int = option(5, "steps of L-BFGS in an undirected M-step", low=1)
+    start: Start = option("graph", "start from the graph's tables or from random ones")
+    seed: int = option(0, "random start", low=0)
+    max_iterations: int = option(1000, "most iterations", low=1)
+    tol: float = option(1e-7, "largest change of a probability (directed) or moment left", low=0)
+    on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_texts((self.inference, self.free), self.on_divergence)
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        rows = data.distinct()
+        if graph.children is not None:
+            return _Frequencies(self, graph, rows, run).learned()
+        if self.prior:
+            raise MethodError(
+                "learner em: prior is for directed tables; use gradient with l2 for others"
+            )
+        return _Generalised(self, graph, rows, run).learned()
+
+
+@dataclass(frozen=True)
+class VariationalEM(Learner):
+    """Variational Bayes for directed tables with Dirichlet priors (TEH-L3).
+
+    Q(hidden) and Q(tables) take turns: expected counts given tables exp E[log p], then Dirichlet
+    parameters prior + counts. The bound -F <= log p(rows) never falls, and is the evidence itself
+    when nothing is hidden. The fitted tables are the posterior means; `diagnostics["log_evidence"]`
+    is the bound in nats for all rows, `diagnostics["alpha"]` the Dirichlet parameters.
+
+    >>> import kikuchi as kk
+    >>> coin = kk.FactorGraph([2], [((0,), [0.5, 0.5])], children=[0])
+    >>> fit = VariationalEM(prior=1.0).fit(coin, [[1], [1], [0]])
+    >>> evidence = np.exp(fit.diagnostics["log_evidence"])
+    >>> fit.graph.table(0).round(6).tolist(), float(evidence.round(6))
+    ([0.4, 0.6], 0.083333)
+    """
+
+    name: ClassVar[str] = "vbem"
+    summary: ClassVar[str] = "variational Bayes EM of directed tables, bounds the evidence"
+    objective_name: ClassVar[str] = "bound on log evidence per row"
+    takes_missing: ClassVar[bool] = True
+
+    prior: float = option(1.0, "Dirichlet parameter", above=0)
+    spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
+    inference: str = option("auto", "E-step: auto (exact where the trees fit), exact or a method")
+    start: Start = option("graph", "start from the graph's tables or from random ones")
+    seed: int = option(0, "random start", low=0)
+    max_iterations: int = option(1000, "most iterations", low=1)
+    tol: float = option(1e-7, "largest change of a mean probability", low=0)
+    on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_texts((self.inference,), self.on_divergence)
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        if graph.children is None:
+            raise ModelError(
+                "learner vbem needs a directed model (conditional tables); use gradient or em"
+            )
+        rows = data.distinct()
+        return _Dirichlets(self, graph, rows, run).learned()
+
+
+def _check_texts(texts: tuple[str, ...], on_divergence: str) -> None:
+    for text in texts:
+        if text not in ("auto", "exact"):
+            parse_method(text)
+    if on_divergence not in ("damp", "continue", "stop"):
+        parse_method(on_divergence)
+
+
+# ---------------------------------------------------------------------- what all three share
+
+
+class _Alternation(ABC):
+    """E and M in turn. `point` is what M changes; `value` and `counts` are those of the point."""
+
+    def __init__(
+        self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun
+    ) -> None:
+        self.learner, self.graph, self.data, self.run = learner, graph, data, run
+        self.phase, self.e_step, engine = clamped_phase(
+            graph, data, learner.inference, learner.inference, run.clock, learner.on_divergence
+        )
+        self.engines: list[Engine] = [] if engine is None else [engine]
+        self.notes: list[str] = []
+        self.done = 0
+        self.value = np.nan
+        self.residual = np.inf
+        self.point = np.zeros(0)
+        self.counts = np.zeros(0)
+
+    def learned(self) -> Learned:
+        """Alternate and answer."""
+        done, converged = self.run.iterate_saving(
+            self._steps(),
+            self._state,
+            tol=self.learner.tol,
+            limit=self.learner.max_iterations,
+        )
+        warnings = self.notes + [text for engine in self.engines for text in engine.warnings]
+        return Learned(
+            self._tables(),
+            objective=None if np.isnan(self.value) else self.value,
+            converged=converged,
+            iterations=done,
+            warnings=warnings,
+            diagnostics={
+                "e_step": self.e_step,
+                "inner_runs": sum(e.runs for e in self.engines),
+                "inner_failures": sum(e.failures for e in self.engines),
+                **self._diagnostics(),
+            },
+        )
+
+    def _steps(self) -> Iterator[Step]:
+        try:
+            try:
+                self._begin()
+                yield self._step()
+                while True:
+                    self._alternate()
+                    self.done += 1
+                    yield self._step()
+            except TimeOver:
+                yield self._step()  # the clock has expired: this ends the run
+        except Diverged:
+            self.notes.append("stopped: inner inference did not converge (on_divergence=stop)")
+
+    def _begin(self) -> None:
+        kept = self.run.resumed
+        if kept is not None and len(kept):
+            self.point, self.counts = np.array(kept["point"]), np.array(kept["counts"])
+            self.value, self.residual = float(kept["value"]), float(kept["residual"])
+            self.done = int(kept["done"])
+            for engine, level in zip(self.engines, kept["levels"].tolist(), strict=True):
+                engine.level = level
+            return
+        start = self._first()
+        self.value, self.counts = self._expect(start)
+        self.point = start
+
+    def _alternate(self) -> None:
+        point = self._maximise()
+        value, counts = self._expect(point)
+        self.residual = self._distance(point, counts)
+        self.point, self.value, self.counts = point, value, counts
+
+    def _step(self) -> Step:
+        return Step(self.done, residual=self.residual, objective=self.value)
+
+    def _state(self) -> State:
+        if not len(self.counts):
+            return {}
+        return {
+            "point": self.point,
+            "counts": self.counts,
+            "value": np.array(self.value),
+            "residual": np.array(self.residual),
+            "done": np.array(self.done),
+            "levels": np.array([engine.level for engine in self.engines], dtype=np.int64),
+        }
+
+    @abstractmethod
+    def _first(self) -> Array:
+        """Where to start."""
+
+    @abstractmethod
+    def _expect(self, point: Array) -> tuple[float, Array]:
+        """The objective of a point, and the expected counts (in all rows together)."""
+
+    @abstractmethod
+    def _maximise(self) -> Array:
+        """The next point, from the counts."""
+
+    @abstractmethod
+    def _distance(self, point: Array, counts: Array) -> float:
+        """How far from stationary."""
+
+    @abstractmethod
+    def _tables(self) -> Array:
+        """Log-tables of the current point."""
+
+    def _diagnostics(self) -> dict[str, Any]:
+        return {}
+
+
+def _random_logs(graph: FactorGraph, seed: int) -> Array:
+    """Log-tables with exponentially distributed weights where there is no zero."""
+    draws = generator(seed).exponential(size=graph.log_tables.size)
+    return np.where(np.isneginf(graph.log_tables), -np.inf, log(np.maximum(draws, _TINY)))
+
+
+# ---------------------------------------------------------------------- directed tables
+
+
+class _Frequencies(_Alternation):
+    """EM of conditional tables; the point is the log-tables."""
+
+    learner: EM
+
+    def __init__(self, learner: EM, graph: FactorGraph, data: Data, run: FitRun) -> None:
+        super().__init__(learner, graph, data, run)
+        self.rows = ConditionalTables(graph)
+        self.pseudo = self.rows.pseudo_counts(learner.prior, learner.spread)
+        self.ties = None if learner.ties is None else Parameters(graph, learner.ties).matrix
+        self.copies = np.ones(graph.log_tables.size)
+        if self.ties is not None:
+            sizes = np.asarray(self.ties.sum(axis=0)).ravel()
+            self.copies = np.maximum(self.ties @ sizes, 1.0)
+
+    def _first(self) -> Array:
+        own = self.graph.log_tables
+        if self.learner.start == "random":
+            own = _random_logs(self.graph, self.learner.seed)
+        if self.ties is not None:
+            kept = self.ties @ (self.ties.T @ np.where(self.rows.allowed, own, 0.0)) / self.copies
+            own = np.where(self.rows.allowed, kept, -np.inf)
+        return self.rows.normalised(own)
+
+    def _expect(self, point: Array) -> tuple[float, Array]:
+        mean, counts = self.phase(point, None)
+        prior = float(xlogy(self.pseudo / self.copies, point).sum()) / self.data.total
+        return mean + prior, counts * self.data.total
+
+    def _maximise(self) -> Array:
+        counts = self.counts if self.ties is None else self.ties @ (self.ties.T @ self.counts)
+        tables, empty = self.rows.estimate(counts + self.pseudo, self.point)
+        self.notes = []
+        if empty:
+            self.notes.append(
+                f"{empty} rows of tables have parents that no row of the data shows; they keep "
+                "their values (give a prior)"
+            )
+        return tables
+
+    def _distance(self, point: Array, counts: Array) -> float:
+        return float(np.abs(np.exp(point) - np.exp(self.point)).max(initial=0.0))
+
+    def _tables(self) -> Array:
+        return self.point if len(self.point) else self.rows.normalised(self.graph.log_tables)
+
+
+class _Dirichlets(_Alternation):
+    """Variational Bayes; the point is the Dirichlet parameters."""
+
+    learner: VariationalEM
+
+    def __init__(self, learner: VariationalEM, graph: FactorGraph, data: Data, run: FitRun) -> None:
+        super().__init__(learner, graph, data, run)
+        self.rows = ConditionalTables(graph)
+        self.prior = self.rows.pseudo_counts(learner.prior, learner.spread)
+
+    def _first(self) -> Array:
+        own = self.graph.log_tables
+        if self.learner.start == "random":
+            own = _random_logs(self.graph, self.learner.seed)
+        tables = self.rows.normalised(own)
+        _, counts = self.phase(tables, None)  # the counts that the first tables expect
+        return self.prior + np.where(self.rows.allowed, counts * self.data.total, 0.0)
+
+    def _expect(self, point: Array) -> tuple[float, Array]:
+        mean, counts = self.phase(self.rows.expected_logs(point), None)
+        bound = mean - self.rows.divergence(point, self.prior) / self.data.total
+        return bound, counts * self.data.total
+
+    def _maximise(self) -> Array:
+        return self.prior + np.where(self.rows.allowed, self.counts, 0.0)
+
+    def _distance(self, point: Array, counts: Array) -> float:
+        return float(np.abs(self._means(point) - self._means(self.point)).max(initial=0.0))
+
+    def _means(self, alpha: Array) -> Array:
+        return alpha / self.rows.row_sums(alpha)[self.rows.row_of]
+
+    def _tables(self) -> Array:
+        return log(self._means(self.point if len(self.point) else self.prior))
+
+    def _diagnostics(self) -> dict[str, Any]:
+        return {"log_evidence": self.value * self.data.total, "alpha": self.point.tolist()}
+
+
+# ---------------------------------------------------------------------- undirected tables
+
+
+class _Generalised(_Alternation):
+    """Generalised EM of an undirected model; the point is theta."""
+
+    learner: EM
+
+    def __init__(self, learner: EM, graph: FactorGraph, data: Data, run: FitRun) -> None:
+        super().__init__(learner, graph, data, run)
+        self.parameters = Parameters(graph, learner.ties)
+        self.free, self.free_by, engine = free_phase(
+            graph, learner.free, run.clock, learner.on_divergence
+        )
+        if engine is not None:
+            self.engines.append(engine)
+        self.expected = np.zeros(0)
+
+    def _first(self) -> Array:
+        start = self.parameters.start
+        if self.learner.start == "random":
+            noise = generator(self.learner.seed).normal(size=len(start))
+            return start + noise
+        return start
+
+    def _expect(self, point: Array) -> tuple[float, Array]:
+        tables = self.parameters.tables(point)
+        mean, counts = self.phase(tables, None)
+        log_z, self.expected = self.free(tables, None)
+        return mean - log_z, counts * self.data.total
+
+    def _maximise(self) -> Array:
+        target = self.counts / self.data.total
+
+        def objective(theta: Array) -> tuple[float, Array]:
+            tables = self.parameters.tables(theta)
+            log_z, expected = self.free(tables, None)
+            value = float(xlogy(target, tables).sum()) - log_z
+            return -value, -self.parameters.pull_back(tables, target - expected)
+
+        descent = Lbfgs(objective, self.point, longest=5.0)
+        for _ in range(self.learner.m_steps):
+            if not descent.step():
+                break
+        return descent.point
+
+    def _distance(self, point: Array, counts: Array) -> float:
+        tables = self.parameters.tables(point)
+        gradient = self.parameters.pull_back(tables, counts / self.data.total - self.expected)
+        return float(np.abs(gradient).max(initial=0.0))
+
+    def _tables(self) -> Array:
+        return self.parameters.tables(self.point if len(self.point) else self.parameters.start)
+
+    def _diagnostics(self) -> dict[str, Any]:
+        return {"free": self.free_by}

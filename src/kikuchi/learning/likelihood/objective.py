@@ -1,0 +1,370 @@
+"""Log-likelihood of rows as clamped minus free log Z, with any inference for either phase.
+
+objective(theta) = mean_rows log Z(row; theta) - log Z(theta), and its gradient by the log-tables is
+expected counts given the rows minus those of the model (TEH-L1, LIU-L2, LIU-L5, HOJ-L1). With
+inputs the free phase keeps those variables at each row's states: log p(rest | inputs).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import parse_method
+from kikuchi.inference.trees.engine import Watch, propagate
+from kikuchi.inference.trees.junction_tree import unconditioned
+from kikuchi.inference.trees.plan import Plan, factor_targets, make_plan
+from kikuchi.learning.data import MISSING, Data
+from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
+from kikuchi.learning.ties import Parameters
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Phase = Callable[[Array, Ints | None], tuple[float, Array]]
+
+_EXACT = ("exact", "jt")
+_MOST_OPERATIONS = 2e9  # of a tree that `auto` uses in every step: about two seconds
+_DAMPINGS = (0.5, 0.9)
+
+
+class TimeOver(Exception):
+    """The seconds of the budget ended within an evaluation."""
+
+
+class Diverged(Exception):
+    """An inner inference did not converge, and the learner was told to stop then."""
+
+
+# ---------------------------------------------------------------------- inner inference
+
+
+class Engine:
+    """Runs of one inference method that watch the clock and count failures to converge.
+
+    What happens then is `on_divergence`: `damp` repeats the run with more damping, and keeps that;
+    `continue` uses what there is; `stop` ends the fit; anything else is a method to change to.
+    """
+
+    def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
+        self.clock = clock
+        self.on_divergence = on_divergence
+        self.methods = _ladder(parse_method(text), on_divergence)
+        self.level = 0
+        self.runs = 0
+        self.failures = 0
+
+    def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
+        """Beliefs from the first method of the ladder that converges."""
+        while True:
+            beliefs = self._run(graph, evidence)
+            if beliefs.converged:
+                return beliefs
+            self.failures += 1
+            if self.on_divergence == "stop":
+                raise Diverged
+            if self.level + 1 == len(self.methods):
+                return beliefs
+            self.level += 1
+
+    def _run(self, graph: FactorGraph, evidence: dict[int, int] | None) -> Beliefs:
+        limits = self.clock.budget
+        left = None
+        if limits.seconds is not None:
+            left = max(limits.seconds - self.clock.seconds, 1e-3)
+        budget = Budget(seconds=left, bytes=limits.bytes)
+        self.runs += 1
+        try:
+            beliefs = self.methods[self.level].run(graph, evidence=evidence, budget=budget)
+        except BudgetError as error:
+            passed_on(error, self.clock)
+        if beliefs.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if self.clock.expired:
+            raise TimeOver
+        return beliefs
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the result must know."""
+        if not self.failures:
+            return []
+        text = f"inner inference did not converge in {self.failures} of {self.runs} runs"
+        if self.level:
+            text += f"; changed to {self.methods[self.level].text}"
+        return [text]
+
+
+def _ladder(method: Method, on_divergence: str) -> list[Method]:
+    if on_divergence in ("continue", "stop"):
+        return [method]
+    if on_divergence != "damp":
+        return [method, parse_method(on_divergence)]
+    damping = getattr(method, "damping", None)
+    if not isinstance(damping, float):
+        return [method]
+    more = [d for d in _DAMPINGS if d > damping]
+    return [method, *(dataclasses.replace(method, damping=d) for d in more)]  # type: ignore[call-arg]
+
+
+def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
+    """Tell Ctrl-C and the end of the time, which exact inference wraps, from a lack of memory."""
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        raise KeyboardInterrupt from None
+    if clock.expired:
+        raise TimeOver from None
+    raise error
+
+
+# ---------------------------------------------------------------------- the free phase
+
+
+class ExactFree:
+    """log Z and factor marginals by one junction tree, planned once."""
+
+    def __init__(self, graph: FactorGraph, clock: Clock, plan: Plan | None = None) -> None:
+        self.graph = graph
+        self.clock = clock
+        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None)
+
+    def __call__(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
+        """log Z and the marginals of the factors."""
+        graph = self.graph.with_log_tables(log_tables)
+        if graph.n_factors == 0:
+            return float(np.log(graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
+        plan = dataclasses.replace(self.plan, conditioned=unconditioned(graph))
+        try:
+            run = propagate(plan, factor_targets, Watch(self.clock))
+        except BudgetError as error:
+            passed_on(error, self.clock)
+        return run.log_z, run.out
+
+
+def free_phase(
+    graph: FactorGraph, text: str, clock: Clock, on_divergence: str, *, response: bool = False
+) -> tuple[Phase, str, Engine | None]:
+    """The free phase for a method text, what was chosen, and the engine if it is approximate.
+
+    `auto` is exact where one propagation takes a few seconds at most, else belief propagation. With
+    `response` an approximate method answers with pair tables of its linear response.
+    """
+    if text in (*_EXACT, "auto"):
+        plan = make_plan(unconditioned(graph), "cheapest", None)
+        bytes_allowed = clock.budget.bytes
+        fits = plan.complete and (bytes_allowed is None or plan.bytes <= bytes_allowed)
+        if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):
+            return ExactFree(graph, clock, plan), "exact", None
+        text = "bp"
+    engine = Engine(text, clock, on_divergence)
+
+    def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
+        beliefs = engine.run(graph.with_log_tables(log_tables))
+        log_z = np.nan if beliefs.log_z is None else beliefs.log_z
+        return log_z, response_factors(beliefs) if response else beliefs.flat_factors
+
+    return phase, text, engine
+
+
+def response_factors(beliefs: Beliefs) -> Array:
+    """Tables of the factors by linear response: p_i p_j + Cov(i, j) for pairs (HOJ-L1).
+
+    They answer for the correlations that a method's own beliefs may lack (mean field's are
+    p_i p_j), and need not be positive.
+    """
+    graph = beliefs.graph
+    if np.any(np.diff(graph.scope_offsets) > 2):
+        raise MethodError(
+            "correlations=response needs factors of one or two variables; use correlations=beliefs"
+        )
+    p, at = beliefs.flat_marginals, graph.state_offsets
+    joint = np.outer(p, p) + beliefs.covariance()
+    parts = [np.zeros(0)]
+    for a in range(graph.n_factors):
+        i, j = (*graph.scope(a), *graph.scope(a))[:2]
+        block = joint[at[i] : at[i + 1], at[j] : at[j + 1]]
+        parts.append(p[at[i] : at[i + 1]] if i == j else block.ravel())
+    return np.concatenate(parts)
+
+
+# ---------------------------------------------------------------------- clamped phases
+
+
+def clamped_phase(
+    graph: FactorGraph, data: Data, text: str, other: str, clock: Clock, on_divergence: str
+) -> tuple[Phase, str, Engine | None]:
+    """Statistics per row of weight, given what the rows observe.
+
+    `text` is `exact`, a method, or `auto`: exact where the trees fit, else the method `other`.
+    """
+    if data.complete or text in (*_EXACT, "auto"):
+        rows = (
+            ClampedRows(graph, data, budget=clock.budget, watch=_watch(clock))
+            if text != "auto" or data.complete
+            else feasible(graph, data, clock.budget, _watch(clock))
+        )
+        if rows is not None:
+            return _exact_phase(rows), "exact", None
+        text = other if other not in (*_EXACT, "auto") else "bp"
+    engine = Engine(text, clock, on_divergence)
+    runs = ClampedRuns(data, engine.run)
+
+    def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
+        mean, counts = runs.statistics(graph.with_log_tables(log_tables), rows)
+        return mean, counts / _weight(data, rows)
+
+    return phase, text, engine
+
+
+def _exact_phase(clamped: ClampedRows) -> Phase:
+    def phase(log_tables: Array, rows: Ints | None) -> tuple[float, Array]:
+        mean, counts = clamped.statistics(log_tables, rows)
+        return mean, counts / _weight(clamped.data, rows)
+
+    return phase
+
+
+def _weight(data: Data, rows: Ints | None) -> float:
+    return data.total if rows is None else float(data.weights[rows].sum())
+
+
+def _watch(clock: Clock) -> Callable[[], None]:
+    def watch() -> None:
+        if clock.expired:
+            raise TimeOver
+
+    return watch
+
+
+# ---------------------------------------------------------------------- the objective
+
+
+class Likelihood:
+    """Mean log-likelihood of the rows, less l2/2 |theta|^2, and its gradient by theta (LIU-D9).
+
+    `inputs` are variables that every row observes; then it is the conditional log-likelihood.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        data: Data,
+        parameters: Parameters,
+        clock: Clock,
+        *,
+        inference: str = "auto",
+        clamped: str = "auto",
+        inputs: Ints | None = None,
+        on_divergence: str = "damp",
+        l2: float = 0.0,
+        response: bool = False,
+    ) -> None:
+        self.parameters = parameters
+        self.data = data
+        self.l2 = l2
+        self.evaluations = 0
+        self.positive, self.clamped_by, positive_engine = clamped_phase(
+            graph, data, clamped, inference, clock, on_divergence
+        )
+        engines = [positive_engine]
+        self.negative: Phase | None
+        if inputs is not None and len(inputs):
+            given = _only(data, inputs, graph)
+            self.negative, self.free_by, engine = clamped_phase(
+                graph, given, inference, inference, clock, on_divergence
+            )
+            engines.append(engine)
+        elif parameters.directed:
+            self.negative, self.free_by = None, "none: normalised tables"
+        else:
+            self.negative, self.free_by, engine = free_phase(
+                graph, inference, clock, on_divergence, response=response
+            )
+            engines.append(engine)
+        self.engines = [engine for engine in engines if engine is not None]
+
+    def at(self, theta: Array, rows: Ints | None = None) -> tuple[float, Array]:
+        """The value and its gradient; `rows` names the few that count this time."""
+        self.evaluations += 1
+        tables = self.parameters.tables(theta)
+        value, gradient = self.positive(tables, rows)
+        if self.negative is not None:
+            log_z, expected = self.negative(tables, rows)
+            value, gradient = value - log_z, gradient - expected
+        slope = self.parameters.pull_back(tables, gradient)
+        return value - 0.5 * self.l2 * float(theta @ theta), slope - self.l2 * theta
+
+    def descent(self, theta: Array) -> tuple[float, Array]:
+        """What a minimiser wants: both with the opposite sign."""
+        value, gradient = self.at(theta)
+        if np.isnan(value):
+            raise MethodError(
+                f"{self.engines[-1].methods[0].text} gives no log Z, which lbfgs needs; "
+                "use optimiser=adam, or bp, mf or jt inside"
+            )
+        return -value, -gradient
+
+    # ------------------------------------------------------------------ state and reports
+
+    @property
+    def levels(self) -> Ints:
+        """How far each engine has gone to more damping; part of what a checkpoint keeps."""
+        return np.array(
+            [[e.level, e.runs, e.failures] for e in self.engines], dtype=np.int64
+        ).reshape(-1, 3)
+
+    def restore(self, levels: Ints) -> None:
+        """Go on with engines as they were."""
+        for engine, (level, runs, failures) in zip(self.engines, levels.tolist(), strict=True):
+            engine.level, engine.runs, engine.failures = level, runs, failures
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the engines have to say."""
+        return [text for engine in self.engines for text in engine.warnings]
+
+    @property
+    def diagnostics(self) -> dict[str, object]:
+        """What was computed how."""
+        return {
+            "free": self.free_by,
+            "clamped": self.clamped_by,
+            "evaluations": self.evaluations,
+            "inner_runs": sum(e.runs for e in self.engines),
+            "inner_failures": sum(e.failures for e in self.engines),
+        }
+
+
+def _only(data: Data, inputs: Ints, graph: FactorGraph) -> Data:
+    """The rows with everything but the inputs hidden."""
+    missing = np.argwhere(data.states[:, inputs] < 0)
+    if len(missing):
+        row, k = (int(x) for x in missing[0])
+        raise DataError(
+            f"data: row {row} does not say the state of the input {graph.label(int(inputs[k]))}; "
+            "inputs must be observed in every row"
+        )
+    states = np.full_like(data.states, MISSING)
+    states[:, inputs] = data.states[:, inputs]
+    return data.like(states, data.weights)
+
+
+def input_variables(graph: FactorGraph, text: str | None) -> Ints:
+    """Variables from names or numbers between commas."""
+    if text is None:
+        return np.zeros(0, dtype=np.int64)
+    found = []
+    for word in filter(None, (w.strip() for w in text.split(","))):
+        by_number = word.isdecimal() and (graph.names is None or word not in graph.names)
+        try:
+            found.append(graph.index(int(word) if by_number else word))
+        except KikuchiError as error:
+            raise MethodError(f"inputs: {error}") from None
+    return np.unique(np.array(found, dtype=np.int64))

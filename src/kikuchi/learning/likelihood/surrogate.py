@@ -1,0 +1,289 @@
+"""Surrogate likelihood: log Z replaced by the Bethe or the tree-reweighted one (LIU-L11, LIU-L2).
+
+    S(theta) = mean over rows of log weight(row) - A(theta),   grad S = data counts - beliefs
+
+A is minus the least Bethe free energy, or the tree-reweighted one. The latter is convex and never
+below log Z, so that S is then concave and a lower bound on the log-likelihood at every theta. The
+messages are kept from one theta to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Clock
+from kikuchi.core.numerics import xlogy
+from kikuchi.core.options import option
+from kikuchi.graphs.appearances import (
+    Appearances,
+    forest_appearances,
+    sampled_appearances,
+    uniform_appearances,
+)
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.messages.reweighted import ReweightedMessages
+from kikuchi.learning.ascent import Ascent, few_rows
+from kikuchi.learning.checkpoint import State
+from kikuchi.learning.data import Data
+from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments, refuse_directed
+from kikuchi.learning.ties import Parameters
+
+Array = NDArray[np.float64]
+
+_FORESTS = 100
+_WINDOW = 50  # sweeps in which the residual must halve, or damping rises
+_MOST_DAMPING = 0.9
+_FLOOR = 1e3  # times the tolerance: a residual that no longer falls has met rounding
+_LONGEST_STEP = 2.0
+_BELIEVABLE = 1e-3  # difference of closed-form beliefs from the data that the prior explains
+_LEAST_PRIOR = 1e-3  # rows; keeps closed-form tables finite where a count is zero
+
+
+@dataclass(frozen=True)
+class Surrogate(Learner):
+    """Maximise the Bethe or tree-reweighted surrogate of the likelihood (LIU-L11, LIU-D6).
+
+    Without penalties and ties the maximum has a closed form, from which the ascent starts
+    (`start=moments`): log phi_a = mu_a log(p_a / prod_i p_i), and log p_i once for every variable.
+    With `energy=trw` the trace holds the lower bound that is certified at each step. Marginals of
+    data may be no minimum of the Bethe free energy in any model; the maximum of the Bethe surrogate
+    is then a kink, where the ascent ends and says so.
+    The Bethe surrogate is no bound, and where messages do not settle its gradient is that of the
+    last ones; the fit then says so.
+
+    >>> import kikuchi as kk
+    >>> ring = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}, [0.1] * 3)
+    >>> rows = kk.plan(ring).calibrate().sample(500, seed=0)
+    >>> fit = Surrogate(energy="trw").fit(ring, rows)
+    >>> fit.diagnostics["certified_lower"] <= fit.log_likelihood
+    True
+    """
+
+    name: ClassVar[str] = "surrogate"
+    summary: ClassVar[str] = "Bethe or tree-reweighted likelihood (trw: a lower bound)"
+    objective_name: ClassVar[str] = "surrogate log-likelihood per row"
+
+    energy: Literal["trw", "bethe"] = option("trw", "which log Z: tree-reweighted or Bethe")
+    l1: float = option(0.0, "penalty on the sizes of log-weights", low=0)
+    l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
+    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
+    start: Literal["moments", "graph"] = option(
+        "moments", "begin at the closed form if there is one, or at the model's own tables"
+    )
+    tol: float = option(1e-6, "largest slope to stop at", low=0)
+    max_iterations: int = option(500, "most steps of the ascent", low=1)
+    inner_tol: float = option(1e-12, "largest change of a message to stop at", above=0)
+    inner_iterations: int = option(2000, "most sweeps over the messages for one step", low=1)
+    seed: int = option(0, "seed of the random forests of larger factors", low=0)
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        refuse_directed(self.name, graph)
+        counts = data.factor_counts(graph) / data.total
+        energy = WarmEnergy(
+            graph,
+            self.energy,
+            run.clock,
+            tol=self.inner_tol,
+            limit=self.inner_iterations,
+            seed=self.seed,
+        )
+        parameters = Parameters(graph, self.ties)
+        believable = True
+        if self.start == "moments" and self.ties is None and self.l1 == self.l2 == 0:
+            closed = _closed_form(graph, data, energy.weights)
+            closed[~parameters.free] = -np.inf
+            believable = energy.gives(closed, counts)
+            if believable or self.energy == "trw":
+                parameters.start = closed[parameters.free]
+        energy.restore(run.resumed)
+
+        def objective(tables: Array) -> tuple[float, Array]:
+            log_z, beliefs = energy.at(tables)
+            return float(xlogy(counts, tables).sum()) - log_z, counts - beliefs
+
+        def certified() -> float:
+            tables = ascent.tables
+            return float(xlogy(counts, tables).sum()) - energy.upper(tables)
+
+        ascent = Ascent(
+            parameters,
+            objective,
+            l1=self.l1,
+            l2=self.l2,
+            longest=_LONGEST_STEP,
+            state=run.resumed,
+            lower=certified if self.energy == "trw" else None,
+            accepted=energy.keep,
+            extra=energy.state,
+        )
+        done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
+        learned = Learned(ascent.tables, ascent.value, converged, done)
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
+        learned.diagnostics |= {
+            "energy": self.energy,
+            "evaluations": ascent.descent.evaluations,
+            "unsettled": energy.unsettled,
+            "damping": energy.damping,
+        }
+        if self.energy == "trw":
+            learned.diagnostics["certified_lower"] = certified()
+        if not believable:
+            learned.warnings.append(
+                "the marginals of the data are no minimum of the Bethe free energy in the closed "
+                "form, so that the ascent began at the model's own tables"
+            )
+        if ascent.stuck and not converged and self.energy == "bethe":
+            learned.warnings.append(
+                f"no better point was found, though a slope is {ascent.descent.residual:.2g}: the "
+                "surrogate has a kink where two minima of the free energy meet; use energy=trw, "
+                "learner pseudo, or gradient with a region method"
+            )
+        if energy.unsettled:
+            learned.warnings.append(
+                f"the messages did not settle in {energy.unsettled} of {energy.calls} inner runs "
+                f"(damping rose to {energy.damping:g}): slopes there are only approximate"
+            )
+        return learned
+
+
+class WarmEnergy:
+    """A(theta) and its gradient from messages that start at those of the last point kept.
+
+    All trials of a line search start from the same messages, so that a Bethe free energy of several
+    minima is followed along one of them.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        kind: Literal["trw", "bethe"],
+        clock: Clock,
+        *,
+        tol: float,
+        limit: int,
+        seed: int = 0,
+    ) -> None:
+        self.graph = graph
+        self.clock = clock
+        self.tol = tol
+        self.limit = limit
+        self.appearances = None if kind == "bethe" else appearances(graph, clock, seed)
+        self.weights = (
+            np.ones(graph.n_factors) if self.appearances is None else self.appearances.weights
+        )
+        self.messages = np.zeros(int(graph.message_offsets[-1]))
+        self.damping = 0.0
+        self.calls = 0
+        self.unsettled = 0
+        self._at: tuple[Array, ReweightedMessages] | None = None
+
+    def at(self, tables: Array) -> tuple[float, Array]:
+        """A and the factor beliefs at some log-tables."""
+        if self.graph.n_factors == 0:
+            return float(np.log(self.graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
+        engine = self._settled(tables)
+        return engine.log_z(), engine.factor_tables()
+
+    def upper(self, tables: Array) -> float:
+        """A certified upper bound on log Z at some log-tables (tree-reweighted only)."""
+        assert self.appearances is not None
+        if self.graph.n_factors == 0:
+            return self.at(tables)[0]
+        return self._settled(tables).log_z_upper(self.appearances.parents)
+
+    def gives(self, tables: Array, counts: Array) -> bool:
+        """Whether the beliefs at some log-tables, from no messages, are the given ones."""
+        beliefs = self.at(tables)[1]
+        self._at = None
+        return bool(np.abs(beliefs - counts).max(initial=0.0) <= _BELIEVABLE)
+
+    def keep(self, tables: Array) -> None:
+        """Start from the messages of these tables from now on."""
+        if self.graph.n_factors:
+            self.messages = self._settled(tables).messages.copy()
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """What the next call depends on."""
+        settled = self.graph.log_tables if self._at is None else self._at[0]
+        return {
+            "messages": self.messages.copy(),
+            "damping": np.array(self.damping),
+            "inner": np.array([self.calls, self.unsettled]),
+            "settled": np.array(settled),
+        }
+
+    def restore(self, state: State | None) -> None:
+        """Go on from a saved state."""
+        if state is None:
+            return
+        self.messages = np.array(state["messages"], dtype=np.float64)
+        self.damping = float(state["damping"])
+        self.calls, self.unsettled = (int(x) for x in state["inner"])
+        if self.calls:  # the state is saved at a point that was kept
+            settled = np.array(state["settled"], dtype=np.float64)
+            self._at = (settled, self._engine(settled))
+
+    def _settled(self, tables: Array) -> ReweightedMessages:
+        if self._at is not None and np.array_equal(self._at[0], tables):
+            return self._at[1]
+        engine = self._engine(tables)
+        self.calls += 1
+        if not self._sweep(engine):
+            self.unsettled += 1
+        self._at = (tables.copy(), engine)
+        return engine
+
+    def _engine(self, tables: Array) -> ReweightedMessages:
+        graph = self.graph.with_log_tables(tables.copy())
+        engine = ReweightedMessages(graph, self.weights, budget=self.clock.budget)
+        engine.set_messages(self.messages)
+        return engine
+
+    def _sweep(self, engine: ReweightedMessages) -> bool:
+        """Sweep until the messages settle; damping rises where they do not."""
+        least, since = math.inf, 0
+        for _ in range(self.limit):
+            residual = engine.sweeps(1, self.damping)
+            if residual <= self.tol:
+                self.damping = max(0.0, 2.0 * self.damping - 1.0)
+                return True
+            if not math.isfinite(residual):
+                engine.set_messages(np.zeros_like(self.messages))
+                self._damp()
+                least, since = math.inf, 0
+                continue
+            since += 1
+            if since == _WINDOW:
+                if residual > 0.5 * least and least < math.inf:
+                    if residual <= _FLOOR * self.tol:  # rounding keeps it from falling
+                        return True
+                    self._damp()
+                least, since = residual, 0
+            if self.clock.expired:
+                return False
+        return False
+
+    def _damp(self) -> None:
+        self.damping = min(_MOST_DAMPING, 0.5 * (1.0 + self.damping))
+
+
+def appearances(graph: FactorGraph, clock: Clock, seed: int) -> Appearances:
+    """Probabilities of the factors in random forests: exact for pairs, sampled for larger ones."""
+    if graph.is_forest:
+        return forest_appearances(graph, np.ones(graph.n_factors))
+    if np.any(np.diff(graph.scope_offsets) > 2):
+        from kikuchi.core.seeds import generator
+
+        return sampled_appearances(graph, _FORESTS, generator(seed), lambda: clock.expired)
+    return uniform_appearances(graph, clock.budget)
+
+
+def _closed_form(graph: FactorGraph, data: Data, weights: Array) -> Array:
+    marginals = empirical_factors(graph, data, _LEAST_PRIOR)
+    return pseudo_moments(graph, marginals, weights)

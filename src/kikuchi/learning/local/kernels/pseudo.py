@@ -1,0 +1,201 @@
+"""Local configurations of complete rows: counted once, then scored and differentiated (TEH-L10).
+
+A local configuration of a variable is what its conditional depends on: the entry of each of its
+factors' tables when the variable itself is in state 0. Indices are unsigned throughout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from kikuchi.inference.graph_arrays import FlatGraph
+
+F8 = NDArray[np.float64]
+I4 = NDArray[np.int32]
+I8 = NDArray[np.int64]
+U4 = NDArray[np.uint32]
+U8 = NDArray[np.uint64]
+
+_U = np.uint64
+_ZERO, _ONE = _U(0), _U(1)
+_BLOCK = _U(512)
+
+
+@njit(cache=True, error_model="numpy")
+def count_blankets(
+    states: I4,
+    weights: F8,
+    variables: U8,
+    neighbour_at: U8,
+    neighbours: U8,
+    radix: U8,
+    key_at: U8,
+    count_at: U8,
+    cards: U8,
+    counts: F8,
+    shown_by: I4,
+) -> None:
+    """Weight of each state of some variables beside each state of their neighbours.
+
+    `shown_by` becomes a row in which the neighbours are in that state. So many variables at a time
+    as keep their counts in the processor's cache.
+    """
+    for begin in range(_ZERO, _U(len(variables)), _BLOCK):
+        end = min(begin + _BLOCK, _U(len(variables)))
+        for r in range(_U(len(states))):
+            weight = weights[r]
+            for k in range(begin, end):
+                key = _ZERO
+                for e in range(neighbour_at[k], neighbour_at[k + _ONE]):
+                    key += radix[e] * _U(states[r, neighbours[e]])
+                place = count_at[k] + key * cards[k] + _U(states[r, variables[k]])
+                before = counts[place]
+                if before == 0.0:
+                    shown_by[key_at[k] + key] = np.int32(r)
+                counts[place] = before + weight
+
+
+@njit(cache=True, error_model="numpy")
+def blanket_keys(states: I4, neighbours: U8, radix: U8, keys: U8) -> None:
+    """One number for the states of some variables in each row."""
+    for r in range(_U(len(states))):
+        key = _ZERO
+        for e in range(_U(len(neighbours))):
+            key += radix[e] * _U(states[r, neighbours[e]])
+        keys[r] = key
+
+
+@njit(cache=True, error_model="numpy")
+def blanket_entries(
+    g: FlatGraph, states: I4, variable_of: U4, shown_by: I4, entry_at: U8, entries: U4
+) -> None:
+    """The table entries of each configuration, its own variable in state 0."""
+    scopes, scope_offsets, table_offsets, edge_strides = g[1], g[2], g[4], g[9]
+    variable_offsets, variable_edges, edge_factors = g[6], g[7], g[8]
+    for c in range(_U(len(variable_of))):
+        v = _U(variable_of[c])
+        row = states[_U(shown_by[c])]
+        place = entry_at[c]
+        for k in range(_U(variable_offsets[v]), _U(variable_offsets[v + _ONE])):
+            edge = _U(variable_edges[k])
+            a = _U(edge_factors[edge])
+            entry = _U(table_offsets[a])
+            for e in range(_U(scope_offsets[a]), _U(scope_offsets[a + _ONE])):
+                if e != edge:
+                    entry += _U(edge_strides[e]) * _U(row[_U(scopes[e])])
+            entries[place] = np.uint32(entry)
+            place += _ONE
+
+
+@njit(cache=True, error_model="numpy")
+def score_blankets(
+    log_tables: F8,
+    cards: U4,
+    row_at: U8,
+    row_strides: U8,
+    variable_of: U4,
+    entry_at: U8,
+    entries: U4,
+    count_at: U8,
+    counts: F8,
+    field: F8,
+    gradient: F8,
+) -> float:
+    """Sum over configurations of the weighted log-conditionals; adds their gradient."""
+    total = 0.0
+    for c in range(_U(len(variable_of))):
+        v = _U(variable_of[c])
+        card = _U(cards[v])
+        first, here = entry_at[c], count_at[c]
+        lo, hi = row_at[v], row_at[v + _ONE]
+        for x in range(card):
+            field[x] = 0.0
+        for k in range(lo, hi):
+            entry = _U(entries[first + k - lo])
+            stride = row_strides[k]
+            for x in range(card):
+                field[x] += log_tables[entry]
+                entry += stride
+        weight = 0.0
+        for x in range(card):
+            weight += counts[here + x]
+        total += _log_conditionals(field, card, counts, here, weight)
+        for k in range(lo, hi):
+            entry = _U(entries[first + k - lo])
+            stride = row_strides[k]
+            for x in range(card):
+                gradient[entry] += field[x]
+                entry += stride
+    return total
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _log_conditionals(
+    field: F8, card: np.uint64, counts: F8, here: np.uint64, weight: float
+) -> float:
+    """sum_x counts_x log p_x for p = softmax(field), which becomes counts - weight p."""
+    top = field[_ZERO]
+    for x in range(card):
+        top = max(top, field[x])
+    value = 0.0
+    mass = 0.0
+    for x in range(card):
+        if counts[here + x] > 0.0:
+            value += counts[here + x] * (field[x] - top)
+        p = 1.0 if field[x] == top else np.exp(field[x] - top)
+        field[x] = p
+        mass += p
+    share = weight / mass
+    for x in range(card):
+        field[x] = counts[here + x] - share * field[x]
+    return float(value - weight * np.log(mass))
+
+
+@njit(cache=True, error_model="numpy")
+def row_log_conditionals(
+    g: FlatGraph,
+    row_at: U8,
+    row_factors: U8,
+    row_strides: U8,
+    states: I4,
+    entries: U8,
+    field: F8,
+    out: F8,
+) -> None:
+    """sum_i log p(x_i | rest) of each row; -inf where a row is impossible."""
+    cards, scopes, scope_offsets, log_tables, table_offsets = g[:5]
+    edge_strides = g[9]
+    for r in range(_U(len(states))):
+        row = states[r]
+        for a in range(_U(len(entries))):
+            entry = _U(table_offsets[a])
+            for e in range(_U(scope_offsets[a]), _U(scope_offsets[a + _ONE])):
+                entry += _U(edge_strides[e]) * _U(row[_U(scopes[e])])
+            entries[a] = entry
+        total = 0.0
+        for v in range(_U(len(cards))):
+            card, own = _U(cards[v]), _U(row[v])
+            for x in range(card):
+                field[x] = 0.0
+            for k in range(row_at[v], row_at[v + _ONE]):
+                stride = row_strides[k]
+                entry = entries[row_factors[k]] - own * stride
+                for x in range(card):
+                    field[x] += log_tables[entry]
+                    entry += stride
+            top = field[_ZERO]
+            for x in range(card):
+                top = max(top, field[x])
+            if field[own] == -np.inf:
+                total = -np.inf
+                break
+            mass = 0.0
+            for x in range(card):
+                mass += np.exp(field[x] - top)
+            total += field[own] - top - np.log(mass)
+        out[r] = total

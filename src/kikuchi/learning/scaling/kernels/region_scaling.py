@@ -1,0 +1,194 @@
+"""Scaling and propagation on the beliefs of a region graph (TEH-L17).
+
+Tables, links and receivers are those of `RegionBeliefs` (`inference.kernels.regions`). A positive
+belief never becomes 0 by underflow: it is not let below a floor.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kikuchi.inference.regions.kernels.regions import sum_down
+
+_U1 = np.uint64(1)
+
+
+class Holders(NamedTuple):
+    """Regions that hold each factor, the largest first, and the maps of their states."""
+
+    at: NDArray[np.uint64]
+    regions: NDArray[np.uint64]
+    map_at: NDArray[np.uint64]
+    maps: NDArray[np.uint32]
+    factor_at: NDArray[np.uint64]
+
+
+class Tour(NamedTuple):
+    """Regions in the order of their visits, and the edges along which each visit sends."""
+
+    visits: NDArray[np.uint64]
+    send_at: NDArray[np.uint64]
+    sends: NDArray[np.uint64]
+
+
+class Links(NamedTuple):
+    """Edges of a region graph, and what their messages enter (see `RegionBeliefs`)."""
+
+    table_at: NDArray[np.uint64]
+    edge_link: NDArray[np.uint64]
+    large: NDArray[np.uint64]
+    small: NDArray[np.uint64]
+    map_at: NDArray[np.uint64]
+    maps: NDArray[np.uint32]
+    receiver_at: NDArray[np.uint64]
+    receivers: NDArray[np.uint64]
+    factors_at: NDArray[np.uint64]
+    factors: NDArray[np.uint64]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _change(b, begin, end, maps, at, factor, floor):
+    """Multiply a table by a function of part of its state, and normalise; none underflows to 0."""
+    total = 0.0
+    for i in range(end - begin):
+        ratio = factor[maps[at + i]]
+        if b[begin + i] > 0.0 and ratio > 0.0:
+            b[begin + i] = max(b[begin + i] * ratio, floor)
+            total += b[begin + i]
+        else:
+            b[begin + i] = 0.0
+    for i in range(begin, end):
+        if b[i] > 0.0:
+            b[i] = max(b[i] / total, floor)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _scale_held(links, holders, b, log_phi, a, targets, weights, step, floor, work):
+    """Scale a factor in its first region; the change enters every region that holds it.
+
+    Answers (distance before, possible).
+    """
+    begin = holders.factor_at[a]
+    states = holders.factor_at[a + _U1] - begin
+    first = holders.at[a]
+    r = holders.regions[first]
+    total = sum_down(
+        b,
+        links.table_at[r],
+        links.table_at[r + _U1],
+        holders.maps,
+        holders.map_at[first],
+        work,
+        states,
+    )
+    distance = 0.0
+    for x in range(states):
+        present = work[x] / total
+        target = targets[begin + x]
+        distance = max(distance, abs(present - target))
+        if target > 0.0:
+            if not present > 0.0:
+                return distance, False
+            work[x] = step * np.log(target / present)
+            weights[begin + x] += work[x]
+        elif present > 0.0:
+            work[x] = -np.inf
+            weights[begin + x] = -np.inf
+        else:
+            work[x] = 0.0
+    for k in range(first, holders.at[a + _U1]):
+        r = holders.regions[k]
+        at = holders.map_at[k]
+        for i in range(links.table_at[r + _U1] - links.table_at[r]):
+            log_phi[links.table_at[r] + i] += work[holders.maps[at + i]]
+    for x in range(states):
+        work[x] = np.exp(work[x])
+    for k in range(first, holders.at[a + _U1]):
+        r = holders.regions[k]
+        _change(
+            b,
+            links.table_at[r],
+            links.table_at[r + _U1],
+            holders.maps,
+            holders.map_at[k],
+            work,
+            floor,
+        )
+    return distance, True
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _propagate_edge(links, b, edge, damping, floor, work):
+    """One damped message from parent to child; answers how far they disagreed."""
+    link = links.edge_link[edge]
+    parent, child = links.large[link], links.small[link]
+    begin = links.table_at[child]
+    states = links.table_at[child + _U1] - begin
+    total = sum_down(
+        b,
+        links.table_at[parent],
+        links.table_at[parent + _U1],
+        links.maps,
+        links.map_at[link],
+        work,
+        states,
+    )
+    residual = 0.0
+    kept = 0.0
+    for x in range(states):
+        new = work[x] / total
+        old = b[begin + x]
+        residual = max(residual, abs(new - old))
+        if old > 0.0:
+            work[x] = (new / old) ** (1.0 - damping) if new > 0.0 else 0.0
+            b[begin + x] = max(old * work[x], floor) if new > 0.0 else 0.0
+            kept += b[begin + x]
+        else:
+            work[x] = 0.0
+    for x in range(states):
+        b[begin + x] /= kept
+    for k in range(links.receiver_at[edge], links.receiver_at[edge + _U1]):
+        link = links.receivers[k]
+        region = links.large[link]
+        _change(
+            b,
+            links.table_at[region],
+            links.table_at[region + _U1],
+            links.maps,
+            links.map_at[link],
+            work,
+            floor,
+        )
+    return residual
+
+
+@njit(cache=True, error_model="numpy")
+def region_sweep(
+    links, holders, tour, b, log_phi, active, targets, weights, damping, step, floor, work
+):
+    """Visit regions: scale the factors at home there, then send to children (TEH-L17).
+
+    Answers (largest disagreement met, largest distance from a target met, the factor whose target
+    is impossible or -1).
+    """
+    residual = 0.0
+    distance = 0.0
+    for t in range(np.uint64(tour.visits.size)):
+        r = tour.visits[t]
+        for k in range(links.factors_at[r], links.factors_at[r + _U1]):
+            a = links.factors[k]
+            if active[a]:
+                off, possible = _scale_held(
+                    links, holders, b, log_phi, a, targets, weights, step, floor, work
+                )
+                if not possible:
+                    return residual, distance, np.int64(a)
+                distance = max(distance, off)
+        for k in range(tour.send_at[t], tour.send_at[t + _U1]):
+            off = _propagate_edge(links, b, tour.sends[k], damping, floor, work)
+            residual = max(residual, off)
+    return residual, distance, -1

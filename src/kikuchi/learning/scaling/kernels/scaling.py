@@ -1,0 +1,409 @@
+"""Scaling and propagation on the tables of a junction tree (TEH-L14 to L16, L18).
+
+A table holds the probabilities of a clique, up to a factor that every reader divides out, so that
+rounding does not add up over millions of updates. A hop is a separator in one direction; hop `h`
+and hop `h ^ 1` are the two of one separator. Maps give the state of a separator or of a factor for
+each state of a clique. Zeros stay zero, and 0 / 0 is 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kikuchi.inference.regions.kernels.regions import sum_down
+
+NOWHERE = np.uint64(2**63)
+"""In a walk: no hop after this visit."""
+
+_U0 = np.uint64(0)
+_U1 = np.uint64(1)
+_NEWTON_STEPS = 200
+_NEWTON_TOL = 1e-14
+
+
+class Tables(NamedTuple):
+    """Clique tables end to end, then what the separators hold."""
+
+    p: NDArray[np.float64]
+    s: NDArray[np.float64]
+
+
+class Shape(NamedTuple):
+    """Where everything is; `near` lists the hops that leave each clique."""
+
+    clique_at: NDArray[np.uint64]
+    separator_at: NDArray[np.uint64]
+    maps: NDArray[np.uint32]
+    hop_from: NDArray[np.uint64]
+    hop_to: NDArray[np.uint64]
+    from_map: NDArray[np.uint64]
+    to_map: NDArray[np.uint64]
+    near_at: NDArray[np.uint64]
+    near: NDArray[np.uint64]
+    home: NDArray[np.uint64]
+    factor_map: NDArray[np.uint64]
+    factor_at: NDArray[np.uint64]
+    clique_factors_at: NDArray[np.uint64]
+    clique_factors: NDArray[np.uint64]
+
+
+class Walk(NamedTuple):
+    """Cliques in the order of their visits, whether it is the first, and the hop after each."""
+
+    visits: NDArray[np.uint64]
+    first: NDArray[np.bool_]
+    hops: NDArray[np.uint64]
+
+
+class Columns(NamedTuple):
+    """Features of each factor: which, and their values, entry by entry of the factor's table.
+
+    `order[order_at[a]:order_at[a + 1]]` are the features of factor a; the values of the k-th of
+    these stand in `values` at `value_at[k]`. `total` is their sum over the features of the factor,
+    laid out as the tables.
+    """
+
+    order_at: NDArray[np.uint64]
+    order: NDArray[np.uint64]
+    value_at: NDArray[np.uint64]
+    values: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _multiply(p, begin, end, maps, at, factor):
+    for i in range(end - begin):
+        p[begin + i] *= factor[maps[at + i]]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _hop(shape, tables, h, keep_mass, work):
+    """One propagation along a hop, Hugin's form (TEH-L16, 6.24).
+
+    With `keep_mass` the mass of the sending table goes along, which is what collecting needs;
+    without it the separator holds probabilities.
+    """
+    c = shape.hop_from[h]
+    d = shape.hop_to[h]
+    begin = shape.separator_at[h >> _U1]
+    states = shape.separator_at[(h >> _U1) + _U1] - begin
+    total = sum_down(
+        tables.p,
+        shape.clique_at[c],
+        shape.clique_at[c + _U1],
+        shape.maps,
+        shape.from_map[h],
+        work,
+        states,
+    )
+    scale = 1.0 if keep_mass else 1.0 / total
+    for x in range(states):
+        new = work[x] * scale
+        old = tables.s[begin + x]
+        tables.s[begin + x] = new
+        work[x] = new / old if old > 0.0 else 0.0
+    _multiply(
+        tables.p, shape.clique_at[d], shape.clique_at[d + _U1], shape.maps, shape.to_map[h], work
+    )
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _factor_marginal(shape, tables, a, work):
+    """Probabilities of a factor's states in its clique; answers how many states there are."""
+    c = shape.home[a]
+    states = shape.factor_at[a + _U1] - shape.factor_at[a]
+    total = sum_down(
+        tables.p,
+        shape.clique_at[c],
+        shape.clique_at[c + _U1],
+        shape.maps,
+        shape.factor_map[a],
+        work,
+        states,
+    )
+    scale = 1.0 / total
+    for x in range(states):
+        work[x] *= scale
+    return states
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _tilt(shape, tables, a, factor):
+    c = shape.home[a]
+    _multiply(
+        tables.p,
+        shape.clique_at[c],
+        shape.clique_at[c + _U1],
+        shape.maps,
+        shape.factor_map[a],
+        factor,
+    )
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _scale_table(shape, tables, a, targets, weights, work):
+    """Scale one factor to its target (6.6, 6.7); answers (distance before, gain, possible)."""
+    states = _factor_marginal(shape, tables, a, work)
+    begin = shape.factor_at[a]
+    distance = 0.0
+    gain = 0.0
+    possible = True
+    for x in range(states):
+        target = targets[begin + x]
+        present = work[x]
+        distance = max(distance, abs(target - present))
+        if present > 0.0:
+            ratio = target / present
+            if target > 0.0:
+                step = np.log(ratio)
+                gain += target * step
+                weights[begin + x] += step
+            else:
+                weights[begin + x] = -np.inf
+            work[x] = ratio
+        else:
+            possible = possible and target == 0.0
+            work[x] = 0.0
+    _tilt(shape, tables, a, work)
+    return distance, gain, possible
+
+
+@njit(cache=True, error_model="numpy")
+def ups_sweep(shape, tables, walk, targets, active, weights, work):
+    """A walk that scales every active factor of a clique at its first visit (Algorithm 6.1).
+
+    Scaling again when the walk comes back saves no sweeps.
+
+    Answers (largest distance from a target at a visit, gain of the log-likelihood, the factor
+    whose target is impossible or -1, propagations, scalings).
+    """
+    distance = 0.0
+    gain = 0.0
+    propagations = 0
+    scalings = 0
+    for t in range(np.uint64(walk.visits.size)):
+        c = walk.visits[t]
+        for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
+            a = shape.clique_factors[k]
+            if active[a] and walk.first[t]:
+                off, more, possible = _scale_table(shape, tables, a, targets, weights, work)
+                if not possible:
+                    return distance, gain, np.int64(a), propagations, scalings
+                distance = max(distance, off)
+                gain += more
+                scalings += 1
+        if walk.hops[t] != NOWHERE:
+            _hop(shape, tables, walk.hops[t], False, work)
+            propagations += 1
+    return distance, gain, -1, propagations, scalings
+
+
+@njit(cache=True, error_model="numpy")
+def ipf_sweep(shape, tables, targets, active, weights, stack, work):
+    """Effective IPF (TEH-L15): after each scaling all other cliques of its tree are told (6.12).
+
+    Answers as `ups_sweep`.
+    """
+    distance = 0.0
+    gain = 0.0
+    propagations = 0
+    scalings = 0
+    for a in range(np.uint64(shape.home.size)):
+        if not active[a]:
+            continue
+        off, more, possible = _scale_table(shape, tables, a, targets, weights, work)
+        if not possible:
+            return distance, gain, np.int64(a), propagations, scalings
+        distance = max(distance, off)
+        gain += more
+        scalings += 1
+        propagations += _distribute(shape, tables, shape.home[a], stack, work)
+    return distance, gain, -1, propagations, scalings
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _distribute(shape, tables, root, stack, work):
+    """Propagate outwards from a clique; `stack` has room for two entries a clique."""
+    count = 0
+    size = _U1
+    stack[0, 0] = root
+    stack[0, 1] = NOWHERE
+    while size > _U0:
+        size -= _U1
+        c = stack[size, 0]
+        came = stack[size, 1]
+        for k in range(shape.near_at[c], shape.near_at[c + _U1]):
+            h = shape.near[k]
+            if h != came:
+                _hop(shape, tables, h, False, work)
+                count += 1
+                stack[size, 0] = shape.hop_to[h]
+                stack[size, 1] = h ^ _U1
+                size += _U1
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def calibrate(shape, tables, roots, down, work):
+    """Collect and distribute; answers log of the mass that the tables had together.
+
+    `down` are the hops from the roots outwards. Tables must be relative to their separators.
+    """
+    count = np.uint64(down.size)
+    for k in range(count):
+        _hop(shape, tables, down[count - _U1 - k] ^ _U1, True, work)
+    log_mass = 0.0
+    for k in range(np.uint64(roots.size)):
+        begin, end = shape.clique_at[roots[k]], shape.clique_at[roots[k] + _U1]
+        mass = 0.0
+        for i in range(begin, end):
+            mass += tables.p[i]
+        log_mass += np.log(mass)
+        for i in range(begin, end):
+            tables.p[i] /= mass
+    for k in range(count):
+        _hop(shape, tables, down[k], False, work)
+    return log_mass
+
+
+@njit(cache=True, error_model="numpy")
+def tilt_all(shape, tables, steps, active, work):
+    """Multiply every active factor's clique by exp of its steps."""
+    for a in range(np.uint64(shape.home.size)):
+        if active[a]:
+            begin = shape.factor_at[a]
+            for x in range(shape.factor_at[a + _U1] - begin):
+                work[x] = np.exp(steps[begin + x])
+            _tilt(shape, tables, a, work)
+
+
+@njit(cache=True, error_model="numpy")
+def factor_marginals(shape, tables, out, work):
+    """Probabilities of all factors, laid out as their tables."""
+    for a in range(np.uint64(shape.home.size)):
+        states = _factor_marginal(shape, tables, a, work)
+        for x in range(states):
+            out[shape.factor_at[a] + x] = work[x]
+
+
+# ---------------------------------------------------------------------- features
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _moment(present, begin, states, columns, at, delta):
+    """E[s e^(t delta)] of one feature and its derivative; t is the sum of the factor's features."""
+    value = 0.0
+    slope = 0.0
+    for x in range(states):
+        s = columns.values[at + x]
+        if s > 0.0 and present[x] > 0.0:
+            t = columns.total[begin + x]
+            term = present[x] * s * np.exp(t * delta)
+            value += term
+            slope += term * t
+    return value, slope
+
+
+@njit(cache=True, error_model="numpy")
+def improved_step(present, begin, states, columns, at, target):
+    """delta with E[s e^(t delta)] = target > 0 (2.54): Newton on the log, kept inside a bracket.
+
+    log of the left side is increasing and convex in delta, so Newton from any point lands at or
+    above the root and then falls to it.
+    """
+    low = -np.inf
+    high = np.inf
+    delta = 0.0
+    wanted = np.log(target)
+    for _ in range(_NEWTON_STEPS):
+        value, slope = _moment(present, begin, states, columns, at, delta)
+        if value == 0.0:
+            return np.nan
+        if np.isfinite(value):
+            off = np.log(value) - wanted
+            new = delta - off * value / slope
+        else:
+            off = np.inf
+            new = np.inf
+        if off > 0.0:
+            high = min(high, delta)
+        else:
+            low = max(low, delta)
+        if abs(off) <= _NEWTON_TOL:
+            break
+        if not low < new < high and np.isfinite(low) and np.isfinite(high):
+            new = 0.5 * (low + high)
+        if new == delta:
+            break
+        delta = new
+    return delta
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _scale_features(shape, tables, a, columns, targets, theta, weights, present, work):
+    """Improve the features of one factor at once (2.54 with U the factor's own features).
+
+    Answers (largest distance from a target before, change of log Z, possible).
+    """
+    states = _factor_marginal(shape, tables, a, present)
+    begin = shape.factor_at[a]
+    distance = 0.0
+    possible = True
+    for x in range(states):
+        work[x] = 0.0
+    for k in range(columns.order_at[a], columns.order_at[a + _U1]):
+        i = columns.order[k]
+        at = columns.value_at[k]
+        value, _ = _moment(present, begin, states, columns, at, 0.0)
+        distance = max(distance, abs(targets[i] - value))
+        if targets[i] > 0.0:
+            delta = improved_step(present, begin, states, columns, at, targets[i])
+            if np.isnan(delta):
+                possible = False
+            else:
+                theta[i] += delta
+                for x in range(states):
+                    work[x] += delta * columns.values[at + x]
+        elif value > 0.0:
+            theta[i] = -np.inf
+            for x in range(states):
+                if columns.values[at + x] > 0.0:
+                    work[x] = -np.inf
+    mass = 0.0
+    for x in range(states):
+        weights[begin + x] += work[x]
+        work[x] = np.exp(work[x])
+        mass += present[x] * work[x]
+    if mass > 0.0:
+        _tilt(shape, tables, a, work)
+    return distance, np.log(mass), possible and mass > 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def feature_sweep(shape, tables, walk, columns, targets, active, theta, weights, present, work):
+    """As `ups_sweep` with features (TEH-L18); answers the change of log Z in place of the gain."""
+    distance = 0.0
+    log_mass = 0.0
+    propagations = 0
+    scalings = 0
+    for t in range(np.uint64(walk.visits.size)):
+        c = walk.visits[t]
+        for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
+            a = shape.clique_factors[k]
+            if active[a] and walk.first[t]:
+                off, more, possible = _scale_features(
+                    shape, tables, a, columns, targets, theta, weights, present, work
+                )
+                if not possible:
+                    return distance, log_mass, np.int64(a), propagations, scalings
+                distance = max(distance, off)
+                log_mass += more
+                scalings += 1
+        if walk.hops[t] != NOWHERE:
+            _hop(shape, tables, walk.hops[t], False, work)
+            propagations += 1
+    return distance, log_mass, -1, propagations, scalings

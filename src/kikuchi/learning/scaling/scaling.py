@@ -1,0 +1,486 @@
+"""Maximum entropy by scaling, exact: IPF, GIS and IIS (TEH-M25, L5, L14, L15, L18).
+
+The distribution of largest entropy with given marginals on the factors' scopes is the one of
+largest likelihood, P = exp(sum_a lambda_a) / Z, and scaling finds it without a step size. With a
+base model P0 (`base=graph`) the distribution nearest to P0 is found, P = P0 exp(sum_a ...) / Z.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Step
+from kikuchi.core.trace import Trace
+from kikuchi.graphs.elimination import Order
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.checkpoint import Checkpoint
+from kikuchi.learning.data import Data
+from kikuchi.learning.fit import Fit
+from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.scaling.scaling_tree import Form, ScalingTree
+from kikuchi.learning.scaling.targets import Targets
+from kikuchi.learning.structure.features import Features, table_features
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class ScalingLearner(Learner):
+    """What all scaling learners share: targets, base model, and what must hold for both."""
+
+    base: Literal["none", "graph"] = option(
+        "none", "model to stay close to: none (most entropy), or the graph's own tables"
+    )
+    smoothing: float = option(
+        0.0, "rows spread over all states that are added to the data", low=0.0
+    )
+    tol: float = option(1e-9, "largest distance of a marginal from its target to stop at", above=0)
+    max_iterations: int = option(100_000, "most sweeps over all factors", low=1)
+
+    def fit_targets(
+        self,
+        graph: FactorGraph,
+        targets: Targets | ArrayLike,
+        *,
+        budget: Budget | None = None,
+        progress: Progress | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Fit:
+        """Fit to wanted marginals instead of data: `Targets`, or expectations of the features.
+
+        Factors without a target keep the tables of the base model. No data means no score.
+
+        >>> graph = FactorGraph([2, 2], [((0, 1), np.ones(4)), ((0,), np.ones(2))])
+        >>> fit = ProportionalFitting().fit_targets(graph, Targets.given(graph, {1: [0.2, 0.8]}))
+        >>> fit.graph.table(1).round(6).tolist()
+        [0.4, 1.6]
+        """
+        self._refuse_directed(graph)
+        budget = budget or Budget()
+        place = None
+        wanted = self._as_wanted(graph, targets)
+        if checkpoint is not None:
+            numbers = np.concatenate([wanted.tables.tables, wanted.features])
+            rows = np.zeros((0, graph.n_variables), dtype=np.int32)
+            stand_in = Data(rows, numbers, graph.cardinalities.astype(np.int64))
+            place = Checkpoint(Path(checkpoint), self.text, graph, stand_in)
+        run = FitRun(budget, progress or silent, Trace(self.objective_name), place)
+        learned = self._scale(graph, wanted, run)
+        if place is not None and learned.converged:
+            place.remove()
+        return Fit(
+            graph=graph.with_log_tables(learned.log_tables),
+            learner=self.text,
+            objective=learned.objective,
+            converged=learned.converged,
+            iterations=learned.iterations,
+            seconds=run.clock.seconds,
+            stopped=run.stopped,
+            trace=run.trace,
+            warnings=tuple(learned.warnings),
+            diagnostics=learned.diagnostics,
+        )
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        self._refuse_directed(graph)
+        targets = Targets.of(graph, data, smoothing=self.smoothing)
+        learned = self._scale(graph, self._as_wanted(graph, targets), run)
+        unseen = int(np.count_nonzero((targets.tables == 0) & np.isfinite(graph.log_tables)))
+        if unseen and np.isneginf(learned.log_tables).any():
+            learned.warnings.append(
+                f"{unseen} table entries never occur in the data and became zeros: rows with them "
+                "get probability 0; use smoothing to avoid that"
+            )
+        return learned
+
+    @abstractmethod
+    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+        """The learner itself."""
+
+    def _as_wanted(self, graph: FactorGraph, targets: Targets | ArrayLike) -> Wanted:
+        if isinstance(targets, Targets):
+            return Wanted.of(graph, targets, None)
+        raise MethodError(f"learner {self.name} takes Targets, one table a factor")
+
+    def _start(self, graph: FactorGraph) -> Array:
+        """log-tables of the base model; zeros of the graph are zeros of every base."""
+        if self.base == "graph":
+            return np.array(graph.log_tables)
+        return np.where(np.isneginf(graph.log_tables), -np.inf, 0.0)
+
+    def _refuse_directed(self, graph: FactorGraph) -> None:
+        if graph.is_directed:
+            raise MethodError(
+                f"learner {self.name} fits tables that are not conditional probabilities; use em "
+                "for directed models"
+            )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the scaling shall reach: tables, or expectations of features alone.
+
+    `known` tells that the expected log-weights of factors with a target are known.
+    """
+
+    tables: Targets
+    features: Array
+    known: bool = True
+
+    @classmethod
+    def of(cls, graph: FactorGraph, targets: Targets, features: Features | None) -> Wanted:
+        """From tables; features get their expectations under them."""
+        same = np.array_equal(graph.table_offsets, targets.graph.table_offsets)
+        if not same or not np.array_equal(graph.scopes, targets.graph.scopes):
+            raise DataError("targets: they belong to another graph; make them for this one")
+        means = np.zeros(0) if features is None else features.expectations(targets.tables)
+        return cls(targets, means)
+
+    def most_likelihood(self, base: Array) -> float:
+        """What the objective cannot pass if some distribution q has what is wanted.
+
+        E_q[log P] <= -H(q), and H(q) is at least the entropy of each target; what the objective
+        leaves out, the mean of base tables without a target, is at least the sum of their minima.
+        """
+        targets = self.tables
+        offsets = targets.graph.table_offsets
+        bound = -targets.least_entropy
+        for a in range(targets.graph.n_factors):
+            if not (self.known and targets.active[a]):
+                own = base[offsets[a] : offsets[a + 1]]
+                bound -= float(own[np.isfinite(own)].min())
+        return bound
+
+
+class Climb:
+    """A scaling in progress: the tree, the counts, and what every learner reports."""
+
+    def __init__(self, learner: ScalingLearner, base: Array, tree: ScalingTree, wanted: Wanted):
+        self.learner = learner
+        self.base = base
+        self.tree = tree
+        self.wanted = wanted
+        self.base_mean = wanted.tables.mean_of(base)
+        self.bound = wanted.most_likelihood(base)
+        self.sweeps = 0
+        self.propagations = 0
+        self.scalings = 0
+        self.distance = np.inf
+        self.whole = True  # False inside a sweep: Ctrl-C may end it between two updates
+
+    def objective(self) -> float:
+        """Mean log-likelihood of a row: sum p (base + weights) - log Z."""
+        return self.wanted.tables.mean_of(self.tree.weights) + self.base_mean - self.tree.log_z
+
+    def count(self, found: tuple[float, float, int, int, int]) -> float:
+        """Take in what a sweep answered; answers its second figure."""
+        self.distance, gain, impossible, propagations, scalings = found
+        if impossible >= 0:
+            refuse_impossible(int(impossible))
+        self.sweeps += 1
+        self.propagations += propagations
+        self.scalings += scalings
+        return gain
+
+    def step(self) -> Step:
+        """The report of a sweep; targets that no distribution has are noticed here."""
+        value = self.objective()
+        self.check(value)
+        return Step(self.sweeps, residual=self.distance, objective=value)
+
+    def check(self, value: float) -> None:
+        """Refuse when the likelihood is higher than that of the targets themselves could be."""
+        if value > self.bound + _ROUNDING * max(1.0, abs(value)):
+            raise DataError(
+                "targets: no distribution has them all: the log-likelihood rose to "
+                f"{value:.6g}, above the {self.bound:.6g} that is possible; give marginals "
+                "of one distribution"
+            )
+
+    def mend(self) -> None:
+        """Make the tables follow from the weights again, after a sweep that was cut short."""
+        if not self.whole:
+            self.tree.load(self.base + self.tree.weights, strict=False)
+            self.whole = True
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that the next sweep depends on."""
+        self.mend()
+        counts = [self.sweeps, self.propagations, self.scalings]
+        return {
+            "p": self.tree.tables.p,
+            "s": self.tree.tables.s,
+            "weights": self.tree.weights,
+            "log_z": np.array(self.tree.log_z),
+            "counts": np.array(counts, dtype=np.int64),
+        }
+
+    def resume(self, state: Any) -> None:
+        """Go on from a saved state."""
+        if state is None:
+            return
+        self.tree.tables.p[:] = state["p"]
+        self.tree.tables.s[:] = state["s"]
+        self.tree.weights[:] = state["weights"]
+        self.tree.log_z = float(state["log_z"])
+        self.sweeps, self.propagations, self.scalings = (int(x) for x in state["counts"])
+
+    def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
+        """Sweep until every target is met; then the answer."""
+        self.resume(run.resumed)
+        limit = self.learner.max_iterations
+        done, converged = run.iterate_saving(
+            self._steps(sweep), self.state, tol=self.learner.tol, limit=limit
+        )
+        self.mend()
+        warnings = [] if converged else [not_converged(self.distance, run.stopped)]
+        return Learned(
+            self.base + self.tree.weights,
+            objective=self.objective(),
+            converged=converged,
+            iterations=done,
+            warnings=warnings,
+            diagnostics={
+                "cliques": len(self.tree.cliques),
+                "largest_clique": max(map(len, self.tree.cliques)),
+                "propagations": self.propagations,
+                "scalings": self.scalings,
+                "distance": self.distance,
+            },
+        )
+
+    def _steps(self, sweep: Callable[[], Step]) -> Iterator[Step]:
+        while True:
+            self.whole = False
+            step = sweep()
+            self.whole = True
+            yield step
+
+
+def refuse_impossible(factor: int) -> None:
+    """Say which target asks for states that cannot occur."""
+    raise DataError(
+        f"targets: factor {factor} wants weight on states that its other factors exclude (zeros of "
+        "the tables or of other targets); give marginals of one distribution"
+    )
+
+
+def not_converged(distance: float, stopped: str) -> str:
+    """The warning of a scaling that ended early."""
+    return (
+        f"not converged ({stopped}): the marginals are still up to {distance:.2g} from their "
+        "targets; where data leave a table entry empty the weights go to infinity slowly: "
+        "smoothing helps"
+    )
+
+
+# ---------------------------------------------------------------------- IPF
+
+
+@dataclass(frozen=True)
+class ProportionalFitting(ScalingLearner):
+    """Iterative proportional fitting: exact maximum likelihood of tables (TEH-L14, L15).
+
+    One factor after the other is scaled to its marginal in the data, lambda_a += log p_a - log P_a;
+    the likelihood never falls. `form=table` keeps the table of all states; `form=tree` the cliques
+    of a junction tree, which are all told of every scaling (effective IPF); `auto` takes the
+    smaller. `ups-jt` reaches the same optimum with far fewer propagations.
+
+    >>> pairs = [((0, 1), np.ones(4)), ((1, 2), np.ones(4)), ((0, 2), np.ones(4))]
+    >>> rows = [[0, 0, 0], [0, 1, 1], [1, 1, 0], [1, 1, 1]]
+    >>> fit = ProportionalFitting(smoothing=1.0).fit(FactorGraph([2] * 3, pairs), rows)
+    >>> fit.converged, round(fit.objective, 6)
+    (True, -1.765028)
+    """
+
+    name: ClassVar[str] = "ipf"
+    summary: ClassVar[str] = "iterative proportional fitting: exact maximum likelihood of tables"
+
+    form: Form = option("auto", "table of all states, junction tree, or the smaller")
+    order: Order = option("min-fill", "elimination order of the junction tree")
+
+    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+        base = self._start(graph)
+        tree = ScalingTree(
+            graph, run.clock.budget, log_tables=base, form=self.form, order=self.order
+        )
+        climb = Climb(self, base, tree, wanted)
+        targets = wanted.tables
+
+        def sweep() -> Step:
+            climb.count(tree.ipf_sweep(targets.tables, targets.active))
+            return climb.step()
+
+        return climb.run(run, sweep)
+
+
+# ---------------------------------------------------------------------- features
+
+
+@dataclass(frozen=True)
+class FeatureLearner(ScalingLearner):
+    """What GIS and IIS share: features, their targets, and theta."""
+
+    features: Features | None = option(
+        None, "Features of a log-linear model, in Python; without them all table entries are free"
+    )
+    form: Form = option("auto", "table of all states, junction tree, or the smaller")
+    order: Order = option("min-fill", "elimination order of the junction tree")
+
+    def _features(self, graph: FactorGraph) -> Features:
+        if self.features is None:
+            return table_features(graph)
+        self.features.check_graph(graph)
+        return self.features
+
+    def _as_wanted(self, graph: FactorGraph, targets: Targets | ArrayLike) -> Wanted:
+        features = self._features(graph)
+        if isinstance(targets, Targets):
+            return Wanted.of(graph, targets, features)
+        means = np.asarray(targets, dtype=np.float64)
+        if means.shape != (len(features),) or not np.all(np.isfinite(means)) or np.any(means < 0):
+            raise DataError(
+                f"targets: one number from 0 up for each of {len(features)} features is needed, "
+                f"got shape {means.shape}"
+            )
+        nothing = np.zeros(graph.log_tables.size)
+        everywhere = np.ones(graph.n_factors, dtype=bool)
+        return Wanted(Targets(graph, nothing, everywhere), means, known=False)
+
+
+class FeatureClimb(Climb):
+    """A scaling of features: theta, from which the weights of the tables follow."""
+
+    def __init__(
+        self,
+        learner: FeatureLearner,
+        base: Array,
+        tree: ScalingTree,
+        wanted: Wanted,
+        features: Features,
+    ) -> None:
+        super().__init__(learner, base, tree, wanted)
+        self.features = features
+        self.theta = np.zeros(len(features))
+
+    def objective(self) -> float:
+        """theta . S + mean of the base - log Z; without the middle one if only S is known."""
+        finite = np.where(self.wanted.features > 0, self.theta, 0.0)
+        return float(finite @ self.wanted.features) + self.base_mean - self.tree.log_z
+
+    def mend(self) -> None:
+        """Weights follow from theta."""
+        if not self.whole:
+            self.tree.weights[:] = self.features.log_tables(self.theta)
+        super().mend()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Theta too."""
+        return {**super().state(), "theta": self.theta}
+
+    def resume(self, state: Any) -> None:
+        """Theta too."""
+        super().resume(state)
+        if state is not None:
+            self.theta[:] = state["theta"]
+
+    def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
+        """The answer has theta by feature."""
+        learned = super().run(run, sweep)
+        if self.features.features and not self.learner_is_full:
+            learned.diagnostics["theta"] = self.theta.tolist()
+        return learned
+
+    @property
+    def learner_is_full(self) -> bool:
+        """Whether the features are just the table entries."""
+        assert isinstance(self.learner, FeatureLearner)
+        return self.learner.features is None
+
+
+@dataclass(frozen=True)
+class GeneralisedScalingML(FeatureLearner):
+    """Generalised iterative scaling: all features at once, by a share (TEH-L5, 2.55).
+
+    theta_i += log(S_i / E[s_i]) / T where the features of every state sum to T; if they do not, a
+    slack feature fills them up. Tied parameters are allowed. The likelihood never falls. Without
+    `features` every table entry is one, and T is the number of factors.
+
+    >>> from kikuchi.learning.structure.features import Feature
+    >>> graph = FactorGraph([2, 2], [((0, 1), np.ones(4))])
+    >>> equal = Features(graph, [Feature.table((0, 1), np.eye(2))])
+    >>> fit = GeneralisedScalingML(features=equal).fit(graph, [[0, 0], [1, 1], [0, 1], [1, 1]])
+    >>> fit.graph.log_table(0).round(6).tolist()
+    [[1.098612, 0.0], [0.0, 1.098612]]
+    """
+
+    name: ClassVar[str] = "gis"
+    summary: ClassVar[str] = "generalised iterative scaling: features, all at once"
+
+    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+        features = self._features(graph)
+        base = self._start(graph)
+        tree = ScalingTree(
+            graph, run.clock.budget, log_tables=base, form=self.form, order=self.order
+        )
+        climb = FeatureClimb(self, base, tree, wanted, features)
+        share = _Share(features, wanted)
+
+        def sweep() -> Step:
+            means = features.expectations(tree.factor_marginals())
+            delta = share.steps(means)
+            climb.theta += delta
+            tree.add(features.log_tables(delta), wanted.tables.active)
+            distance = float(np.abs(means - wanted.features).max(initial=0.0))
+            climb.count((distance, 0.0, -1, 2 * len(tree.separators), len(features)))
+            return climb.step()
+
+        return climb.run(run, sweep)
+
+
+class _Share:
+    """The steps of GIS: the bound T, and what the slack feature takes back."""
+
+    def __init__(self, features: Features, wanted: Wanted) -> None:
+        self.features = features
+        self.wanted = wanted.features
+        at = features.graph.table_offsets
+        sums = [features.entry_sums[at[a] : at[a + 1]] for a in range(features.graph.n_factors)]
+        self.bound = float(sum(part.max() for part in sums))
+        self.constant = all(np.ptp(part) <= 1e-12 * part.max(initial=1.0) for part in sums)
+        if not self.constant and self.bound - self.wanted.sum() <= 1e-6 * self.bound:
+            self.bound *= 1.25  # any bound will do, but the slack must not be wanted empty
+
+    def steps(self, means: Array) -> Array:
+        """delta of every feature; -inf where it must vanish."""
+        short = np.flatnonzero((self.wanted > 0) & (means <= 0))
+        if short.size:
+            raise DataError(
+                f"targets: feature {self.features.label(int(short[0]))} shall have mean "
+                f"{self.wanted[short[0]]:.3g}, but the model excludes all states where it is not 0"
+            )
+        delta = np.where(means > 0, -np.inf, 0.0)
+        live = self.wanted > 0
+        delta[live] = np.log(self.wanted[live] / means[live]) / self.bound
+        if not self.constant:
+            room = self.bound - self.wanted.sum()
+            if room <= 0:
+                raise DataError(
+                    "targets: the wanted means sum to more than the features can; give "
+                    "expectations of one distribution"
+                )
+            delta -= np.log(room / (self.bound - means.sum())) / self.bound
+        return delta

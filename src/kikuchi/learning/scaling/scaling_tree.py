@@ -1,0 +1,340 @@
+"""`ScalingTree`: the tables of a junction tree, scaled and propagated in place (TEH-M26).
+
+A decomposable model is the product of its clique tables over the product of its separators. One
+clique that holds everything is the full table of IPF (TEH-L14); the cliques of an elimination order
+give effective IPF (TEH-L15) and UPS-JT (TEH-L16). All run on the same compiled loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.graphs.elimination import Order, eliminate
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.regions.junction import Clique, Separator, junction_tree
+from kikuchi.learning.scaling.kernels import scaling as kernels
+
+Array = NDArray[np.float64]
+Form = Literal["auto", "table", "tree"]
+
+_ALLOW = "use loopy-is, gradient with an approximate method, or allow more memory"
+_MOST_STATES = 2.0**31
+_MOST_KEPT = 2**12  # states of a set whose digits are kept while maps are made
+
+
+class StateMaps:
+    """Maps from the states of a set of variables to those of a part of it, each kept once."""
+
+    def __init__(self, graph: FactorGraph) -> None:
+        self._cards: list[int] = graph.cardinalities.tolist()
+        self._digits: dict[tuple[int, ...], NDArray[np.uint32]] = {}
+        self._places: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self._maps: list[NDArray[np.uint32]] = []
+        self._size = 0
+
+    def place(self, whole: Sequence[int], part: Sequence[int]) -> int:
+        """Where in `flat` the map begins; `part` may be in any order."""
+        shape = tuple(self._cards[v] for v in whole)
+        axes = tuple(whole.index(v) for v in part)
+        if (shape, axes) not in self._places:
+            found = self._map(shape, axes)
+            self._places[shape, axes] = self._size
+            self._maps.append(found)
+            self._size += found.size
+        return self._places[shape, axes]
+
+    def _map(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
+        if shape not in self._digits and math.prod(shape) <= _MOST_KEPT:
+            self._digits[shape] = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
+        digits = self._digits.get(shape)
+        states = np.zeros(shape if digits is None else math.prod(shape), dtype=np.uint32)
+        for axis in axes:
+            states *= np.uint32(shape[axis])
+            if digits is not None:
+                states += digits[axis]
+            else:
+                steps = np.arange(shape[axis], dtype=np.uint32)
+                states += steps.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        return states.ravel()
+
+    def flat(self) -> NDArray[np.uint32]:
+        """All maps, end to end."""
+        return np.concatenate([np.zeros(0, dtype=np.uint32), *self._maps])
+
+
+class ScalingTree:
+    """Clique and separator tables of a model over the scopes of `graph`, always calibrated.
+
+    It begins with `log_tables` as the model and knows its `log_z`. `weights` collects what scaling
+    has added to the log-tables.
+
+    >>> graph = FactorGraph([2, 2, 2], [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
+    >>> tree = ScalingTree(graph, Budget())
+    >>> len(tree.cliques), len(tree.separators), round(tree.log_z, 6)
+    (2, 1, 2.079442)
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        budget: Budget,
+        *,
+        log_tables: Array | None = None,
+        form: Form = "tree",
+        order: Order = "min-fill",
+    ) -> None:
+        self.graph = graph
+        self.cliques, self.separators = _chosen(graph, form, order)
+        self._sizes = _sizes(graph, self.cliques)
+        self._require(budget)
+        self.home = _homes(graph, self.cliques, self._sizes.tolist())
+        self.shape = self._shape()
+        self.roots, self.down, self.walk = self._walk()
+        widest = max(
+            int(np.diff(graph.table_offsets).max(initial=1)),
+            int(np.diff(self.shape.separator_at.astype(np.int64)).max(initial=1)),
+        )
+        self.work = np.empty(widest)
+        self.stack = np.empty((len(self.cliques) + 1, 2), dtype=np.uint64)
+        self.weights = np.zeros(graph.log_tables.size)
+        self.load(np.zeros(graph.log_tables.size) if log_tables is None else log_tables)
+
+    # ------------------------------------------------------------------ set-up
+
+    def _require(self, budget: Budget) -> None:
+        largest = float(self._sizes.max(initial=1.0))
+        maps = sum(self._sizes[c] + self._sizes[d] for c, d, _ in self.separators)
+        maps += largest * self.graph.n_factors  # at most: equal maps are kept once
+        needed = int(min(16 * self._sizes.sum() + 4 * maps, 2.0**62))
+        what = f"a junction tree with a clique of {largest:.3g} states"
+        budget.require_bytes(needed, what, _ALLOW)
+        if largest >= _MOST_STATES:
+            raise MethodError(f"{what} is too large; {_ALLOW}")
+
+    def _shape(self) -> kernels.Shape:
+        graph, maps = self.graph, StateMaps(self.graph)
+        cards: list[int] = graph.cardinalities.tolist()
+        ends: list[tuple[int, int]] = []
+        places: list[tuple[int, int]] = []
+        widths = [0]
+        for c, d, shared in self.separators:
+            one, other = maps.place(self.cliques[c], shared), maps.place(self.cliques[d], shared)
+            ends += [(c, d), (d, c)]
+            places += [(one, other), (other, one)]
+            widths.append(math.prod(cards[v] for v in shared))
+        hops = np.array(ends, dtype=np.uint64).reshape(-1, 2)
+        hop_maps = np.array(places, dtype=np.uint64).reshape(-1, 2)
+        near = np.argsort(hops[:, 0], kind="stable")
+        counts = np.bincount(hops[:, 0].astype(np.int64), minlength=len(self.cliques))
+        by_clique = np.argsort(self.home, kind="stable")
+        held = np.bincount(self.home, minlength=len(self.cliques))
+        factor_map = [
+            maps.place(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
+        ]
+        return kernels.Shape(
+            clique_at=_offsets(self._sizes),
+            separator_at=np.cumsum(widths).astype(np.uint64),
+            maps=maps.flat(),
+            hop_from=np.ascontiguousarray(hops[:, 0]),
+            hop_to=np.ascontiguousarray(hops[:, 1]),
+            from_map=np.ascontiguousarray(hop_maps[:, 0]),
+            to_map=np.ascontiguousarray(hop_maps[:, 1]),
+            near_at=_offsets(counts),
+            near=near.astype(np.uint64),
+            home=self.home.astype(np.uint64),
+            factor_map=np.array(factor_map, dtype=np.uint64),
+            factor_at=graph.table_offsets.astype(np.uint64),
+            clique_factors_at=_offsets(held),
+            clique_factors=by_clique.astype(np.uint64),
+        )
+
+    def _walk(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], kernels.Walk]:
+        """Roots, hops outwards, and the depth-first walk."""
+        s = self.shape
+        near = np.split(s.near, s.near_at[1:-1].astype(np.int64)) if len(self.cliques) else []
+        seen = np.zeros(len(self.cliques), dtype=bool)
+        roots, down, visits, hops = [], [], [], []
+        for root in range(len(self.cliques)):
+            if seen[root]:
+                continue
+            roots.append(root)
+            seen[root] = True
+            path = [(root, iter(near[root].tolist()), None)]
+            while path:
+                clique, rest, back = path[-1]
+                hop = next((h for h in rest if h != back), None)
+                if hop is None:
+                    path.pop()
+                    visits.append(clique)
+                    hops.append(int(kernels.NOWHERE) if back is None else back)
+                    continue
+                to = int(s.hop_to[hop])
+                seen[to] = True
+                down.append(hop)
+                visits.append(clique)
+                hops.append(hop)
+                path.append((to, iter(near[to].tolist()), hop ^ 1))
+        first = np.zeros(len(visits), dtype=bool)
+        first[np.unique(visits, return_index=True)[1]] = True
+        as_numbers = [np.array(x, dtype=np.uint64) for x in (roots, down, visits, hops)]
+        return as_numbers[0], as_numbers[1], kernels.Walk(as_numbers[2], first, as_numbers[3])
+
+    # ------------------------------------------------------------------ the model
+
+    def load(self, log_tables: Array, *, strict: bool = True) -> None:
+        """Make the tables those of exp(log_tables), calibrated, and find its log Z.
+
+        Unless `strict`, weights too small for the numbers become zero.
+        """
+        s = self.shape
+        logs = np.zeros(int(s.clique_at[-1]))
+        given = np.flatnonzero(self._differs(log_tables))
+        for a, c in zip(given.tolist(), self.home[given].tolist(), strict=True):
+            begin = int(self.graph.table_offsets[a])
+            part = self._part(c)
+            at = int(s.factor_map[a])
+            logs[part] += log_tables[begin + s.maps[at : at + part.stop - part.start]]
+        tops = np.maximum.reduceat(logs, s.clique_at[:-1].astype(np.int64))
+        if np.isneginf(tops).any():
+            raise MethodError(
+                "the tables allow no common state of variables "
+                f"{self.cliques[int(tops.argmin())]}; give at least one a positive weight"
+            )
+        logs -= np.repeat(tops, self._sizes.astype(np.int64))
+        shift = float(tops.sum())
+        p = np.exp(logs)
+        if strict:
+            _refuse_underflow(np.any((p == 0) & (logs > -np.inf)))
+        self.tables = kernels.Tables(p, np.ones(int(s.separator_at[-1])))
+        self.log_z = shift + self.calibrate()
+        if not np.isfinite(self.log_z) or not np.all(np.isfinite(self.tables.p)):
+            raise MethodError("the tables allow no state at all, or need numbers beyond 1e300")
+
+    def _differs(self, log_tables: Array) -> NDArray[np.bool_]:
+        """Which factors have a table other than of ones."""
+        owners = np.repeat(np.arange(self.graph.n_factors), np.diff(self.graph.table_offsets))
+        found = np.zeros(self.graph.n_factors, dtype=bool)
+        found[owners[log_tables != 0.0]] = True
+        return found
+
+    def calibrate(self) -> float:
+        """Collect and distribute; answers log of the mass before, 0 if all tables agreed."""
+        with np.errstate(divide="ignore"):
+            return float(
+                kernels.calibrate(self.shape, self.tables, self.roots, self.down, self.work)
+            )
+
+    def _part(self, clique: int) -> slice:
+        at = self.shape.clique_at
+        return slice(int(at[clique]), int(at[clique + 1]))
+
+    def clique(self, clique: int) -> Array:
+        """The table of a clique, normalised, with one axis for each of its variables."""
+        table = self.tables.p[self._part(clique)]
+        shape = [int(self.graph.cardinalities[v]) for v in self.cliques[clique]]
+        return np.asarray(table / table.sum()).reshape(shape)
+
+    def factor_marginals(self) -> Array:
+        """Probabilities of all factors, laid out as the graph's tables."""
+        out = np.empty(self.graph.log_tables.size)
+        kernels.factor_marginals(self.shape, self.tables, out, self.work)
+        return out
+
+    # ------------------------------------------------------------------ updates
+
+    def ups_sweep(
+        self, targets: Array, active: NDArray[np.bool_]
+    ) -> tuple[float, float, int, int, int]:
+        """Algorithm 6.1, one walk: (distance, gain, impossible factor, propagations, scalings)."""
+        return kernels.ups_sweep(  # type: ignore[no-any-return]
+            self.shape,
+            self.tables,
+            self.walk,
+            targets,
+            active,
+            self.weights,
+            self.work,
+        )
+
+    def ipf_sweep(
+        self, targets: Array, active: NDArray[np.bool_]
+    ) -> tuple[float, float, int, int, int]:
+        """Effective IPF, each factor once; answers as `ups_sweep`."""
+        return kernels.ipf_sweep(  # type: ignore[no-any-return]
+            self.shape,
+            self.tables,
+            targets,
+            active,
+            self.weights,
+            self.stack,
+            self.work,
+        )
+
+    def add(self, steps: Array, active: NDArray[np.bool_]) -> None:
+        """Add to the log-tables of all active factors at once."""
+        self.weights += steps
+        kernels.tilt_all(self.shape, self.tables, steps, active, self.work)
+        self.log_z += self.calibrate()
+        if not np.isfinite(self.log_z):
+            raise DataError(
+                "targets: together they exclude every state; give marginals of one distribution"
+            )
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _chosen(graph: FactorGraph, form: Form, order: Order) -> tuple[list[Clique], list[Separator]]:
+    everything = tuple(range(graph.n_variables))
+    if form == "table" or not everything:
+        return [everything], []
+    cliques, separators = junction_tree(eliminate(graph, order))
+    if form == "auto":
+        whole = float(np.prod(graph.cardinalities.astype(np.float64)))
+        if whole <= 2.0 * _sizes(graph, cliques).sum():
+            return [everything], []
+    return cliques, separators
+
+
+def _sizes(graph: FactorGraph, cliques: Sequence[Clique]) -> Array:
+    cards = graph.cardinalities.astype(np.float64).tolist()
+    with np.errstate(over="ignore"):
+        return np.array([math.prod(cards[v] for v in c) for c in cliques], dtype=np.float64)
+
+
+def _homes(
+    graph: FactorGraph, cliques: Sequence[Clique], sizes: Sequence[float]
+) -> NDArray[np.int64]:
+    """The smallest clique that holds each factor."""
+    holding: list[set[int]] = [set() for _ in range(graph.n_variables)]
+    for c, clique in enumerate(cliques):
+        for v in clique:
+            holding[v].add(c)
+    scopes, at = graph.scopes.tolist(), graph.scope_offsets.tolist()
+    homes = [
+        min(
+            set.intersection(*(holding[v] for v in scopes[at[a] : at[a + 1]])),
+            key=lambda c: (sizes[c], c),
+        )
+        for a in range(graph.n_factors)
+    ]
+    return np.array(homes, dtype=np.int64)
+
+
+def _offsets(sizes: NDArray[np.generic]) -> NDArray[np.uint64]:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
+
+
+def _refuse_underflow(lost: bool | np.bool_) -> None:
+    if lost:
+        raise MethodError(
+            "the weights of one clique range over more than e^700, beyond what scaling can hold; "
+            "start from smaller tables (base=none) or use gradient"
+        )

@@ -1,0 +1,1 @@
+"""The structure of a model from data: trees, edges, cliques, features and their induction."""

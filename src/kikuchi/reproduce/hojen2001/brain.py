@@ -1,0 +1,425 @@
+"""Højen-Sørensen's thesis, chapter 5: how many binary sources, and brain scans (HOJ-E7 to E9)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import DataError
+from kikuchi.core.seeds import generator
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.hojen2001.tables import (
+    RATES,
+    largest,
+    order_rows,
+    spatial_rows,
+    temporal_rows,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from kikuchi.ica.order import Choice
+
+Array = NDArray[np.float64]
+
+DOCUMENT = "Højen-Sørensen 2001"
+_SMALL: dict[str, Any] = {"shape": [24, 24, 8], "scans": 40, "noise": 0.8, "drift": 0.4}
+_LARGE: dict[str, Any] = {**_SMALL, "shape": [32, 32, 10]}
+_CLEAR: dict[str, Any] = {"noise": 0.6, "drift": 1.0}  # of scans with less noise, more movement
+_TAKES_SCANS = "brain scans, .nii or .nii.gz (x, y, z, scans)"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Fits say on the way that they have not converged; here only how they end counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# ---------------------------------------------------------------------- the number of sources
+
+
+def binary_sensors(seed: int, sensors: int, count: int) -> tuple[Array, Array, Array]:
+    """Mixing (sensors, 5), samples (count, sensors) and sources (count, 5), binary with the rates
+    of the document, with standard normal mixing and unit noise (HOJ-E7).
+
+    >>> [part.shape for part in binary_sensors(0, 50, 500)]
+    [(50, 5), (500, 50), (500, 5)]
+    """
+    rng = generator(seed)
+    mixing = rng.standard_normal((sensors, len(RATES)))
+    sources = (rng.random((count, len(RATES))) < np.array(RATES)).astype(np.float64)
+    return mixing, sources @ mixing.T + rng.standard_normal((count, sensors)), sources
+
+
+class NumberOfSources(Experiment):
+    """How many binary sources there are, by BIC (HOJ-E7, L8)."""
+
+    id: ClassVar[str] = "HOJ-E7"
+    document: ClassVar[str] = DOCUMENT
+    title: ClassVar[str] = "Artificial binary data: the number of sources by BIC"
+    claim: ClassVar[str] = (
+        "With the mean field free energy in place of the likelihood BIC is largest at the true "
+        "number of sources, 5; the free energy is nearly exact up to it and too low beyond it."
+    )
+    caption: ClassVar[str] = (
+        "BIC by number of sources: of the fit that is kept, with its free energy and with the "
+        "exact likelihood, of all restarts on average, and with the penalty of the printed text. "
+        "Beside it the rates that five sources learned, and the true ones (lines)."
+    )
+    status: ClassVar[Status] = "agrees in part"
+    quick: ClassVar[Setting] = Setting(
+        1, {"sensors": 50, "count": 500, "sources": [3, 4, 5, 6, 7], "restarts": 2}, "6 s"
+    )
+    full: ClassVar[Setting] = Setting(
+        10, {"sensors": 50, "count": 500, "sources": list(range(9)), "restarts": 5}, "2 min"
+    )
+
+    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
+        """One case a data set."""
+        return [{"seed": seed, **parameters} for seed in seeds]
+
+    def run_case(self, case: Case) -> Result:
+        """All numbers of sources by naive mean field; likelihoods of the fits also exactly."""
+        _, samples, sources = binary_sensors(case["seed"], case["sensors"], case["count"])
+        choice = choose(samples, case["sources"], case["restarts"], case["seed"])
+        log_count = float(np.log(case["count"]))
+        free, exact, sizes = {}, {}, {}
+        for k, fit in choice.estimators.items():
+            sizes[k] = fit.n_parameters()
+            free[k] = choice.values[k] + 0.5 * sizes[k] * log_count
+            exact[k] = float(fit.set_params(posterior="exact").score_samples(samples).sum())
+        five = choice.estimators.get(5)
+        return {
+            "chosen": choice.n_sources,
+            "bic": _texts(choice.values),
+            "exact": {str(k): v - 0.5 * sizes[k] * log_count for k, v in exact.items()},
+            "literal": {str(k): v - 0.5 * k * log_count for k, v in free.items()},
+            "average": _texts(choice.averages),
+            "gap": {str(k): exact[k] - free[k] for k in exact},
+            "restart_gap": {str(k): mean_gap(f, samples) for k, f in choice.estimators.items()},
+            "rates": [] if five is None else sorted(p.rate for p in five.priors_),
+            "drawn_rates": np.sort(sources.mean(axis=0)).tolist(),
+            "noise": None if five is None else float(five.noise_),
+        }
+
+    def rows(self, finished: Sequence[Finished]) -> list[Row]:
+        """The number chosen, the two likelihoods, the printed penalty, and what was learned."""
+        return order_rows([one.result for one in finished])
+
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """Curves of the first data set, rates of all."""
+        from kikuchi.reproduce.hojen2001.ica_figures import order_panels
+
+        first = finished[0].result
+        curves = {
+            "free energy": first["bic"],
+            "exact likelihood": first["exact"],
+            "mean of all restarts": first["average"],
+            "penalty as printed": first["literal"],
+        }
+        return order_panels(curves, [one.result["rates"] for one in finished], RATES)
+
+
+def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> Choice:
+    """Naive mean field with binary sources of learned rates, for each number of sources."""
+    from kikuchi.ica.mean_field_ica import MeanFieldICA
+
+    with _quietly():
+        return MeanFieldICA.choose_sources(
+            samples,
+            sources,
+            prior="binary01",
+            posterior="naive",
+            restarts=restarts,
+            random_state=seed,
+            max_iter=100,
+        )
+
+
+def mean_gap(fit: Any, samples: Array) -> float:
+    """By how much the bound is below the exact likelihood, in nats, on average over restarts."""
+    from kikuchi.ica.model import Data
+    from kikuchi.ica.posteriors.posterior import parse_posterior
+
+    data = Data.of(samples.T)
+    gaps = []
+    for restart in fit.restarts_:
+        problem = restart.model.problem(data)
+        exact, bound = (parse_posterior(name).solve(problem).log_z for name in ("exact", "naive"))
+        assert exact is not None and bound is not None
+        gaps.append(float(np.sum(exact - bound)))
+    return float(np.mean(gaps))
+
+
+def _texts(values: Mapping[int, float]) -> dict[str, float]:
+    return {str(k): v for k, v in values.items()}
+
+
+# ---------------------------------------------------------------------- brain scans
+
+
+SIMULATED = ("simulated", "clear")
+
+
+class Scans(NamedTuple):
+    """A matrix (scans, voxels) without the mean of each voxel, and what is known about it."""
+
+    matrix: Array
+    mask: NDArray[np.bool_]
+    anatomy: Array
+    interval: float | None
+    stimulus: Array | None = None
+    response: Array | None = None
+    maps: Array | None = None
+
+
+def load_scans(case: Case) -> Scans:
+    """The scans of a case: simulated, of nitime, or of a file."""
+    from kikuchi.data.brain import brain_file, simulate_brain
+    from kikuchi.ica.fmri import read_nifti
+
+    name = case["recording"]
+    if name in SIMULATED:
+        brain = simulate_brain(
+            tuple(case["shape"]),
+            case["scans"],
+            noise=case["noise"],
+            drift=case["drift"],
+            seed=case["seed"],
+        )
+        known = brain.stimulus, brain.response, brain.voxel_maps
+        return Scans(brain.matrix, brain.mask, brain.anatomy, brain.interval, *known)
+    recording = read_nifti(case["data"] or brain_file(name))
+    assert recording.mask is not None
+    mean = recording.data.mean(axis=0)
+    matrix = recording.data - mean
+    interval = None if recording.rate is None else 1.0 / recording.rate
+    scale = float(matrix.std())
+    if not scale > 0:
+        raise DataError(f"{recording.source}: no voxel changes over time")
+    return Scans(matrix / scale, recording.mask, recording.volume(mean), interval)
+
+
+def in_volume(values: Array, mask: NDArray[np.bool_]) -> Array:
+    """Maps (components, voxels) in their places; zero outside the brain."""
+    out = np.zeros((len(values), *mask.shape))
+    out[:, mask] = values
+    return out
+
+
+class TemporalBrain(Experiment):
+    """Binary time courses with real-valued images (HOJ-E8, M11)."""
+
+    id: ClassVar[str] = "HOJ-E8"
+    document: ClassVar[str] = DOCUMENT
+    title: ClassVar[str] = "Brain scans, temporal: binary time courses"
+    claim: ClassVar[str] = (
+        "With scans as samples BIC prefers a single binary source, which is on during the "
+        "stimulation, some seconds late, and whose image shows the visual areas."
+    )
+    caption: ClassVar[str] = (
+        "The one binary time course (probability of being on; blocks of the stimulus are shaded, "
+        "the response of the blood is dashed) and the strongest voxels of its image; simulated "
+        "scans, or the recording of --data. How many sources BIC prefers depends on the "
+        "simulation: more with less noise, more movement or more scans."
+    )
+    status: ClassVar[Status] = "agrees in part"
+    takes_data: ClassVar[str] = _TAKES_SCANS
+    orientation: ClassVar[str] = "temporal"
+    quick: ClassVar[Setting] = Setting(
+        1,
+        {
+            **_SMALL,
+            "sources": [0, 1, 2, 3],
+            "restarts": 3,
+            "recordings": ["simulated", "clear", "fmri1"],
+        },
+        "4 s",
+    )
+    full: ClassVar[Setting] = Setting(
+        5,
+        {
+            **_LARGE,
+            "sources": list(range(7)),
+            "restarts": 10,
+            "recordings": ["simulated", "clear", "fmri1", "fmri2"],
+        },
+        "40 s",
+    )
+
+    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
+        """Simulated scans, one case a seed, and small real recordings; or a file alone."""
+        rest = {key: value for key, value in parameters.items() if key != "recordings"}
+        found = []
+        for name in ["file"] if self.data is not None else parameters["recordings"]:
+            numbers = seeds if name == "simulated" else seeds[:1]
+            more = {**rest, **(_CLEAR if name == "clear" else {}), **self.source()}
+            found += [{"recording": name, "seed": s, **more} for s in numbers]
+        return found
+
+    def run_case(self, case: Case) -> Result:
+        """BIC of each number, then the best fit with at least one source."""
+        scans = load_scans(case)
+        choice = choose(scans.matrix, case["sources"], case["restarts"], case["seed"])
+        voxels, count = scans.matrix.shape[::-1]
+        one = choice.estimators[1]
+        course = one.transform(scans.matrix)[:, 0]
+        image = one.mixing_[:, 0]
+        if scans.response is not None and np.corrcoef(course, scans.response)[0, 1] < 0:
+            course, image = 1.0 - course, -image  # on and off change places
+        return {
+            "chosen": choice.n_sources,
+            "bic": {**_texts(choice.values), "0": choice.null_models["isotropic"]},
+            "penalty": 0.5 * (voxels + 1) * float(np.log(count)),
+            "course": course.tolist(),
+            "image": _shown(image),
+            **_against_truth(scans, course[None], image[None]),
+            "delay": _delay(course, scans),
+        }
+
+    def rows(self, finished: Sequence[Finished]) -> list[Row]:
+        """The number of sources, the time course and the image."""
+        return temporal_rows(finished)
+
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """Image and time course of the first recording."""
+        from kikuchi.plots.ica import brain_components
+
+        first = finished[0]
+        scans = load_scans(first.case)
+        return brain_components(
+            in_volume(np.array([first.result["image"]]), scans.mask),
+            np.array([first.result["course"]]),
+            anatomy=scans.anatomy,
+            names=["the source"],
+            reference=scans.response,
+            stimulus=scans.stimulus,
+            interval=scans.interval,
+            n_slices=4,
+        )
+
+
+class SpatialBrain(TemporalBrain):
+    """Binary images with real-valued time courses (HOJ-E9, M11)."""
+
+    id: ClassVar[str] = "HOJ-E9"
+    title: ClassVar[str] = "Brain scans, spatial: binary images"
+    claim: ClassVar[str] = (
+        "With voxels as samples BIC prefers many more binary sources (9) than with scans as "
+        "samples (1); one or two of them follow the stimulus and lie in the visual areas."
+    )
+    caption: ClassVar[str] = (
+        "Binary images (probability that a voxel belongs to the source) and their time courses, "
+        "for the number of sources that BIC prefers; blocks of the stimulus are shaded, the "
+        "response of the blood is dashed. Simulated scans, or the recording of --data."
+    )
+    status: ClassVar[Status] = "agrees in part"
+    orientation: ClassVar[str] = "spatial"
+    quick: ClassVar[Setting] = Setting(
+        1,
+        {
+            **_SMALL,
+            "sources": list(range(8)),
+            "restarts": 1,
+            "recordings": ["simulated", "clear", "fmri2"],
+        },
+        "20 s",
+    )
+    full: ClassVar[Setting] = Setting(
+        3,
+        {
+            **_LARGE,
+            "sources": list(range(11)),
+            "restarts": 4,
+            "recordings": ["simulated", "clear", "fmri1", "fmri2"],
+        },
+        "5 min",
+    )
+
+    def run_case(self, case: Case) -> Result:
+        """BIC in both orientations, then maps and courses of the spatial fit that is preferred."""
+        scans = load_scans(case)
+        voxel_rows = np.ascontiguousarray(scans.matrix.T)
+        choice = choose(voxel_rows, case["sources"], case["restarts"], case["seed"])
+        other = choose(scans.matrix, case["sources"], case["restarts"], case["seed"])
+        voxels, count = scans.matrix.shape[::-1]
+        values = {**_texts(choice.values), "0": choice.null_models["isotropic"]}
+        fit = choice.estimators[max(1, largest(values))]
+        maps, courses = fit.transform(voxel_rows).T, fit.mixing_.T
+        order = np.argsort(-np.sum(courses**2, axis=1) * maps.var(axis=1))
+        maps, courses = maps[order], courses[order]
+        return {
+            "chosen": largest(values),
+            "temporal": other.n_sources,
+            "bic": values,
+            "penalty": 0.5 * (count + 1) * float(np.log(voxels)),
+            "other_penalty": 0.5 * (voxels + 1) * float(np.log(count)),
+            "maps": [_shown(row) for row in maps],
+            "courses": courses.round(5).tolist(),
+            **_against_truth(scans, courses, maps),
+        }
+
+    def rows(self, finished: Sequence[Finished]) -> list[Row]:
+        """Numbers of sources in both orientations, and what was found."""
+        return spatial_rows(finished)
+
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """Maps and time courses of the first recording."""
+        from kikuchi.plots.ica import brain_components
+
+        first = finished[0]
+        scans, result = load_scans(first.case), first.result
+        followed = result["stimulus"]
+        remarks = None
+        if followed is not None:
+            remarks = [f"correlation with the response {value:+.2f}" for value in followed]
+        return brain_components(
+            in_volume(np.array(result["maps"]), scans.mask),
+            np.array(result["courses"]),
+            anatomy=scans.anatomy,
+            names=[f"source {k + 1}" for k in range(len(result["maps"]))],
+            remarks=remarks,
+            reference=scans.response,
+            stimulus=scans.stimulus,
+            interval=scans.interval,
+            n_slices=4,
+        )
+
+
+def _shown(values: Array) -> list[float]:
+    rounded: list[float] = values.round(5).tolist()
+    return rounded
+
+
+def _against_truth(scans: Scans, courses: Array, maps: Array) -> Result:
+    """Correlations of courses with the response, of maps with the first true one (the visual
+    areas), and of each true map with the best of those found; None where nothing is known.
+    """
+    if scans.response is None or scans.maps is None:
+        return {"stimulus": None, "visual": None, "map_match": None}
+    followed = [float(np.corrcoef(course, scans.response)[0, 1]) for course in courses]
+    both = np.abs(np.corrcoef(np.vstack([scans.maps, maps])))
+    sizes = both[: len(scans.maps), len(scans.maps) :]
+    return {
+        "stimulus": followed,
+        "visual": sizes[0].tolist(),
+        "map_match": sizes.max(axis=1).tolist(),
+    }
+
+
+def _delay(course: Array, scans: Scans) -> float | None:
+    """Seconds by which the stimulus must be shifted to agree best with the time course."""
+    if scans.stimulus is None or scans.interval is None:
+        return None
+    lags = range(max(2, int(12.0 / scans.interval)))
+    ends = len(course)
+    scores = [float(np.corrcoef(course[k:], scans.stimulus[: ends - k])[0, 1]) for k in lags]
+    return int(np.argmax(scores)) * scans.interval

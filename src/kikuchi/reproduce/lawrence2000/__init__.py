@@ -1,0 +1,1 @@
+"""Experiments of Lawrence (2000): mixtures of mean fields in machines, Bayesian ICA."""

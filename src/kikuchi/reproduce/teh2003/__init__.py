@@ -1,0 +1,1 @@
+"""Experiments of Teh (2003): lattices, unified propagation and scaling, digits, faces."""

@@ -1,0 +1,175 @@
+"""Teh's thesis, section 5.5: scaling with marginals that are only estimated (TEH-E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from kikuchi.graphs.binary import boltzmann_graph
+from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_scaling
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import parse_method
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.naive_tap import NaiveTap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DOCUMENT = "Teh 2003"
+
+_SOURCES = {
+    "exact": "exact",
+    "bp": "belief propagation",
+    "mf": "mean field",
+    "tap-printed": "TAP, sign as printed",
+    "tap": "TAP, undamped",
+    "tap-damped": "TAP, damped",
+}
+_TAIL = 60  # scalings at the end in which a cycle is looked for; many of its periods fit
+_SAME = 1e-6
+
+
+class CounterExample(Experiment):
+    """Scaling with plugged-in marginals on two units (TEH-E8, T20)."""
+
+    id: ClassVar[str] = "TEH-E8"
+    document: ClassVar[str] = DOCUMENT
+    title: ClassVar[str] = "Two-node counter-example to scaling with mean field"
+    claim: ClassVar[str] = (
+        "Two units with weight 5, biases -2.5 and wanted means 0.3: iterative scaling does not "
+        "converge when its marginals come from naive mean field or naive TAP equations; with those "
+        "of belief propagation, exact on two units, it does."
+    )
+    caption: ClassVar[str] = "Bias of each unit after every scaling, by source of the marginals."
+    status: ClassVar[Status] = "agrees in part"
+    quick: ClassVar[Setting] = Setting(
+        0, {"weight": 5.0, "bias": -2.5, "mean": 0.3, "scalings": 300}, "6 s"
+    )
+    full: ClassVar[Setting] = Setting(
+        0, {"weight": 5.0, "bias": -2.5, "mean": 0.3, "scalings": 1000}, "25 s"
+    )
+
+    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
+        """One case for each source of marginals."""
+        return [{"source": source, **parameters} for source in _SOURCES]
+
+    def run_case(self, case: Case) -> Result:
+        """Scale until the means are met or the scalings are used up."""
+        pair = boltzmann_graph({(0, 1): case["weight"]}, [case["bias"]] * 2)
+        wanted = np.array([1.0 - case["mean"], case["mean"]])
+        path = plug_in_scaling(
+            pair, {0: wanted, 1: wanted}, _source(case["source"]), sweeps=case["scalings"] // 2
+        )
+        biases = case["bias"] + path.tilts[:, [1, 3]]
+        period = None if path.converged else cycle_period(biases[-_TAIL:])
+        return {
+            "converged": path.converged,
+            "period": period,
+            "scalings": _scalings(path),
+            "biases": biases[-1].tolist(),
+            "cycle": sorted(set(biases[-period:].round(6).ravel().tolist())) if period else [],
+            "path": biases[:_TAIL].tolist(),
+        }
+
+    def rows(self, finished: Sequence[Finished]) -> list[Row]:
+        """What each source of marginals led to."""
+        known = {one.case["source"]: one.result for one in finished}
+        return [_source_row(source, known[source]) for source in _SOURCES if source in known]
+
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """Paths of the biases."""
+        from kikuchi.reproduce.figures import bias_paths
+
+        paths = {_SOURCES[one.case["source"]]: one.result["path"] for one in finished}
+        return bias_paths(paths)
+
+
+def _source(name: str) -> Method:
+    if name == "tap-printed":
+        return NaiveTap(sign="printed")
+    if name in ("tap", "tap-damped"):
+        return NaiveTap(damping=0.5 if name == "tap-damped" else 0.0)
+    texts = {"exact": "enumerate", "bp": "bp:tol=1e-13", "mf": "mf:restarts=0,tol=1e-12"}
+    return parse_method(texts[name])
+
+
+def _scalings(path: ScalingPath) -> int:
+    return len(path.tilts) - 1
+
+
+def cycle_period(points: Any) -> int | None:
+    """The period after which a path repeats itself to the end, None if it does not.
+
+    >>> cycle_period(np.array([[9.0], [1.0], [2.0], [1.0], [2.0], [1.0], [2.0]]))
+    2
+    """
+    path = np.asarray(points, dtype=np.float64)
+    for period in range(1, len(path) // 3 + 1):
+        tail = path[-3 * period :]
+        if np.abs(tail[period:] - tail[:-period]).max() < _SAME:
+            return period
+    return None
+
+
+def _verdict(result: Result) -> str:
+    if result["converged"]:
+        return f"converges to {result['biases'][0]:.7f}"
+    if result["period"]:
+        values = ", ".join(f"{b:.3f}" for b in result["cycle"])
+        return f"cycles ({values})"
+    return "wanders"
+
+
+def _source_row(source: str, result: Result) -> Row:
+    published, corrected, note, agrees = _EXPECTED[source]
+    met = {
+        "converges": result["converged"] and abs(result["biases"][0] - agrees[1]) < agrees[2],
+        "cycles": bool(result["period"])
+        and result["period"] > 1
+        and np.allclose(result["cycle"], agrees[1], atol=agrees[2], rtol=0.0),
+        "fails": not result["converged"],
+    }[agrees[0]]
+    return Row(_SOURCES[source], _verdict(result), published, corrected, note, bool(met))
+
+
+_Wanted = tuple[str, Any, float]
+_EXPECTED: dict[str, tuple[str | None, str, str, _Wanted]] = {
+    "exact": (
+        None,
+        "converges to -2.9594661",
+        "the only stationary point of a concave dual",
+        ("converges", -2.9594661, 1e-6),
+    ),
+    "bp": (
+        "converges",
+        "converges to -2.9594661",
+        "belief propagation is exact on two units",
+        ("converges", -2.9594661, 1e-6),
+    ),
+    "mf": (
+        "does not converge",
+        "cycles (-5.455, -2.42, -0.88)",
+        "mean field has two solutions here, and scaling flips between them",
+        ("cycles", [-5.4545, -2.4204, -0.8796], 1e-3),
+    ),
+    "tap-printed": (
+        "does not converge",
+        "cycles",
+        "the reaction term as printed has the wrong sign (ER2)",
+        ("cycles", [-5.8796, -0.8630, 0.2728], 1e-3),
+    ),
+    "tap": (
+        "does not converge",
+        "inner iteration mostly fails",
+        "the right sign, but the equations themselves are not solved without damping",
+        ("fails", None, 0.0),
+    ),
+    "tap-damped": (
+        "does not converge",
+        "converges to -3.397",
+        "differs from the thesis: solved with damping, scaling does converge, to wrong biases",
+        ("converges", -3.397, 1e-3),
+    ),
+}

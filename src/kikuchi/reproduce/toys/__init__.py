@@ -1,0 +1,1 @@
+"""Small worked examples of the documents: symmetry breaking, jurors, a Gaussian asymmetry."""

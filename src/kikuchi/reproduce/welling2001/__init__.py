@@ -1,0 +1,1 @@
+"""Experiments of Welling and Hinton (2001): mean field Boltzmann machines on digits."""

@@ -1,0 +1,505 @@
+"""Gradient maximum likelihood (TEH-L1, LIU-L1 to L3, L5, D9, HOJ-L1): gradients against finite
+differences of log-likelihoods summed over all states, optima against moments and scikit-learn.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.learning.checkpoint import Checkpoint
+from kikuchi.learning.data import Data
+from kikuchi.learning.likelihood.gradient import GradientML
+from kikuchi.learning.likelihood.objective import (
+    Engine,
+    Likelihood,
+    input_variables,
+    response_factors,
+)
+from kikuchi.learning.registry import learn, parse_learner
+from kikuchi.learning.ties import FeatureMatrix, Parameters, tied_groups
+from oracle import enumerate_exact, random_model
+
+
+def flat(graph: kk.FactorGraph) -> kk.FactorGraph:
+    return graph.with_log_tables(np.where(np.isneginf(graph.log_tables), -np.inf, 0.0))
+
+
+def samples(graph: kk.FactorGraph, n: int, seed: int = 0) -> np.ndarray:
+    return kk.plan(graph).calibrate().sample(n, seed=seed)
+
+
+def log_z_given(graph: kk.FactorGraph, seen: dict[int, int]) -> float:
+    return enumerate_exact(graph.clamp(seen))[0]
+
+
+def log_likelihood(graph: kk.FactorGraph, rows: np.ndarray, inputs: tuple[int, ...] = ()) -> float:
+    """Mean of log p(observed | inputs) by enumeration, missing cells summed out."""
+    values = []
+    for row in rows:
+        seen = {v: int(k) for v, k in enumerate(row) if k >= 0}
+        given = {v: seen[v] for v in inputs}
+        values.append(log_z_given(graph, seen) - log_z_given(graph, given))
+    return float(np.mean(values))
+
+
+def directed(seed: int) -> kk.FactorGraph:
+    """p(a) p(b | a) p(c | a, b) p(d | c), three states for b, one structural zero."""
+    rng = np.random.default_rng(seed)
+    last = rng.dirichlet([1, 1, 1], size=2)
+    last[0] = [0.0, 0.3, 0.7]
+    return kk.FactorGraph(
+        [2, 3, 2, 3],
+        [
+            ((0,), rng.dirichlet([1, 1])),
+            ((0, 1), rng.dirichlet([1, 1, 1], size=2)),
+            ((0, 1, 2), rng.dirichlet([1, 1], size=(2, 3))),
+            ((2, 3), last),
+        ],
+        children=[0, 1, 2, 3],
+    )
+
+
+# ---------------------------------------------------------------------- gradients
+
+
+CASES = ["complete", "missing", "inputs", "inputs and missing", "ties", "features", "directed"]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gradient_is_that_of_the_enumerated_likelihood(case: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = directed(seed) if case == "directed" else random_model(rng, n=4, n_factors=5)
+    if case == "ties":
+        graph = kk.grid(2, 2, seed=seed)
+    rows = samples(graph, 12, seed)
+    inputs: tuple[int, ...] = (0, 2) if "inputs" in case else ()
+    if "missing" in case or case == "directed":
+        gaps = rng.random(rows.shape) < 0.3
+        gaps[:, list(inputs)] = False
+        rows = np.where(gaps, -1, rows)
+    features = FeatureMatrix(rng.normal(size=(graph.log_tables.size, 3)))
+    parameters = Parameters(
+        graph, "shape" if case == "ties" else None, features if case == "features" else None
+    )
+    likelihood = Likelihood(
+        graph,
+        Data.of(rows, graph).distinct(),
+        parameters,
+        Budget().start(),
+        inputs=np.array(inputs, dtype=np.int64),
+        l2=0.1,
+    )
+    theta = parameters.start + 0.3 * rng.normal(size=parameters.n_free)
+
+    def wanted(point: np.ndarray) -> float:
+        model = graph.with_log_tables(parameters.tables(point))
+        return log_likelihood(model, rows, inputs) - 0.05 * float(point @ point)
+
+    value, gradient = likelihood.at(theta)
+    assert value == pytest.approx(wanted(theta), abs=1e-9)
+    for k in rng.choice(parameters.n_free, size=min(8, parameters.n_free), replace=False):
+        step = np.zeros(parameters.n_free)
+        step[k] = 1e-5
+        slope = (wanted(theta + step) - wanted(theta - step)) / 2e-5
+        assert gradient[k] == pytest.approx(slope, abs=1e-7)
+
+
+def test_moments_match_at_the_optimum_and_parameters_come_back() -> None:
+    """LIU-L2: stationary means that model and data agree on every factor."""
+    truth = kk.grid(3, 3, seed=2, coupling=0.5, field=0.5)
+    rows = samples(truth, 60_000)
+    fit = GradientML(tol=1e-7).fit(flat(truth), rows)
+    assert fit.converged and fit.stopped == "converged"
+    found = kk.infer(fit.graph, "jt")
+    data = Data.of(rows, truth)
+    assert found.flat_factors == pytest.approx(data.factor_counts(truth) / 60_000, abs=1e-6)
+    assert found.flat_marginals == pytest.approx(kk.infer(truth, "jt").flat_marginals, abs=0.01)
+
+    def couplings(graph: kk.FactorGraph) -> np.ndarray:
+        tables = [graph.log_table(a) for a in range(graph.n_factors)]
+        return np.array([t[0, 0] + t[1, 1] - t[0, 1] - t[1, 0] for t in tables if t.ndim == 2]) / 4
+
+    assert couplings(fit.graph) == pytest.approx(couplings(truth), abs=0.03)
+    assert fit.log_likelihood == pytest.approx(fit.objective, abs=1e-9)
+    assert fit.log_likelihood >= log_likelihood_of(truth, rows) - 1e-12
+
+
+def log_likelihood_of(graph: kk.FactorGraph, rows: np.ndarray) -> float:
+    return float(np.mean(graph.log_score(rows))) - kk.infer(graph, "jt").log_z
+
+
+def test_hidden_variables_rise_above_the_start() -> None:
+    """LIU-L5 with one variable never seen: the objective climbs and its gradient vanishes."""
+    truth = kk.FactorGraph(
+        [2, 2, 2, 2], [((0, v), [[4, 1], [1, 3]]) for v in (1, 2, 3)], names=list("hxyz")
+    )
+    rows = samples(truth, 3000)
+    rows[:, 0] = -1
+    start = truth.with_log_tables(np.random.default_rng(0).normal(size=truth.log_tables.size))
+    fit = GradientML(tol=1e-6).fit(start, rows)
+    assert fit.converged
+    assert np.diff(fit.trace.objective).min() > -1e-13
+    assert fit.objective >= log_likelihood(truth, rows[:200]) - 0.1
+    likelihood = Likelihood(start, Data.of(rows, start), Parameters(fit.graph), Budget().start())
+    assert np.abs(likelihood.at(Parameters(fit.graph).start)[1]).max() < 1e-5
+
+
+# ---------------------------------------------------------------------- kinds of inference
+
+
+def test_belief_propagation_on_a_tree_learns_the_same() -> None:
+    truth = kk.random_tree(8, seed=1)
+    rows = samples(truth, 500)
+    exact = GradientML().fit(flat(truth), rows)
+    bethe = GradientML(inference="bp:tol=1e-12").fit(flat(truth), rows)
+    assert bethe.objective == pytest.approx(exact.objective, abs=1e-8)
+    assert bethe.diagnostics["free"].startswith("bp") and bethe.diagnostics["inner_failures"] == 0
+
+
+def test_bethe_learning_matches_moments_of_its_own_beliefs() -> None:
+    truth = kk.grid(4, 4, seed=3, coupling=0.3, field=0.3)
+    rows = samples(truth, 2000)
+    fit = GradientML(inference="bp:tol=1e-12", tol=1e-7).fit(flat(truth), rows)
+    assert fit.converged
+    beliefs = kk.infer(fit.graph, "bp:tol=1e-12").flat_factors
+    assert beliefs == pytest.approx(Data.of(rows, truth).factor_counts(truth) / 2000, abs=1e-6)
+
+
+def test_clamped_phase_by_another_method() -> None:
+    truth = kk.random_tree(6, seed=4)
+    rows = samples(truth, 60)
+    rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
+    exact = GradientML(epochs=20).fit(flat(truth), rows, score=False)
+    other = GradientML(epochs=20, clamped="bp:tol=1e-13").fit(flat(truth), rows, score=False)
+    assert other.diagnostics["clamped"] == "bp:tol=1e-13"
+    assert other.objective == pytest.approx(exact.objective, abs=1e-6)
+
+
+def test_inner_inference_that_fails_is_damped_counted_and_told() -> None:
+    spins = kk.complete(8, seed=0, coupling=2.0, field=0.1)
+    clock = Budget().start()
+    engine = Engine("bp:max_iterations=3,damping=0", clock)
+    engine.run(spins)
+    assert [m.damping for m in engine.methods] == [0.0, 0.5, 0.9]
+    assert engine.failures >= 1 and engine.level >= 1
+    assert "did not converge" in engine.warnings[0]
+    rows = samples(spins, 200)
+    text = "bp:max_iterations=2,damping=0"
+    told = GradientML(inference=text, on_divergence="stop", epochs=5).fit(spins, rows, score=False)
+    assert told.stopped == "diverged" and any("on_divergence=stop" in w for w in told.warnings)
+    switched = GradientML(inference=text, on_divergence="jt", epochs=5).fit(
+        spins, rows, score=False
+    )
+    assert switched.diagnostics["inner_failures"] == 1
+    assert any("changed to jt" in w for w in switched.warnings)
+
+
+def test_auto_says_what_it_took() -> None:
+    small = kk.grid(3, 3, seed=0)
+    assert GradientML(epochs=1).fit(small, samples(small, 10)).diagnostics["free"] == "exact"
+    large = kk.complete(30, seed=0, coupling=0.05)
+    rows = np.random.default_rng(0).integers(2, size=(50, 30))
+    fit = GradientML(epochs=2).fit(large, rows, score=False)
+    assert fit.diagnostics["free"] == "bp"
+
+
+def test_a_method_without_log_z_needs_adam() -> None:
+    graph = kk.grid(2, 2, seed=0)
+    rows = samples(graph, 20)
+    with pytest.raises(MethodError, match="optimiser=adam"):
+        GradientML(inference="gibbs:sweeps=20").fit(graph, rows, score=False)
+    fit = GradientML(inference="gibbs:sweeps=50", optimiser="adam", epochs=3).fit(
+        graph, rows, score=False
+    )
+    assert fit.objective is None and np.isfinite(fit.graph.log_tables).all()
+
+
+# ---------------------------------------------------------------------- optimisers and priors
+
+
+@pytest.mark.parametrize("text", ["adam,learning_rate=0.1", "sgd,learning_rate=0.3"])
+def test_stochastic_reaches_the_same_optimum(text: str) -> None:
+    truth = kk.grid(2, 3, seed=0, coupling=0.5)
+    rows = samples(truth, 400)
+    exact = GradientML().fit(flat(truth), rows)
+    full = learn(flat(truth), rows, f"gradient:optimiser={text},epochs=400,tol=1e-4")
+    assert full.objective == pytest.approx(exact.objective, abs=1e-4)
+    small = learn(flat(truth), rows, f"gradient:optimiser={text},batch=50,epochs=60,decay=0.2")
+    assert small.objective == pytest.approx(exact.objective, abs=0.01)
+
+
+@pytest.mark.parametrize("optimiser", ["lbfgs", "sgd"])
+def test_l1_gives_zeros_and_meets_its_conditions(optimiser: str) -> None:
+    truth = kk.grid(3, 3, seed=0, coupling=0.4, field=0.2)
+    rows = samples(truth, 1000)
+    learner = GradientML(l1=0.02, optimiser=optimiser, learning_rate=1.0, epochs=800, tol=1e-5)
+    fit = learner.fit(flat(truth), rows)
+    assert fit.converged
+    theta = fit.graph.log_tables
+    counts = Data.of(rows, truth).factor_counts(truth) / 1000
+    slope = counts - kk.infer(fit.graph, "jt").flat_factors
+    zero = theta == 0
+    assert 5 < zero.sum() < len(theta)
+    assert np.all(np.abs(slope[zero]) <= 0.02 + 2e-5)
+    assert slope[~zero] == pytest.approx(0.02 * np.sign(theta[~zero]), abs=2e-5)
+
+
+def test_gaussian_prior_shrinks() -> None:
+    truth = kk.grid(2, 2, seed=0)
+    rows = samples(truth, 100)
+    norms = [
+        float(np.linalg.norm(GradientML(l2=l2).fit(flat(truth), rows).graph.log_tables))
+        for l2 in (0.01, 0.1, 1.0)
+    ]
+    assert norms[0] > norms[1] > norms[2] > 0
+
+
+# ---------------------------------------------------------------------- tied and conditional
+
+
+def test_ties_share_one_table() -> None:
+    chain = kk.FactorGraph([2] * 5, [((i, i + 1), [[3, 1], [1, 2]]) for i in range(4)])
+    rows = samples(chain, 4000)
+    fit = GradientML(ties="0-1,3;2").fit(flat(chain), rows)
+    assert np.array_equal(fit.graph.log_table(0), fit.graph.log_table(3))
+    assert not np.array_equal(fit.graph.log_table(0), fit.graph.log_table(2))
+    assert len(fit.diagnostics["theta"]) == 8
+    assert parse_learner("gradient:ties=(0-1,3;2)").ties == "0-1,3;2"
+
+
+def test_logistic_regression_is_a_conditional_special_case() -> None:
+    """One feature [y = 1, x_i = 1] for each input: the same weights as scikit-learn's."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    n, d = 400, 5
+    x = rng.integers(2, size=(n, d))
+    y = (rng.random(n) < 1 / (1 + np.exp(-(x @ rng.normal(size=d) * 2 - 0.5)))).astype(int)
+    graph = kk.FactorGraph([2] * (d + 1), [((d, i), np.ones(4)) for i in range(d)])
+    matrix = np.zeros((4 * d, d))
+    matrix[4 * np.arange(d) + 3, np.arange(d)] = 1.0
+    rows = np.column_stack([x, y])
+    inputs = ",".join(map(str, range(d)))
+    fit = GradientML(inputs=inputs, features=FeatureMatrix(matrix), l2=1 / n, tol=1e-9).fit(
+        graph, rows, score=False
+    )
+    theirs = linear.LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000)
+    theirs.fit(x, y)
+    assert fit.diagnostics["theta"] == pytest.approx(theirs.coef_[0], abs=1e-5)
+
+
+def test_inputs_must_be_known_and_observed() -> None:
+    graph = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))], names=["x", "y"])
+    assert input_variables(graph, "y,0").tolist() == [0, 1]
+    with pytest.raises(MethodError, match="inputs"):
+        GradientML(inputs="z").fit(graph, [[0, 0]])
+    with pytest.raises(DataError, match="row 1 does not say the state of the input x"):
+        GradientML(inputs="x").fit(graph, [[0, 0], [-1, 0]])
+
+
+# ---------------------------------------------------------------------- zeros, bad input, warnings
+
+
+def test_zeros_stay_zero_and_impossible_rows_are_refused() -> None:
+    graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 1], [0, 1]])])
+    fit = GradientML().fit(graph, [[0, 0], [0, 1], [1, 1], [1, -1]])
+    assert np.isneginf(fit.graph.log_tables).tolist() == [False, False, True, False]
+    with pytest.raises(DataError, match="row 1 is impossible"):
+        GradientML().fit(graph, [[0, 0], [1, 0]])
+    with pytest.raises(DataError, match="row 0 is impossible"):
+        blocked = kk.FactorGraph([2, 2], [((0, 1), [[1, 1], [0, 0]]), ((0,), [1, 1])])
+        GradientML().fit(blocked, [[1, -1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("gradient:l1=1,optimiser=adam", "l1 needs"),
+        ("gradient:batch=5", "batch needs"),
+        ("gradient:inference=nonsense", "no method 'nonsense'"),
+        ("gradient:on_divergence=explode", "no method 'explode'"),
+        ("gradient:ties=0-9", "not within"),
+        ("gradient:ties=a", "no factor"),
+        ("gradient:ties=(0;0)", "named twice"),
+    ],
+)
+def test_bad_options_are_one_line(text: str, what: str) -> None:
+    graph = kk.FactorGraph([2, 2], [((0, 1), np.ones(4)), ((1, 0), np.ones(4))])
+    with pytest.raises(MethodError, match=what):
+        learn(graph, [[0, 0]], text)
+
+
+def test_ties_need_equal_shapes_and_zeros() -> None:
+    graph = kk.FactorGraph([2, 3], [((0,), [1, 1]), ((1,), [1, 1, 1]), ((0,), [0, 1])])
+    with pytest.raises(ModelError, match="different shapes"):
+        tied_groups(graph, "0,1")
+    with pytest.raises(ModelError, match="zeros in different places"):
+        Parameters(graph, "0,2")
+    with pytest.raises(ModelError, match="one row for each entry"):
+        GradientML(features=FeatureMatrix(np.ones((3, 1)))).fit(graph, [[1, 0]])
+
+
+def test_few_rows_without_a_prior_are_warned_about() -> None:
+    graph = kk.grid(3, 3, seed=0)
+    rows = samples(graph, 5)
+    assert any("no prior" in w for w in GradientML(epochs=2).fit(graph, rows).warnings)
+    assert not GradientML(epochs=2, l2=0.1).fit(graph, rows).warnings
+
+
+def test_duplicate_scopes_single_variables_and_single_states() -> None:
+    graph = kk.FactorGraph(
+        [2, 1, 3], [((0, 1), [1, 1]), ((1, 0), [1, 1]), ((2,), [1, 1, 1]), ((1,), [1])]
+    )
+    fit = GradientML().fit(graph, [[0, 0, 2], [1, 0, 2], [1, 0, 0], [1, 0, 1]])
+    marginals = kk.infer(fit.graph, "jt").flat_marginals
+    assert marginals == pytest.approx([0.25, 0.75, 1, 0.25, 0.25, 0.5], abs=1e-5)
+
+
+# ---------------------------------------------------------------------- stopping and resuming
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gradient:tol=1e-8",
+        "gradient:inference=bp,tol=1e-6",
+        "gradient:l1=0.01",
+        "gradient:optimiser=adam,batch=40,epochs=12",
+        "gradient:optimiser=sgd,batch=40,epochs=12,learning_rate=0.5",
+    ],
+)
+def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) -> None:
+    truth = kk.grid(3, 3, seed=1, coupling=0.5)
+    rows = samples(truth, 200)
+    rows[::7, 4] = -1
+    whole = learn(flat(truth), rows, text)
+    place = tmp_path / "fit.npz"
+    for cut in (3, 7):
+        part = learn(flat(truth), rows, text, budget=Budget(iterations=cut), checkpoint=place)
+        assert part.stopped == "iterations" and part.iterations == cut and place.exists()
+    resumed = learn(flat(truth), rows, text, checkpoint=place)
+    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
+    assert resumed.objective == whole.objective and resumed.iterations == whole.iterations
+    assert place.exists() != resumed.converged
+
+
+def test_seconds_end_a_fit_and_keep_its_best() -> None:
+    graph = kk.grid(8, 8, seed=0)
+    rows = np.random.default_rng(0).integers(2, size=(50, 64))
+    fit = GradientML(inference="gbp:regions=faces", epochs=10_000, tol=0).fit(
+        flat(graph), rows, budget=Budget(seconds=0.5), score=False
+    )
+    assert fit.stopped == "seconds" and fit.seconds < 5
+    assert np.isfinite(fit.graph.log_tables).all()
+
+
+SLOW_FIT = """
+import sys, time
+import numpy as np
+import kikuchi as kk
+from kikuchi.learning import checkpoint
+from kikuchi.learning.registry import learn
+
+checkpoint._EVERY = 0.0
+save = checkpoint.Checkpoint.save
+
+def slowly(self, state):
+    save(self, state)
+    time.sleep(0.05)
+
+checkpoint.Checkpoint.save = slowly
+graph, rows = kk.read(sys.argv[1]), np.load(sys.argv[2])
+learn(graph, rows, "gradient:tol=1e-9", checkpoint=sys.argv[3])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
+def test_killed_without_warning_and_resumed(tmp_path: Path) -> None:
+    truth = kk.grid(3, 3, seed=1, coupling=0.7)
+    rows = samples(truth, 300)
+    rows[::5, 2] = -1
+    model, table, place = tmp_path / "start.uai", tmp_path / "rows.npy", tmp_path / "fit.npz"
+    kk.write(flat(truth), model)
+    np.save(table, rows)
+    start = kk.read(model)
+    code = [sys.executable, "-c", SLOW_FIT, str(model), str(table), str(place)]
+    worker = subprocess.Popen(code, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        steps = 0
+        end = time.monotonic() + 60
+        while steps < 4 and worker.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+            if place.exists():
+                key = Checkpoint(place, "gradient:tol=1e-09", start, Data.of(rows, start))
+                steps = int((key.load() or {"done": np.array(0)})["done"])
+    finally:
+        worker.kill()
+        worker.wait()
+    assert steps >= 4, "the fit ended or never began before it could be killed"
+    resumed = learn(start, rows, "gradient:tol=1e-9", checkpoint=place)
+    whole = learn(start, rows, "gradient:tol=1e-9")
+    assert resumed.converged and not place.exists()
+    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
+    assert len(resumed.trace) < len(whole.trace)
+
+
+# ---------------------------------------------------------------------- linear response (HOJ-L1)
+
+
+def _weak_machine(n: int = 5) -> tuple[kk.FactorGraph, np.ndarray]:
+    rng = np.random.default_rng(3)
+    pairs = {(i, j): float(0.3 * rng.standard_normal()) for i in range(n) for j in range(i)}
+    machine = kk.boltzmann_graph(pairs, (0.3 * rng.standard_normal(n)).tolist())
+    return machine, kk.plan(machine).calibrate().sample(5000, seed=1)
+
+
+def test_response_of_an_exact_method_is_its_beliefs() -> None:
+    machine, _ = _weak_machine()
+    exact = kk.infer(machine, "jt")
+    assert np.allclose(response_factors(exact), exact.flat_factors, atol=1e-12)
+
+
+def test_learning_by_linear_response_matches_means_and_correlations() -> None:
+    """At the fixed point (D^-1 - W)^-1, D = m (1 - m), has the data's correlations (HOJ-I11)."""
+    machine, rows = _weak_machine()
+    text = "gradient:inference=mf,correlations=response,optimiser=adam,epochs=3000,tol=1e-7"
+    fit = kk.learn(machine, rows, text + ",learning_rate=0.02,decay=0.01")
+    assert fit.converged
+    weights, biases = np.zeros((5, 5)), np.zeros(5)
+    for a in range(fit.graph.n_factors):
+        table = fit.graph.log_table(a)
+        if table.ndim == 1:
+            biases[fit.graph.scope(a)[0]] += table[1] - table[0]
+            continue
+        i, j = fit.graph.scope(a)
+        weights[i, j] = weights[j, i] = table[1, 1] - table[0, 1] - table[1, 0] + table[0, 0]
+        biases[i] += table[1, 0] - table[0, 0]
+        biases[j] += table[0, 1] - table[0, 0]
+    m = rows.mean(axis=0)
+    assert np.allclose(m, 1 / (1 + np.exp(-(weights @ m + biases))), atol=1e-5)
+    response = np.linalg.inv(np.diag(1 / (m * (1 - m))) - weights)
+    off = ~np.eye(5, dtype=bool)
+    assert np.allclose(response[off], np.cov(rows.T, bias=True)[off], atol=1e-5)
+    plain = kk.learn(machine, rows, "gradient:inference=mf,optimiser=adam,epochs=300")
+    assert fit.log_likelihood > plain.log_likelihood
+
+
+def test_response_needs_pairs_and_no_line_search() -> None:
+    with pytest.raises(MethodError, match="use optimiser adam or sgd"):
+        kk.GradientML(correlations="response")
+    triple = kk.FactorGraph([2] * 3, [((0, 1, 2), np.ones(8))])
+    with pytest.raises(MethodError, match="factors of one or two variables"):
+        kk.GradientML(inference="mf", correlations="response", optimiser="sgd").fit(
+            triple, [[0, 1, 0]]
+        )

@@ -1,0 +1,166 @@
+"""Contrastive divergence and its relatives: expected updates by enumeration, recovery, resuming.
+
+Rows TEH-L4 (brief Gibbs) and TEH-L8 (contrastive divergence) on graphs of any tables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import MethodError
+from kikuchi.inference.sampling.gibbs import conditional
+from kikuchi.learning.data import Data
+from kikuchi.learning.local.contrastive import (
+    BriefGibbs,
+    ContrastiveDivergence,
+    PersistentDivergence,
+    _Climb,
+)
+from oracle import random_model
+
+LEARNERS = [ContrastiveDivergence, PersistentDivergence, BriefGibbs]
+
+
+def _rows(graph: kk.FactorGraph, count: int, seed: int = 0) -> np.ndarray:
+    return kk.plan(graph).calibrate().sample(count, seed=seed)
+
+
+def _blank(graph: kk.FactorGraph) -> kk.FactorGraph:
+    return graph.with_log_tables(np.where(np.isneginf(graph.log_tables), -np.inf, 0.0))
+
+
+def _swept(graph: kk.FactorGraph, p: np.ndarray) -> np.ndarray:
+    """The distribution after one sweep in order, by enumeration of every transition."""
+    shape = tuple(int(c) for c in graph.cardinalities)
+    p = p.reshape(shape)
+    for v in range(graph.n_variables):
+        new = np.zeros(shape)
+        for state in np.ndindex(shape):
+            q = conditional(graph, v, np.array(state))
+            for x, share in enumerate(q):
+                moved = list(state)
+                moved[v] = x
+                new[tuple(moved)] += p[state] * share
+        p = new
+    return p
+
+
+def _factor_means(graph: kk.FactorGraph, p: np.ndarray) -> np.ndarray:
+    parts = []
+    for a in range(graph.n_factors):
+        scope = graph.scope(a)
+        joint = p.sum(axis=tuple(v for v in range(graph.n_variables) if v not in scope))
+        parts.append(np.transpose(joint, np.argsort(np.argsort(scope))).ravel())
+    return np.concatenate(parts)
+
+
+def test_the_expected_update_of_cd_is_data_minus_one_sweep() -> None:
+    graph = random_model(np.random.default_rng(1), 3, 4, 2, 3, scale=1.0)
+    rows = np.repeat(_rows(graph, 25), 4000, axis=0)  # many copies: the mean over chains is sharp
+    learner = ContrastiveDivergence(batch=len(rows))
+    climb = _Climb(learner, graph, Data.of(rows, graph), None)
+    flat = climb.flat.with_tables(np.array(graph.log_tables))
+    every = np.arange(len(rows))
+    update = climb._positive(flat, every) - climb._negative(flat, every)
+    counts = Data.of(rows, graph).counts(range(graph.n_variables)) / len(rows)
+    expected = _factor_means(graph, counts) - _factor_means(graph, _swept(graph, counts))
+    np.testing.assert_allclose(update, expected, atol=5 * 0.5 / np.sqrt(len(rows)))
+    assert np.abs(expected).max() > 0.02
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_recovers_a_grid(learner: Any) -> None:
+    truth = kk.grid(3, 3, seed=4, coupling=0.5, field=0.3)
+    rows = _rows(truth, 4000)
+    fit = learner(epochs=40).fit(_blank(truth), rows)
+    assert fit.converged, fit
+    from kikuchi.learning.likelihood.gradient import GradientML
+
+    best = GradientML(inference="jt").fit(_blank(truth), rows).log_likelihood
+    assert fit.log_likelihood > best - 0.02
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_hidden_variables(learner: Any) -> None:
+    """A hidden variable explains the coupling of its neighbours."""
+    star = kk.boltzmann_graph({(0, 3): 3.0, (1, 3): 3.0, (2, 3): 3.0}, [-1.5, -1.5, -1.5, -4.5])
+    rows = _rows(star, 1500)
+    rows[:, 3] = -1
+    rng = np.random.default_rng(0)
+    start = star.with_log_tables(0.3 * rng.normal(size=star.log_tables.size))
+    fit = learner(epochs=60, learning_rate=0.3).fit(start, rows)
+    observed = Data.of(rows[:, :3])
+    pair = observed.counts([0, 1]) / len(rows)
+    joint = kk.plan(fit.graph).calibrate().joint([0, 1])
+    assert np.abs(joint - pair).max() < 0.06
+    assert pair[1, 1] - pair[1].sum() * pair[:, 1].sum() > 0.1  # strongly coupled
+    assert joint[1, 1] - joint[1].sum() * joint[:, 1].sum() > 0.06
+
+
+def test_restarting_brief_gibbs() -> None:
+    truth = kk.grid(2, 2, seed=4, coupling=0.5, field=0.3)
+    fit = BriefGibbs(restart=True, sweeps=10).fit(_blank(truth), _rows(truth, 1000))
+    start = kk.infer(_blank(truth), "jt").flat_factors
+    wanted = kk.infer(truth, "jt").flat_factors
+    found = kk.infer(fit.graph, "jt").flat_factors
+    assert np.abs(found - wanted).max() < 0.5 * np.abs(start - wanted).max()
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("missing", [False, True])
+def test_resumes_where_it_stopped(learner: Any, missing: bool, tmp_path: Path) -> None:
+    truth = kk.grid(3, 3, seed=4)
+    rows = _rows(truth, 150)
+    if missing:
+        rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
+    chosen = learner(epochs=8, batch=40, seed=3)
+    whole = chosen.fit(_blank(truth), rows, score=False)
+    place = tmp_path / "fit.npz"
+    chosen.fit(_blank(truth), rows, budget=Budget(iterations=5), checkpoint=place, score=False)
+    rest = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
+    assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
+    other = learner(epochs=8, batch=40, seed=4).fit(_blank(truth), rows, score=False)
+    assert not np.array_equal(other.graph.log_tables, whole.graph.log_tables)
+
+
+def test_weights_count_as_copies() -> None:
+    pair = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])
+    data = Data.of([[0, 0], [1, 1], [0, 1], [1, 0]], pair, weights=[4.0, 4.0, 1.0, 0.0])
+    fit = PersistentDivergence(l2=0.02, epochs=400).fit(pair, data)
+    table = kk.infer(fit.graph, "enumerate").factor(0)
+    assert table[0, 0] > 0.3 and table[1, 1] > 0.3 and table[1, 0] < 0.15
+
+
+def test_zeros_stay_and_are_told() -> None:
+    graph = kk.FactorGraph([2, 3], [((0, 1), [[1, 0, 1], [1, 1, 1]])])
+    fit = ContrastiveDivergence(epochs=5).fit(graph, [[0, 0], [1, 1], [1, 2], [0, 2]])
+    assert fit.graph.table(0)[0, 1] == 0.0
+    assert any("zeros" in warning for warning in fit.warnings)
+    with pytest.raises(MethodError, match="variable 1 is hidden and factor 0 has zeros"):
+        ContrastiveDivergence().fit(graph, [[0, -1], [1, 1]])
+
+
+def test_l1_gives_exact_zeros() -> None:
+    truth = kk.grid(3, 3, seed=4)
+    fit = ContrastiveDivergence(l1=0.05, average=False, epochs=20).fit(
+        _blank(truth), _rows(truth, 300)
+    )
+    assert np.mean(fit.graph.log_tables == 0) > 0.1
+
+
+def test_a_fit_cut_short_says_so() -> None:
+    truth = kk.grid(3, 3, seed=4)
+    fit = ContrastiveDivergence().fit(truth, _rows(truth, 300), budget=Budget(iterations=3))
+    assert not fit.converged and fit.stopped == "iterations"
+    assert any("ended after 3 of 60 epochs" in warning for warning in fit.warnings)
+
+
+def test_directed_tables_are_refused() -> None:
+    with pytest.raises(MethodError, match="use learner em or gradient"):
+        ContrastiveDivergence().fit(kk.example("asia"), np.zeros((3, 8), dtype=int))
