@@ -7,7 +7,7 @@ Rules
 * A module of `src/kikuchi` imports its own room or a room below it, never one beside or above.
 * `data` is read by `reproduce`, `reports`, `cli` and tests only.
 * A module has at most 600 lines.
-* Kernels (a folder `kernels` of any room) hold functions over flat arrays: no classes but NamedTuples.
+* Kernels (any folder `kernels`) hold functions over flat arrays: no classes but NamedTuples.
 * No pickle, no code run from data, no handler that swallows every error, no work left as a note.
 * No path of one person's machine in any file of the project.
 """
