@@ -46,6 +46,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("learning",),
     (*_FAMILIES, "data"),
     ("query",),
+    ("applications",),
     ("reproduce",),
     ("reports",),
     ("cli",),

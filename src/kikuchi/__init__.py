@@ -26,7 +26,7 @@ _PUBLIC: dict[str, str] = {
     "Budget": "core.budget",
     "Certificate": "inference.bounds.certificates",
     "certify": "inference.bounds.certificates",
-    "channel_uses": "graphs.mimo",
+    "channel_uses": "applications.detection",
     "chow_liu": "learning.structure.graphs",
     "Clamped": "inference.variational.clamping",
     "clamped_log_z": "learning.likelihood.clamped",
@@ -34,7 +34,7 @@ _PUBLIC: dict[str, str] = {
     "complete": "graphs.generators",
     "ContrastiveDivergence": "learning.local.contrastive",
     "Data": "learning.data",
-    "detect": "inference.mimo",
+    "detect": "applications.detection",
     "draw_samples": "learning.sampling",
     "EM": "learning.likelihood.em",
     "Enumeration": "inference.trees.enumeration",
@@ -70,7 +70,7 @@ _PUBLIC: dict[str, str] = {
     "LoopyScalingML": "learning.scaling.loopy_scaling",
     "MeanField": "inference.variational.mean_field",
     "MeanFieldMinusTrw": "learning.likelihood.bound",
-    "mimo": "graphs.mimo",
+    "mimo": "applications.detection",
     "mini_bucket_plan": "inference.mini_buckets.weighted_mini_buckets",
     "MixtureMeanField": "inference.variational.mixture_mean_field",
     "mutual_information": "learning.structure.graphs",
@@ -118,6 +118,7 @@ _PUBLIC: dict[str, str] = {
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ imports
+    from kikuchi.applications.detection import channel_uses, detect, mimo
     from kikuchi.core.budget import Budget
     from kikuchi.core.divergences import alpha_divergence, alpha_projection, kl_divergence
     from kikuchi.core.errors import KikuchiError
@@ -135,7 +136,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
         random_tables,
         random_tree,
     )
-    from kikuchi.graphs.mimo import channel_uses, mimo
     from kikuchi.graphs.pairwise import to_pairwise
     from kikuchi.graphs.regions.builders import region_graph
     from kikuchi.graphs.regions.region_graph import RegionGraph
@@ -160,7 +160,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ impo
     from kikuchi.inference.messages.reweighted import reweighted_free_energy
     from kikuchi.inference.messages.tree_reweighted import TreeReweighted
     from kikuchi.inference.messages.unified_scaling import UnifiedScaling, UnifiedTreeScaling
-    from kikuchi.inference.mimo import detect
     from kikuchi.inference.mini_buckets.weighted_mini_buckets import (
         WeightedMiniBuckets,
         mini_bucket_plan,

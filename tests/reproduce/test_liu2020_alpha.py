@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kikuchi.applications.detection import channel_uses, symbol_errors
 from kikuchi.graphs.binary import couplings_and_fields
-from kikuchi.graphs.mimo import channel_uses
-from kikuchi.inference.mimo import symbol_errors
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.liu2020.alpha import message_paths, random_ising

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kikuchi.boltzmann.boltzmann_machine import BoltzmannMachine
     from kikuchi.boltzmann.classifier import FreeEnergyClassifier
-    from kikuchi.boltzmann.face_pairs import FacePairRBM
     from kikuchi.boltzmann.machine import Machine
     from kikuchi.boltzmann.rate_coded import RateCodedRBM
     from kikuchi.boltzmann.rbm import RBM
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BoltzmannMachine": "boltzmann_machine",
-    "FacePairRBM": "face_pairs",
     "FreeEnergyClassifier": "classifier",
     "Machine": "machine",
     "RBM": "rbm",
@@ -28,7 +26,6 @@ _HOMES = {
 __all__ = [
     "RBM",
     "BoltzmannMachine",
-    "FacePairRBM",
     "FreeEnergyClassifier",
     "Machine",
     "RateCodedRBM",

@@ -1,8 +1,8 @@
 """Liu's thesis, chapter 3: signal detection by alpha-belief propagation (LIU-E3 to E5).
 
-The symbols of many channel uses are detected at once by `inference.mimo`. The published curves of
-alpha-BP come out when the one-variable factors are approached gradually, by rule (3.16) from
-uniform ones; with full fields from the start small alpha ends at worse fixed points.
+The symbols of many channel uses are detected at once by `applications.detection`. The published
+curves of alpha-BP come out when the one-variable factors are approached gradually, by rule (3.16)
+from uniform ones; with full fields from the start small alpha ends at worse fixed points.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.graphs.mimo import ChannelUses, channel_uses
-from kikuchi.inference.mimo import detect, symbol_errors
+from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
@@ -35,7 +34,7 @@ class _Mimo(Experiment):
 
     document: ClassVar[str] = DOCUMENT
     published: ClassVar[Mapping[str, Sequence[float | None]]]
-    iterations: ClassVar[int] = 50
+    max_iterations: ClassVar[int] = 50
     remarks: ClassVar[Mapping[str, str]] = {}
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {}
     quick: ClassVar[Setting] = Setting(
@@ -68,7 +67,7 @@ class _Mimo(Experiment):
             uses.received,
             uses.noise,
             text,
-            iterations=self.iterations,
+            max_iterations=self.max_iterations,
             damping=float(damping or 0.0),
         )
         return found.symbols
@@ -193,7 +192,7 @@ class DetectionByOthers(_Mimo):
     )
     caption: ClassVar[str] = DetectionByAlpha.caption
     status: ClassVar[Status] = "agrees in part"
-    iterations: ClassVar[int] = 100
+    max_iterations: ClassVar[int] = 100
     published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_OTHERS
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {
         "mf": {5.33: 0.163, 9.67: 0.144, 22.67: 0.146, 40.0: 0.136},
@@ -210,13 +209,13 @@ class DetectionByOthers(_Mimo):
         """As the others; the published mean field is made anew with its faults."""
         if name != "mf as published":
             return super().symbols(name, uses)
-        from kikuchi.inference.kernels.mimo import mean_field
+        from kikuchi.applications.kernels.detection import mean_field
 
         gram = np.matmul(uses.channels.transpose(0, 2, 1), uses.channels)
         matched = np.einsum("kmi,km->ki", uses.channels, uses.received)
         odds = np.empty_like(matched)
         done = np.zeros(len(matched), dtype=np.bool_)
         mean_field(
-            -gram / (2 * uses.noise), matched / uses.noise, self.iterations, 1e-6, odds, done
+            -gram / (2 * uses.noise), matched / uses.noise, self.max_iterations, 1e-6, odds, done
         )
         return np.where(odds > 0.0, 1.0, -1.0)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.face_baselines import (
+from kikuchi.applications.face_baselines import (
     Correlation,
     DeltaPPCA,
     Eigenfaces,
+    FaceSimilarity,
     Fisherfaces,
-    Likeness,
 )
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
@@ -214,13 +214,13 @@ class FaceRecognition(Experiment):
 
     def run_case(self, case: Case) -> Result:
         """Rank errors of all ways on one partition."""
-        from kikuchi.boltzmann.face_pairs import FacePairRBM, rank_errors, same_person_pairs
+        from kikuchi.applications.faces import FacePairRBM, rank_errors, same_person_pairs
 
         pixels, mask, people = prepared(case["data"], case["side"])
         who = _required(people)
         train, gallery, test = partition(who, case["condition"], case["partition"])
         pairs = min(_MOST_PAIRS, len(same_person_pairs(who[train])) // 2)
-        ways: dict[str, Likeness] = {
+        ways: dict[str, FaceSimilarity] = {
             "correlation": Correlation(),
             "eigenfaces": Eigenfaces(),
             "fisherfaces": Fisherfaces(inner=len(np.unique(who))),

@@ -192,7 +192,7 @@ def hybrid_monte_carlo(
     >>> bool(abs(mean.mean()) < 0.1), accepted > 0.9
     (True, True)
     """
-    from kikuchi.inference.kernels.double_well import hybrid_chains
+    from kikuchi.reproduce.toys.kernels.double_well import hybrid_chains
 
     rng = generator(seed)
     x = rng.standard_normal(chains)

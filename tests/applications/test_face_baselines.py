@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from kikuchi.boltzmann.face_baselines import (
+from kikuchi.applications.face_baselines import (
     Correlation,
     DeltaPPCA,
     Eigenfaces,
+    FaceSimilarity,
     Fisherfaces,
-    Likeness,
 )
 from kikuchi.core.errors import DataError, MethodError
 
@@ -144,7 +144,7 @@ def test_delta_ppca_with_more_pixels_than_faces() -> None:
 
 
 @pytest.mark.parametrize("method", [Correlation(), Eigenfaces(), Fisherfaces(), DeltaPPCA()])
-def test_bad_faces_are_refused(method: Likeness) -> None:
+def test_bad_faces_are_refused(method: FaceSimilarity) -> None:
     with pytest.raises(DataError, match="finite"):
         method.fit([[1.0, np.nan]], [0])
     with pytest.raises(DataError, match="2 numbers of people for 1 faces"):

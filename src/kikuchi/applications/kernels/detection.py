@@ -84,9 +84,20 @@ def _sequential_sweep(z, total, k, decay, weight, step, linear):
 
 @njit(cache=True, error_model="numpy")
 def messages(
-    couplings, fields, weight, step, first, ramp, linear, parallel, iterations, tol, odds, converged
+    couplings,
+    fields,
+    weight,
+    step,
+    first,
+    ramp,
+    linear,
+    parallel,
+    max_iterations,
+    tol,
+    odds,
+    converged,
 ):
-    """Log-odds of every symbol after message passing; one model a row.
+    """Log-odds of every symbol after message passing; one model per row.
 
     The fields count with the share `first` in the first sweep; after each sweep it moves towards
     1 by the share `ramp` of the way: with ramp = alpha that is rule (3.16) of LIU-I6 for factors
@@ -108,7 +119,7 @@ def messages(
                 k[i, j] = 2.0 * couplings[use, i, j] / weight
                 decay[i, j] = np.exp(-abs(k[i, j]))
         converged[use] = False
-        for _ in range(iterations):
+        for _ in range(max_iterations):
             ahead = 1.0 - (1.0 - share) * (1.0 - ramp)
             if parallel:
                 change = _parallel_sweep(
@@ -131,7 +142,7 @@ def messages(
 
 
 @njit(cache=True, error_model="numpy")
-def mean_field(couplings, fields, iterations, tol, odds, converged):
+def mean_field(couplings, fields, max_iterations, tol, odds, converged):
     """Log-odds of every symbol by m_i = tanh(theta_i + sum_j theta_ij m_j), one after the other.
 
     A diagonal of the couplings acts as written: the published curve of LIU-E5 has one.
@@ -141,7 +152,7 @@ def mean_field(couplings, fields, iterations, tol, odds, converged):
     for use in range(uses):
         means[:] = 0.0
         converged[use] = False
-        for _ in range(iterations):
+        for _ in range(max_iterations):
             change = 0.0
             for i in range(n):
                 field = fields[use, i]

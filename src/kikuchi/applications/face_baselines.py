@@ -1,7 +1,7 @@
-"""Four ways to say how alike two faces are, to compare the pair machine with (TEH-M28).
+"""Four linear measures of how alike two faces are, to compare the pair machine with (TEH-M28).
 
-Faces are rows of pixels. Each way has `fit(faces, people)` and `similarity(a, b)`, a table with one
-row for each face of `a` and one column for each of `b`; more is more alike.
+Faces are rows of pixels. Each measure has `fit(faces, people)` and `similarity(a, b)`, a table with
+one row for each face of `a` and one column for each of `b`; a larger number means more alike.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kikuchi.core.errors import DataError, MethodError
 Array = NDArray[np.float64]
 
 
-class Likeness(ABC):
-    """Base of the ways to compare faces."""
+class FaceSimilarity(ABC):
+    """Base of the measures of how alike two faces are."""
 
     name: ClassVar[str]
 
@@ -33,7 +33,7 @@ class Likeness(ABC):
 
 
 @dataclass
-class Correlation(Likeness):
+class Correlation(FaceSimilarity):
     """Cosine of the angle between the vectors of pixels; nothing is learnt.
 
     >>> Correlation().similarity([[1, 0]], [[1, 1], [0, 2]]).round(4).tolist()
@@ -52,8 +52,24 @@ class Correlation(Likeness):
         return cosines(rows_of(a), rows_of(b))
 
 
+class _Projection(FaceSimilarity):
+    """Cosines of faces less `mean_`, in the space of the columns of `axes_`."""
+
+    mean_: Array
+    axes_: Array
+
+    @property
+    def n_components_(self) -> int:
+        """Number of axes in use."""
+        return int(self.axes_.shape[1])
+
+    def similarity(self, a: ArrayLike, b: ArrayLike) -> Array:
+        """Cosines in the space of the axes."""
+        return cosines(*((rows_of(x) - self.mean_) @ self.axes_ for x in (a, b)))
+
+
 @dataclass
-class Eigenfaces(Likeness):
+class Eigenfaces(_Projection):
     """Cosines in the space of the principal components `skip` + 1 to `components`.
 
     The first component is mostly the light, so that one is left out. There are at most as many
@@ -81,18 +97,9 @@ class Eigenfaces(Likeness):
             raise DataError(f"eigenfaces: the faces span {axes.shape[1]} components; give more")
         return self
 
-    @property
-    def n_components_(self) -> int:
-        """Number of components in use."""
-        return int(self.axes_.shape[1])
-
-    def similarity(self, a: ArrayLike, b: ArrayLike) -> Array:
-        """Cosines in the space of the components."""
-        return cosines(*((rows_of(x) - self.mean_) @ self.axes_ for x in (a, b)))
-
 
 @dataclass
-class Fisherfaces(Likeness):
+class Fisherfaces(_Projection):
     """Cosines in the space that best separates the people of the training faces.
 
     Principal components first, `inner` of them; then the directions with the largest ratio of
@@ -139,15 +146,6 @@ class Fisherfaces(Likeness):
         self.axes_ = inner @ directions[:, best]
         return self
 
-    @property
-    def n_components_(self) -> int:
-        """Number of directions in use."""
-        return int(self.axes_.shape[1])
-
-    def similarity(self, a: ArrayLike, b: ArrayLike) -> Array:
-        """Cosines in the space of the directions."""
-        return cosines(*((rows_of(x) - self.mean_) @ self.axes_ for x in (a, b)))
-
 
 @dataclass(frozen=True)
 class PPCA:
@@ -178,7 +176,7 @@ class PPCA:
 
 
 @dataclass
-class DeltaPPCA(Likeness):
+class DeltaPPCA(FaceSimilarity):
     """Log ratio of two densities of the difference of two faces: of one person, and of two.
 
     Each is a PPCA of mean zero, with `within` and `between` components. The second moments are

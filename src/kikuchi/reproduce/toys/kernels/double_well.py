@@ -9,7 +9,7 @@ from numba import njit
 def hybrid_chains(
     kappa, alpha, momenta, log_uniforms, x, steps, step_size, discard, total, squares
 ):
-    """Run chains from `x`, one a column of the random numbers; answers how many moves they made.
+    """Run chains from `x`, one per column of random numbers; return how many proposals they accept.
 
     `total` and `squares` gather x and x² of the samples after the first `discard`.
     """

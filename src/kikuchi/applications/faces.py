@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.face_baselines import Likeness, checked, rows_of
+from kikuchi.applications.face_baselines import FaceSimilarity, checked, rows_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.rules.rate_coded import replicas_of
@@ -123,7 +123,7 @@ class PairGoodness:
         return total
 
 
-class FacePairRBM(Likeness, BaseEstimator):  # type: ignore[misc]
+class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
     """Rate-coded machine of pairs of faces, as a measure of likeness (TEH-M11, TEH-I18).
 
     Parameters

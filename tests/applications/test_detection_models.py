@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from kikuchi.applications.detection import channel_uses, mimo
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.graphs.binary import couplings_and_fields
-from kikuchi.graphs.mimo import channel_uses, mimo
 from oracle import enumerate_exact
 
 

@@ -11,7 +11,7 @@ from scipy.special import comb, logsumexp
 
 pytest.importorskip("sklearn")
 
-from kikuchi.boltzmann.face_pairs import (
+from kikuchi.applications.faces import (
     FacePairRBM,
     PairGoodness,
     identify,
@@ -77,7 +77,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     pair = PairGoodness(*rng.normal(size=(2, 5, 3)), 0.3, 4)
     a, b = rng.random((9, 5)), rng.random((4, 5))
     whole = pair.similarity(a, b)
-    monkeypatch.setattr("kikuchi.boltzmann.face_pairs._BLOCK", 25)
+    monkeypatch.setattr("kikuchi.applications.faces._BLOCK", 25)
     np.testing.assert_array_equal(pair.similarity(a, b), whole)
 
 
