@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock
 from kikuchi.core.progress import Progress
 from kikuchi.core.trace import Trace
 
+State = Mapping[str, NDArray[Any]]
+"""Everything that the next step of some work depends on, as plain arrays."""
+
 _PROGRESS_EVERY = 0.1  # seconds
+_SNAPSHOT_EVERY = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,25 @@ class Step:
     objective: float = math.nan
     lower: float = math.nan
     upper: float = math.nan
+
+
+class StepAborted(Exception):
+    """Raised inside a step to end its run; `stopped` says why: "seconds" or "diverged"."""
+
+    def __init__(self, stopped: str) -> None:
+        super().__init__(stopped)
+        self.stopped = stopped
+
+
+class Store(Protocol):
+    """Where states are kept, such as a checkpoint file."""
+
+    @property
+    def due(self) -> bool:
+        """Whether so much time has passed that the state should be saved."""
+
+    def save(self, state: State) -> None:
+        """Keep a state in place of the one before."""
 
 
 class Run:
@@ -62,7 +90,33 @@ class Run:
             self.stopped = "diverged"  # the method itself gave up
         except KeyboardInterrupt:
             self.stopped = "interrupted"
+        except StepAborted as end:
+            self.stopped = end.stopped
         return done, False
+
+    def iterate_saving(
+        self,
+        steps: Iterable[Step],
+        state: Callable[[], State],
+        store: Store | None,
+        *,
+        tol: float,
+        limit: int,
+    ) -> tuple[int, bool]:
+        """As `iterate`, with the answer of `state` kept in `store` every few seconds, and at the
+        end unless the steps converged.
+
+        `state` holds everything that the next step depends on, random generators included, so
+        that a resumed run ends where an unbroken one does. It is asked between two steps only:
+        when Ctrl-C or the clock cuts a step short, the last whole state is kept.
+        """
+        if store is None:
+            return self.iterate(steps, tol=tol, limit=limit)
+        snapshots = _Snapshots(steps, state, store)
+        done, converged = self.iterate(snapshots, tol=tol, limit=limit)
+        if not converged:
+            snapshots.save()
+        return done, converged
 
     def record(self, step: Step, limit: int) -> None:
         """Put a step in the trace and, a few times a second, on the screen."""
@@ -84,3 +138,32 @@ class Run:
                 residual=None if math.isnan(step.residual) else step.residual,
                 objective=None if math.isnan(objective) else objective,
             )
+
+
+class _Snapshots:
+    """Steps of which the state in between is copied now and then, and saved when it is due."""
+
+    def __init__(self, steps: Iterable[Step], state: Callable[[], State], store: Store) -> None:
+        self.steps, self.state, self.store = steps, state, store
+        self.between = False  # two steps
+        self.latest: State | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        last = -math.inf
+        for step in self.steps:
+            self.between = True
+            if self.store.due:
+                self.store.save(self.state())
+            if time.monotonic() - last >= _SNAPSHOT_EVERY:
+                self.latest = {name: np.array(array) for name, array in self.state().items()}
+                last = time.monotonic()
+            yield step
+            self.between = False
+
+    def save(self) -> None:
+        """Keep the present state, or the last copy if a step was cut short; nothing if no step
+        was ever finished.
+        """
+        state = self.state() if self.between else self.latest
+        if state is not None:
+            self.store.save(state)

@@ -67,7 +67,9 @@ class Ascent:
 
     def climb(self, run: FitRun, *, tol: float, limit: int) -> tuple[int, bool]:
         """Steps until the largest slope is at most `tol`; iterations done and whether it is."""
-        done, converged = run.iterate_saving(self._steps(), self._state, tol=tol, limit=limit)
+        done, converged = run.iterate_saving(
+            self._steps(), self._state, run.checkpoint, tol=tol, limit=limit
+        )
         if self.stuck and self.descent.residual <= max(tol, _ROUNDING):
             converged, run.stopped = True, "converged"
         return done, converged

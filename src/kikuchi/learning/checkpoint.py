@@ -54,6 +54,7 @@ class Checkpoint:
             )
         return state
 
+    @property
     def due(self) -> bool:
         """Whether so many seconds have passed that the state should be saved."""
         return time.monotonic() - self._last >= _EVERY

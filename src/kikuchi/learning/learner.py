@@ -9,7 +9,6 @@ and scores the result. A new learner gives its options and `_fit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run, Step
+from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.checkpoint import Checkpoint, State
@@ -42,7 +41,7 @@ class Learned:
 
 
 class FitRun(Run):
-    """A fit in progress: a run that saves its state now and then.
+    """A fit in progress: a run that knows where its state is saved.
 
     `resumed` is the state that an interrupted fit left behind, or None.
     """
@@ -53,25 +52,6 @@ class FitRun(Run):
         super().__init__(budget.start(), progress, trace)
         self.checkpoint = checkpoint
         self.resumed: State | None = None if checkpoint is None else checkpoint.load()
-
-    def iterate_saving(
-        self, steps: Iterable[Step], state: Callable[[], State], *, tol: float, limit: int
-    ) -> tuple[int, bool]:
-        """As `iterate`, with the answer of `state` saved every few seconds and at the end.
-
-        `state` must hold everything that the next step depends on, random generators included,
-        so that a resumed fit ends where an unbroken one does.
-        """
-        done, converged = self.iterate(self._saving(steps, state), tol=tol, limit=limit)
-        if self.checkpoint is not None and not converged:
-            self.checkpoint.save(state())
-        return done, converged
-
-    def _saving(self, steps: Iterable[Step], state: Callable[[], State]) -> Iterator[Step]:
-        for step in steps:
-            if self.checkpoint is not None and self.checkpoint.due():
-                self.checkpoint.save(state())
-            yield step
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ class _Alternation(ABC):
         done, converged = self.run.iterate_saving(
             self._steps(),
             self._state,
+            self.run.checkpoint,
             tol=self.learner.tol,
             limit=self.learner.max_iterations,
         )

@@ -130,7 +130,11 @@ class _Climb(ABC):
     def learned(self) -> Learned:
         """Climb and answer."""
         done, converged = self.run.iterate_saving(
-            self._steps(), self._whole_state, tol=self.learner.tol, limit=self.learner.epochs
+            self._steps(),
+            self._whole_state,
+            self.run.checkpoint,
+            tol=self.learner.tol,
+            limit=self.learner.epochs,
         )
         theta, value = self._answer()
         warnings = [*self.notes, *self.likelihood.warnings]

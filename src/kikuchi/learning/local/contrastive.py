@@ -84,7 +84,7 @@ class ContrastiveLearner(Learner):
             "use fewer chains, a smaller batch, or fewer rows",
         )
         climb = _Climb(self, graph, data, run.resumed)
-        run.iterate_saving(climb.steps(), climb.state, tol=0.0, limit=self.epochs)
+        run.iterate_saving(climb.steps(), climb.state, run.checkpoint, tol=0.0, limit=self.epochs)
         return climb.learned(run)
 
     @abstractmethod

@@ -88,7 +88,7 @@ class LoopyScalingML(ScalingLearner):
         sweeps = _Sweeps(self, beliefs, wanted)
         sweeps.resume(run.resumed)
         done, converged = run.iterate_saving(
-            sweeps.steps(), sweeps.state, tol=self.tol, limit=self.max_iterations
+            sweeps.steps(), sweeps.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
         )
         warnings = sweeps.warnings()
         if not converged:

@@ -243,7 +243,7 @@ class Climb:
         self.resume(run.resumed)
         limit = self.learner.max_iterations
         done, converged = run.iterate_saving(
-            self._steps(sweep), self.state, tol=self.learner.tol, limit=limit
+            self._steps(sweep), self.state, run.checkpoint, tol=self.learner.tol, limit=limit
         )
         self.mend()
         warnings = [] if converged else [not_converged(self.distance, run.stopped)]
