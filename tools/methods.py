@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import typing
 from pathlib import Path
-from typing import Any
 
 import kikuchi
-from kikuchi.core.options import option_range, option_type
+from kikuchi.core.options import option_facts
 from kikuchi.inference.method import Method
-from kikuchi.inference.registry import DEFAULT, METHODS, method_class
+from kikuchi.inference.registry import DEFAULT, METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "methods.md"
@@ -34,7 +32,7 @@ The default method is `{DEFAULT}`.
 
 def render() -> str:
     """The whole page."""
-    classes = {name: method_class(name) for name in METHODS}
+    classes = {name: METHODS.find(name) for name in METHODS}
     lines = [HEAD, "| name | class | what it does |", "|---|---|---|"]
     for name, cls in classes.items():
         lines.append(f"| [`{name}`](#{name}) | `{path_of(cls)}` | {cell(cls.summary)} |")
@@ -55,33 +53,12 @@ def section(name: str, cls: type[Method]) -> list[str]:
     fields = dataclasses.fields(cls)
     if not fields:
         return [*lines, "No options."]
-    hints = typing.get_type_hints(cls)
     lines += ["| option | default | takes | meaning |", "|---|---|---|---|"]
     for field in fields:
-        takes = kind_of(hints[field.name], field)
-        meaning = cell(field.metadata.get("help", ""))
-        lines.append(f"| `{field.name}` | `{as_text(field.default)}` | {takes} | {meaning} |")
+        facts = option_facts(cls, field)
+        takes = facts["takes"].replace(" | ", ", ")
+        lines.append(f"| `{field.name}` | `{facts['default']}` | {takes} | {cell(facts['help'])} |")
     return lines
-
-
-def kind_of(hint: Any, field: dataclasses.Field[Any]) -> str:
-    """What an option takes: its choices, or its type and range."""
-    kind, optional = option_type(hint)
-    if typing.get_origin(kind) is typing.Literal:
-        text = ", ".join(f"`{choice}`" for choice in typing.get_args(kind))
-    else:
-        names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
-        text = names.get(kind, getattr(kind, "__name__", str(kind)))
-        limits = option_range(field)
-        text = f"{text} in {limits}" if limits else text
-    return f"{text}, or `none`" if optional else text
-
-
-def as_text(value: Any) -> str:
-    """A default as it is written in a method text."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def cell(text: str) -> str:

@@ -11,7 +11,6 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.optimiser import (
     OPTIMISERS,
     SCHEDULES,
-    optimiser_class,
     parse_optimiser,
     parse_schedule,
 )
@@ -131,4 +130,4 @@ def test_bad_options_are_refused() -> None:
     with pytest.raises(MethodError, match="momentum"):
         parse_optimiser("sgd:momentum=1")
     for name in OPTIMISERS:
-        assert optimiser_class(name).name == name and optimiser_class(name).summary
+        assert OPTIMISERS.find(name).name == name and OPTIMISERS.find(name).summary

@@ -20,7 +20,7 @@ from kikuchi.cli.console import plain_table
 from kikuchi.cli.inputs import split_methods
 from kikuchi.data import examples as bundled
 from kikuchi.graphs.generators import GENERATORS
-from kikuchi.inference.registry import METHODS, method_class
+from kikuchi.inference.registry import METHODS
 from oracle import enumerate_exact
 
 # ---------------------------------------------------------------------- info
@@ -247,7 +247,7 @@ def test_methods_prints_every_option_of_every_method() -> None:
     result = run("methods")
     assert result.exit_code == 0
     for name in METHODS:
-        cls = method_class(name)
+        cls = METHODS.find(name)
         assert f"\n{name}  {cls.summary}" in result.stdout
         for field in dataclasses.fields(cls):
             assert re.search(rf"^{field.name} ", result.stdout, re.M), field.name
@@ -261,7 +261,7 @@ def test_one_method_and_json() -> None:
     damping = next(o for m in data for o in m["options"] if o["option"] == "damping")
     assert damping["takes"] == "number in [0, 1)"
     takes = {m["method"] for m in data if m["takes_observed_marginals"]}
-    assert takes == {name for name in METHODS if method_class(name).takes_observed_marginals}
+    assert takes == {name for name in METHODS if METHODS.find(name).takes_observed_marginals}
     fails(["methods", "bpp"], "did you mean 'bp'")
 
 

@@ -13,7 +13,7 @@ import kikuchi as kk
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.options import option_range
 from kikuchi.inference.method import Method, Run, Solution
-from kikuchi.inference.registry import METHODS, method_class, parse_method
+from kikuchi.inference.registry import METHODS, parse_method
 from oracle import enumerate_exact, random_model
 
 TEXTS = list(METHODS)
@@ -32,7 +32,7 @@ def test_text_round_trip() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_option_can_be_written_in_a_text(name: str) -> None:
-    cls = method_class(name)
+    cls = METHODS.find(name)
     method = cls()
     every = ",".join(
         f"{f.name}={str(getattr(method, f.name)).lower()}" for f in dataclasses.fields(cls)

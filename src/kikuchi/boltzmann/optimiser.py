@@ -17,30 +17,38 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine, Parameters, masked
 from kikuchi.core.errors import MissingExtraError
-from kikuchi.core.options import Configured, find_class, option, parse
+from kikuchi.core.options import Configured, Registry, option
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
-OPTIMISERS: dict[str, str] = {
-    "sgd": "optimiser:Sgd",
-    "adam": "optimiser:Adam",
-    "adamw": "optimiser:AdamW",
-    "amsgrad": "optimiser:AmsGrad",
-    "nadam": "optimiser:Nadam",
-    "adabelief": "optimiser:AdaBelief",
-    "yogi": "optimiser:Yogi",
-    "lion": "optimiser:Lion",
-    "rmsprop": "optimiser:RmsProp",
-    "adagrad": "optimiser:AdaGrad",
-}
-SCHEDULES: dict[str, str] = {
-    "constant": "optimiser:Constant",
-    "linear": "optimiser:Linear",
-    "cosine": "optimiser:Cosine",
-    "exponential": "optimiser:Exponential",
-    "warmup-cosine": "optimiser:WarmupCosine",
-}
+OPTIMISERS: Registry[Optimiser] = Registry(
+    "kikuchi.boltzmann",
+    "optimiser",
+    {
+        "sgd": "optimiser:Sgd",
+        "adam": "optimiser:Adam",
+        "adamw": "optimiser:AdamW",
+        "amsgrad": "optimiser:AmsGrad",
+        "nadam": "optimiser:Nadam",
+        "adabelief": "optimiser:AdaBelief",
+        "yogi": "optimiser:Yogi",
+        "lion": "optimiser:Lion",
+        "rmsprop": "optimiser:RmsProp",
+        "adagrad": "optimiser:AdaGrad",
+    },
+)
+SCHEDULES: Registry[Schedule] = Registry(
+    "kikuchi.boltzmann",
+    "schedule",
+    {
+        "constant": "optimiser:Constant",
+        "linear": "optimiser:Linear",
+        "cosine": "optimiser:Cosine",
+        "exponential": "optimiser:Exponential",
+        "warmup-cosine": "optimiser:WarmupCosine",
+    },
+)
 _NOT_DECAYED = ("visible_bias", "hidden_bias")
 
 
@@ -148,15 +156,7 @@ class WarmupCosine(Schedule):
         )
 
 
-def schedule_class(name: str) -> type[Schedule]:
-    """The class of a schedule."""
-    cls: type[Schedule] = find_class(name, SCHEDULES, "kikuchi.boltzmann", "schedule")
-    return cls
-
-
-def parse_schedule(schedule: str | Schedule) -> Schedule:
-    """A schedule from a text such as `exponential:factor=0.9`."""
-    return schedule if isinstance(schedule, Schedule) else parse(schedule, schedule_class)
+parse_schedule = SCHEDULES.parse
 
 
 # ---------------------------------------------------------------------- optimisers
@@ -340,19 +340,7 @@ class AdaGrad(OptaxOptimiser):
     eps: float = option(1e-7, "added to the sum", above=0)
 
 
-def optimiser_class(name: str) -> type[Optimiser]:
-    """The class of an optimiser."""
-    cls: type[Optimiser] = find_class(name, OPTIMISERS, "kikuchi.boltzmann", "optimiser")
-    return cls
-
-
-def parse_optimiser(optimiser: str | Optimiser) -> Optimiser:
-    """An optimiser from a text.
-
-    >>> parse_optimiser("sgd:learning_rate=0.1,momentum=0.5").learning_rate
-    0.1
-    """
-    return optimiser if isinstance(optimiser, Optimiser) else parse(optimiser, optimiser_class)
+parse_optimiser = OPTIMISERS.parse
 
 
 # ---------------------------------------------------------------------- at work

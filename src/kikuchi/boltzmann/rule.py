@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine, Parameters
-from kikuchi.core.options import Configured, find_class, parse
+from kikuchi.core.options import Configured, Registry
 
 Array = NDArray[Any]
 State = dict[str, Array]
@@ -24,20 +24,24 @@ checkpoint can hold it. Names that begin with "_" are room to work in, which no 
 UNSETTLED = "unsettled_rows"
 """Name in a rule's state: how many rows had not settled when the limit of sweeps was reached."""
 
-RULES: dict[str, str] = {
-    "exact": "rules.exact:ExactLikelihood",
-    "gibbs": "rules.sampling:Equilibrium",
-    "cd": "rules.sampling:ContrastiveDivergence",
-    "pcd": "rules.sampling:PersistentDivergence",
-    "brief-gibbs": "rules.sampling:BriefGibbs",
-    "pseudo": "rules.pseudo:PseudoLikelihood",
-    "one-shot": "rules.one_shot:OneShot",
-    "rate-cd": "rules.rate_coded:RateCodedDivergence",
-    "cf": "rules.contrastive:ContrastiveFreeEnergy",
-    "mf-star": "rules.mean_field:MeanFieldStar",
-    "mf-joint": "rules.mean_field:JointMeanField",
-    "mixture": "rules.mixture:MixtureMeanField",
-}
+RULES: Registry[Rule] = Registry(
+    "kikuchi.boltzmann",
+    "learner",
+    {
+        "exact": "rules.exact:ExactLikelihood",
+        "gibbs": "rules.sampling:Equilibrium",
+        "cd": "rules.sampling:ContrastiveDivergence",
+        "pcd": "rules.sampling:PersistentDivergence",
+        "brief-gibbs": "rules.sampling:BriefGibbs",
+        "pseudo": "rules.pseudo:PseudoLikelihood",
+        "one-shot": "rules.one_shot:OneShot",
+        "rate-cd": "rules.rate_coded:RateCodedDivergence",
+        "cf": "rules.contrastive:ContrastiveFreeEnergy",
+        "mf-star": "rules.mean_field:MeanFieldStar",
+        "mf-joint": "rules.mean_field:JointMeanField",
+        "mixture": "rules.mixture:MixtureMeanField",
+    },
+)
 """Short names of the rules; the value is `module:Class` in this folder."""
 
 
@@ -107,12 +111,4 @@ def count_unsettled(state: State, converged: bool, rows: int) -> None:
         state[UNSETTLED] = state.get(UNSETTLED, np.zeros(1, dtype=np.int64)) + rows
 
 
-def rule_class(name: str) -> type[Rule]:
-    """The class of a learning rule."""
-    cls: type[Rule] = find_class(name, RULES, "kikuchi.boltzmann", "learner")
-    return cls
-
-
-def parse_rule(rule: str | Rule) -> Rule:
-    """A rule from a text such as `pcd:k=1`."""
-    return rule if isinstance(rule, Rule) else parse(rule, rule_class)
+parse_rule = RULES.parse

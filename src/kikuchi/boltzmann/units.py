@@ -15,22 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from kikuchi.core.options import Configured, find_class, option, parse
+from kikuchi.core.options import Configured, Registry, option
 
 Array = NDArray[Any]
 
-UNITS: dict[str, str] = {
-    "binary": "units:Binary",
-    "binomial": "units:Binomial",
-    "gaussian": "units:Gaussian",
-}
+UNITS: Registry[Units] = Registry(
+    "kikuchi.boltzmann",
+    "kind of units",
+    {
+        "binary": "units:Binary",
+        "binomial": "units:Binomial",
+        "gaussian": "units:Gaussian",
+    },
+)
 
 
 @dataclass(frozen=True)
 class Units(Configured, ABC):
     """Base of the kinds of units."""
 
-    kind: ClassVar[str] = "units"
+    kind: ClassVar[str] = "kind of units"
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -163,12 +167,4 @@ class Gaussian(Units):
         return result.astype(states.dtype)
 
 
-def units_class(name: str) -> type[Units]:
-    """The class of a kind of units."""
-    cls: type[Units] = find_class(name, UNITS, "kikuchi.boltzmann", "kind of units")
-    return cls
-
-
-def parse_units(units: str | Units) -> Units:
-    """Units from a text such as `binary` or `binomial:replicas=10`."""
-    return units if isinstance(units, Units) else parse(units, units_class)
+parse_units = UNITS.parse

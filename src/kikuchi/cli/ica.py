@@ -391,11 +391,11 @@ def _refuse_many(shared: dict[str, Any], count: int) -> None:
     """Enumeration over too many states is refused before anything is computed."""
     import numpy as np
 
-    from kikuchi.ica.posteriors.posterior import Problem, as_posterior
+    from kikuchi.ica.posteriors.posterior import Problem, parse_posterior
     from kikuchi.ica.priors.prior import as_priors
 
     priors = as_priors(shared["prior"], count)
-    posterior = as_posterior(shared.get("posterior", "lr"))
+    posterior = parse_posterior(shared.get("posterior", "lr"))
     if posterior.name == "exact":
         posterior.solve(Problem(np.eye(count), np.zeros((count, 1)), priors))
 

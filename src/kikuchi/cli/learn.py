@@ -128,7 +128,7 @@ def choose_learner(text: str, **given: Any) -> Learner:
     An option that the learner does not have is refused, except the seed.
     """
     from kikuchi.core.errors import MethodError
-    from kikuchi.learning.registry import LEARNERS, learner_class, parse_learner
+    from kikuchi.learning.registry import LEARNERS, parse_learner
 
     chosen = parse_learner(text)
     known = {f.name for f in dataclasses.fields(chosen)}
@@ -139,7 +139,7 @@ def choose_learner(text: str, **given: Any) -> Learner:
         having = [
             other
             for other in LEARNERS
-            if any(f.name == name for f in dataclasses.fields(learner_class(other)))
+            if any(f.name == name for f in dataclasses.fields(LEARNERS.find(other)))
         ]
         raise MethodError(
             f"learner {chosen.name} has no option {name}; learners with it: {', '.join(having)}"

@@ -23,12 +23,12 @@ def learners(
 ) -> None:
     """List the learners and their options."""
     from kikuchi.cli.methods import show_all
-    from kikuchi.learning.registry import DEFAULT, LEARNERS, learner_class
+    from kikuchi.learning.registry import DEFAULT, LEARNERS
 
     if machines:
         _show_rules(name, json)
         return
-    classes = [learner_class(word) for word in ([name] if name else LEARNERS)]
+    classes = [LEARNERS.find(word) for word in ([name] if name else LEARNERS)]
     show_all(
         {cls: _MISSING if cls.takes_missing else "" for cls in classes},
         {
@@ -41,10 +41,10 @@ def learners(
 
 
 def _show_rules(name: str | None, json: Path | None) -> None:
-    from kikuchi.boltzmann.rule import RULES, rule_class
+    from kikuchi.boltzmann.rule import RULES
     from kikuchi.cli.methods import show_all
 
-    rules = [rule_class(word) for word in ([name] if name else RULES)]
+    rules = [RULES.find(word) for word in ([name] if name else RULES)]
     show_all(
         dict.fromkeys(rules, ""),
         {rule: {"objective": rule.objective_name} for rule in rules},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,6 @@ import typer
 from kikuchi.cli import options
 
 if TYPE_CHECKING:
-    from kikuchi.core.options import Configured
     from kikuchi.inference.method import Method
 
 
@@ -24,9 +22,9 @@ def methods(
     json: options.Json = None,
 ) -> None:
     """List the methods and their options."""
-    from kikuchi.inference.registry import DEFAULT, METHODS, method_class
+    from kikuchi.inference.registry import DEFAULT, METHODS
 
-    classes = [method_class(word) for word in ([name] if name else METHODS)]
+    classes = [METHODS.find(word) for word in ([name] if name else METHODS)]
     show_all(
         {cls: _remark(cls) for cls in classes},
         {cls: {"takes_observed_marginals": cls.takes_observed_marginals} for cls in classes},
@@ -49,6 +47,7 @@ def show_all(
     """Methods or learners with a remark and further facts about each, as tables and as JSON."""
     from kikuchi.cli.console import Screen
     from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
+    from kikuchi.core.options import option_facts
 
     check_outputs("", json)
     kind = next(iter(remarks)).kind
@@ -72,27 +71,3 @@ def show_all(
         rows = [[d["option"], d["takes"], d["default"], d["help"]] for d in options_of[cls]]
         if rows:
             screen.table(["option", "takes", "default", "meaning"], rows)
-
-
-def option_facts(cls: type[Configured], f: dataclasses.Field[Any]) -> dict[str, str]:
-    """Name, what it takes, default and meaning of one option, as texts."""
-    from kikuchi.core.options import option_range, option_type
-
-    kind, optional = option_type(typing.get_type_hints(cls)[f.name])
-    if typing.get_origin(kind) is typing.Literal:
-        takes = " | ".join(str(choice) for choice in typing.get_args(kind))
-    else:
-        names = {int: "whole number", float: "number", bool: "true | false", str: "text"}
-        takes = " in ".join(filter(None, [names.get(kind, str(kind)), option_range(f)]))
-    return {
-        "option": f.name,
-        "takes": takes + (" | none" if optional else ""),
-        "default": _default_text(f.default),
-        "help": str(f.metadata.get("help", "")),
-    }
-
-
-def _default_text(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

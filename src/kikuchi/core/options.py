@@ -1,7 +1,7 @@
-"""Options: frozen dataclasses whose values are checked when made and written as one short text.
+"""Options and registries: dataclasses whose values are checked when made, named by one short text.
 
-Inference methods and learners share this: `name:option=value,...` names one fully, on the command
-line and in Python alike.
+Inference methods, learners, priors and optimisers share this: `name:option=value,...` names one
+fully, on the command line and in Python alike. A `Registry` knows all of one kind by name.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from kikuchi.core.errors import MethodError, suggestion
 
-C = TypeVar("C", bound="Configured")
+T = TypeVar("T")
+
+_LIMITS = ("low", "high", "above", "below")
+_ARTICLES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text"}
 
 
 def option(
@@ -48,52 +52,86 @@ class Configured:
     summary: ClassVar[str]
 
     def __post_init__(self) -> None:
-        hints = option_hints(typing.cast(Any, type(self)))
-        for f in dataclasses.fields(self):
-            where = f"{self.kind} {self.name}: option {f.name}"
-            value = _checked(where, f, hints[f.name], getattr(self, f.name))
-            object.__setattr__(self, f.name, value)
+        for name, value in checked_options(self, f"{self.kind} {self.name}").items():
+            object.__setattr__(self, name, value)
 
     @property
     def text(self) -> str:
         """The name and the options that differ from their defaults, as one text."""
         changed = [
-            f"{f.name}={_option_text(getattr(self, f.name))}"
+            f"{f.name}={option_text(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
             if getattr(self, f.name) != f.default
         ]
         return self.name + (":" + ",".join(changed) if changed else "")
 
 
-def find_class(name: str, registry: Mapping[str, str], home: str, kind: str) -> Any:
-    """The class of a registered name; a registry holds `module:Class` below the package `home`."""
-    if name not in registry:
-        raise MethodError(f"there is no {kind} '{name}'; {suggestion(name, registry)}")
-    module, attribute = registry[name].split(":")
-    return getattr(import_module(f"{home}.{module}"), attribute)
+class Registry(Mapping[str, type[T]], Generic[T]):
+    """Classes of one `kind` by name, each imported when it is first asked for.
 
+    `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
+    classes carry the same `kind`.
 
-def parse(text: str, find: Callable[[str], type[C]]) -> C:
-    """What a text names; `find` answers the class of a name.
-
-    A value in parentheses may hold commas, so that one method can name another.
+    >>> from kikuchi.inference.registry import METHODS
+    >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
+    ('BeliefPropagation', 0.5)
     """
-    name, _, options = text.strip().partition(":")
-    cls = find(name.strip())
-    label = f"{cls.kind} {cls.name}"
-    hints = option_hints(typing.cast(Any, cls))
-    known = [f.name for f in dataclasses.fields(cls)]
-    values: dict[str, Any] = {}
-    for part in filter(None, _split(label, options)):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise MethodError(f"{label}: '{part}' is not of the form option=value")
-        if key not in known:
-            raise MethodError(f"{label} has no option '{key}'; {suggestion(key, known)}")
-        if key in values:
-            raise MethodError(f"{label}: option {key} is given twice")
-        values[key] = _read_value(f"{label}: option {key}", value, hints[key])
-    return cls(**values)
+
+    def __init__(self, home: str, kind: str, entries: Mapping[str, str | type[T]]) -> None:
+        self.home = home
+        self.kind = kind
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> type[T]:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, attribute = entry.split(":")
+            entry = cast("type[T]", getattr(import_module(f"{self.home}.{module}"), attribute))
+            self._entries[name] = entry
+        return entry
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, cls: type[T]) -> type[T]:
+        """Register a class under its own `name`; works as a decorator."""
+        name = cast(Any, cls).name
+        if name in self._entries and self[name] is not cls:
+            raise MethodError(f"there is a {self.kind} '{name}' already; choose another name")
+        self._entries[name] = cls
+        return cls
+
+    def find(self, name: str) -> type[T]:
+        """The class of a registered name; an unknown name is an error that suggests known ones."""
+        if name not in self._entries:
+            raise MethodError(f"there is no {self.kind} '{name}'; {suggestion(name, self)}")
+        return self[name]
+
+    def parse(self, text: str | T) -> T:
+        """What a text names; an object of this kind is returned as it is.
+
+        A value in parentheses may hold commas, so that one text can contain another.
+        """
+        if isinstance(text, str):
+            name, _, options = text.strip().partition(":")
+            cls = self.find(name.strip())
+            return cls(**_read_options(cls, options))
+        if isinstance(text, Configured) and text.kind == self.kind:
+            return text
+        raise MethodError(
+            f"a {self.kind} is a text such as '{next(iter(self))}' or an object, got {text!r}"
+        )
+
+    def help(self) -> str:
+        """Every name with its summary, one per line."""
+        width = max(map(len, self))
+        return "\n".join(f"{name:{width}}  {cast(Any, self[name]).summary}" for name in self)
 
 
 # ---------------------------------------------------------------------- types and ranges
@@ -105,18 +143,17 @@ def option_hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def option_type(hint: Any) -> tuple[Any, bool]:
-    """The type of an option and whether it may be None."""
+def option_types(hint: Any) -> tuple[list[Any], bool]:
+    """The types that an option may have, and whether it may be None."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        inner = [t for t in typing.get_args(hint) if t is not type(None)]
-        return inner[0], True
-    return hint, False
+        members = typing.get_args(hint)
+        return [t for t in members if t is not type(None)], type(None) in members
+    return [hint], False
 
 
 def option_range(f: dataclasses.Field[Any]) -> str:
     """The range of an option for people, such as `[0, 1)`; empty when it has none."""
-    m = f.metadata
-    low, high, above, below = (m.get(k) for k in ("low", "high", "above", "below"))
+    low, high, above, below = (f.metadata.get(k) for k in _LIMITS)
     if low is None and above is None and high is None and below is None:
         return ""
     left = f"[{low:g}" if low is not None else f"({above:g}" if above is not None else "(-inf"
@@ -124,49 +161,127 @@ def option_range(f: dataclasses.Field[Any]) -> str:
     return f"{left}, {right}"
 
 
+def option_facts(cls: Any, f: dataclasses.Field[Any]) -> dict[str, str]:
+    """Name, what it takes, default and meaning of one option, as texts."""
+    kinds, optional = option_types(option_hints(cls)[f.name])
+    takes = [_takes(kind, option_range(f)) for kind in kinds] + ["none"] * optional
+    return {
+        "option": f.name,
+        "takes": " | ".join(takes),
+        "default": option_text(f.default),
+        "help": str(f.metadata.get("help", "")),
+    }
+
+
+def _takes(kind: Any, limits: str) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return " | ".join(map(str, typing.get_args(kind)))
+    name = str(_KINDS.get(kind) or getattr(kind, "__name__", kind))
+    return f"{name} in {limits}" if limits and kind in (int, float) else name
+
+
+def checked_options(instance: Any, label: str) -> dict[str, Any]:
+    """Values of the options of any dataclass instance by name, checked for type and range.
+
+    Whole numbers given for numbers, and numbers of NumPy, become plain ones. `label` names the
+    instance in messages. Only fields declared by `option` are checked.
+
+    >>> @dataclass
+    ... class Sampler:
+    ...     rate: float = option(0.1, "step length", above=0)
+    >>> checked_options(Sampler(1), "sampler")
+    {'rate': 1.0}
+    >>> checked_options(Sampler(-1), "sampler")
+    Traceback (most recent call last):
+        ...
+    kikuchi.core.errors.MethodError: sampler: option rate must be in (0, inf), got -1.0
+    """
+    hints = option_hints(cast(Any, type(instance)))
+    return {
+        f.name: _checked(f"{label}: option {f.name}", f, hints[f.name], getattr(instance, f.name))
+        for f in dataclasses.fields(instance)
+        if "help" in f.metadata
+    }
+
+
 def _checked(where: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
-    kind, optional = option_type(hint)
+    kinds, optional = option_types(hint)
     if value is None and optional:
         return None
+    for kind in kinds:
+        fits, plain = _as_kind(kind, value)
+        if fits:
+            if kind in (int, float) and not _in_range(f, plain):
+                raise MethodError(f"{where} must be in {option_range(f)}, got {plain}")
+            return plain
+    raise MethodError(f"{where} must be {' or '.join(map(_wanted, kinds))}, got {value!r}")
+
+
+def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
+    """Whether a value is of a type, and the value as that type."""
     if typing.get_origin(kind) is typing.Literal:
-        choices = typing.get_args(kind)
-        if value not in choices:
-            raise MethodError(
-                f"{where} must be one of {', '.join(map(str, choices))}, got {value!r}"
-            )
-        return value
-    if kind is float and isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        value = float(value)
-    elif kind is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
-        value = int(value)
-    elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise MethodError(f"{where} must be {_type_name(kind)}, got {value!r}")
-    m = f.metadata
-    if kind in (int, float) and (
+        return value in typing.get_args(kind), value
+    if isinstance(value, bool):
+        return kind is bool, value
+    if kind is float and isinstance(value, int | float | np.number):
+        return True, float(value)
+    if kind is int and isinstance(value, int | np.integer):
+        return True, int(value)
+    return isinstance(value, typing.get_origin(kind) or kind), value
+
+
+def _in_range(f: dataclasses.Field[Any], value: float) -> bool:
+    low, high, above, below = (f.metadata.get(k) for k in _LIMITS)
+    return not (
         math.isnan(value)
-        or (m.get("low") is not None and value < m["low"])
-        or (m.get("high") is not None and value > m["high"])
-        or (m.get("above") is not None and value <= m["above"])
-        or (m.get("below") is not None and value >= m["below"])
-    ):
-        raise MethodError(f"{where} must be in {option_range(f)}, got {value}")
-    return value
+        or (low is not None and value < low)
+        or (high is not None and value > high)
+        or (above is not None and value <= above)
+        or (below is not None and value >= below)
+    )
 
 
-def _type_name(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(kind, str(kind))
+def _wanted(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return f"one of {', '.join(map(str, typing.get_args(kind)))}"
+    return str(_ARTICLES.get(kind) or getattr(kind, "__name__", kind))
 
 
-def _option_text(value: Any) -> str:
+# ---------------------------------------------------------------------- texts
+
+
+def option_text(value: Any) -> str:
+    """A value as it is written in a text; reading it back gives exactly the same value.
+
+    >>> option_text(0.1 + 0.2), option_text(1e-6), option_text(100.0), option_text(None)
+    ('0.30000000000000004', '1e-06', '100', 'none')
+    """
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str) and "," in value:
         return f"({value})"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
-# ---------------------------------------------------------------------- reading texts
+def _read_options(cls: Any, options: str) -> dict[str, Any]:
+    """Values of `option=value,...` by name, read as the types of the class's options."""
+    label = f"{cls.kind} {cls.name}"
+    hints = option_hints(cls)
+    known = [f.name for f in dataclasses.fields(cls)]
+    values: dict[str, Any] = {}
+    for part in filter(None, _split(label, options)):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise MethodError(f"{label}: '{part}' is not of the form option=value")
+        if key not in known:
+            raise MethodError(f"{label} has no option '{key}'; {suggestion(key, known)}")
+        if key in values:
+            raise MethodError(f"{label}: option {key} is given twice")
+        values[key] = _read_value(f"{label}: option {key}", value, hints[key])
+    return values
 
 
 def _split(label: str, options: str) -> list[str]:
@@ -187,26 +302,21 @@ def _split(label: str, options: str) -> list[str]:
 
 
 def _read_value(where: str, text: str, hint: Any) -> Any:
-    kind, optional = option_type(hint)
+    kinds, optional = option_types(hint)
     if optional and text.lower() == "none":
         return None
+    kind = kinds[0]
     if typing.get_origin(kind) is typing.Literal:
         return next((c for c in typing.get_args(kind) if str(c) == text), text)
-    if kind is bool:
-        word = text.lower()
-        if word in ("true", "yes", "on", "1"):
-            return True
-        if word in ("false", "no", "off", "0"):
-            return False
-    elif kind in (int, float):
+    if kind is str:
+        return text[1:-1].strip() if text.startswith("(") and text.endswith(")") else text
+    words = {"true": True, "yes": True, "on": True, "1": True}
+    words |= {"false": False, "no": False, "off": False, "0": False}
+    if kind is bool and text.lower() in words:
+        return words[text.lower()]
+    if kind in (int, float):
         try:
             return kind(text)
-        except ValueError:
+        except ValueError:  # the message below says what the option takes
             pass
-    elif kind is str:
-        return text[1:-1].strip() if text.startswith("(") and text.endswith(")") else text
-    raise MethodError(f"{where} cannot be '{text}'; it takes {_kind(kind)}")
-
-
-def _kind(kind: Any) -> str:
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a text")
+    raise MethodError(f"{where} cannot be '{text}'; it takes {_ARTICLES.get(kind, 'a text')}")

@@ -19,7 +19,7 @@ from kikuchi.ica.fitting import Fit, Task, choose_fit, collapsed_sources, fit_al
 from kikuchi.ica.initialisation import make_start, start_names
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors.posterior import Moments, Posterior, as_posterior
+from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 try:
@@ -136,7 +136,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _fit(self, X: ArrayLike, models: Sequence[Model]) -> Self:
         """Fit from the usual starts and from given models."""
-        rules, posterior = self._rules(), as_posterior(self.posterior)
+        rules, posterior = self._rules(), parse_posterior(self.posterior)
         rows = self._rows(X, reset=True)
         priors = tuple(as_priors(self.prior, self._source_count(rows)))
         refuse_unfit(self.optimiser, posterior, rules, priors)
@@ -161,7 +161,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         The first batch sets the mean and the start.
         """
         first = not hasattr(self, "model_")
-        rules, posterior = self._rules(), as_posterior(self.posterior)
+        rules, posterior = self._rules(), parse_posterior(self.posterior)
         rows = self._rows(X, reset=first)
         if first:
             priors = tuple(as_priors(self.prior, self._source_count(rows)))
@@ -271,7 +271,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def source_covariance(self, X: ArrayLike) -> Array:
         """Posterior covariance of the sources of each sample, (samples, sources, sources)."""
         moments, data = self._moments(X)
-        posterior = as_posterior(self.posterior)
+        posterior = parse_posterior(self.posterior)
         return posterior.covariances(self.model_.problem(data), moments)
 
     def score_samples(self, X: ArrayLike) -> Array:
@@ -409,7 +409,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _moments(self, X: ArrayLike) -> tuple[Moments, Data]:
         check_is_fitted(self)
         data = self._prepared(self._rows(X, reset=False), self.model_.priors, fit_mean=False)
-        posterior = as_posterior(self.posterior)
+        posterior = parse_posterior(self.posterior)
         return posterior.solve(self.model_.problem(data)), data
 
     @property

@@ -18,8 +18,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import MethodError, suggestion
-from kikuchi.core.options import Configured, option, parse
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import Configured, Registry, option
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
 
 Array = NDArray[np.float64]
@@ -110,24 +110,12 @@ class ElasticMixing(MixingPrior):
         return self.rate
 
 
-MIXING_PRIORS: dict[str, type[MixingPrior]] = {
-    cls.name: cls for cls in (Flat, GaussianMixing, LaplaceMixing, ElasticMixing)
-}
-
-
-def parse_mixing_prior(text: str) -> MixingPrior:
-    """A prior of the mixing matrix from its text.
-
-    >>> parse_mixing_prior("gaussian:precision=2").alpha
-    2.0
-    """
-    return parse(text, _prior_class)
-
-
-def _prior_class(name: str) -> type[MixingPrior]:
-    if name not in MIXING_PRIORS:
-        raise MethodError(f"there is no mixing prior '{name}'; {suggestion(name, MIXING_PRIORS)}")
-    return MIXING_PRIORS[name]
+MIXING_PRIORS: Registry[MixingPrior] = Registry(
+    "kikuchi.ica",
+    "mixing prior",
+    {cls.name: cls for cls in (Flat, GaussianMixing, LaplaceMixing, ElasticMixing)},
+)
+parse_mixing_prior = MIXING_PRIORS.parse
 
 
 class MixingTask(NamedTuple):

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Data, Model
-from kikuchi.ica.posteriors.posterior import as_posterior
+from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 Array = NDArray[np.float64]
@@ -138,7 +138,7 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     more = wanted.n_sources - model.sources
     priors = tuple(as_priors(wanted.prior, wanted.n_sources))
     data = Data.of((train - last.mean_).T)
-    moments = as_posterior(last.posterior).solve(model.problem(data))
+    moments = parse_posterior(last.posterior).solve(model.problem(data))
     rest = data.x - model.mixing @ moments.mean
     if data.observed is not None:
         rest = rest * data.observed

@@ -7,7 +7,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.options import find_class, parse
+from kikuchi.core.options import Registry
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -16,35 +16,33 @@ from kikuchi.learning.learner import Learner
 
 DEFAULT = "gradient"
 
-LEARNERS: dict[str, str] = {
-    "gradient": "likelihood.gradient:GradientML",
-    "em": "likelihood.em:EM",
-    "vbem": "likelihood.em:VariationalEM",
-    "pseudo": "local.pseudo:PseudoLikelihood",
-    "piecewise": "local.piecewise:Piecewise",
-    "surrogate": "likelihood.surrogate:Surrogate",
-    "cd": "local.contrastive:ContrastiveDivergence",
-    "pcd": "local.contrastive:PersistentDivergence",
-    "brief-gibbs": "local.contrastive:BriefGibbs",
-    "one-shot": "local.one_shot:OneShot",
-    "mf-trw": "likelihood.bound:MeanFieldMinusTrw",
-    "ups-jt": "scaling.ups_jt:UnifiedScalingML",
-    "ipf": "scaling.scaling:ProportionalFitting",
-    "gis": "scaling.scaling:GeneralisedScalingML",
-    "iis": "scaling.improved_scaling:ImprovedScalingML",
-    "loopy-is": "scaling.loopy_scaling:LoopyScalingML",
-}
+LEARNERS: Registry[Learner] = Registry(
+    "kikuchi.learning",
+    "learner",
+    {
+        "gradient": "likelihood.gradient:GradientML",
+        "em": "likelihood.em:EM",
+        "vbem": "likelihood.em:VariationalEM",
+        "pseudo": "local.pseudo:PseudoLikelihood",
+        "piecewise": "local.piecewise:Piecewise",
+        "surrogate": "likelihood.surrogate:Surrogate",
+        "cd": "local.contrastive:ContrastiveDivergence",
+        "pcd": "local.contrastive:PersistentDivergence",
+        "brief-gibbs": "local.contrastive:BriefGibbs",
+        "one-shot": "local.one_shot:OneShot",
+        "mf-trw": "likelihood.bound:MeanFieldMinusTrw",
+        "ups-jt": "scaling.ups_jt:UnifiedScalingML",
+        "ipf": "scaling.scaling:ProportionalFitting",
+        "gis": "scaling.scaling:GeneralisedScalingML",
+        "iis": "scaling.improved_scaling:ImprovedScalingML",
+        "loopy-is": "scaling.loopy_scaling:LoopyScalingML",
+    },
+)
 
 
-def learner_class(name: str) -> type[Learner]:
-    """The class of a registered learner."""
-    cls: type[Learner] = find_class(name, LEARNERS, "kikuchi.learning", "learner")
-    return cls
-
-
-def parse_learner(text: str) -> Learner:
+def parse_learner(text: str | Learner) -> Learner:
     """A learner from its text, such as "gradient:inference=bp,l2=0.1"."""
-    return parse(text, learner_class)
+    return LEARNERS.parse(text)
 
 
 def learn(
@@ -57,5 +55,5 @@ def learn(
     checkpoint: str | Path | None = None,
 ) -> Fit:
     """Fit the tables of `graph` to `data` by `learner`, an object or a text."""
-    chosen = learner if isinstance(learner, Learner) else parse_learner(learner)
+    chosen = LEARNERS.parse(learner)
     return chosen.fit(graph, data, budget=budget, progress=progress, checkpoint=checkpoint)

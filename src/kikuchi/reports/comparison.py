@@ -14,7 +14,7 @@ from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
-from kikuchi.inference.registry import as_method
+from kikuchi.inference.registry import METHODS
 from kikuchi.reports.evidence import Observed, as_observed, has_marginals, observed_states
 
 _EXACT = "jt"
@@ -95,7 +95,7 @@ def compare(
     >>> [row.method for row in result.rows], result.rows[0].largest_error < 1e-12
     (['bp', 'enumerate'], True)
     """
-    chosen = [as_method(method) for method in methods]
+    chosen = [METHODS.parse(method) for method in methods]
     observed = as_observed(graph, evidence)
     graph.condition(
         observed_states(observed)
@@ -159,7 +159,7 @@ def cheap_exact(
     room = min(_CHEAP_BYTES, limits.bytes or _CHEAP_BYTES)
     if not cost.complete or cost.bytes > room or cost.operations > _CHEAP_OPERATIONS:
         return None
-    return as_method(_EXACT).run(graph, evidence=observed, budget=limits)
+    return METHODS.parse(_EXACT).run(graph, evidence=observed, budget=limits)
 
 
 def gives_marginals(method: Method) -> bool:
@@ -189,7 +189,7 @@ def _exact_answer(
     if budget.seconds is None and cost.seconds > _LONG_SECONDS:
         hours = cost.seconds / 3600
         return None, f"exact inference would take about {hours:.1g} hours ({figures})"
-    method = as_method("is" if has_marginals(observed) else _EXACT)
+    method = METHODS.parse("is" if has_marginals(observed) else _EXACT)
     try:
         _warm_up(method, graph)
         exact = method.run(graph, evidence=observed, budget=budget, progress=tell(method.text))

@@ -10,7 +10,7 @@ import numpy as np
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.shapes import grid_shape
-from kikuchi.inference.registry import METHODS, method_class
+from kikuchi.inference.registry import METHODS
 from kikuchi.reports import text
 
 
@@ -99,7 +99,7 @@ class ModelFacts:
         """
         known = [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
         named = {fit.method: fit for fit in known}
-        return [named.get(name) or Fit(name, None, method_class(name).summary) for name in METHODS]
+        return [named.get(name) or Fit(name, None, METHODS.find(name).summary) for name in METHODS]
 
     def _exact_fits(self, allowed: int | None) -> list[Fit]:
         from kikuchi.inference.trees.enumeration import Enumeration
@@ -132,8 +132,8 @@ class ModelFacts:
             Fit("bp", True, loops),
             Fit("mf", True, "approximate; certifies a lower bound on log Z"),
             Fit("gibbs", True, f"sampling; no log Z{stuck}"),
-            *(Fit(name, True, method_class(name).summary) for name in _ANY_MODEL),
-            Fit("ups-t", self.forest, method_class("ups-t").summary),
+            *(Fit(name, True, METHODS.find(name).summary) for name in _ANY_MODEL),
+            Fit("ups-t", self.forest, METHODS.find("ups-t").summary),
             *self._binary_fits(),
             *self._observed_fits(),
         ]
@@ -149,14 +149,14 @@ class ModelFacts:
             missing.append("has zeros")
         why = f"for binary pairwise positive models; this one {' and '.join(missing)}"
         return [
-            Fit(name, not missing, why if missing else method_class(name).summary)
+            Fit(name, not missing, why if missing else METHODS.find(name).summary)
             for name in _BINARY_PAIRWISE
         ]
 
     def _observed_fits(self) -> list[Fit]:
         wanted = self.observed_marginals > 0
         return [
-            Fit(name, wanted, method_class(name).summary if wanted else "for observed marginals")
+            Fit(name, wanted, METHODS.find(name).summary if wanted else "for observed marginals")
             for name in _OBSERVED_MARGINALS
         ]
 

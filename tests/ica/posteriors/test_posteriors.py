@@ -18,9 +18,7 @@ from kikuchi.ica.posteriors.posterior import (
     POSTERIORS,
     Moments,
     Problem,
-    as_posterior,
     parse_posterior,
-    posterior_class,
     take_moments,
 )
 from kikuchi.ica.priors.designed import Designed
@@ -462,15 +460,15 @@ def test_problems_beyond_rounding_are_told_and_not_broken(noise: float) -> None:
 
 def test_texts() -> None:
     for name in POSTERIORS:
-        assert posterior_class(name).name == name
-        assert as_posterior(name).text == name
-    assert as_posterior(parse_posterior("lr:tol=1e-5")).text == "lr:tol=1e-05"
+        assert POSTERIORS.find(name).name == name
+        assert parse_posterior(name).text == name
+    assert parse_posterior(parse_posterior("lr:tol=1e-5")).text == "lr:tol=1e-05"
     with pytest.raises(MethodError, match="did you mean 'adatap'"):
         parse_posterior("adatp")
     with pytest.raises(MethodError, match="must be in"):
         parse_posterior("variational:damping=0.1")
     with pytest.raises(MethodError, match=r"a posterior is a text.*got 5"):
-        as_posterior(5)  # type: ignore[arg-type]
+        parse_posterior(5)  # type: ignore[arg-type]
 
 
 def test_too_many_states_are_refused_with_figures() -> None:

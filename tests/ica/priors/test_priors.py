@@ -14,7 +14,7 @@ from kikuchi.ica.priors.closed import Binary01, Exponential, Laplace, PositiveGa
 from kikuchi.ica.priors.designed import Designed
 from kikuchi.ica.priors.mixture import BiGaussian, Mixture
 from kikuchi.ica.priors.numerical import LogDensity
-from kikuchi.ica.priors.prior import PRIORS, SourcePrior, as_priors, parse_prior, prior_class
+from kikuchi.ica.priors.prior import PRIORS, SourcePrior, as_priors, parse_prior
 
 POINTS = [(0.0, 1.0), (1.0, 1.0), (-2.0, 1.0), (3.0, 0.5)]
 FIVE = "mixture:weights=(1,1,1,1,1),means=(-4,-2,0,2,4),variances=(1,1,1,1,1)"
@@ -313,7 +313,7 @@ def test_statistics_without_an_integral_say_where() -> None:
 
 def test_texts_name_priors_exactly() -> None:
     for name in PRIORS:
-        assert prior_class(name).name == name
+        assert PRIORS.find(name).name == name
         prior = parse_prior(name)
         assert prior.text == name and parse_prior(prior.text) == prior
     odd = [Laplace(rate=math.pi), Binary01(rate=1 / 3), Mixture.of([1, 2], [math.e, 0.1], [0, 0.3])]

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core.errors import MethodError, ModelError
-from kikuchi.core.options import Configured, find_class, parse
+from kikuchi.core.errors import ModelError
+from kikuchi.core.options import Configured, Registry
 from kikuchi.ica.priors.prior import Array, SourcePrior
 
 DEFAULT = "lr"
@@ -24,13 +24,17 @@ _CHUNK_NUMBERS = 2**19  # of I x I numbers a sample, or of I: what the loops tou
 _MOST_SAMPLES = 4096
 _LEAST_SAMPLES = 32
 
-POSTERIORS: dict[str, str] = {
-    "naive": "posteriors.naive:Naive",
-    "variational": "posteriors.naive:Variational",
-    "lr": "posteriors.naive:LinearResponse",
-    "adatap": "posteriors.adaptive_tap:AdaptiveTap",
-    "exact": "posteriors.exact:Exact",
-}
+POSTERIORS: Registry[Posterior] = Registry(
+    "kikuchi.ica",
+    "posterior",
+    {
+        "naive": "posteriors.naive:Naive",
+        "variational": "posteriors.naive:Variational",
+        "lr": "posteriors.naive:LinearResponse",
+        "adatap": "posteriors.adaptive_tap:AdaptiveTap",
+        "exact": "posteriors.exact:Exact",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -208,25 +212,10 @@ def take_moments(moments: Moments, samples: slice | NDArray[np.intp]) -> Moments
     )
 
 
-def posterior_class(name: str) -> type[Posterior]:
-    """The class of a registered posterior."""
-    cls: type[Posterior] = find_class(name, POSTERIORS, "kikuchi.ica", "posterior")
-    return cls
-
-
-def parse_posterior(text: str) -> Posterior:
-    """A posterior from its text.
+def parse_posterior(text: str | Posterior) -> Posterior:
+    """A posterior from its text; a posterior is returned as it is.
 
     >>> parse_posterior("lr:tol=1e-6").text
     'lr:tol=1e-06'
     """
-    return parse(text, posterior_class)
-
-
-def as_posterior(posterior: str | Posterior) -> Posterior:
-    """A posterior given as such or as a text."""
-    if isinstance(posterior, Posterior):
-        return posterior
-    if not isinstance(posterior, str):
-        raise MethodError(f"a posterior is a text such as 'lr' or a Posterior, got {posterior!r}")
-    return parse_posterior(posterior)
+    return POSTERIORS.parse(text)

@@ -10,7 +10,6 @@ Priors are named by texts such as "laplace:rate=2" or "mixture:weights=(0.5,0.5)
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,26 +19,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.errors import MethodError, ModelError
-from kikuchi.core.options import Configured, find_class, parse
+from kikuchi.core.options import Configured, Registry
 
 Array = NDArray[np.float64]
 DEFAULT = "laplace"
 
-PRIORS: dict[str, str] = {
-    "gaussian": "priors.closed:Gaussian",
-    "binary": "priors.closed:Binary",
-    "binary01": "priors.closed:Binary01",
-    "laplace": "priors.closed:Laplace",
-    "exponential": "priors.closed:Exponential",
-    "positive-gaussian": "priors.closed:PositiveGaussian",
-    "uniform": "priors.closed:Uniform",
-    "mixture": "priors.mixture:Mixture",
-    "bi-gaussian": "priors.mixture:BiGaussian",
-    "power-law": "priors.designed:PowerLaw",
-    "cosh": "priors.numerical:Cosh",
-    "logistic": "priors.numerical:Logistic",
-    "rayleigh": "priors.numerical:Rayleigh",
-}
+PRIORS: Registry[SourcePrior] = Registry(
+    "kikuchi.ica",
+    "prior",
+    {
+        "gaussian": "priors.closed:Gaussian",
+        "binary": "priors.closed:Binary",
+        "binary01": "priors.closed:Binary01",
+        "laplace": "priors.closed:Laplace",
+        "exponential": "priors.closed:Exponential",
+        "positive-gaussian": "priors.closed:PositiveGaussian",
+        "uniform": "priors.closed:Uniform",
+        "mixture": "priors.mixture:Mixture",
+        "bi-gaussian": "priors.mixture:BiGaussian",
+        "power-law": "priors.designed:PowerLaw",
+        "cosh": "priors.numerical:Cosh",
+        "logistic": "priors.numerical:Logistic",
+        "rayleigh": "priors.numerical:Rayleigh",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,6 @@ class SourcePrior(Configured):
     is_proper: ClassVar[bool] = True  # False: a mean function without a density behind it
     has_log_partition: ClassVar[bool] = True
     n_parameters: ClassVar[int] = 0  # how many numbers `updated` learns
-
-    @property
-    def text(self) -> str:
-        """The prior as one text, exactly: `parse_prior(p.text) == p` if it is registered."""
-        changed = [
-            f"{f.name}={_exact_text(getattr(self, f.name))}"
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default
-        ]
-        return self.name + (":" + ",".join(changed) if changed else "")
 
     @property
     def least_lam(self) -> float:
@@ -180,14 +173,8 @@ class CompiledPrior(SourcePrior):
         return mean, response
 
 
-def prior_class(name: str) -> type[SourcePrior]:
-    """The class of a registered prior."""
-    cls: type[SourcePrior] = find_class(name, PRIORS, "kikuchi.ica", "prior")
-    return cls
-
-
-def parse_prior(text: str) -> SourcePrior:
-    """A prior from its text.
+def parse_prior(text: str | SourcePrior) -> SourcePrior:
+    """A prior from its text; a prior is returned as it is.
 
     >>> parse_prior("binary01:rate=0.3").text
     'binary01:rate=0.3'
@@ -195,7 +182,7 @@ def parse_prior(text: str) -> SourcePrior:
     >>> round(float(mean), 6), round(float(response), 6)
     (0.503223, 0.558957)
     """
-    return parse(text, prior_class)
+    return PRIORS.parse(text)
 
 
 def as_priors(
@@ -212,15 +199,7 @@ def as_priors(
         raise MethodError(
             f"{len(given)} priors are given for {count} sources; give one, or one a source"
         )
-    return [_as_prior(p) for p in given]
-
-
-def _as_prior(prior: Any) -> SourcePrior:
-    if isinstance(prior, SourcePrior):
-        return prior
-    if not isinstance(prior, str):
-        raise MethodError(f"a prior is a text such as 'laplace' or a SourcePrior, got {prior!r}")
-    return parse_prior(prior)
+    return [PRIORS.parse(p) for p in given]
 
 
 def _flat(gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
@@ -230,9 +209,3 @@ def _flat(gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array, tuple[int, ..
         g, precision = np.broadcast_arrays(g, precision)
     shape = g.shape
     return np.ascontiguousarray(g).reshape(-1), np.ascontiguousarray(precision).reshape(-1), shape
-
-
-def _exact_text(value: Any) -> str:
-    if isinstance(value, str) and "," in value:
-        return f"({value})"
-    return str(value)
