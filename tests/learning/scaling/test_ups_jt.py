@@ -11,7 +11,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.learning.scaling.kernels import scaling as kernels
 from kikuchi.learning.scaling.scaling import ProportionalFitting
-from kikuchi.learning.scaling.scaling_tree import ScalingTree, StateMaps
+from kikuchi.learning.scaling.scaling_tree import ScalingTree
 from kikuchi.learning.scaling.targets import Targets
 from kikuchi.learning.scaling.ups_jt import UnifiedScalingML
 from oracle import enumerate_exact, random_model
@@ -135,11 +135,3 @@ def test_the_tree_knows_log_z_and_marginals_of_what_it_is_given() -> None:
 
 def _plogp(p: np.ndarray) -> float:
     return float((p * np.log(np.where(p > 0, p, 1.0))).sum())
-
-
-def test_state_maps_are_kept_once() -> None:
-    graph = kk.FactorGraph([2, 3, 2, 3], [])
-    maps = StateMaps(graph)
-    assert maps.place((0, 1), (1,)) == maps.place((2, 3), (3,))
-    at = maps.place((0, 1), (1, 0))
-    assert maps.flat()[at : at + 6].tolist() == [0, 2, 4, 1, 3, 5]

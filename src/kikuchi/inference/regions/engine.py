@@ -17,13 +17,14 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
+from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.method import Run
 from kikuchi.inference.regions.kernels import regions as kernels
 
 Array = NDArray[np.float64]
 
 _SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
-_NOTHING = 1e-9  # belief in all that was cut off, as long as that is harmless
+_NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
 
 
 class RegionBeliefs:
@@ -40,8 +41,10 @@ class RegionBeliefs:
         self.graph = regions.graph
         sizes = regions.sizes.astype(np.uint64)
         self.table_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
-        self._maps = _MapPool()
-        self.log_phi = self._region_potentials()
+        self._maps = StateMaps(self.graph.cardinalities)
+        self.log_phi = np.concatenate(
+            [np.zeros(0), *map(self._log_potential, range(len(regions.regions)))]
+        )
         self._link_regions()
         self.maps = self._maps.flat()
         self.b = self._start()
@@ -57,19 +60,16 @@ class RegionBeliefs:
     def _part(self, region: int) -> slice:
         return slice(int(self.table_at[region]), int(self.table_at[region + 1]))
 
-    def _region_potentials(self) -> Array:
-        """log phi_r: the sum of the log-tables of the factors of each region."""
-        graph = self.graph
-        out = np.zeros(int(self.table_at[-1]))
-        scopes = [graph.scope(a) for a in range(graph.n_factors)]
-        for r, region in enumerate(self.regions.regions):
-            place = {v: k for k, v in enumerate(region.variables)}
-            shape = self._shape(r)
-            table = out[self._part(r)]
-            for a in region.factors:
-                states = self._maps.map(shape, tuple(place[v] for v in scopes[a]))
-                table += graph.log_tables[int(graph.table_offsets[a]) + states]
-        return out
+    def _log_potential(self, region: int, weights: Array | None = None) -> Array:
+        """log phi_r: the log-tables of the factors of a region, summed; each may have a weight."""
+        graph, part = self.graph, self._part(region)
+        variables = self.regions.regions[region].variables
+        total = np.zeros(part.stop - part.start)
+        for a in self.regions.regions[region].factors:
+            states = self._maps.map(variables, graph.scope(a))
+            table = graph.log_tables[int(graph.table_offsets[a]) + states]
+            total += table if weights is None else weights[a] * table
+        return total
 
     def _link_regions(self) -> None:
         """A link for every pair of nested regions, with the map from large to small states."""
@@ -80,12 +80,12 @@ class RegionBeliefs:
         map_at: list[int] = []
         for child, above in enumerate(self.regions.supersets):
             for region in above:
-                place = {v: k for k, v in enumerate(regions[region].variables)}
-                axes = tuple(place[v] for v in regions[child].variables)
                 self._link[region, child] = len(large)
                 large.append(region)
                 small.append(child)
-                map_at.append(self._maps.offset(self._shape(region), axes))
+                map_at.append(
+                    self._maps.offset(regions[region].variables, regions[child].variables)
+                )
         self.large = np.array(large, dtype=np.uint64)
         self.small = np.array(small, dtype=np.uint64)
         self.map_at = np.array(map_at, dtype=np.uint64)
@@ -97,8 +97,7 @@ class RegionBeliefs:
         b = np.empty_like(self.log_phi)
         for r in range(len(self.regions.regions)):
             logs = self.log_phi[self._part(r)]
-            top = logs.max()
-            if top == -np.inf:
+            if logs.max() == -np.inf:
                 raise ImpossibleEvidenceError(
                     "the evidence has probability zero: the tables allow no common state of "
                     f"variables {self.regions.regions[r].variables}"
@@ -112,17 +111,18 @@ class RegionBeliefs:
         return self.large, self.small, self.map_at, self.maps
 
     def collapsed(self) -> bool:
-        """True when a belief that began positive has fallen to the floor of the numbers."""
+        """True when a belief that began positive has fallen to the smallest number allowed."""
         at_floor = (self.b > 0.0) & (self.b <= kernels.FLOOR)
         return bool(np.any(self._started_above & at_floor))
 
-    def distorted(self) -> bool:
-        """True when states have belief whose weight was too small for the numbers at the start.
+    def has_floored_mass(self) -> bool:
+        """True when a state whose initial weight was raised to the floor has gained probability.
 
-        Such weights are raised to the floor, so that they do not become forbidden. That is harmless
-        as long as nothing makes these states likely; if something does, the answer is wrong.
+        Weights too small for floating-point numbers are raised to a floor, so that they do not
+        become forbidden. That is harmless as long as nothing makes these states likely; if
+        something does, the answer is wrong.
         """
-        return bool(np.any(self.b[~self._started_above] > _NOTHING))
+        return bool(np.any(self.b[~self._started_above] > _NEGLIGIBLE))
 
     # ------------------------------------------------------------------ answers
 
@@ -180,12 +180,12 @@ class RegionBeliefs:
         A message into R enters b_Q when R lies in Q but P does not (TEH-I10).
         """
         supersets = self.regions.supersets
-        at, found = [0], []
+        at, links = [0], []
         for parent, child in self.regions.edges.tolist():
             blocked = {parent, *supersets[parent]}
-            found += [self._link[q, child] for q in supersets[child] if q not in blocked]
-            at.append(len(found))
-        return np.array(at, dtype=np.uint64), np.array(found, dtype=np.uint64)
+            links += [self._link[q, child] for q in supersets[child] if q not in blocked]
+            at.append(len(links))
+        return np.array(at, dtype=np.uint64), np.array(links, dtype=np.uint64)
 
     def propagations(self, damping: float, parallel: bool) -> Iterator[float]:
         """Sweeps of generalised belief propagation; yields the residual of each."""
@@ -209,7 +209,7 @@ class RegionBeliefs:
 
 
 def _above_floor(logs: Array) -> Array:
-    """Probabilities from log-weights; what is possible stays so."""
+    """Probabilities from log-weights; no possible state becomes impossible by underflow."""
     weights = np.where(logs > -np.inf, np.maximum(np.exp(logs - logs.max()), kernels.FLOOR), 0.0)
     return np.asarray(weights / weights.sum())
 
@@ -237,7 +237,7 @@ class DoubleLoop:
         counts = np.diff(self.at).astype(np.float64)
         counting = regions.counting[n_roots:]
         self.weight = np.maximum(counting, 0.0)
-        self.pull = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
+        self.concave = np.where(counting < 0.0, -counting / np.maximum(counts, 1.0), 0.0)
         sizes = regions.sizes[n_roots:]
         ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
         rows = counts.max(initial=0.0) + 1.0
@@ -249,20 +249,19 @@ class DoubleLoop:
         self.message_at = ends.astype(np.uint64)
         self.messages = np.zeros(int(ends[-1]))
         self.work = np.empty((int(counts.max(initial=0)) + 1, beliefs.width))
-        self._share_potentials()
+        self._divide_potentials()
         self.old = beliefs.b.copy()
 
-    def _share_potentials(self) -> None:
-        """Roots start from their share of each factor; inner regions from uniform beliefs."""
+    def _divide_potentials(self) -> None:
+        """Divide each factor among the roots that hold it; inner regions start uniform."""
         beliefs = self.beliefs
         regions = beliefs.regions
         n_roots = regions.n_roots
         owners = np.zeros(beliefs.graph.n_factors)
         for region in regions.regions[:n_roots]:
             owners[list(region.factors)] += 1.0
-        shared = RegionPotentials(beliefs, 1.0 / owners)
         for r in range(n_roots):
-            beliefs.b[beliefs._part(r)] = _above_floor(shared.of(r))
+            beliefs.b[beliefs._part(r)] = _above_floor(beliefs._log_potential(r, 1.0 / owners))
         for r in range(n_roots, len(regions.regions)):
             part = beliefs._part(r)
             beliefs.b[part] = 1.0 / (part.stop - part.start)
@@ -304,7 +303,7 @@ class DoubleLoop:
             part[:] = copy
 
     def moved(self) -> float:
-        """How far the inner beliefs are from where the tangent touches."""
+        """Largest change of an inner belief since the tangent was last placed."""
         begin = int(self.beliefs.table_at[self.beliefs.regions.n_roots])
         return float(np.abs(self.beliefs.b[begin:] - self.old[begin:]).max(initial=0.0))
 
@@ -322,65 +321,9 @@ class DoubleLoop:
             large,
             map_at,
             maps,
-            self.pull,
+            self.concave,
             self.work,
         )
-
-
-class RegionPotentials:
-    """log-potentials of single regions with each factor weighted."""
-
-    def __init__(self, beliefs: RegionBeliefs, weights: Array) -> None:
-        self.beliefs = beliefs
-        self.weights = weights
-
-    def of(self, region: int) -> Array:
-        """The weighted sum of the log-tables of the factors of one region."""
-        graph = self.beliefs.graph
-        variables = self.beliefs.regions.regions[region].variables
-        place = {v: k for k, v in enumerate(variables)}
-        shape = self.beliefs._shape(region)
-        total = np.zeros(int(np.prod(shape, dtype=np.int64)))
-        for a in self.beliefs.regions.regions[region].factors:
-            states = self.beliefs._maps.map(shape, tuple(place[v] for v in graph.scope(a)))
-            total += self.weights[a] * graph.log_tables[int(graph.table_offsets[a]) + states]
-        return total
-
-
-class _MapPool:
-    """Maps from the states of a table to those of some of its axes, each kept once."""
-
-    def __init__(self) -> None:
-        self._maps: dict[tuple[tuple[int, ...], tuple[int, ...]], NDArray[np.uint32]] = {}
-        self._offsets: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        self._size = 0
-
-    def map(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """State of `axes`, in that order, for each state of a table of `shape`."""
-        key = shape, axes
-        if key not in self._maps:
-            states = np.zeros(shape, dtype=np.uint32)
-            for axis in axes:
-                steps = np.arange(shape[axis], dtype=np.uint32)
-                states = states * shape[axis] + steps.reshape(
-                    [-1 if k == axis else 1 for k in range(len(shape))]
-                )
-            self._maps[key] = states.astype(np.uint32).ravel()
-        return self._maps[key]
-
-    def offset(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-        """Where this map stands in `flat()`."""
-        key = shape, axes
-        if key not in self._offsets:
-            self._offsets[key] = self._size
-            self._size += self.map(shape, axes).size
-        return self._offsets[key]
-
-    def flat(self) -> NDArray[np.uint32]:
-        """All maps that were asked for by offset, end to end."""
-        if not self._offsets:
-            return np.zeros(0, dtype=np.uint32)
-        return np.concatenate([self._maps[key] for key in self._offsets])
 
 
 def _smallest_holders(groups: Iterator[Sequence[int]], count: int) -> list[int]:

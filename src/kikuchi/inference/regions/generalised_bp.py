@@ -45,27 +45,27 @@ class GeneralisedBP(Method):
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
-        best = _Best(beliefs)
+        best = _SmallestResidual(beliefs)
         iterations, converged = run.iterate(
             self._steps(beliefs, best), tol=self.tol, limit=self.max_iterations
         )
         if not converged:
             best.restore()
-        converged = converged and not run_off(beliefs, run)
+        converged = converged and not mark_diverged(beliefs, run)
         return read_regions(beliefs, iterations, converged, best.residual)
 
-    def _steps(self, beliefs: RegionBeliefs, best: _Best) -> Iterator[Step]:
+    def _steps(self, beliefs: RegionBeliefs, best: _SmallestResidual) -> Iterator[Step]:
         sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
         every = 1 if beliefs.b.size < _LARGE else 10  # the energy costs a third of a sweep
         for done, residual in enumerate(sweeps, start=1):
             if beliefs.collapsed():
-                return  # messages ran off to infinity; what agrees there is not a fixed point
-            best.see(residual)
+                return  # messages diverged: beliefs that agree here are no fixed point
+            best.update(residual)
             energy = -beliefs.free_energy() if done % every == 0 else math.nan
             yield Step(done, residual, energy)
 
 
-class _Best:
+class _SmallestResidual:
     """The beliefs with the smallest residual so far."""
 
     def __init__(self, beliefs: RegionBeliefs) -> None:
@@ -73,7 +73,7 @@ class _Best:
         self.residual = np.inf
         self._b = beliefs.b.copy()
 
-    def see(self, residual: float) -> None:
+    def update(self, residual: float) -> None:
         """Keep the present beliefs if they agree better than any before."""
         if residual < self.residual:
             self.residual = residual
@@ -84,12 +84,12 @@ class _Best:
         self.beliefs.b[:] = self._b
 
 
-def run_off(beliefs: RegionBeliefs, run: Run) -> bool:
-    """Whether what looks converged is not the model's: see `RegionBeliefs.distorted`."""
-    found = beliefs.distorted()
-    if found:
+def mark_diverged(beliefs: RegionBeliefs, run: Run) -> bool:
+    """Mark a run as diverged if its beliefs answer another model (`has_floored_mass`)."""
+    diverged = beliefs.has_floored_mass()
+    if diverged:
         run.stopped = "diverged"
-    return found
+    return diverged
 
 
 def read_regions(
@@ -99,7 +99,7 @@ def read_regions(
     residual: float,
     advice: str = "more damping or iterations, or the method kikuchi, which converges",
 ) -> Solution:
-    """The answer that region beliefs hold, with what must be said about it."""
+    """The solution that region beliefs give, with warnings about how far to trust it."""
     log_z = -beliefs.free_energy()
     solution = Solution(
         beliefs.variable_marginals(),
@@ -113,7 +113,7 @@ def read_regions(
             "residual": residual,
         },
     )
-    if beliefs.distorted():
+    if beliefs.has_floored_mass():
         solution.warnings.append(
             "the log-tables span more than these numbers can hold, and the answer depends on what "
             "was cut off; use bp, mf or jt, or weaker couplings"

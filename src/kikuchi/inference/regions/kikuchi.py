@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs, region_beliefs
-from kikuchi.inference.regions.generalised_bp import read_regions, run_off
+from kikuchi.inference.regions.generalised_bp import mark_diverged, read_regions
 from kikuchi.inference.regions.kernels import regions as kernels
 
 _PATIENCE = 100  # outer steps without a smaller residual before the inner loop is made longer
-_PATIENCE_IF_WILD = 10  # outer steps in which a run may get worse before it goes back
+_PATIENCE_DIVERGING = 10  # outer steps in which a run may get worse before it goes back
 _FAST = 0.1  # change of a probability in one outer step
-_SETTLED = 0.03  # change in an inner sweep, as a part of that since the last outer step
+_INNER_TOLERANCE = 0.03  # change in an inner sweep, relative to that since the last outer step
 _MOST_INNER = 1000
 _ADVICE = "more iterations or seconds, or smaller regions"
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)
@@ -58,30 +58,33 @@ class Kikuchi(Method):
         iterations, converged = run.iterate(
             self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
         )
-        converged = converged and not run_off(beliefs, run)
+        converged = converged and not mark_diverged(beliefs, run)
         residual = run.trace.last_residual
         return read_regions(beliefs, iterations, converged, residual, _ADVICE)
 
     def _steps(self, loop: DoubleLoop) -> Iterator[Step]:
-        watch = _Watch(loop, self.inner)
+        controller = InnerLoopController(loop, self.inner)
         done = 0
         while True:
             if done > 0:
                 loop.outer_step()
-            residual = self._inner_loop(loop, watch.inner)
+            residual = self._inner_loop(loop, controller.sweeps)
             done += 1
             log_z = -loop.beliefs.free_energy()
-            watch.see(residual, log_z)
+            controller.update(residual, log_z)
             yield Step(done, residual, log_z)
 
     def _inner_loop(self, loop: DoubleLoop, most: int) -> float:
-        """Sweep until beliefs change far less than since the last outer step; how far they did."""
+        """Sweep until a sweep changes the beliefs far less than all since the last outer step did.
+
+        Answers the larger of the two changes.
+        """
         for _ in range(most):
-            settled = loop.inner_sweep()
+            change = loop.inner_sweep()
             moved = loop.moved()
-            if settled <= max(0.1 * self.tol, _SETTLED * moved):
+            if change <= max(0.1 * self.tol, _INNER_TOLERANCE * moved):
                 break
-        return max(settled, moved)
+        return max(change, moved)
 
     def _by_penalty(self, beliefs: RegionBeliefs, run: Run) -> Solution:
         penalised = _Penalised(beliefs)
@@ -92,56 +95,58 @@ class Kikuchi(Method):
         return solution
 
 
-class _Watch:
-    """How long the inner loop must be: longer when the outer one stalls or runs away.
+class InnerLoopController:
+    """Chooses the number of inner sweeps: more when the outer loop stalls or diverges.
 
     An inner loop that is cut short saves much time and nearly always works, but then the free
     energy may rise. If beliefs move faster and faster, while the free energy rises or the regions
     disagree, the run goes back to where they moved least and takes a longer inner loop from there.
     """
 
-    def __init__(self, loop: DoubleLoop, inner: int) -> None:
+    def __init__(self, loop: DoubleLoop, sweeps: int) -> None:
         self.loop = loop
-        self.inner = inner
-        self._best = np.inf
-        self._since = 0
-        self._highest = -np.inf
-        self._wild = 0
-        self._kept = loop.state()
+        self.sweeps = sweeps
+        self._smallest_residual = np.inf
+        self._steps_without_progress = 0
+        self._highest_log_z = -np.inf
+        self._diverging_steps = 0
+        self._checkpoint = loop.state()
 
-    def see(self, residual: float, log_z: float) -> None:
+    def update(self, residual: float, log_z: float) -> None:
         """Take note of one outer step."""
-        self._since += 1
-        if residual < self._best:
-            self._since = 0 if residual < 0.5 * self._best else self._since
-            self._best, self._highest, self._wild = residual, log_z, 0
-            self._kept = self.loop.state(self._kept)
+        self._steps_without_progress += 1
+        if residual < self._smallest_residual:
+            if residual < 0.5 * self._smallest_residual:
+                self._steps_without_progress = 0
+            self._smallest_residual, self._highest_log_z = residual, log_z
+            self._diverging_steps = 0
+            self._checkpoint = self.loop.state(self._checkpoint)
             return
-        if self.inner >= _MOST_INNER:
+        if self.sweeps >= _MOST_INNER:
             return
-        self._wild = self._wild + 1 if self._is_wild(residual, log_z) else 0
-        self._highest = max(self._highest, log_z)
-        if self._wild > _PATIENCE_IF_WILD or self._ran_off(residual):
+        self._diverging_steps = self._diverging_steps + 1 if self._diverging(residual, log_z) else 0
+        self._highest_log_z = max(self._highest_log_z, log_z)
+        if self._diverging_steps > _PATIENCE_DIVERGING or self._collapsed(residual):
             self._go_back()
-        elif self._since > _PATIENCE:
-            self.inner, self._since = 2 * self.inner, 0
+        elif self._steps_without_progress > _PATIENCE:
+            self.sweeps, self._steps_without_progress = 2 * self.sweeps, 0
 
-    def _is_wild(self, residual: float, log_z: float) -> bool:
-        if residual < max(2.0 * self._best, _FAST):
+    def _diverging(self, residual: float, log_z: float) -> bool:
+        if residual < max(2.0 * self._smallest_residual, _FAST):
             return False
-        return log_z < self._highest or self.loop.beliefs.disagreement() > 0.5 * residual
+        return log_z < self._highest_log_z or self.loop.beliefs.disagreement() > 0.5 * residual
 
-    def _ran_off(self, residual: float) -> bool:
-        """Whether numbers fell to their floor on the way: then the tables are the model's no more.
+    def _collapsed(self, residual: float) -> bool:
+        """Whether beliefs fell to the floor on the way, so that the tables lost the model.
 
-        With the longest inner loop such numbers are the model's own.
+        With the longest inner loop such beliefs are the model's own.
         """
         return residual > _FAST and self.loop.beliefs.collapsed()
 
     def _go_back(self) -> None:
-        self.loop.restore(self._kept)
-        self.inner = min(4 * self.inner, _MOST_INNER)
-        self._wild = self._since = 0
+        self.loop.restore(self._checkpoint)
+        self.sweeps = min(4 * self.sweeps, _MOST_INNER)
+        self._diverging_steps = self._steps_without_progress = 0
 
 
 class _Penalised:

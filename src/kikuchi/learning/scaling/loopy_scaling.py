@@ -20,6 +20,7 @@ from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph
+from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.inference.regions.kernels.regions import FLOOR
 from kikuchi.learning.learner import FitRun, Learned
@@ -30,7 +31,6 @@ from kikuchi.learning.scaling.scaling import (
     not_converged,
     refuse_impossible,
 )
-from kikuchi.learning.scaling.scaling_tree import StateMaps
 
 Array = NDArray[np.float64]
 
@@ -152,14 +152,14 @@ class _Sweeps:
 
     def _holders(self) -> tuple[kernels.Holders, NDArray[np.int64]]:
         """For each factor the regions that hold it, large ones first, and the first of them."""
-        maps = StateMaps(self.graph)
+        maps = StateMaps(self.graph.cardinalities)
         regions = self.beliefs.regions.regions
         of_factor: list[list[int]] = [[] for _ in range(self.graph.n_factors)]
         for r, region in enumerate(regions):
             for a in region.factors:
                 of_factor[a].append(r)
         places = [
-            maps.place(regions[r].variables, self.graph.scope(a))
+            maps.offset(regions[r].variables, self.graph.scope(a))
             for a, holders in enumerate(of_factor)
             for r in holders
         ]
@@ -253,7 +253,7 @@ class _Sweeps:
         found = []
         if self.raised:
             found.append(f"the sweeps made no progress until damping was {self.damping:.3g}")
-        if self.beliefs.collapsed() or self.beliefs.distorted():
+        if self.beliefs.collapsed() or self.beliefs.has_floored_mass():
             found.append("some beliefs came to the end of the numbers; add smoothing")
         return found
 

@@ -19,6 +19,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.junction import Clique, Separator, junction_tree
+from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.learning.scaling.kernels import scaling as kernels
 
 Array = NDArray[np.float64]
@@ -26,47 +27,6 @@ Form = Literal["auto", "table", "tree"]
 
 _ALLOW = "use loopy-is, gradient with an approximate method, or allow more memory"
 _MOST_STATES = 2.0**31
-_MOST_KEPT = 2**12  # states of a set whose digits are kept while maps are made
-
-
-class StateMaps:
-    """Maps from the states of a set of variables to those of a part of it, each kept once."""
-
-    def __init__(self, graph: FactorGraph) -> None:
-        self._cards: list[int] = graph.cardinalities.tolist()
-        self._digits: dict[tuple[int, ...], NDArray[np.uint32]] = {}
-        self._places: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        self._maps: list[NDArray[np.uint32]] = []
-        self._size = 0
-
-    def place(self, whole: Sequence[int], part: Sequence[int]) -> int:
-        """Where in `flat` the map begins; `part` may be in any order."""
-        shape = tuple(self._cards[v] for v in whole)
-        axes = tuple(whole.index(v) for v in part)
-        if (shape, axes) not in self._places:
-            found = self._map(shape, axes)
-            self._places[shape, axes] = self._size
-            self._maps.append(found)
-            self._size += found.size
-        return self._places[shape, axes]
-
-    def _map(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        if shape not in self._digits and math.prod(shape) <= _MOST_KEPT:
-            self._digits[shape] = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
-        digits = self._digits.get(shape)
-        states = np.zeros(shape if digits is None else math.prod(shape), dtype=np.uint32)
-        for axis in axes:
-            states *= np.uint32(shape[axis])
-            if digits is not None:
-                states += digits[axis]
-            else:
-                steps = np.arange(shape[axis], dtype=np.uint32)
-                states += steps.reshape([-1 if k == axis else 1 for k in range(len(shape))])
-        return states.ravel()
-
-    def flat(self) -> NDArray[np.uint32]:
-        """All maps, end to end."""
-        return np.concatenate([np.zeros(0, dtype=np.uint32), *self._maps])
 
 
 class ScalingTree:
@@ -119,13 +79,13 @@ class ScalingTree:
             raise MethodError(f"{what} is too large; {_ALLOW}")
 
     def _shape(self) -> kernels.Shape:
-        graph, maps = self.graph, StateMaps(self.graph)
+        graph, maps = self.graph, StateMaps(self.graph.cardinalities)
         cards: list[int] = graph.cardinalities.tolist()
         ends: list[tuple[int, int]] = []
         places: list[tuple[int, int]] = []
         widths = [0]
         for c, d, shared in self.separators:
-            one, other = maps.place(self.cliques[c], shared), maps.place(self.cliques[d], shared)
+            one, other = maps.offset(self.cliques[c], shared), maps.offset(self.cliques[d], shared)
             ends += [(c, d), (d, c)]
             places += [(one, other), (other, one)]
             widths.append(math.prod(cards[v] for v in shared))
@@ -136,7 +96,7 @@ class ScalingTree:
         by_clique = np.argsort(self.home, kind="stable")
         held = np.bincount(self.home, minlength=len(self.cliques))
         factor_map = [
-            maps.place(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
+            maps.offset(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
         ]
         return kernels.Shape(
             clique_at=_offsets(self._sizes),

@@ -226,19 +226,22 @@ def scale(
 
 
 @njit(cache=True, error_model="numpy")
-def relinearise(table_at, b, old, inner, link_of_inner_at, links, large, map_at, maps, pull, work):
+def relinearise(
+    table_at, b, old, inner, link_of_inner_at, links, large, map_at, maps, concave, work
+):
     """The outer step: move the tangent of the concave part to the present beliefs.
 
-    Each root around an inner region is multiplied by (b_new / b_old)^pull.
+    Each root around an inner region is multiplied by (b_new / b_old)^concave, where `concave` is
+    the negative counting number of the region divided among its roots.
     """
     for k in range(np.uint64(inner.size)):
         region = inner[k]
         begin = table_at[region]
         states = table_at[region + _U1] - begin
-        if pull[k] > 0.0:
+        if concave[k] > 0.0:
             for x in range(states):
                 if old[begin + x] > 0.0 and b[begin + x] > 0.0:
-                    work[0, x] = (b[begin + x] / old[begin + x]) ** pull[k]
+                    work[0, x] = (b[begin + x] / old[begin + x]) ** concave[k]
                 else:
                     work[0, x] = 1.0
             for j in range(link_of_inner_at[k], link_of_inner_at[k + _U1]):

@@ -1,0 +1,74 @@
+"""Maps from the states of a set of variables to the states of a subset of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LARGEST_CACHED = 2**12  # states of a table whose digits are kept while maps are made
+
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class StateMaps:
+    """State maps that are computed once per shape and stored end to end for compiled loops.
+
+    States are numbered in row-major order. Two sets of variables with the same cardinalities share
+    their maps.
+
+    >>> maps = StateMaps([2, 3])
+    >>> maps.map((0, 1), (1, 0)).tolist()
+    [0, 2, 4, 1, 3, 5]
+    >>> maps.offset((0, 1), (0,)), maps.offset((0, 1), (1,)), maps.flat().tolist()
+    (0, 6, [0, 0, 0, 1, 1, 1, 0, 1, 2, 0, 1, 2])
+    """
+
+    def __init__(self, cardinalities: Iterable[int]) -> None:
+        self._cards = [int(c) for c in cardinalities]
+        self._digits: dict[tuple[int, ...], NDArray[np.uint32]] = {}
+        self._maps: dict[Key, NDArray[np.uint32]] = {}
+        self._offsets: dict[Key, int] = {}
+        self._size = 0
+
+    def map(self, variables: Sequence[int], subset: Sequence[int]) -> NDArray[np.uint32]:
+        """The state of `subset`, in the order given, for each state of `variables`."""
+        return self._of(self._key(variables, subset))
+
+    def offset(self, variables: Sequence[int], subset: Sequence[int]) -> int:
+        """Where this map begins in `flat()`."""
+        key = self._key(variables, subset)
+        if key not in self._offsets:
+            self._offsets[key] = self._size
+            self._size += self._of(key).size
+        return self._offsets[key]
+
+    def flat(self) -> NDArray[np.uint32]:
+        """All maps whose offsets were asked for, end to end."""
+        maps = [self._maps[key] for key in self._offsets]
+        return np.concatenate([np.zeros(0, dtype=np.uint32), *maps])
+
+    def _key(self, variables: Sequence[int], subset: Sequence[int]) -> Key:
+        axis = {v: k for k, v in enumerate(variables)}
+        return tuple([self._cards[v] for v in variables]), tuple([axis[v] for v in subset])
+
+    def _of(self, key: Key) -> NDArray[np.uint32]:
+        if key not in self._maps:
+            self._maps[key] = self._computed(*key)
+        return self._maps[key]
+
+    def _computed(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
+        if shape not in self._digits and math.prod(shape) <= _LARGEST_CACHED:
+            self._digits[shape] = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
+        digits = self._digits.get(shape)
+        states = np.zeros(shape if digits is None else math.prod(shape), dtype=np.uint32)
+        for axis in axes:
+            states *= np.uint32(shape[axis])
+            if digits is not None:
+                states += digits[axis]
+            else:
+                steps = np.arange(shape[axis], dtype=np.uint32)
+                states += steps.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        return states.ravel()
