@@ -20,7 +20,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.inference.graph_arrays import FlatGraph, flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Run
 from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
@@ -132,7 +132,7 @@ def mixture_statistics(machine: Machine, mixture: JointMixture) -> Parameters:
 class _Climb:
     """Sweeps over one mixture, which they change."""
 
-    def __init__(self, flat: FlatGraph, mixture: Mixture) -> None:
+    def __init__(self, flat: GraphArrays, mixture: Mixture) -> None:
         self.flat = flat
         self.mixture = mixture
         self.alive = np.ones(int(flat.state_offsets[-1]), dtype=np.bool_)
@@ -160,7 +160,7 @@ class _Climb:
         )
 
 
-def _as_mixture(flat: FlatGraph, start: JointMixture) -> Mixture:
+def _as_mixture(flat: GraphArrays, start: JointMixture) -> Mixture:
     """The mixture that the loops change; both states of each unit, off first."""
     n = flat.n_variables
     if start.means.shape != (len(start.weights), n):
@@ -173,7 +173,7 @@ def _as_mixture(flat: FlatGraph, start: JointMixture) -> Mixture:
     return make_mixture(flat, start.weights.copy(), q, start.smoothing.copy())
 
 
-def _follow_gradients(flat: FlatGraph, mixture: Mixture, limit: int) -> Mixture:
+def _follow_gradients(flat: GraphArrays, mixture: Mixture, limit: int) -> Mixture:
     from kikuchi.inference.variational.mixture_gradient import maximise
 
     run = Run(Budget().start(), silent, Trace(), 0.0)

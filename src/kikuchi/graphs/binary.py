@@ -1,7 +1,9 @@
 """Binary pairwise models: Ising models in spins, Boltzmann machines in bits, and the way between.
 
 State 0 is the spin -1 and state 1 the spin +1: s = 2x - 1. Couplings come as a symmetric matrix,
-dense or SciPy sparse, or as a mapping {(i, j): value} that names each pair once.
+dense or SciPy sparse, or as a mapping {(i, j): value} that names each pair once. Everything that
+needs such a model in another form than tables reads it here: `couplings_and_fields` in spins,
+`boltzmann_parameters` in bits, `spin_factors` factor by factor.
 """
 
 from __future__ import annotations
@@ -28,6 +30,40 @@ class SpinForm(NamedTuple):
 
     couplings: Any
     fields: Array
+    constant: float
+
+
+class BoltzmannParameters(NamedTuple):
+    """log weight(x) = constant + sum_i biases_i x_i + sum_{i<j} W_ij x_i x_j, x in {0, 1} (TEH-M1).
+
+    W is symmetric, stored by rows: the neighbours of variable i are
+    `neighbours[offsets[i]:offsets[i + 1]]`, and `weights` holds their couplings. The constant
+    excludes `graph.log_constant`.
+    """
+
+    biases: Array
+    offsets: NDArray[np.uint32]
+    neighbours: NDArray[np.uint32]
+    weights: Array
+    constant: float
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """Number of neighbours of each variable."""
+        return np.diff(self.offsets.astype(np.int64)).astype(np.int64)
+
+
+class SpinFactors(NamedTuple):
+    """log weight = constant + sum_a J_a s_i s_j + sum_i fields_i x_i, factor by factor (LIU-M6).
+
+    An edge is one variable of one factor; edges are numbered as `graph.scopes`. The constant
+    excludes `graph.log_constant`.
+    """
+
+    couplings: Array  # J_a of each factor of two variables
+    pair_edges: NDArray[np.int64]  # the first edge of each such factor; the second follows it
+    local_fields: Array  # log-odds that each edge's factor gives its variable
+    fields: Array  # their sum over the factors of each variable
     constant: float
 
 
@@ -67,7 +103,7 @@ def boltzmann_graph(
     (1.5, 0.5)
     """
     pairs = _read_pairs(weights, biases, "weights")
-    pairs.refuse_diagonal("weights")
+    pairs.check_no_diagonal("weights")
     b = _read_fields(biases, pairs.n, "biases")
     tables = np.zeros(2 * pairs.n + 4 * len(pairs.values))
     tables[1 : 2 * pairs.n : 2] = b
@@ -107,7 +143,7 @@ def bits_to_spins(
     ({(0, 1): 0.5}, [0.1, -0.2], -0.6)
     """
     pairs = _read_pairs(weights, biases, "weights")
-    pairs.refuse_diagonal("weights")
+    pairs.check_no_diagonal("weights")
     b = _read_fields(biases, pairs.n, "biases")
     fields = b / 2 + pairs.row_sums() / 4
     constant = float(pairs.values.sum() / 4 + b.sum() / 2)
@@ -125,24 +161,79 @@ def couplings_and_fields(graph: FactorGraph) -> SpinForm:
     >>> form.couplings.toarray().tolist(), form.fields.round(12).tolist(), round(form.constant, 12)
     ([[0.0, 0.5], [0.5, 0.0]], [0.1, -0.2], -0.6)
     """
-    from scipy.sparse import coo_array
+    fault = binary_pairwise_fault(graph)
+    if fault is not None:
+        raise ModelError(fault)
+    factors = _spin_factors(graph)
+    first = graph.scopes[factors.pair_edges]
+    second = graph.scopes[factors.pair_edges + 1]
+    matrix = _symmetric(first, second, factors.couplings, graph.n_variables)
+    constant = factors.constant + 0.5 * float(factors.fields.sum())
+    return SpinForm(matrix, 0.5 * factors.fields, graph.log_constant + constant)
 
-    _require_positive_binary_pairwise(graph)
-    n = graph.n_variables
-    orders = np.diff(graph.scope_offsets)
-    singles, t1 = _tables_of_order(graph, orders, 1)
-    doubles, t2 = _tables_of_order(graph, orders, 2)
-    first, second = doubles[:, 0], doubles[:, 1]
-    coupling = (t2[:, 0] + t2[:, 3] - t2[:, 1] - t2[:, 2]) / 4
-    fields = (
-        weighted_counts(singles[:, 0], (t1[:, 1] - t1[:, 0]) / 2, n)
-        + weighted_counts(first, (t2[:, 2] + t2[:, 3] - t2[:, 0] - t2[:, 1]) / 4, n)
-        + weighted_counts(second, (t2[:, 1] + t2[:, 3] - t2[:, 0] - t2[:, 2]) / 4, n)
+
+def boltzmann_parameters(graph: FactorGraph) -> BoltzmannParameters | None:
+    """The graph in bits; None unless it is a positive binary pairwise model.
+
+    Factors over the same variables add up; a coupling that is zero stays a coupling.
+
+    >>> bits = boltzmann_parameters(FactorGraph([2, 2], [((0, 1), [[1, 1], [1, np.e]])]))
+    >>> bits.biases.tolist(), bits.weights.tolist()
+    ([0.0, 0.0], [1.0, 1.0])
+    """
+    if binary_pairwise_fault(graph) is not None:
+        return None
+    tables = _binary_tables(graph)
+    (u0, u1), (t00, t01, t10, t11) = tables.singles, tables.pairs
+    local_biases = np.empty(graph.n_edges)
+    local_biases[tables.single_edges] = u1 - u0
+    local_biases[tables.pair_edges] = t10 - t00
+    local_biases[tables.pair_edges + 1] = t01 - t00
+    first, second = graph.scopes[tables.pair_edges], graph.scopes[tables.pair_edges + 1]
+    matrix = _symmetric(first, second, (t11 - t10) - (t01 - t00), graph.n_variables)
+    return BoltzmannParameters(
+        weighted_counts(graph.scopes, local_biases, graph.n_variables),
+        matrix.indptr.astype(np.uint32),
+        matrix.indices.astype(np.uint32),
+        np.asarray(matrix.data, dtype=np.float64),
+        float(u0.sum() + t00.sum()),
     )
-    both_ways = (np.concatenate([first, second]), np.concatenate([second, first]))
-    matrix = coo_array((np.concatenate([coupling, coupling]), both_ways), shape=(n, n)).tocsr()
-    constant = graph.log_constant + float(t1.sum() / 2 + t2.sum() / 4)
-    return SpinForm(matrix, fields, constant)
+
+
+def spin_factors(graph: FactorGraph) -> SpinFactors | None:
+    """The couplings and fields of each factor; None unless it is a positive binary pairwise model.
+
+    >>> factors = spin_factors(boltzmann_graph({(0, 1): 2.0}, [-0.8, -1.4]))
+    >>> factors.couplings.tolist(), factors.fields.round(12).tolist()
+    ([0.5], [0.2, -0.4])
+    """
+    return None if binary_pairwise_fault(graph) is not None else _spin_factors(graph)
+
+
+def binary_pairwise_fault(graph: FactorGraph) -> str | None:
+    """Why a graph is not a positive model of binary variables in pairs; None if it is one.
+
+    >>> binary_pairwise_fault(FactorGraph([2], [((0,), [1, 0])]))
+    'factor 0 has a zero; it has no finite coupling or field'
+    """
+    other = np.flatnonzero(graph.cardinalities != 2)
+    if other.size:
+        v = int(other[0])
+        return (
+            f"variable {graph.label(v)} has {graph.cardinalities[v]} states; "
+            "couplings and fields exist for binary variables only"
+        )
+    wide = np.flatnonzero(np.diff(graph.scope_offsets) > 2)
+    if wide.size:
+        return (
+            f"factor {wide[0]} has {len(graph.scope(int(wide[0])))} variables; couplings and "
+            "fields exist for pairwise models only, see to_pairwise"
+        )
+    if not np.all(np.isfinite(graph.log_tables)):
+        zero = np.flatnonzero(~np.isfinite(graph.log_tables))[0]
+        factor = int(np.searchsorted(graph.table_offsets, zero, side="right")) - 1
+        return f"factor {factor} has a zero; it has no finite coupling or field"
+    return None
 
 
 def spin_graph(
@@ -200,7 +291,7 @@ def weighted_counts(places: NDArray[Any], values: Array, size: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class _PairList:
     """Couplings as flat arrays: pairs i < j in lexicographic order, their values, the diagonal."""
 
     n: int
@@ -214,8 +305,8 @@ class _Pairs:
         n = self.n
         return weighted_counts(first, self.values, n) + weighted_counts(second, self.values, n)
 
-    def refuse_diagonal(self, what: str) -> None:
-        """Bits have no diagonal."""
+    def check_no_diagonal(self, what: str) -> None:
+        """Raise an error if there is a diagonal, which bits cannot have."""
         loaded = np.flatnonzero(self.diagonal)
         if loaded.size:
             i = loaded[0]
@@ -231,12 +322,7 @@ class _Pairs:
             return {(i, j): value for (i, j), value in pairs}
         first, second = self.edges[:, 0], self.edges[:, 1]
         if _is_sparse(like):
-            from scipy.sparse import coo_array
-
-            both_ways = (np.concatenate([first, second]), np.concatenate([second, first]))
-            return coo_array(
-                (np.concatenate([values, values]), both_ways), shape=(self.n, self.n)
-            ).tocsr()
+            return _symmetric(first, second, values, self.n)
         matrix = np.zeros((self.n, self.n))
         matrix[first, second] = matrix[second, first] = values
         return matrix
@@ -246,7 +332,7 @@ def _is_sparse(couplings: Couplings) -> bool:
     return hasattr(couplings, "tocoo")
 
 
-def _read_pairs(couplings: Couplings, fields: ArrayLike | None, what: str) -> _Pairs:
+def _read_pairs(couplings: Couplings, fields: ArrayLike | None, what: str) -> _PairList:
     if isinstance(couplings, Mapping):
         pairs = _pairs_of_mapping(couplings, fields, what)
     elif _is_sparse(couplings):
@@ -262,7 +348,7 @@ def _read_pairs(couplings: Couplings, fields: ArrayLike | None, what: str) -> _P
     return pairs
 
 
-def _pairs_of_dense(couplings: Couplings, what: str) -> _Pairs:
+def _pairs_of_dense(couplings: Couplings, what: str) -> _PairList:
     matrix = _as_floats(couplings, what)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ModelError(f"{what} must be a square matrix, got shape {matrix.shape}")
@@ -271,10 +357,10 @@ def _pairs_of_dense(couplings: Couplings, what: str) -> _Pairs:
     _require_symmetry(matrix[back_first, back_second], matrix[back_second, back_first], what)
     _require_symmetry(matrix[first, second], matrix[second, first], what)
     edges = np.stack([first, second], axis=1).astype(np.uint32)
-    return _Pairs(len(matrix), edges, matrix[first, second], np.diagonal(matrix))
+    return _PairList(len(matrix), edges, matrix[first, second], np.diagonal(matrix))
 
 
-def _pairs_of_sparse(couplings: Couplings, what: str) -> _Pairs:
+def _pairs_of_sparse(couplings: Couplings, what: str) -> _PairList:
     from scipy.sparse import csr_array
 
     shape = couplings.shape
@@ -292,10 +378,12 @@ def _pairs_of_sparse(couplings: Couplings, what: str) -> _Pairs:
     _require_symmetry(coo.data, transposed.data, what)
     upper = coo.row < coo.col
     edges = np.stack([coo.row[upper], coo.col[upper]], axis=1).astype(np.uint32)
-    return _Pairs(shape[0], edges, coo.data[upper], matrix.diagonal())
+    return _PairList(shape[0], edges, coo.data[upper], matrix.diagonal())
 
 
-def _pairs_of_mapping(couplings: Mapping[Any, Any], fields: ArrayLike | None, what: str) -> _Pairs:
+def _pairs_of_mapping(
+    couplings: Mapping[Any, Any], fields: ArrayLike | None, what: str
+) -> _PairList:
     keys = [_as_pair(key, what) for key in couplings]
     seen: set[tuple[int, int]] = set()
     for i, j in keys:
@@ -313,7 +401,7 @@ def _pairs_of_mapping(couplings: Mapping[Any, Any], fields: ArrayLike | None, wh
         raise ModelError(f"{what} name variable {needed - 1}, but there are only {n} fields")
     edges = np.array(keys, dtype=np.int64).reshape(-1, 2)
     order = np.lexsort((edges[:, 1], edges[:, 0]))
-    return _Pairs(n, edges[order].astype(np.uint32), values[order], np.zeros(n))
+    return _PairList(n, edges[order].astype(np.uint32), values[order], np.zeros(n))
 
 
 def _as_pair(key: Any, what: str) -> tuple[int, int]:
@@ -372,30 +460,56 @@ def _binary_graph(
     )
 
 
-def _tables_of_order(
-    graph: FactorGraph, orders: NDArray[np.int64], order: int
-) -> tuple[NDArray[np.uint32], Array]:
-    """Scopes and flat log-tables of all factors of one order of a binary model, as rows."""
-    chosen = np.flatnonzero(orders == order)
-    scopes = graph.scopes[graph.scope_offsets[chosen][:, None] + np.arange(order)]
-    return scopes, graph.log_tables[graph.table_offsets[chosen][:, None] + np.arange(2**order)]
+class _BinaryTables(NamedTuple):
+    """Log-tables of a binary pairwise graph, one array for each entry, and where they belong."""
+
+    single_edges: NDArray[np.int64]
+    singles: tuple[Array, Array]
+    pair_edges: NDArray[np.int64]
+    pairs: tuple[Array, Array, Array, Array]
 
 
-def _require_positive_binary_pairwise(graph: FactorGraph) -> None:
-    other = np.flatnonzero(graph.cardinalities != 2)
-    if other.size:
-        v = int(other[0])
-        raise ModelError(
-            f"variable {graph.label(v)} has {graph.cardinalities[v]} states; "
-            "couplings and fields exist for binary variables only"
-        )
-    wide = np.flatnonzero(np.diff(graph.scope_offsets) > 2)
-    if wide.size:
-        raise ModelError(
-            f"factor {wide[0]} has {len(graph.scope(int(wide[0])))} variables; couplings and "
-            "fields exist for pairwise models only, see to_pairwise"
-        )
-    zero = np.flatnonzero(graph.log_tables == -np.inf)
-    if zero.size:
-        factor = int(np.searchsorted(graph.table_offsets, zero[0], side="right")) - 1
-        raise ModelError(f"factor {factor} has a zero; it has no finite coupling or field")
+def _binary_tables(graph: FactorGraph) -> _BinaryTables:
+    pair = np.diff(graph.scope_offsets) == 2
+    edges, tables, begin = graph.scope_offsets[:-1], graph.log_tables, graph.table_offsets[:-1]
+    single_at, pair_at = begin[~pair], begin[pair]
+    return _BinaryTables(
+        edges[~pair],
+        (tables[single_at], tables[single_at + 1]),
+        edges[pair],
+        (tables[pair_at], tables[pair_at + 1], tables[pair_at + 2], tables[pair_at + 3]),
+    )
+
+
+def _spin_factors(graph: FactorGraph) -> SpinFactors:
+    tables = _binary_tables(graph)
+    (u0, u1), (t00, t01, t10, t11) = tables.singles, tables.pairs
+    local_fields = np.empty(graph.n_edges)
+    local_fields[tables.single_edges] = u1 - u0
+    local_fields[tables.pair_edges] = 0.5 * (t10 + t11 - t00 - t01)
+    local_fields[tables.pair_edges + 1] = 0.5 * (t01 + t11 - t00 - t10)
+    constant = 0.25 * float(t00.sum() + t01.sum() + t10.sum() + t11.sum())
+    constant += 0.5 * float(u0.sum() + u1.sum() - local_fields.sum())
+    return SpinFactors(
+        0.25 * (t00 + t11 - t01 - t10),
+        tables.pair_edges,
+        local_fields,
+        weighted_counts(graph.scopes, local_fields, graph.n_variables),
+        constant,
+    )
+
+
+def _symmetric(first: NDArray[Any], second: NDArray[Any], values: Array, n: int) -> Any:
+    """A symmetric SciPy CSR array with sorted rows from values of pairs; equal pairs add up."""
+    from scipy.sparse import coo_array, csr_array
+
+    ends = (np.minimum(first, second), np.maximum(first, second))
+    upper = coo_array((values, ends), shape=(n, n)).tocsr()
+    lower = upper.T.tocsr()  # not the sum of both, which would drop couplings of zero
+    number = np.arange(upper.nnz)
+    at_lower = number + np.repeat(upper.indptr[:-1], np.diff(lower.indptr))
+    at_upper = number + np.repeat(lower.indptr[1:], np.diff(upper.indptr))
+    data, columns = np.empty(2 * upper.nnz), np.empty(2 * upper.nnz, dtype=upper.indices.dtype)
+    data[at_lower], data[at_upper] = lower.data, upper.data
+    columns[at_lower], columns[at_upper] = lower.indices, upper.indices
+    return csr_array((data, columns, lower.indptr + upper.indptr), shape=(n, n))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import bits_form, flatten
+from kikuchi.inference.graph_arrays import flatten
 from oracle import enumerate_exact, random_model
 
 
@@ -81,7 +82,7 @@ def test_bits_form_has_the_same_weights() -> None:
     for seed in range(10):
         rng = np.random.default_rng(seed)
         graph = random_model(rng, n=6, n_factors=12, max_order=2, max_card=2)
-        bits = bits_form(graph)
+        bits = boltzmann_parameters(graph)
         states = rng.integers(0, 2, size=(20, 6))
         dense = np.zeros((6, 6))
         rows = np.repeat(np.arange(6), bits.degrees)
@@ -101,4 +102,4 @@ def test_bits_form_has_the_same_weights() -> None:
     ],
 )
 def test_no_bits_form_for_other_models(graph: kk.FactorGraph) -> None:
-    assert bits_form(graph) is None
+    assert boltzmann_parameters(graph) is None

@@ -12,7 +12,7 @@ from scipy.optimize import approx_fprime, brentq
 import kikuchi as kk
 from kikuchi import BeliefOptimisation, Budget, FactorGraph
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.graph_arrays import bits_form
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.messages.belief_optimisation import _Energy
 from kikuchi.inference.messages.kernels.belief_optimisation import cells, value_and_gradient
 from kikuchi.inference.method import Run
@@ -52,7 +52,7 @@ def bethe(q: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> float:
 def energy_of(graph: FactorGraph, targets: dict[int, np.ndarray] | None = None) -> _Energy:
     run = Run.__new__(Run)
     run.targets = targets or {}
-    bits = bits_form(graph)
+    bits = boltzmann_parameters(graph)
     assert bits is not None
     return _Energy(bits, graph, run)
 
@@ -226,3 +226,11 @@ def test_kernel_leaves_its_inputs_alone() -> None:
         energy.singles, energy.gradient_q,
     )  # fmt: skip
     assert not logits.any()
+
+
+def test_factor_beliefs_where_a_coupling_is_zero() -> None:
+    graph = kk.ising({(0, 1): 0.0, (1, 2): 1.0, (0, 2): 0.0}, [0.3, -0.2, 0.9])
+    _, _, tables = enumerate_exact(graph)
+    beliefs = BeliefOptimisation().run(graph)
+    flat = np.concatenate([t.ravel() for t in tables])
+    np.testing.assert_allclose(beliefs.flat_factors, flat, atol=1e-9)

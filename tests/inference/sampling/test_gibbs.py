@@ -14,8 +14,9 @@ from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
 from kikuchi.core.diagnostics import effective_sample_size, split_rhat
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, KikuchiError, MethodError
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import bits_form, flatten
+from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.sampling import gibbs
 from kikuchi.inference.sampling.kernels.gibbs import indicator_diagnostics, uniform
 from kikuchi.inference.sampling.sweepers import BitSweeper, Sweeper, TableSweeper
@@ -122,7 +123,7 @@ def test_compiled_sweep_moves_as_the_kernel_says(path: str, schedule: str) -> No
         graph = random_model(rng, n=4, n_factors=6, max_card=3)
     order = gibbs._update_order(graph, schedule)
     chains, rounds = 2000, 20
-    flat, bits = flatten(graph), bits_form(graph)
+    flat, bits = flatten(graph), boltzmann_parameters(graph)
     sweeper: Sweeper = (
         BitSweeper(flat, bits, chains, order)
         if path == "bits" and bits is not None
@@ -229,7 +230,11 @@ def test_same_seed_same_result_and_another_differs() -> None:
 
 def test_recorded_states_carry_their_log_weights() -> None:
     for graph in (square(3, 3), random_model(np.random.default_rng(0), n=5)):
-        flat, bits, order = flatten(graph), bits_form(graph), np.arange(graph.n_variables)
+        flat, bits, order = (
+            flatten(graph),
+            boltzmann_parameters(graph),
+            np.arange(graph.n_variables),
+        )
         sweeper: Sweeper = (
             TableSweeper(flat, 3, order) if bits is None else BitSweeper(flat, bits, 3, order)
         )

@@ -17,8 +17,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import bits_form, flatten
+from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import Run
 from kikuchi.inference.variational import mean_field
 from kikuchi.inference.variational.kernels.mean_field import bound, sweep_tables
@@ -172,9 +173,9 @@ def test_form_in_bits_equals_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(seed)
         graph = random_model(rng, n=12, n_factors=25, max_order=2, max_card=2, scale=1.5)
         bits = kk.infer(graph, "mf:restarts=2")
-        assert bits_form(graph) is not None
+        assert boltzmann_parameters(graph) is not None
         with monkeypatch.context() as patch:
-            patch.setattr(mean_field, "bits_form", lambda graph: None)
+            patch.setattr(mean_field, "boltzmann_parameters", lambda graph: None)
             tables = kk.infer(graph, "mf:restarts=2")
         assert bits.iterations == tables.iterations
         np.testing.assert_allclose(bits.flat_marginals, tables.flat_marginals, atol=1e-11)
@@ -226,7 +227,7 @@ def read_grid(path: Path) -> kk.FactorGraph:
 
 def climb_all(graph: kk.FactorGraph, method: kk.MeanField) -> mean_field._Climb:
     run = Run(Budget().start(), silent, Trace(), 0.0)
-    climb = mean_field._Climb(method, flatten(graph), bits_form(graph), run)
+    climb = mean_field._Climb(method, flatten(graph), boltzmann_parameters(graph), run)
     for start in range(method.restarts + 1):
         climb.from_start(start)
     return climb

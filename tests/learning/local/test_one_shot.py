@@ -9,7 +9,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import DataError, MethodError
-from kikuchi.inference.graph_arrays import bits_form
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.learning.data import Data
 from kikuchi.learning.local.one_shot import OneShot
 from oracle import enumerate_exact
@@ -31,7 +31,7 @@ def _whole(graph: kk.FactorGraph) -> Data:
 
 
 def _weights(graph: kk.FactorGraph) -> tuple[np.ndarray, np.ndarray]:
-    bits = bits_form(graph)
+    bits = boltzmann_parameters(graph)
     n = graph.n_variables
     dense = np.zeros((n, n))
     rows = np.repeat(np.arange(n), bits.degrees)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.numerics import segment_sums
-from kikuchi.inference.graph_arrays import FlatGraph
+from kikuchi.inference.graph_arrays import GraphArrays
 
 _ATTEMPTS = 24
 _FIRST_BACKTRACKS = 1000
@@ -30,7 +30,7 @@ class Constraints:
     [False, True, False, True]
     """
 
-    def __init__(self, flat: FlatGraph) -> None:
+    def __init__(self, flat: GraphArrays) -> None:
         from kikuchi.inference.bounds.kernels.feasibility import Work, propagate_all
 
         self.flat = flat

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import generator
+from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import Bits, bits_form
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 Array = NDArray[np.float64]
@@ -62,7 +62,7 @@ class BeliefOptimisation(Method):
     seed: int = option(0, "seed of the random starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        bits = bits_form(graph)
+        bits = boltzmann_parameters(graph)
         if bits is None:
             raise MethodError(
                 "method bo needs binary variables, factors of at most two variables and no zeros; "
@@ -80,7 +80,7 @@ class BeliefOptimisation(Method):
 class _Energy:
     """F, its gradient and Hessian over the logits of the variables that are not observed."""
 
-    def __init__(self, bits: Bits, graph: FactorGraph, run: Run) -> None:
+    def __init__(self, bits: BoltzmannParameters, graph: FactorGraph, run: Run) -> None:
         n = graph.n_variables
         rows = np.repeat(np.arange(n), bits.degrees)
         upper = rows < bits.neighbours

@@ -14,7 +14,7 @@ from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import FlatGraph, flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 from kikuchi.inference.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
 
@@ -199,7 +199,7 @@ class _Chains:
         draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), room // a_draw))
         return -(-self.sweeps // draws)
 
-    def _starts(self, flat: FlatGraph) -> NDArray[np.int64]:
+    def _starts(self, flat: GraphArrays) -> NDArray[np.int64]:
         """One state of positive weight for each chain, as different as can be."""
         rng = seeds.generator(np.random.SeedSequence([self.method.seed, 1]))
         shape = (self.graph.n_variables, self.method.chains)

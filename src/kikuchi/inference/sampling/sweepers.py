@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import Bits, FlatGraph, bits_form
+from kikuchi.inference.graph_arrays import GraphArrays
 
 Array = NDArray[np.float64]
 
@@ -21,7 +22,7 @@ class Sweeper(ABC):
 
     path: ClassVar[str]
 
-    def __init__(self, flat: FlatGraph, chains: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, flat: GraphArrays, chains: int, dtype: np.dtype[Any]) -> None:
         self.flat = flat
         self.chains = chains
         self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
@@ -73,7 +74,9 @@ class BitSweeper(Sweeper):
 
     path = "bits"
 
-    def __init__(self, flat: FlatGraph, bits: Bits, chains: int, order: NDArray[np.int64]) -> None:
+    def __init__(
+        self, flat: GraphArrays, bits: BoltzmannParameters, chains: int, order: NDArray[np.int64]
+    ) -> None:
         super().__init__(flat, chains, np.dtype(np.uint8))
         self._order = order
         degrees = bits.degrees[order]
@@ -147,7 +150,7 @@ class TableSweeper(Sweeper):
 
     path = "tables"
 
-    def __init__(self, flat: FlatGraph, chains: int, order: NDArray[np.int64]) -> None:
+    def __init__(self, flat: GraphArrays, chains: int, order: NDArray[np.int64]) -> None:
         super().__init__(flat, chains, state_dtype(flat.max_card))
         self.rows = flat.variable_offsets.astype(np.uint64)
         factors = flat.edge_factors[flat.variable_edges]
@@ -217,16 +220,16 @@ class TableSweeper(Sweeper):
 
 
 def make_sweeper(
-    graph: FactorGraph, flat: FlatGraph, chains: int, order: NDArray[np.int64]
+    graph: FactorGraph, flat: GraphArrays, chains: int, order: NDArray[np.int64]
 ) -> Sweeper:
     """The fastest sweeper that fits the graph; `order` is that of the updates in a sweep."""
-    bits = bits_form(graph)
+    bits = boltzmann_parameters(graph)
     if bits is not None and _odds_fit(bits):
         return BitSweeper(flat, bits, chains, order)
     return TableSweeper(flat, chains, order)
 
 
-def _odds_fit(bits: Bits) -> bool:
+def _odds_fit(bits: BoltzmannParameters) -> bool:
     """Whether no product of odds can leave the range of double precision."""
     rows = np.repeat(np.arange(len(bits.biases)), bits.degrees)
     reach = np.abs(bits.biases)

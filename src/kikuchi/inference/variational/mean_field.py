@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.expansions.linear_response import mean_field_covariance
-from kikuchi.inference.graph_arrays import Bits, FlatGraph, bits_form, flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 Array = NDArray[np.float64]
@@ -70,7 +71,7 @@ class MeanField(Method):
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         flat = flatten(graph)
-        climb = _Climb(self, flat, bits_form(graph), run)
+        climb = _Climb(self, flat, boltzmann_parameters(graph), run)
         try:
             for start in range(self.restarts + 1):
                 climb.from_start(start)
@@ -95,7 +96,9 @@ class _Peak:
 class _Climb:
     """All starts of one run, and the best peak that they reached."""
 
-    def __init__(self, method: MeanField, flat: FlatGraph, bits: Bits | None, run: Run) -> None:
+    def __init__(
+        self, method: MeanField, flat: GraphArrays, bits: BoltzmannParameters | None, run: Run
+    ) -> None:
         self.method = method
         self.flat = flat
         self.run = run
@@ -311,14 +314,14 @@ class _Engine(ABC):
         """One sweep a temperature, fewer when the largest change is at most `tol`."""
 
     @abstractmethod
-    def use_tables(self, flat: FlatGraph) -> None:
+    def use_tables(self, flat: GraphArrays) -> None:
         """Use other log-potentials from now on."""
 
 
 class _TableEngine(_Engine):
     """Any cardinalities, any order, zeros."""
 
-    def __init__(self, flat: FlatGraph, alive: NDArray[np.bool_]) -> None:
+    def __init__(self, flat: GraphArrays, alive: NDArray[np.bool_]) -> None:
         self._flat = flat
         self._alive = alive
         self._q = np.zeros(len(alive))
@@ -334,7 +337,7 @@ class _TableEngine(_Engine):
     def q(self) -> Array:
         return self._q.copy()
 
-    def use_tables(self, flat: FlatGraph) -> None:
+    def use_tables(self, flat: GraphArrays) -> None:
         self._flat = flat
 
     def sweeps(
@@ -351,7 +354,7 @@ class _TableEngine(_Engine):
 class _BitsEngine(_Engine):
     """Binary variables, at most two in a factor, no zeros: one number a variable."""
 
-    def __init__(self, bits: Bits) -> None:
+    def __init__(self, bits: BoltzmannParameters) -> None:
         self._bits = bits
         self._means = np.zeros(len(bits.biases))
         self.work = float(len(bits.weights)) + 10.0 * len(bits.biases)
@@ -362,7 +365,7 @@ class _BitsEngine(_Engine):
     def q(self) -> Array:
         return np.stack([1.0 - self._means, self._means], axis=1).ravel()
 
-    def use_tables(self, flat: FlatGraph) -> None:
+    def use_tables(self, flat: GraphArrays) -> None:
         raise AssertionError("the form in bits has no zeros, so no other tables are ever needed")
 
     def sweeps(
@@ -374,11 +377,11 @@ class _BitsEngine(_Engine):
         return int(done), float(change)
 
 
-def _scratch(flat: FlatGraph) -> Array:
+def _scratch(flat: GraphArrays) -> Array:
     return np.zeros(max(1, int(np.diff(flat.table_offsets).max(initial=1)) // 2))
 
 
-def _floored(flat: FlatGraph, depth: float) -> FlatGraph:
+def _floored(flat: GraphArrays, depth: float) -> GraphArrays:
     """Zeros put `depth` below the least positive entry of their table, on the log scale."""
     finite = np.where(np.isfinite(flat.log_tables), flat.log_tables, np.inf)
     least = np.minimum.reduceat(finite, flat.table_offsets[:-1])

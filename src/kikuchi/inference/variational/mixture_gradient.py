@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.numerics import log
-from kikuchi.inference.graph_arrays import FlatGraph
+from kikuchi.inference.graph_arrays import GraphArrays
 from kikuchi.inference.method import Run
 from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
@@ -34,7 +34,7 @@ class _Enough(Exception):
 class Objective:
     """Value and gradient of the bound at a vector of log-weights, logits and ln R."""
 
-    def __init__(self, flat: FlatGraph, mixture: Mixture) -> None:
+    def __init__(self, flat: GraphArrays, mixture: Mixture) -> None:
         self.flat = flat
         self.like = mixture
         self.live = mixture.q > 0.0
@@ -118,7 +118,7 @@ class Objective:
         return np.asarray(q * (to_q - mean[:, self.owner]))
 
 
-def maximise(flat: FlatGraph, start: Mixture, limit: int, run: Run) -> tuple[Mixture, int]:
+def maximise(flat: GraphArrays, start: Mixture, limit: int, run: Run) -> tuple[Mixture, int]:
     """The best mixture that L-BFGS sees from `start`, and the evaluations it took."""
     from scipy.optimize import minimize
 

@@ -33,9 +33,10 @@ from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import entropy, log, logsumexp, xlogy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
+from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import FlatGraph, bits_form, flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.mean_field import _Climb as _Starts
@@ -138,7 +139,7 @@ class _Climb:
         self.graph = graph
         self.run = run
         self.naive = naive
-        self.flat: FlatGraph = flatten(graph)
+        self.flat: GraphArrays = flatten(graph)
         self.rng = seeds.generator(method.seed)
         self.alive = Constraints(self.flat).alive
         self.field = np.zeros(self.flat.max_card)
@@ -334,7 +335,7 @@ class _Climb:
 # ---------------------------------------------------------------------- bounds
 
 
-def make_mixture(flat: FlatGraph, weights: F8, q: F8, smoothing: F8 | None = None) -> Mixture:
+def make_mixture(flat: GraphArrays, weights: F8, q: F8, smoothing: F8 | None = None) -> Mixture:
     """A mixture of the components `q` (rows of flat probabilities), with lambda to match.
 
     Smoothing functions are q_m / sum_k Q(k) q_k unless given.
@@ -364,7 +365,7 @@ def make_mixture(flat: FlatGraph, weights: F8, q: F8, smoothing: F8 | None = Non
 
 
 def mixture_bound(
-    flat: FlatGraph,
+    flat: GraphArrays,
     mixture: Mixture,
     scratch: F8 | None = None,
     form: Literal["lambda", "eliminated"] = "eliminated",
@@ -386,7 +387,7 @@ def mixture_bound(
     return mean + float(explicit if form == "lambda" else eliminated)
 
 
-def room_for_a_table(flat: FlatGraph) -> F8:
+def room_for_a_table(flat: GraphArrays) -> F8:
     """Scratch for the contraction of any one factor."""
     return np.zeros(int(np.diff(flat.table_offsets).max(initial=1)))
 
@@ -454,7 +455,9 @@ def _mean_field_peaks(
     """The answer of `mf`, and the different solutions that its starts led to, best first."""
     starts = MeanField().restarts if components == 1 else max(MeanField().restarts, 2 * components)
     inner = Run(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
-    climb = _Starts(MeanField(seed=seed, restarts=starts), flatten(graph), bits_form(graph), inner)
+    climb = _Starts(
+        MeanField(seed=seed, restarts=starts), flatten(graph), boltzmann_parameters(graph), inner
+    )
     try:
         for start in range(starts + 1):
             climb.from_start(start)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.budget import Budget
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import FlatGraph, flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
@@ -214,7 +214,7 @@ class LocalConfigurations:
             owners = np.full(len(first), v, dtype=np.uint32)
             self._parts.append(_Part(owners, first.astype(np.int32), counts.astype(np.float64)))
 
-    def _finish(self, flat: FlatGraph) -> None:
+    def _finish(self, flat: GraphArrays) -> None:
         from kikuchi.learning.local.kernels.pseudo import blanket_entries
 
         graph = self.graph

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 FOUND = 1
 IMPOSSIBLE = 0
@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def propagate_all(g: FlatGraph, w: Work) -> bool:
+def propagate_all(g: GraphArrays, w: Work) -> bool:
     """Remove every state without support in some factor; False if a variable has none left."""
     for a in range(len(w.hard)):
         _enqueue(w, a)
@@ -46,7 +46,7 @@ def propagate_all(g: FlatGraph, w: Work) -> bool:
 
 @njit(cache=True, error_model="numpy")
 def search(
-    g: FlatGraph,
+    g: GraphArrays,
     w: Work,
     order: NDArray[np.int64],
     preference: NDArray[np.float64],
@@ -86,7 +86,7 @@ def search(
 
 
 @njit(cache=True, error_model="numpy")
-def thin(g: FlatGraph, w: Work, q: NDArray[np.float64]) -> bool:
+def thin(g: GraphArrays, w: Work, q: NDArray[np.float64]) -> bool:
     """Shrink the live states until no factor has a forbidden entry among them.
 
     Of each forbidden entry the state of least mass `q` goes (only from variables that keep
@@ -109,7 +109,7 @@ def thin(g: FlatGraph, w: Work, q: NDArray[np.float64]) -> bool:
 
 @njit(cache=True, error_model="numpy")
 def breadth_first(
-    g: FlatGraph, hard: NDArray[np.uint8], roots: NDArray[np.int64]
+    g: GraphArrays, hard: NDArray[np.uint8], roots: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Variables in breadth-first order through the hard factors, components by their root."""
     n = len(roots)
@@ -139,7 +139,7 @@ def breadth_first(
 
 
 @njit(cache=True, error_model="numpy")
-def _preferred(g: FlatGraph, w: Work, v: int, preference: NDArray[np.float64]) -> int:
+def _preferred(g: GraphArrays, w: Work, v: int, preference: NDArray[np.float64]) -> int:
     best = -1
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if w.alive[slot] and (best < 0 or preference[slot] > preference[best]):
@@ -148,7 +148,7 @@ def _preferred(g: FlatGraph, w: Work, v: int, preference: NDArray[np.float64]) -
 
 
 @njit(cache=True, error_model="numpy")
-def _fix(g: FlatGraph, w: Work, v: int, chosen: int) -> bool:
+def _fix(g: GraphArrays, w: Work, v: int, chosen: int) -> bool:
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if slot != chosen and w.alive[slot]:
             _kill(g, w, slot)
@@ -156,7 +156,7 @@ def _fix(g: FlatGraph, w: Work, v: int, chosen: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _kill(g: FlatGraph, w: Work, slot: int) -> None:
+def _kill(g: GraphArrays, w: Work, slot: int) -> None:
     v = w.slot_variables[slot]
     w.alive[slot] = 0
     w.counts[v] -= 1
@@ -193,7 +193,7 @@ def _dequeue(w: Work) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _propagate(g: FlatGraph, w: Work) -> bool:
+def _propagate(g: GraphArrays, w: Work) -> bool:
     fine = True
     while w.numbers[2] > 0:
         a = _dequeue(w)
@@ -205,7 +205,7 @@ def _propagate(g: FlatGraph, w: Work) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _propagate_aside(g: FlatGraph, w: Work) -> bool:
+def _propagate_aside(g: GraphArrays, w: Work) -> bool:
     """Propagate while the digits of another walk are in use."""
     kept = w.digits.copy()
     fine = bool(_propagate(g, w))
@@ -214,7 +214,7 @@ def _propagate_aside(g: FlatGraph, w: Work) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _revise(g: FlatGraph, w: Work, a: int) -> bool:
+def _revise(g: GraphArrays, w: Work, a: int) -> bool:
     """Remove the states that no live, allowed entry of factor a contains."""
     lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
     width = np.int64(0)
@@ -243,7 +243,7 @@ def _revise(g: FlatGraph, w: Work, a: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _entry_alive(g: FlatGraph, w: Work, a: int) -> bool:
+def _entry_alive(g: GraphArrays, w: Work, a: int) -> bool:
     lo = g.scope_offsets[a]
     for e in range(lo, g.scope_offsets[a + 1]):
         if not w.alive[g.state_offsets[g.scopes[e]] + w.digits[e - lo]]:
@@ -252,7 +252,7 @@ def _entry_alive(g: FlatGraph, w: Work, a: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _weakest(g: FlatGraph, w: Work, a: int, q: NDArray[np.float64]) -> int:
+def _weakest(g: GraphArrays, w: Work, a: int, q: NDArray[np.float64]) -> int:
     """Of the current entry of factor a, the state of least mass that its variable can spare."""
     lo = g.scope_offsets[a]
     best = -1
@@ -270,7 +270,7 @@ def _clear(digits: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _advance(g: FlatGraph, w: Work, a: int) -> None:
+def _advance(g: GraphArrays, w: Work, a: int) -> None:
     """Move the digits to the next entry of factor a, the last variable fastest."""
     lo = g.scope_offsets[a]
     e = g.scope_offsets[a + 1] - 1

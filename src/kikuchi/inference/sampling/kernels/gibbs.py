@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 F8 = NDArray[np.float64]
 U8 = NDArray[np.uint64]
@@ -194,7 +194,7 @@ def sweep_bits(
 
 @njit(cache=True, error_model="numpy")
 def sample_tables(
-    g: FlatGraph,
+    g: GraphArrays,
     order: U8,
     rows: U8,
     row_factors: U8,
@@ -223,7 +223,7 @@ def sample_tables(
 
 
 @njit(cache=True, error_model="numpy")
-def score_tables(g: FlatGraph, entries: U8, scores: F8) -> None:
+def score_tables(g: GraphArrays, entries: U8, scores: F8) -> None:
     """Log-weight of each chain's state, without the constant."""
     log_tables = g.log_tables
     chains = _U(len(scores))
@@ -236,7 +236,7 @@ def score_tables(g: FlatGraph, entries: U8, scores: F8) -> None:
 
 @njit(cache=True, error_model="numpy")
 def burn_tables(
-    g: FlatGraph,
+    g: GraphArrays,
     order: U8,
     rows: U8,
     row_factors: U8,
@@ -257,7 +257,7 @@ def burn_tables(
 
 @njit(cache=True, error_model="numpy")
 def sweep_tables(
-    g: FlatGraph,
+    g: GraphArrays,
     order: U8,
     rows: U8,
     row_factors: U8,
@@ -368,7 +368,7 @@ def conditional_weights(
 
 
 @njit(cache=True, error_model="numpy")
-def locate(g: FlatGraph, states: States, entries: U8) -> None:
+def locate(g: GraphArrays, states: States, entries: U8) -> None:
     """The entry of every factor's table that each chain is at."""
     scopes, scope_offsets, table_offsets = g.scopes, g.scope_offsets, g.table_offsets
     edge_strides = g.edge_strides
@@ -383,7 +383,7 @@ def locate(g: FlatGraph, states: States, entries: U8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def count_entries(g: FlatGraph, draws: States, entries: U8, counts: F8) -> None:
+def count_entries(g: GraphArrays, draws: States, entries: U8, counts: F8) -> None:
     """How often each entry of each table occurs in the draws."""
     for number in range(len(draws)):
         locate(g, draws[number], entries)

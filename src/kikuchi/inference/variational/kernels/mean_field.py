@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -26,7 +26,7 @@ _NO_EDGE = _U(2**64 - 1)
 
 @njit(cache=True, error_model="numpy")
 def sweep_tables(
-    g: FlatGraph,
+    g: GraphArrays,
     q: F8,
     alive: NDArray[np.bool_],
     order: U4,
@@ -171,7 +171,7 @@ def _move(
 
 
 @njit(cache=True, error_model="numpy")
-def bound(g: FlatGraph, q: F8, scratch: F8) -> float:
+def bound(g: GraphArrays, q: F8, scratch: F8) -> float:
     """sum_a E_q log phi_a + H(q); -inf when a forbidden entry has positive probability."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     total = 0.0
@@ -187,7 +187,7 @@ def bound(g: FlatGraph, q: F8, scratch: F8) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def products(g: FlatGraph, q: F8, tables: F8) -> None:
+def products(g: GraphArrays, q: F8, tables: F8) -> None:
     """Factor beliefs of a product distribution, laid out as the log-tables."""
     for a in range(len(g.table_offsets) - 1):
         for entry in range(g.table_offsets[a], g.table_offsets[a + 1]):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kikuchi.inference.variational.kernels.mean_field import _NO_EDGE, _contract
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
     from kikuchi.inference.variational.mixture_mean_field import Mixture
 
 F8 = NDArray[np.float64]
@@ -28,7 +28,7 @@ _LEAST = 1e-300  # where q is above zero r must be, or its logarithm is not fini
 
 
 @njit(cache=True, error_model="numpy")
-def _field(g: FlatGraph, q: F8, number: int, field: F8, scratch: F8) -> None:
+def _field(g: GraphArrays, q: F8, number: int, field: F8, scratch: F8) -> None:
     """E_q[sum_a log phi_a | x_v] for every state of one variable."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     variable_offsets, variable_edges, edge_factors, _ = g[6:]
@@ -60,7 +60,7 @@ def _field(g: FlatGraph, q: F8, number: int, field: F8, scratch: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def fields(g: FlatGraph, q: F8, out: F8, scratch: F8) -> None:
+def fields(g: GraphArrays, q: F8, out: F8, scratch: F8) -> None:
     """The field of every state of every variable, for every component."""
     for m in range(len(q)):
         for v in range(len(g.cards)):
@@ -69,7 +69,7 @@ def fields(g: FlatGraph, q: F8, out: F8, scratch: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def component_bounds(g: FlatGraph, q: F8, temperature: float, out: F8, scratch: F8) -> None:
+def component_bounds(g: GraphArrays, q: F8, temperature: float, out: F8, scratch: F8) -> None:
     """sum_a E[log phi_a] / T + H of each component."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     for m in range(len(q)):
@@ -208,7 +208,7 @@ def set_weights(w: Mixture, bounds: F8) -> None:
 
 @njit(cache=True, error_model="numpy")
 def sweep(
-    g: FlatGraph,
+    g: GraphArrays,
     alive: NDArray[np.bool_],
     w: Mixture,
     temperature: float,
@@ -240,7 +240,7 @@ def sweep(
 
 @njit(cache=True, error_model="numpy")
 def _move(
-    g: FlatGraph,
+    g: GraphArrays,
     alive: NDArray[np.bool_],
     w: Mixture,
     v: int,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kikuchi.inference.variational.kernels.mean_field import bound, products, sweep_tables
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 F8 = NDArray[np.float64]
 U4 = NDArray[np.uint32]
@@ -20,7 +20,7 @@ I8 = NDArray[np.int64]
 
 @njit(cache=True, error_model="numpy")
 def mean_field_rows(
-    g: FlatGraph,
+    g: GraphArrays,
     q: F8,
     weights: F8,
     order_at: I8,

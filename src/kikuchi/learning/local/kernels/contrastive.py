@@ -16,7 +16,7 @@ from kikuchi.inference.sampling.kernels.gibbs import (
 )
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 F8 = NDArray[np.float64]
 U8 = NDArray[np.uint64]
@@ -28,7 +28,7 @@ _ONE, _FOUR = _U(1), _U(4)
 
 @njit(cache=True, error_model="numpy")
 def held_sweeps(
-    g: FlatGraph,
+    g: GraphArrays,
     order: U8,
     rows: U8,
     row_factors: U8,

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kikuchi.inference.graph_arrays import FlatGraph
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
@@ -72,7 +72,7 @@ def blanket_keys(states: I4, neighbours: U8, radix: U8, keys: U8) -> None:
 
 @njit(cache=True, error_model="numpy")
 def blanket_entries(
-    g: FlatGraph, states: I4, variable_of: U4, shown_by: I4, entry_at: U8, entries: U4
+    g: GraphArrays, states: I4, variable_of: U4, shown_by: I4, entry_at: U8, entries: U4
 ) -> None:
     """The table entries of each configuration, its own variable in state 0."""
     scopes, scope_offsets, table_offsets, edge_strides = g[1], g[2], g[4], g[9]
@@ -158,7 +158,7 @@ def _log_conditionals(
 
 @njit(cache=True, error_model="numpy")
 def row_log_conditionals(
-    g: FlatGraph,
+    g: GraphArrays,
     row_at: U8,
     row_factors: U8,
     row_strides: U8,
