@@ -1,4 +1,4 @@
-"""Climbing a smooth objective of the log-tables, penalised, one saved step at a time."""
+"""Penalised maximisation of a smooth objective of the log-tables by L-BFGS, one step at a time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.core.run import Step
+from kikuchi.core.run import State, Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun
+from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.ties import Parameters
 
 Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
-Extra = Callable[[], dict[str, NDArray[np.generic]]]
 
-_ROUNDING = 1e-5  # slope below which a search that finds nothing better has met rounding
+_ROUNDING = 1e-5  # largest gradient of a point that differs from the maximum by rounding only
 
 
 class Ascent:
@@ -28,6 +26,8 @@ class Ascent:
     `objective` is per row; `lower`, if given, answers a bound on the log-likelihood that is
     certified at the present point, for the trace. `accepted` is told the log-tables of every step
     that is kept, and `extra` adds to the saved state what the objective remembers between calls.
+    Where the line search finds no better point (`stuck`), the ascent counts as converged if no
+    component of the gradient is larger than `rounding`.
     """
 
     def __init__(
@@ -38,72 +38,95 @@ class Ascent:
         l1: float = 0.0,
         l2: float = 0.0,
         longest: float = np.inf,
-        state: State | None = None,
+        memory: int = 10,
+        rounding: float = _ROUNDING,
         lower: Callable[[], float] | None = None,
         accepted: Callable[[Array], None] | None = None,
-        extra: Extra | None = None,
+        extra: Callable[[], State] | None = None,
     ) -> None:
-        self.parameters = parameters
-        self.l2 = l2
-        self.lower = lower
-        self.accepted = accepted
-        self.extra = extra
-        self._inner = objective
-        self.done = 0 if state is None else int(state["done"])
+        self.parameters, self.objective = parameters, objective
+        self.l1, self.l2, self.longest, self.memory = l1, l2, longest, memory
+        self.rounding = rounding
+        self.lower, self.accepted, self.extra = lower, accepted, extra
+        self.descent: Lbfgs | None = None  # before the first evaluation
+        self.iterations = 0
         self.stuck = False
-        self.descent = Lbfgs(
-            self._cost, parameters.start, l1=l1, longest=longest, memory=10, state=state
-        )
+
+    @property
+    def point(self) -> Array:
+        """The parameters theta reached."""
+        return self.parameters.start if self.descent is None else self.descent.point
 
     @property
     def tables(self) -> Array:
         """The log-tables of the present point."""
-        return self.parameters.tables(self.descent.point)
+        return self.parameters.tables(self.point)
 
     @property
-    def value(self) -> float:
-        """The penalised objective at the present point."""
-        return -self.descent.value
+    def residual(self) -> float:
+        """The largest component of the gradient."""
+        return np.inf if self.descent is None else self.descent.residual
 
-    def climb(self, run: FitRun, *, tol: float, limit: int) -> tuple[int, bool]:
-        """Steps until the largest slope is at most `tol`; iterations done and whether it is."""
+    def maximise(self, run: FitRun, *, tol: float, limit: int) -> Learned:
+        """Steps until no component of the gradient is larger than `tol`."""
+        steps = self._steps(run.resumed)
         done, converged = run.iterate_saving(
-            self._steps(), self._state, run.checkpoint, tol=tol, limit=limit
+            steps, self._state, run.checkpoint, tol=tol, limit=limit
         )
-        if self.stuck and self.descent.residual <= max(tol, _ROUNDING):
+        if self.stuck and self.residual <= max(tol, self.rounding):
             converged, run.stopped = True, "converged"
-        return done, converged
+        learned = Learned(self.tables, converged=converged, iterations=done)
+        if self.descent is not None:
+            learned.objective = -self.descent.value
+            learned.diagnostics["evaluations"] = self.descent.evaluations
+        return learned
 
-    def _steps(self) -> Iterator[Step]:
-        yield self._report()
-        while True:
-            if not self.descent.step():
-                self.stuck = True
-                return
-            self.done += 1
-            yield self._report()
+    def _steps(self, resumed: State | None) -> Iterator[Step]:
+        self.iterations = 0 if resumed is None else int(resumed["done"])
+        self.descent = descent = Lbfgs(
+            self._cost,
+            self.parameters.start,
+            l1=self.l1,
+            longest=self.longest,
+            memory=self.memory,
+            state=resumed,
+        )
+        yield self._report(descent)
+        while descent.step():
+            self.iterations += 1
+            yield self._report(descent)
+        self.stuck = True
 
-    def _report(self) -> Step:
+    def _report(self, descent: Lbfgs) -> Step:
         if self.accepted is not None:
             self.accepted(self.tables)
         lower = np.nan if self.lower is None else self.lower()
-        return Step(self.done, self.descent.residual, self.value, lower=lower)
+        return Step(self.iterations, descent.residual, -descent.value, lower=lower)
 
-    def _state(self) -> dict[str, NDArray[np.generic]]:
+    def _state(self) -> State:
+        assert self.descent is not None
         more = {} if self.extra is None else self.extra()
-        return {**self.descent.state, "done": np.array(self.done), **more}
+        return {**self.descent.state, "done": np.array(self.iterations), **more}
 
     def _cost(self, theta: Array) -> tuple[float, Array]:
-        tables = self.parameters.tables(theta)
-        value, gradient = self._inner(tables)
-        slope = self.l2 * theta - self.parameters.pull_back(tables, gradient)
-        return 0.5 * self.l2 * float(theta @ theta) - value, slope
+        value, gradient = penalised(self.objective, self.parameters, theta, self.l2)
+        return -value, -gradient
+
+
+def penalised(
+    objective: Objective, parameters: Parameters, theta: Array, l2: float
+) -> tuple[float, Array]:
+    """`objective(log-tables) - l2 / 2 |theta|^2` and its gradient by theta."""
+    tables = parameters.tables(theta)
+    value, gradient = objective(tables)
+    slope = parameters.pull_back(tables, gradient) - l2 * theta
+    return value - 0.5 * l2 * float(theta @ theta), slope
 
 
 def few_rows(
     graph: FactorGraph, data: Data, parameters: Parameters, l1: float, l2: float
 ) -> list[str]:
-    """A warning where the rows are fewer than the free parameters and nothing holds these."""
+    """A warning where the rows are fewer than the free parameters and no penalty regularises."""
     free = _degrees_of_freedom(graph, parameters)
     if data.total >= free or l1 > 0 or l2 > 0:
         return []

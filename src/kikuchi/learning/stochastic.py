@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Update = Callable[[Array], Array]
 
 
-class Ascent:
+class StochasticSteps:
     """theta <- theta + rate(epoch) * direction(gradient), one mini-batch at a time.
 
     `sgd` follows the gradient itself and shrinks theta by rate * l1 towards 0 after each step (a

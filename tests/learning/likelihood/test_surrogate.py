@@ -89,14 +89,14 @@ def test_zeros_single_states_and_loose_variables() -> None:
     )
 
 
-def test_messages_that_do_not_settle_are_told() -> None:
+def test_messages_that_do_not_converge_are_told() -> None:
     graph = kk.complete(8, seed=0, coupling=4.0)
     rows = np.random.default_rng(0).integers(0, 2, (40, 8))
     fit = Surrogate(energy="bethe", start="graph", max_iterations=3, inner_iterations=20).fit(
         graph, rows
     )
-    assert fit.diagnostics["unsettled"] > 0
-    assert any("did not settle" in warning for warning in fit.warnings)
+    assert fit.diagnostics["unconverged"] > 0
+    assert any("did not converge" in warning for warning in fit.warnings)
 
 
 @pytest.mark.parametrize("kind", ["trw", "bethe"])

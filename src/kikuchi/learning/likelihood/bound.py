@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.options import option
+from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.learning.ascent import Ascent, few_rows
-from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, refuse_hidden_zeros
 from kikuchi.learning.likelihood.surrogate import WarmEnergy
@@ -67,7 +67,7 @@ class MeanFieldMinusTrw(Learner):
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         refuse_directed(self.name, graph)
-        refuse_hidden_zeros(self.name, graph, data, "mean field has no bound to climb")
+        refuse_hidden_zeros(self.name, graph, data, "mean field has no bound to raise")
         rows = HiddenRows(graph, data.distinct(), run, self)
         energy = WarmEnergy(
             graph,
@@ -98,19 +98,16 @@ class MeanFieldMinusTrw(Learner):
             l1=self.l1,
             l2=self.l2,
             longest=_LONGEST_STEP,
-            state=run.resumed,
             lower=certified,
             accepted=energy.keep,
             extra=lambda: {**energy.state(), **rows.state()},
         )
-        done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
-        learned = Learned(ascent.tables, ascent.value, converged, done)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "certified_lower": certified(),
-            "evaluations": ascent.descent.evaluations,
             "distinct_rows": rows.n_rows,
-            "unsettled": energy.unsettled,
+            "unconverged": energy.unconverged,
         }
         return learned
 
@@ -193,7 +190,7 @@ class HiddenRows:
         self._at = (tables.copy(), float(self.weights @ bounds), counts)
         return self._at[1], counts
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> State:
         """What the next call depends on."""
         assert self._at is not None
         tables, value, counts = self._at

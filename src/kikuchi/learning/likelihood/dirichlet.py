@@ -61,7 +61,7 @@ class ConditionalTables:
         return np.where(empty[self.row_of], current, tables), int(np.count_nonzero(empty))
 
     def pseudo_counts(self, prior: float, spread: Spread) -> Array:
-        """A prior of so much a cell, or so much a table spread evenly over its allowed cells."""
+        """Pseudo-counts: `prior` per cell, or per table, divided evenly over its allowed cells."""
         if spread == "cell":
             return np.where(self.allowed, prior, 0.0)
         n_factors = int(self.factor_of.max(initial=-1)) + 1

@@ -19,18 +19,15 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
-from kikuchi.core.run import Step
+from kikuchi.core.run import State, Step
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.registry import parse_method
-from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables, Spread
 from kikuchi.learning.likelihood.objective import (
-    Diverged,
     Engine,
-    TimeOver,
+    check_methods,
     clamped_phase,
     free_phase,
 )
@@ -78,7 +75,7 @@ class EM(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_texts((self.inference, self.free), self.on_divergence)
+        check_methods((self.inference, self.free), self.on_divergence)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         rows = data.distinct()
@@ -124,7 +121,7 @@ class VariationalEM(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_texts((self.inference,), self.on_divergence)
+        check_methods((self.inference,), self.on_divergence)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         if graph.children is None:
@@ -133,14 +130,6 @@ class VariationalEM(Learner):
             )
         rows = data.distinct()
         return _Dirichlets(self, graph, rows, run).learned()
-
-
-def _check_texts(texts: tuple[str, ...], on_divergence: str) -> None:
-    for text in texts:
-        if text not in ("auto", "exact"):
-            parse_method(text)
-    if on_divergence not in ("damp", "continue", "stop"):
-        parse_method(on_divergence)
 
 
 # ---------------------------------------------------------------------- what all three share
@@ -189,31 +178,25 @@ class _Alternation(ABC):
         )
 
     def _steps(self) -> Iterator[Step]:
-        try:
-            try:
-                self._begin()
-                yield self._step()
-                while True:
-                    self._alternate()
-                    self.done += 1
-                    yield self._step()
-            except TimeOver:
-                yield self._step()  # the clock has expired: this ends the run
-        except Diverged:
-            self.notes.append("stopped: inner inference did not converge (on_divergence=stop)")
+        self._begin()
+        yield self._step()
+        while True:
+            self._alternate()
+            self.done += 1
+            yield self._step()
 
     def _begin(self) -> None:
-        kept = self.run.resumed
-        if kept is not None and len(kept):
-            self.point, self.counts = np.array(kept["point"]), np.array(kept["counts"])
-            self.value, self.residual = float(kept["value"]), float(kept["residual"])
-            self.done = int(kept["done"])
-            for engine, level in zip(self.engines, kept["levels"].tolist(), strict=True):
-                engine.level = level
+        saved = self.run.resumed
+        if saved is None:
+            start = self._first()
+            self.value, self.counts = self._expect(start)
+            self.point = start
             return
-        start = self._first()
-        self.value, self.counts = self._expect(start)
-        self.point = start
+        self.point, self.counts = np.array(saved["point"]), np.array(saved["counts"])
+        self.value, self.residual = float(saved["value"]), float(saved["residual"])
+        self.done = int(saved["done"])
+        for engine, level in zip(self.engines, saved["levels"].tolist(), strict=True):
+            engine.level = level
 
     def _alternate(self) -> None:
         point = self._maximise()
@@ -225,8 +208,6 @@ class _Alternation(ABC):
         return Step(self.done, residual=self.residual, objective=self.value)
 
     def _state(self) -> State:
-        if not len(self.counts):
-            return {}
         return {
             "point": self.point,
             "counts": self.counts,
@@ -260,24 +241,32 @@ class _Alternation(ABC):
         return {}
 
 
-def _random_logs(graph: FactorGraph, seed: int) -> Array:
-    """Log-tables with exponentially distributed weights where there is no zero."""
-    draws = generator(seed).exponential(size=graph.log_tables.size)
-    return np.where(np.isneginf(graph.log_tables), -np.inf, log(np.maximum(draws, _TINY)))
-
-
 # ---------------------------------------------------------------------- directed tables
 
 
-class _Frequencies(_Alternation):
-    """EM of conditional tables; the point is the log-tables."""
+class _Directed(_Alternation):
+    """What EM and variational Bayes of conditional tables share: rows, pseudo-counts, the start."""
 
-    learner: EM
-
-    def __init__(self, learner: EM, graph: FactorGraph, data: Data, run: FitRun) -> None:
+    def __init__(
+        self, learner: EM | VariationalEM, graph: FactorGraph, data: Data, run: FitRun
+    ) -> None:
         super().__init__(learner, graph, data, run)
         self.rows = ConditionalTables(graph)
         self.pseudo = self.rows.pseudo_counts(learner.prior, learner.spread)
+
+    def _first_tables(self) -> Array:
+        """The graph's log-tables, or those of exponentially distributed weights."""
+        if self.learner.start == "graph":
+            return self.graph.log_tables
+        draws = generator(self.learner.seed).exponential(size=self.graph.log_tables.size)
+        return np.where(self.rows.allowed, log(np.maximum(draws, _TINY)), -np.inf)
+
+
+class _Frequencies(_Directed):
+    """EM of conditional tables; the point is the log-tables."""
+
+    def __init__(self, learner: EM, graph: FactorGraph, data: Data, run: FitRun) -> None:
+        super().__init__(learner, graph, data, run)
         self.ties = None if learner.ties is None else Parameters(graph, learner.ties).matrix
         self.copies = np.ones(graph.log_tables.size)
         if self.ties is not None:
@@ -285,13 +274,12 @@ class _Frequencies(_Alternation):
             self.copies = np.maximum(self.ties @ sizes, 1.0)
 
     def _first(self) -> Array:
-        own = self.graph.log_tables
-        if self.learner.start == "random":
-            own = _random_logs(self.graph, self.learner.seed)
+        tables = self._first_tables()
         if self.ties is not None:
-            kept = self.ties @ (self.ties.T @ np.where(self.rows.allowed, own, 0.0)) / self.copies
-            own = np.where(self.rows.allowed, kept, -np.inf)
-        return self.rows.normalised(own)
+            finite = np.where(self.rows.allowed, tables, 0.0)
+            means = self.ties @ (self.ties.T @ finite) / self.copies
+            tables = np.where(self.rows.allowed, means, -np.inf)
+        return self.rows.normalised(tables)
 
     def _expect(self, point: Array) -> tuple[float, Array]:
         mean, counts = self.phase(point, None)
@@ -316,31 +304,21 @@ class _Frequencies(_Alternation):
         return self.point if len(self.point) else self.rows.normalised(self.graph.log_tables)
 
 
-class _Dirichlets(_Alternation):
+class _Dirichlets(_Directed):
     """Variational Bayes; the point is the Dirichlet parameters."""
 
-    learner: VariationalEM
-
-    def __init__(self, learner: VariationalEM, graph: FactorGraph, data: Data, run: FitRun) -> None:
-        super().__init__(learner, graph, data, run)
-        self.rows = ConditionalTables(graph)
-        self.prior = self.rows.pseudo_counts(learner.prior, learner.spread)
-
     def _first(self) -> Array:
-        own = self.graph.log_tables
-        if self.learner.start == "random":
-            own = _random_logs(self.graph, self.learner.seed)
-        tables = self.rows.normalised(own)
+        tables = self.rows.normalised(self._first_tables())
         _, counts = self.phase(tables, None)  # the counts that the first tables expect
-        return self.prior + np.where(self.rows.allowed, counts * self.data.total, 0.0)
+        return self.pseudo + np.where(self.rows.allowed, counts * self.data.total, 0.0)
 
     def _expect(self, point: Array) -> tuple[float, Array]:
         mean, counts = self.phase(self.rows.expected_logs(point), None)
-        bound = mean - self.rows.divergence(point, self.prior) / self.data.total
+        bound = mean - self.rows.divergence(point, self.pseudo) / self.data.total
         return bound, counts * self.data.total
 
     def _maximise(self) -> Array:
-        return self.prior + np.where(self.rows.allowed, self.counts, 0.0)
+        return self.pseudo + np.where(self.rows.allowed, self.counts, 0.0)
 
     def _distance(self, point: Array, counts: Array) -> float:
         return float(np.abs(self._means(point) - self._means(self.point)).max(initial=0.0))
@@ -349,7 +327,7 @@ class _Dirichlets(_Alternation):
         return alpha / self.rows.row_sums(alpha)[self.rows.row_of]
 
     def _tables(self) -> Array:
-        return log(self._means(self.point if len(self.point) else self.prior))
+        return log(self._means(self.point if len(self.point) else self.pseudo))
 
     def _diagnostics(self) -> dict[str, Any]:
         return {"log_evidence": self.value * self.data.total, "alpha": self.point.tolist()}

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
-from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.options import option
-from kikuchi.core.run import Step
+from kikuchi.core.run import State, Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.registry import parse_method
-from kikuchi.learning.ascent import few_rows
-from kikuchi.learning.checkpoint import State
+from kikuchi.learning.ascent import Ascent, few_rows, penalised
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
-from kikuchi.learning.likelihood.objective import Diverged, Likelihood, TimeOver, input_variables
-from kikuchi.learning.stochastic import Ascent
+from kikuchi.learning.likelihood.objective import Likelihood, check_methods, input_variables
+from kikuchi.learning.stochastic import StochasticSteps
 from kikuchi.learning.ties import FeatureMatrix, Parameters
 
 Array = NDArray[np.float64]
 
-_LONGEST = 5.0  # nats that a parameter may move in the first trial of a step
+_LONGEST_STEP = 5.0  # nats that a parameter may move in the first trial of a step
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class GradientML(Learner):
         "beliefs", "pairs of the free phase: the method's beliefs, or its linear response"
     )
     clamped: str = option("auto", "clamped phase of missing cells: auto, exact or a method")
-    optimiser: Literal["lbfgs", "adam", "sgd"] = option("lbfgs", "how the objective is climbed")
+    optimiser: Literal["lbfgs", "adam", "sgd"] = option("lbfgs", "how the objective is maximised")
     l1: float = option(0.0, "weight of the sum of |theta|, against the mean of a row", low=0)
     l2: float = option(0.0, "weight of half the sum of theta^2, against a row's mean", low=0)
     learning_rate: float = option(0.05, "step of adam and sgd", above=0)
@@ -86,11 +83,7 @@ class GradientML(Learner):
                 "learner gradient: correlations=response is no gradient of an objective, which "
                 "lbfgs needs; use optimiser adam or sgd"
             )
-        for text in (self.inference, self.clamped):
-            if text not in ("auto", "exact"):
-                parse_method(text)
-        if self.on_divergence not in ("damp", "continue", "stop"):
-            parse_method(self.on_divergence)
+        check_methods((self.inference, self.clamped), self.on_divergence)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         rows = data.distinct() if self.batch is None else data
@@ -98,186 +91,105 @@ class GradientML(Learner):
         likelihood = Likelihood(
             graph,
             rows,
-            parameters,
             run.clock,
             inference=self.inference,
             clamped=self.clamped,
             inputs=input_variables(graph, self.inputs),
             on_divergence=self.on_divergence,
-            l2=self.l2,
             response=self.correlations == "response",
         )
-        if run.resumed is not None and not len(run.resumed):
-            run.resumed = None
         if run.resumed is not None:
             likelihood.restore(run.resumed["levels"])
-        notes = few_rows(graph, data, parameters, self.l1, self.l2)
-        climb = _Quasi if self.optimiser == "lbfgs" else _Stochastic
-        return climb(self, likelihood, run, notes).learned()
+        if self.optimiser == "lbfgs":
+            learned, theta = self._quasi_newton(likelihood, parameters, run)
+        else:
+            ascent = _StochasticAscent(self, likelihood, parameters, run)
+            learned, theta = ascent.learned(), ascent.kept_theta
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
+        learned.warnings += likelihood.warnings
+        learned.diagnostics |= likelihood.diagnostics
+        if parameters.matrix is not None:
+            learned.diagnostics["theta"] = theta.tolist()
+        return learned
 
-
-class _Climb(ABC):
-    """What both ways to climb share: the generator of steps, the state, the answer."""
-
-    def __init__(
-        self, learner: GradientML, likelihood: Likelihood, run: FitRun, notes: list[str]
-    ) -> None:
-        self.learner, self.likelihood, self.run, self.notes = learner, likelihood, run, notes
-        self.resumed = run.resumed
-        self.done = 0 if self.resumed is None else int(self.resumed["done"])
-        self.levels = likelihood.levels
-
-    def learned(self) -> Learned:
-        """Climb and answer."""
-        done, converged = self.run.iterate_saving(
-            self._steps(),
-            self._whole_state,
-            self.run.checkpoint,
-            tol=self.learner.tol,
-            limit=self.learner.epochs,
+    def _quasi_newton(
+        self, likelihood: Likelihood, parameters: Parameters, run: FitRun
+    ) -> tuple[Learned, Array]:
+        ascent = Ascent(
+            parameters,
+            likelihood.known_at,
+            l1=self.l1,
+            l2=self.l2,
+            longest=_LONGEST_STEP,
+            memory=self.memory,
+            rounding=0.0,
+            extra=lambda: {"levels": likelihood.levels},
         )
-        theta, value = self._answer()
-        warnings = [*self.notes, *self.likelihood.warnings]
-        diagnostics: dict[str, Any] = dict(self.likelihood.diagnostics)
-        if self.likelihood.parameters.matrix is not None:
-            diagnostics["theta"] = theta.tolist()
-        return Learned(
-            self.likelihood.parameters.tables(theta),
-            objective=None if np.isnan(value) else float(value),
-            converged=converged,
-            iterations=done,
-            warnings=warnings,
-            diagnostics=diagnostics,
-        )
-
-    def _steps(self) -> Iterator[Step]:
-        step = Step(self.done)
-        try:
-            first = True
-            while True:
-                try:
-                    following = self._start() if first else self._next()
-                except TimeOver:
-                    yield step  # the clock has expired: this ends the run
-                    return
-                if following is None:
-                    return
-                step, first = following, False
-                self.levels = self.likelihood.levels
-                yield step
-        except Diverged:
-            self.notes.append("stopped: inner inference did not converge (on_divergence=stop)")
-
-    def _whole_state(self) -> State:
-        kept = self._state()
-        if not kept:  # the time ended before the first evaluation: nothing to go on from
-            return {}
-        return {
-            **kept,
-            "done": np.array(self.done),
-            "levels": self.levels,
-        }
-
-    @abstractmethod
-    def _start(self) -> Step:
-        """The first evaluation."""
-
-    @abstractmethod
-    def _next(self) -> Step | None:
-        """One step, None if there is no better point."""
-
-    @abstractmethod
-    def _answer(self) -> tuple[Array, float]:
-        """Parameters and objective reached."""
-
-    @abstractmethod
-    def _state(self) -> State:
-        """All that the next step depends on."""
-
-
-class _Quasi(_Climb):
-    """L-BFGS, orthant-wise with l1."""
-
-    def __init__(
-        self, learner: GradientML, likelihood: Likelihood, run: FitRun, notes: list[str]
-    ) -> None:
-        super().__init__(learner, likelihood, run, notes)
-        self.descent: Lbfgs | None = None
-
-    def _start(self) -> Step:
-        self.descent = Lbfgs(
-            self.likelihood.descent,
-            self.likelihood.parameters.start,
-            l1=self.learner.l1,
-            memory=self.learner.memory,
-            longest=_LONGEST,
-            state=self.resumed,
-        )
-        return self._report(self.descent)
-
-    def _next(self) -> Step | None:
-        assert self.descent is not None
-        if not self.descent.step():
-            self.notes.append(
+        learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
+        if ascent.stuck and not learned.converged:
+            learned.warnings.append(
                 "no better point along the gradient: objective and gradient of the inner inference "
-                f"agree no further (largest component left {self.descent.residual:.1e}, "
-                f"tol {self.learner.tol:g})"
+                f"agree no further (largest component left {ascent.residual:.1e}, "
+                f"tol {self.tol:g})"
             )
-            return None
-        self.done += 1
-        return self._report(self.descent)
-
-    def _report(self, descent: Lbfgs) -> Step:
-        return Step(self.done, residual=descent.residual, objective=-descent.value)
-
-    def _answer(self) -> tuple[Array, float]:
-        if self.descent is None:
-            return self.likelihood.parameters.start, np.nan
-        return self.descent.point, -self.descent.value
-
-    def _state(self) -> State:
-        return self.resumed or {} if self.descent is None else self.descent.state
+        return learned, ascent.point
 
 
-class _Stochastic(_Climb):
+class _StochasticAscent:
     """Adam or gradient ascent, in mini-batches."""
 
     def __init__(
-        self, learner: GradientML, likelihood: Likelihood, run: FitRun, notes: list[str]
+        self, learner: GradientML, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> None:
-        super().__init__(learner, likelihood, run, notes)
         assert learner.optimiser != "lbfgs"
-        self.ascent = Ascent(
+        self.learner, self.likelihood, self.parameters = learner, likelihood, parameters
+        self.run = run
+        self.done = 0 if run.resumed is None else int(run.resumed["done"])
+        self.ascent = StochasticSteps(
             learner.optimiser,
-            likelihood.parameters.start,
+            parameters.start,
             rate=learner.learning_rate,
             decay=learner.decay,
             l1=learner.l1,
             seed=learner.seed,
-            state=self.resumed,
+            state=run.resumed,
         )
         self.value, self.gradient = np.nan, np.zeros(0)
-        self.saved = self.ascent.state
+        self.kept_theta = self.ascent.theta
 
-    def _start(self) -> Step:
-        return self._report()
+    def learned(self) -> Learned:
+        """Ascend and answer."""
+        done, converged = self.run.iterate_saving(
+            self._steps(),
+            self._state,
+            self.run.checkpoint,
+            tol=self.learner.tol,
+            limit=self.learner.epochs,
+        )
+        value = None if np.isnan(self.value) else self.value
+        return Learned(self.parameters.tables(self.kept_theta), value, converged, done)
 
-    def _next(self) -> Step | None:
-        for rows in self.ascent.batches(self.likelihood.data.n_rows, self.learner.batch):
-            gradient = (
-                self.gradient if rows is None else self.likelihood.at(self.ascent.theta, rows)[1]
-            )
-            self.ascent.step(gradient)
-        self.ascent.epoch += 1
-        self.done += 1
-        return self._report()
+    def _steps(self) -> Iterator[Step]:
+        yield self._report()
+        while True:
+            for rows in self.ascent.batches(self.likelihood.data.n_rows, self.learner.batch):
+                self.ascent.step(
+                    self.gradient if rows is None else self._at(self.ascent.theta, rows)[1]
+                )
+            self.ascent.epoch += 1
+            self.done += 1
+            yield self._report()
+
+    def _at(self, theta: Array, rows: NDArray[np.int64] | None = None) -> tuple[float, Array]:
+        objective = partial(self.likelihood.at, rows=rows)
+        return penalised(objective, self.parameters, theta, self.learner.l2)
 
     def _report(self) -> Step:
         """Objective and gradient over all rows, and the point that is kept."""
         theta = self.ascent.theta
-        value, self.gradient = self.likelihood.at(theta)
+        value, self.gradient = self._at(theta)
         self.value = value - self.learner.l1 * float(np.abs(theta).sum())
-        self.saved = self.ascent.state
+        self.kept_theta = theta
         return Step(self.done, residual=self._residual(theta), objective=self.value)
 
     def _residual(self, theta: Array) -> float:
@@ -286,8 +198,9 @@ class _Stochastic(_Climb):
         slope = np.where(theta == 0, at_zero, g - l1 * np.sign(theta))
         return float(np.abs(slope).max(initial=0.0))
 
-    def _answer(self) -> tuple[Array, float]:
-        return np.array(self.saved["theta"]), self.value
-
     def _state(self) -> State:
-        return self.saved
+        return {
+            **self.ascent.state,
+            "done": np.array(self.done),
+            "levels": self.likelihood.levels,
+        }

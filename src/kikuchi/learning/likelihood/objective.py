@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
@@ -25,7 +26,6 @@ from kikuchi.inference.trees.junction_tree import unconditioned
 from kikuchi.inference.trees.plan import Plan, factor_targets, make_plan
 from kikuchi.learning.data import MISSING, Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
-from kikuchi.learning.ties import Parameters
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,14 +34,6 @@ Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 _EXACT = ("exact", "jt")
 _MOST_OPERATIONS = 2e9  # of a tree that `auto` uses in every step: about two seconds
 _DAMPINGS = (0.5, 0.9)
-
-
-class TimeOver(Exception):
-    """The seconds of the budget ended within an evaluation."""
-
-
-class Diverged(Exception):
-    """An inner inference did not converge, and the learner was told to stop then."""
 
 
 # ---------------------------------------------------------------------- inner inference
@@ -57,20 +49,20 @@ class Engine:
     def __init__(self, text: str, clock: Clock, on_divergence: str = "damp") -> None:
         self.clock = clock
         self.on_divergence = on_divergence
-        self.methods = _ladder(parse_method(text), on_divergence)
+        self.methods = _alternatives(parse_method(text), on_divergence)
         self.level = 0
         self.runs = 0
         self.failures = 0
 
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
-        """Beliefs from the first method of the ladder that converges."""
+        """Beliefs from the present method, or from the first after it that converges."""
         while True:
             beliefs = self._run(graph, evidence)
             if beliefs.converged:
                 return beliefs
             self.failures += 1
             if self.on_divergence == "stop":
-                raise Diverged
+                raise StepAborted("diverged")
             if self.level + 1 == len(self.methods):
                 return beliefs
             self.level += 1
@@ -89,7 +81,7 @@ class Engine:
         if beliefs.stopped == "interrupted":
             raise KeyboardInterrupt
         if self.clock.expired:
-            raise TimeOver
+            raise StepAborted("seconds")
         return beliefs
 
     @property
@@ -100,10 +92,21 @@ class Engine:
         text = f"inner inference did not converge in {self.failures} of {self.runs} runs"
         if self.level:
             text += f"; changed to {self.methods[self.level].text}"
-        return [text]
+        stopped = ["stopped: inner inference did not converge (on_divergence=stop)"]
+        return [*(stopped if self.on_divergence == "stop" else []), text]
 
 
-def _ladder(method: Method, on_divergence: str) -> list[Method]:
+def check_methods(texts: tuple[str, ...], on_divergence: str) -> None:
+    """Refuse options that name no inference method."""
+    for text in texts:
+        if text not in ("auto", "exact"):
+            parse_method(text)
+    if on_divergence not in ("damp", "continue", "stop"):
+        parse_method(on_divergence)
+
+
+def _alternatives(method: Method, on_divergence: str) -> list[Method]:
+    """The method, then what to change to where it does not converge."""
     if on_divergence in ("continue", "stop"):
         return [method]
     if on_divergence != "damp":
@@ -120,7 +123,7 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
     if isinstance(error.__cause__, KeyboardInterrupt):
         raise KeyboardInterrupt from None
     if clock.expired:
-        raise TimeOver from None
+        raise StepAborted("seconds") from None
     raise error
 
 
@@ -238,7 +241,7 @@ def _weight(data: Data, rows: Ints | None) -> float:
 def _watch(clock: Clock) -> Callable[[], None]:
     def watch() -> None:
         if clock.expired:
-            raise TimeOver
+            raise StepAborted("seconds")
 
     return watch
 
@@ -247,7 +250,7 @@ def _watch(clock: Clock) -> Callable[[], None]:
 
 
 class Likelihood:
-    """Mean log-likelihood of the rows, less l2/2 |theta|^2, and its gradient by theta (LIU-D9).
+    """Mean log-likelihood of the rows and its gradient by the log-tables (LIU-D9).
 
     `inputs` are variables that every row observes; then it is the conditional log-likelihood.
     """
@@ -256,19 +259,15 @@ class Likelihood:
         self,
         graph: FactorGraph,
         data: Data,
-        parameters: Parameters,
         clock: Clock,
         *,
         inference: str = "auto",
         clamped: str = "auto",
         inputs: Ints | None = None,
         on_divergence: str = "damp",
-        l2: float = 0.0,
         response: bool = False,
     ) -> None:
-        self.parameters = parameters
         self.data = data
-        self.l2 = l2
         self.evaluations = 0
         self.positive, self.clamped_by, positive_engine = clamped_phase(
             graph, data, clamped, inference, clock, on_divergence
@@ -281,7 +280,7 @@ class Likelihood:
                 graph, given, inference, inference, clock, on_divergence
             )
             engines.append(engine)
-        elif parameters.directed:
+        elif graph.is_directed:
             self.negative, self.free_by = None, "none: normalised tables"
         else:
             self.negative, self.free_by, engine = free_phase(
@@ -290,26 +289,27 @@ class Likelihood:
             engines.append(engine)
         self.engines = [engine for engine in engines if engine is not None]
 
-    def at(self, theta: Array, rows: Ints | None = None) -> tuple[float, Array]:
-        """The value and its gradient; `rows` names the few that count this time."""
+    def at(self, tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
+        """The value (NaN where a method gives no log Z) and its gradient at some log-tables.
+
+        `rows` names the few that count this time.
+        """
         self.evaluations += 1
-        tables = self.parameters.tables(theta)
         value, gradient = self.positive(tables, rows)
         if self.negative is not None:
             log_z, expected = self.negative(tables, rows)
             value, gradient = value - log_z, gradient - expected
-        slope = self.parameters.pull_back(tables, gradient)
-        return value - 0.5 * self.l2 * float(theta @ theta), slope - self.l2 * theta
+        return value, gradient
 
-    def descent(self, theta: Array) -> tuple[float, Array]:
-        """What a minimiser wants: both with the opposite sign."""
-        value, gradient = self.at(theta)
+    def known_at(self, tables: Array) -> tuple[float, Array]:
+        """As `at`, for optimisers that need the value."""
+        value, gradient = self.at(tables)
         if np.isnan(value):
             raise MethodError(
                 f"{self.engines[-1].methods[0].text} gives no log Z, which lbfgs needs; "
                 "use optimiser=adam, or bp, mf or jt inside"
             )
-        return -value, -gradient
+        return value, gradient
 
     # ------------------------------------------------------------------ state and reports
 

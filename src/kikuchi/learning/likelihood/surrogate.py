@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Clock
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
+from kikuchi.core.run import State
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -28,7 +29,6 @@ from kikuchi.graphs.appearances import (
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.reweighted import ReweightedMessages
 from kikuchi.learning.ascent import Ascent, few_rows
-from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments, refuse_directed
@@ -54,8 +54,8 @@ class Surrogate(Learner):
     With `energy=trw` the trace holds the lower bound that is certified at each step. Marginals of
     data may be no minimum of the Bethe free energy in any model; the maximum of the Bethe surrogate
     is then a kink, where the ascent ends and says so.
-    The Bethe surrogate is no bound, and where messages do not settle its gradient is that of the
-    last ones; the fit then says so.
+    The Bethe surrogate is no bound, and where the messages do not converge its gradient is that of
+    the last ones; the fit then says so.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}, [0.1] * 3)
@@ -117,18 +117,15 @@ class Surrogate(Learner):
             l1=self.l1,
             l2=self.l2,
             longest=_LONGEST_STEP,
-            state=run.resumed,
             lower=certified if self.energy == "trw" else None,
             accepted=energy.keep,
             extra=energy.state,
         )
-        done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
-        learned = Learned(ascent.tables, ascent.value, converged, done)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "energy": self.energy,
-            "evaluations": ascent.descent.evaluations,
-            "unsettled": energy.unsettled,
+            "unconverged": energy.unconverged,
             "damping": energy.damping,
         }
         if self.energy == "trw":
@@ -138,16 +135,16 @@ class Surrogate(Learner):
                 "the marginals of the data are no minimum of the Bethe free energy in the closed "
                 "form, so that the ascent began at the model's own tables"
             )
-        if ascent.stuck and not converged and self.energy == "bethe":
+        if ascent.stuck and not learned.converged and self.energy == "bethe":
             learned.warnings.append(
-                f"no better point was found, though a slope is {ascent.descent.residual:.2g}: the "
+                f"no better point was found, though a slope is {ascent.residual:.2g}: the "
                 "surrogate has a kink where two minima of the free energy meet; use energy=trw, "
                 "learner pseudo, or gradient with a region method"
             )
-        if energy.unsettled:
+        if energy.unconverged:
             learned.warnings.append(
-                f"the messages did not settle in {energy.unsettled} of {energy.calls} inner runs "
-                f"(damping rose to {energy.damping:g}): slopes there are only approximate"
+                f"the messages did not converge in {energy.unconverged} of {energy.calls} inner "
+                f"runs (damping rose to {energy.damping:g}): gradients there are only approximate"
             )
         return learned
 
@@ -180,14 +177,14 @@ class WarmEnergy:
         self.messages = np.zeros(int(graph.message_offsets[-1]))
         self.damping = 0.0
         self.calls = 0
-        self.unsettled = 0
+        self.unconverged = 0
         self._at: tuple[Array, ReweightedMessages] | None = None
 
     def at(self, tables: Array) -> tuple[float, Array]:
         """A and the factor beliefs at some log-tables."""
         if self.graph.n_factors == 0:
             return float(np.log(self.graph.cardinalities.astype(np.float64)).sum()), np.zeros(0)
-        engine = self._settled(tables)
+        engine = self._converged_at(tables)
         return engine.log_z(), engine.factor_tables()
 
     def upper(self, tables: Array) -> float:
@@ -195,7 +192,7 @@ class WarmEnergy:
         assert self.appearances is not None
         if self.graph.n_factors == 0:
             return self.at(tables)[0]
-        return self._settled(tables).log_z_upper(self.appearances.parents)
+        return self._converged_at(tables).log_z_upper(self.appearances.parents)
 
     def gives(self, tables: Array, counts: Array) -> bool:
         """Whether the beliefs at some log-tables, from no messages, are the given ones."""
@@ -206,16 +203,16 @@ class WarmEnergy:
     def keep(self, tables: Array) -> None:
         """Start from the messages of these tables from now on."""
         if self.graph.n_factors:
-            self.messages = self._settled(tables).messages.copy()
+            self.messages = self._converged_at(tables).messages.copy()
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> State:
         """What the next call depends on."""
-        settled = self.graph.log_tables if self._at is None else self._at[0]
+        tables = self.graph.log_tables if self._at is None else self._at[0]
         return {
             "messages": self.messages.copy(),
             "damping": np.array(self.damping),
-            "inner": np.array([self.calls, self.unsettled]),
-            "settled": np.array(settled),
+            "inner": np.array([self.calls, self.unconverged]),
+            "at_tables": np.array(tables),
         }
 
     def restore(self, state: State | None) -> None:
@@ -224,18 +221,18 @@ class WarmEnergy:
             return
         self.messages = np.array(state["messages"], dtype=np.float64)
         self.damping = float(state["damping"])
-        self.calls, self.unsettled = (int(x) for x in state["inner"])
+        self.calls, self.unconverged = (int(x) for x in state["inner"])
         if self.calls:  # the state is saved at a point that was kept
-            settled = np.array(state["settled"], dtype=np.float64)
-            self._at = (settled, self._engine(settled))
+            tables = np.array(state["at_tables"], dtype=np.float64)
+            self._at = (tables, self._engine(tables))
 
-    def _settled(self, tables: Array) -> ReweightedMessages:
+    def _converged_at(self, tables: Array) -> ReweightedMessages:
         if self._at is not None and np.array_equal(self._at[0], tables):
             return self._at[1]
         engine = self._engine(tables)
         self.calls += 1
         if not self._sweep(engine):
-            self.unsettled += 1
+            self.unconverged += 1
         self._at = (tables.copy(), engine)
         return engine
 
@@ -246,7 +243,7 @@ class WarmEnergy:
         return engine
 
     def _sweep(self, engine: ReweightedMessages) -> bool:
-        """Sweep until the messages settle; damping rises where they do not."""
+        """Sweep until the messages converge; damping rises where they do not."""
         least, since = math.inf, 0
         for _ in range(self.limit):
             residual = engine.sweeps(1, self.damping)

@@ -58,27 +58,15 @@ class PseudoLikelihood(Learner):
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         parameters = Parameters(graph, self.ties)
         local = LocalConfigurations(graph, data, budget=run.clock.budget)
-        ascent = Ascent(
-            parameters,
-            local.value_and_gradient,
-            l1=self.l1,
-            l2=self.l2,
-            longest=_LONGEST_STEP,
-            state=run.resumed,
-        )
-        done, converged = ascent.climb(run, tol=self.tol, limit=self.max_iterations)
-        return Learned(
-            ascent.tables,
-            ascent.value,
-            converged,
-            done,
-            few_rows(graph, data, parameters, self.l1, self.l2),
-            {
-                "local_configurations": local.size,
-                "evaluations": ascent.descent.evaluations,
-                "parameters": parameters.n_free,
-            },
-        )
+        objective = local.value_and_gradient
+        ascent = Ascent(parameters, objective, l1=self.l1, l2=self.l2, longest=_LONGEST_STEP)
+        learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
+        learned.diagnostics |= {
+            "local_configurations": local.size,
+            "parameters": parameters.n_free,
+        }
+        return learned
 
 
 def pseudo_log_likelihood(graph: FactorGraph, data: Data | ArrayLike) -> float:
