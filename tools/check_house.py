@@ -23,6 +23,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+from kikuchi.core.lazy import read_stub
+
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 600
 ALLOWED_LINES: dict[str, int] = {}  # longer by agreement, each with its reason
@@ -65,7 +67,7 @@ def check(root: Path = ROOT) -> list[str]:
     """Every fault of the tree below `root`, one line each."""
     faults = []
     source = root / "src" / "kikuchi"
-    public = _public_names(source / "__init__.py")
+    public = _public_names(source / "__init__.pyi")
     for path in sorted(source.rglob("*.py")):
         name = path.relative_to(source).as_posix()
         text = path.read_text(encoding="utf-8")
@@ -144,13 +146,9 @@ def _absolute(node: ast.ImportFrom, name: str) -> str:
     return ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
 
 
-def _public_names(front: Path) -> dict[str, str]:
-    """Public name -> room, from the table in the package's front."""
-    for node in ast.parse(front.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "_PUBLIC":
-            table: dict[str, str] = ast.literal_eval(node.value) if node.value else {}
-            return {name: home.partition(".")[0] for name, home in table.items()}
-    return {}
+def _public_names(stub: Path) -> dict[str, str]:
+    """Public name -> room, from the stub of the package."""
+    return {name: _room_of_dotted(module) for name, module in read_stub(stub).items()}
 
 
 # ---------------------------------------------------------------------- contents

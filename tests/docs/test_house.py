@@ -107,7 +107,7 @@ def test_notes_long_modules_and_classes_among_kernels_are_found() -> None:
 def test_machine_paths_are_found_in_any_file(tmp_path: Path) -> None:
     package = tmp_path / "src" / "kikuchi"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("_PUBLIC: dict[str, str] = {}\n")
+    (package / "__init__.pyi").write_text("")
     (tmp_path / "notes.md").write_text("see /" + "home/ada/models\nand https://x.org/home/page\n")
     faults = house.check(tmp_path)
     assert len(faults) == 1 and faults[0].startswith("notes.md: line 1")

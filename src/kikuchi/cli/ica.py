@@ -340,8 +340,8 @@ def _fitted(
 
         if count is None:
             raise MethodError("method infomax cannot choose a number of sources; give --sources N")
-        view = "causal" if count > samples.shape[1] else "infomax"
-        return InfomaxICA(count, density=first, view=view, **shared).fit(samples), None
+        shared["view"] = "causal" if count > samples.shape[1] else "infomax"
+        return InfomaxICA(count, density=first, **shared).fit(samples), None
 
 
 def _mean_field_options(priors: list[str], given: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+from kikuchi.applications.detection import channel_uses as channel_uses
+from kikuchi.applications.detection import detect as detect
+from kikuchi.applications.detection import mimo as mimo
+from kikuchi.core.budget import Budget as Budget
+from kikuchi.core.divergences import alpha_divergence as alpha_divergence
+from kikuchi.core.divergences import alpha_projection as alpha_projection
+from kikuchi.core.divergences import kl_divergence as kl_divergence
+from kikuchi.core.errors import KikuchiError as KikuchiError
+from kikuchi.core.trace import Trace as Trace
+from kikuchi.data.examples import example as example
+from kikuchi.graphs.binary import boltzmann_graph as boltzmann_graph
+from kikuchi.graphs.binary import ising as ising
+from kikuchi.graphs.factor_graph import FactorGraph as FactorGraph
+from kikuchi.graphs.formats import read as read
+from kikuchi.graphs.formats import read_evidence as read_evidence
+from kikuchi.graphs.formats import write as write
+from kikuchi.graphs.generators import complete as complete
+from kikuchi.graphs.generators import grid as grid
+from kikuchi.graphs.generators import ldpc as ldpc
+from kikuchi.graphs.generators import random_graph as random_graph
+from kikuchi.graphs.generators import random_regular as random_regular
+from kikuchi.graphs.generators import random_tables as random_tables
+from kikuchi.graphs.generators import random_tree as random_tree
+from kikuchi.graphs.pairwise import to_pairwise as to_pairwise
+from kikuchi.graphs.regions.builders import region_graph as region_graph
+from kikuchi.graphs.regions.region_graph import RegionGraph as RegionGraph
+from kikuchi.inference.beliefs import Beliefs as Beliefs
+from kikuchi.inference.bounds.auto import Auto as Auto
+from kikuchi.inference.bounds.certificates import Certificate as Certificate
+from kikuchi.inference.bounds.certificates import certify as certify
+from kikuchi.inference.bounds.log_z_bounds import Bracket as Bracket
+from kikuchi.inference.bounds.log_z_bounds import bounds as bounds
+from kikuchi.inference.expansions.adaptive_tap import AdaptiveTap as AdaptiveTap
+from kikuchi.inference.expansions.plefka import Plefka as Plefka
+from kikuchi.inference.expansions.plefka import Tap as Tap
+from kikuchi.inference.expansions.saddle_point import SaddlePoint as SaddlePoint
+from kikuchi.inference.messages.alpha_bp import AlphaBP as AlphaBP
+from kikuchi.inference.messages.alpha_bp import FractionalBP as FractionalBP
+from kikuchi.inference.messages.alpha_bp import with_prior as with_prior
+from kikuchi.inference.messages.belief_optimisation import BeliefOptimisation as BeliefOptimisation
+from kikuchi.inference.messages.belief_propagation import BeliefPropagation as BeliefPropagation
+from kikuchi.inference.messages.iterative_scaling import (
+    GeneralisedPropagatedScaling as GeneralisedPropagatedScaling,
+)
+from kikuchi.inference.messages.iterative_scaling import GeneralisedScaling as GeneralisedScaling
+from kikuchi.inference.messages.iterative_scaling import IterativeScaling as IterativeScaling
+from kikuchi.inference.messages.iterative_scaling import PropagatedScaling as PropagatedScaling
+from kikuchi.inference.messages.iterative_scaling import plug_in_scaling as plug_in_scaling
+from kikuchi.inference.messages.loopy_scaling import LoopyScaling as LoopyScaling
+from kikuchi.inference.messages.reweighted import reweighted_free_energy as reweighted_free_energy
+from kikuchi.inference.messages.tree_reweighted import TreeReweighted as TreeReweighted
+from kikuchi.inference.messages.unified_scaling import UnifiedScaling as UnifiedScaling
+from kikuchi.inference.messages.unified_scaling import UnifiedTreeScaling as UnifiedTreeScaling
+from kikuchi.inference.mini_buckets.weighted_mini_buckets import (
+    WeightedMiniBuckets as WeightedMiniBuckets,
+)
+from kikuchi.inference.mini_buckets.weighted_mini_buckets import (
+    mini_bucket_plan as mini_bucket_plan,
+)
+from kikuchi.inference.regions.generalised_bp import GeneralisedBP as GeneralisedBP
+from kikuchi.inference.regions.kikuchi import Kikuchi as Kikuchi
+from kikuchi.inference.registry import infer as infer
+from kikuchi.inference.registry import parse_method as parse_method
+from kikuchi.inference.sampling.gibbs import Gibbs as Gibbs
+from kikuchi.inference.trees.enumeration import Enumeration as Enumeration
+from kikuchi.inference.trees.junction_tree import JunctionTree as JunctionTree
+from kikuchi.inference.trees.junction_tree import plan as plan
+from kikuchi.inference.variational.clamping import Clamped as Clamped
+from kikuchi.inference.variational.mean_field import MeanField as MeanField
+from kikuchi.inference.variational.mixture_mean_field import MixtureMeanField as MixtureMeanField
+from kikuchi.inference.variational.mixture_mean_field import sample_set_bound as sample_set_bound
+from kikuchi.inference.variational.structured_mean_field import (
+    StructuredMeanField as StructuredMeanField,
+)
+from kikuchi.learning.data import Data as Data
+from kikuchi.learning.evaluation import evaluate as evaluate
+from kikuchi.learning.files import read_data as read_data
+from kikuchi.learning.fit import Fit as Fit
+from kikuchi.learning.likelihood.bound import MeanFieldMinusTrw as MeanFieldMinusTrw
+from kikuchi.learning.likelihood.clamped import clamped_log_z as clamped_log_z
+from kikuchi.learning.likelihood.clamped import clamped_statistics as clamped_statistics
+from kikuchi.learning.likelihood.em import EM as EM
+from kikuchi.learning.likelihood.em import VariationalEM as VariationalEM
+from kikuchi.learning.likelihood.gradient import GradientML as GradientML
+from kikuchi.learning.likelihood.surrogate import Surrogate as Surrogate
+from kikuchi.learning.local.contrastive import BriefGibbs as BriefGibbs
+from kikuchi.learning.local.contrastive import ContrastiveDivergence as ContrastiveDivergence
+from kikuchi.learning.local.contrastive import PersistentDivergence as PersistentDivergence
+from kikuchi.learning.local.one_shot import OneShot as OneShot
+from kikuchi.learning.local.piecewise import Piecewise as Piecewise
+from kikuchi.learning.local.pseudo import PseudoLikelihood as PseudoLikelihood
+from kikuchi.learning.local.pseudo import pseudo_log_likelihood as pseudo_log_likelihood
+from kikuchi.learning.registry import learn as learn
+from kikuchi.learning.registry import parse_learner as parse_learner
+from kikuchi.learning.sampling import draw_samples as draw_samples
+from kikuchi.learning.scaling.improved_scaling import ImprovedScalingML as ImprovedScalingML
+from kikuchi.learning.scaling.loopy_scaling import LoopyScalingML as LoopyScalingML
+from kikuchi.learning.scaling.scaling import GeneralisedScalingML as GeneralisedScalingML
+from kikuchi.learning.scaling.scaling import ProportionalFitting as ProportionalFitting
+from kikuchi.learning.scaling.targets import Targets as Targets
+from kikuchi.learning.scaling.ups_jt import UnifiedScalingML as UnifiedScalingML
+from kikuchi.learning.structure.features import Feature as Feature
+from kikuchi.learning.structure.features import Features as Features
+from kikuchi.learning.structure.graphs import chow_liu as chow_liu
+from kikuchi.learning.structure.graphs import graph_from_text as graph_from_text
+from kikuchi.learning.structure.graphs import grow_cliques as grow_cliques
+from kikuchi.learning.structure.graphs import mutual_information as mutual_information
+from kikuchi.learning.structure.graphs import random_augmentation as random_augmentation
+from kikuchi.learning.structure.induction import induce_features as induce_features
+from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
+
+__version__: str

@@ -1,0 +1,45 @@
+"""Public names of a package, listed once in its stub and imported when they are first used.
+
+The stub `__init__.pyi` beside a package's `__init__.py` holds lines such as
+`from kikuchi.core.budget import Budget as Budget`. Type checkers and editors read it; at run time
+the package reads the same lines, so that importing it stays light (PEP 562).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def read_stub(stub: Path) -> dict[str, str]:
+    """Public name -> module, from the import lines of a stub."""
+    return {
+        alias.asname or alias.name: node.module or ""
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def public_names(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose `__init__.py` is `file`.
+
+    >>> import kikuchi.reports
+    >>> find, _, names = public_names("kikuchi.reports", kikuchi.reports.__file__)
+    >>> "describe" in names, find("describe").__module__
+    (True, 'kikuchi.reports.facts')
+    """
+    homes = read_stub(Path(file).with_suffix(".pyi"))
+    names = sorted(homes, key=str.lower)
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return find, lambda: names, names

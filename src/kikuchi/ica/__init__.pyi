@@ -1,0 +1,14 @@
+from kikuchi.ica.bayesian.bayesian_ica import BayesianICA as BayesianICA
+from kikuchi.ica.infomax.infomax_ica import InfomaxICA as InfomaxICA
+from kikuchi.ica.mean_field_ica import MeanFieldICA as MeanFieldICA
+from kikuchi.ica.measures import amari_distance as amari_distance
+from kikuchi.ica.measures import match_sources as match_sources
+from kikuchi.ica.posteriors.posterior import POSTERIORS as POSTERIORS
+from kikuchi.ica.posteriors.posterior import Moments as Moments
+from kikuchi.ica.posteriors.posterior import Problem as Problem
+from kikuchi.ica.posteriors.posterior import parse_posterior as parse_posterior
+from kikuchi.ica.priors.prior import PRIORS as PRIORS
+from kikuchi.ica.priors.prior import SourcePrior as SourcePrior
+from kikuchi.ica.priors.prior import parse_prior as parse_prior
+from kikuchi.ica.recordings import Recording as Recording
+from kikuchi.ica.recordings import read_recording as read_recording
