@@ -9,12 +9,12 @@ import numpy as np
 
 from benchmarks.common import Row, cpu_seconds, in_fresh_process
 from kikuchi.data.brain import simulate_brain
-from kikuchi.ica.em import Learning, Rules
+from kikuchi.ica.em import EMIteration, Rules
 from kikuchi.ica.fmri import detrended, samples_of
 from kikuchi.ica.mean_field_ica import MeanFieldICA
 from kikuchi.ica.measures import amari_distance, column_angles, matched_correlation
-from kikuchi.ica.mixing import Flat
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.mixing import FlatMixing
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
@@ -119,12 +119,12 @@ def without_noise(seeds: int = 3) -> Row:
 # ---------------------------------------------------------------------- cost
 
 
-def _learning() -> Learning:
+def _learning() -> EMIteration:
     mixing, x = laplace_mixture(0, 0.3)
-    data = Data.of(x.T)
+    data = Observations.of(x.T)
     priors = tuple(as_priors("laplace", SIZE))
     model = Model(mixing, make_noise("isotropic", 0.1 * data.variances), priors)
-    return Learning(model, data, parse_posterior("lr"), Rules("free", Flat(), "shape"))
+    return EMIteration(model, data, parse_posterior("lr"), Rules("free", FlatMixing(), "shape"))
 
 
 def iteration_cost() -> Row:

@@ -9,7 +9,7 @@ from scipy.optimize import minimize, nnls
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.mixing import (
     ElasticMixing,
-    Flat,
+    FlatMixing,
     GaussianMixing,
     LaplaceMixing,
     MixingTask,
@@ -54,7 +54,7 @@ def _direct_value(task, a):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("prior", [Flat(), GaussianMixing(2.5)])
+@pytest.mark.parametrize("prior", [FlatMixing(), GaussianMixing(2.5)])
 def test_free_mixing_has_zero_gradient_and_is_the_minimum(kind, prior):
     task = _task(kind, prior)
     found = linear(task)
@@ -118,7 +118,7 @@ def test_nonnegative_mixing_satisfies_the_conditions_of_kuhn_and_tucker(kind):
 
 
 def test_nonnegative_rows_are_those_of_nnls():
-    task = _task("isotropic", Flat())
+    task = _task("isotropic", FlatMixing())
     found = update_mixing("nonnegative", np.ones((4, 3)), task)
     root = np.linalg.cholesky(task.second)
     for row, cross in zip(found, task.cross, strict=True):
@@ -145,12 +145,12 @@ def test_ten_multiplications_are_those_of_nonnegative_factorisation():
     expected = start.copy()
     for _ in range(10):  # the squared-loss update of W in X = W H
         expected = expected * (x @ s.T) / (expected @ s @ s.T)
-    task = MixingTask(x @ s.T, s @ s.T, make_noise(0.3, np.ones(5)), Flat())
+    task = MixingTask(x @ s.T, s @ s.T, make_noise(0.3, np.ones(5)), FlatMixing())
     assert np.allclose(multiplicative(start, task), expected, rtol=1e-10)
 
 
 def test_multiplication_gives_way_where_moments_are_negative():
-    task = _task("isotropic", Flat())  # negative cross products
+    task = _task("isotropic", FlatMixing())  # negative cross products
     found = update_mixing("multiplicative", np.ones((4, 3)), task)
     assert found.min() >= 0.0
     assert task.value(found) == pytest.approx(
@@ -173,7 +173,7 @@ def test_channels_with_moments_of_their_own(rule):
 
 
 def test_a_dead_source_gets_an_empty_column():
-    task = _task("isotropic", Flat())
+    task = _task("isotropic", FlatMixing())
     second, cross = task.second.copy(), task.cross.copy()
     second[1], second[:, 1], cross[:, 1] = 0.0, 0.0, 0.0
     found = linear(MixingTask(cross, second, task.noise, task.prior))
@@ -182,7 +182,7 @@ def test_a_dead_source_gets_an_empty_column():
 
 
 def test_a_dead_source_gets_an_empty_column_with_missing_values_too():
-    task = _task("diagonal", Flat(), by_channel=True)
+    task = _task("diagonal", FlatMixing(), by_channel=True)
     second, cross = task.second.copy(), task.cross.copy()
     second[:, 1], second[:, :, 1], cross[:, 1] = 0.0, 0.0, 0.0
     found = linear(MixingTask(cross, second, task.noise, task.prior))
@@ -195,7 +195,7 @@ def test_sources_that_are_always_alike_share_their_column():
     second = np.array([[20.0, 20.0], [20.0, 20.0 * (1.0 + 4e-16)]])
     cross = np.array([[30.0, 30.0], [-10.0, -10.0 * (1.0 + 4e-16)]])
     noise = make_noise("isotropic", np.ones(2))
-    mixing = linear(MixingTask(cross, second, noise, Flat()))
+    mixing = linear(MixingTask(cross, second, noise, FlatMixing()))
     assert mixing == pytest.approx(np.array([[0.75, 0.75], [-0.25, -0.25]]))
 
 

@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.em import Rules, expectation, maximisation
-from kikuchi.ica.mixing import Flat
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.mixing import FlatMixing
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import FullNoise, make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
@@ -24,7 +24,7 @@ def _data(seed=0, channels=3, count=400):
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(channels, 2))
     x = mixing @ rng.laplace(size=(2, count)) + 0.4 * rng.normal(size=(channels, count))
-    return mixing, Data.of(x)
+    return mixing, Observations.of(x)
 
 
 def _expected_log_likelihood(covariance, residual_matrix, count):
@@ -85,14 +85,14 @@ def test_known_noise_is_kept_and_its_shape_tells_its_kind():
     mixing, data = _data()
     model = Model(mixing, make_noise(0.16, data.variances), tuple(as_priors("laplace", 2)))
     statistics, _ = expectation(model, data, parse_posterior("lr"), "none")
-    assert maximisation(model, statistics, Rules("free", Flat(), "none")).noise.value == 0.16
+    assert maximisation(model, statistics, Rules("free", FlatMixing(), "none")).noise.value == 0.16
     assert model.noise.n_parameters(3) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_learned_noise_stays_above_its_floor(kind):
     mixing, _ = _data()
-    data = Data.of(mixing @ np.random.default_rng(3).laplace(size=(2, 400)))
+    data = Observations.of(mixing @ np.random.default_rng(3).laplace(size=(2, 400)))
     noise = make_noise(kind, data.variances)
     statistics, _ = expectation(
         Model(mixing, make_noise(1e-9, data.variances), tuple(as_priors("laplace", 2))),
@@ -125,9 +125,9 @@ def test_isotropic_noise_never_makes_a_matrix_of_channels_squared():
     channels, count = 4196, 60
     mixing = rng.normal(size=(channels, 3))
     bits = (rng.random((3, count)) < 0.5).astype(float)
-    data = Data.of(mixing @ bits + rng.normal(size=(channels, count)))
+    data = Observations.of(mixing @ bits + rng.normal(size=(channels, count)))
     model = Model(mixing, make_noise("isotropic", data.variances), tuple(as_priors("binary01", 3)))
-    rules, posterior = Rules("free", Flat(), "shape"), parse_posterior("lr")
+    rules, posterior = Rules("free", FlatMixing(), "shape"), parse_posterior("lr")
     expectation(model, data, posterior, "shape")  # compiled before memory is watched
     tracemalloc.start()
     statistics, _ = expectation(model, data, posterior, "shape")

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.mean_field_ica import MeanFieldICA
 from kikuchi.ica.order import _split
-from kikuchi.ica.priors.closed import Exponential
+from kikuchi.ica.priors.closed import ExponentialPrior
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_rows_are_held_out_from_gaussians_as_well():
     assert choice.values[0] == max(choice.null_models.values())
 
 
-@pytest.mark.parametrize("prior", ["exponential", Exponential(), ["exponential"]])
+@pytest.mark.parametrize("prior", ["exponential", ExponentialPrior(), ["exponential"]])
 def test_gaussians_are_centred_where_the_fits_are(prior):
     x = 5.0 + np.random.default_rng(5).normal(size=(100, 2))
     choice = MeanFieldICA.choose_sources(x, [0, 1], prior=prior, restarts=1, max_iter=3)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import MethodError
 from kikuchi.core.run import Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
-from kikuchi.ica.model import Data, Model, is_learned
+from kikuchi.ica.model import Model, Observations, is_learned
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem, take_moments
 from kikuchi.ica.priors.prior import SourcePrior
@@ -98,7 +98,11 @@ class Statistics:
 
 
 def expectation(
-    model: Model, data: Data, posterior: Posterior, learned: str, start: Moments | None = None
+    model: Model,
+    data: Observations,
+    posterior: Posterior,
+    learned: str,
+    start: Moments | None = None,
 ) -> tuple[Statistics, Moments]:
     """The E-step: moments of every sample and their sums."""
     problem = model.problem(data)
@@ -126,7 +130,7 @@ def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:
     return Model(mixing, model.noise.updated(statistics, mixing), _updated(model, statistics))
 
 
-def while_learning(posterior: Posterior, optimiser: str = "em") -> Posterior:
+def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterior:
     """The posterior with a tolerance that is enough inside EM, where every solution is the start of
     the next. L-BFGS compares values and needs them more exactly.
     """
@@ -139,7 +143,7 @@ def while_learning(posterior: Posterior, optimiser: str = "em") -> Posterior:
     return replace(posterior, **fields) if fields else posterior
 
 
-class Learning:
+class EMIteration:
     """A model that is being fitted: the model so far, its moments and its objective.
 
     `steps` goes on for ever; whoever takes them decides when to stop.
@@ -148,7 +152,7 @@ class Learning:
     def __init__(
         self,
         model: Model,
-        data: Data,
+        data: Observations,
         posterior: Posterior,
         rules: Rules,
         moments: Moments | None = None,
@@ -156,7 +160,7 @@ class Learning:
         self.model = model
         self.data = data
         self.given = posterior
-        self.posterior = while_learning(posterior)
+        self.posterior = posterior_within_em(posterior)
         self.rules = rules
         self.moments = moments
         self.objective = math.nan
@@ -166,7 +170,7 @@ class Learning:
         """Steps of the optimiser that is named."""
         if batch_size is not None and batch_size < self.data.count:
             return self._batches(batch_size, seed)
-        self.posterior = while_learning(self.given, optimiser)
+        self.posterior = posterior_within_em(self.given, optimiser)
         if optimiser == "lbfgs":
             return self._quasi_newton()
         return self._relaxed() if optimiser == "over-relaxed" else self._plain()
@@ -186,7 +190,7 @@ class Learning:
         while True:
             statistics = self._expect()
             plain = maximisation(self.model, statistics, self.rules)
-            size = change(self.model, plain)
+            size = relative_change(self.model, plain)
             worse = self.objective < last_objective if trusted else size > _WORSE * last_size
             if worse and fallback is not None:
                 length, last_objective, last_size = 1.0, -math.inf, math.inf
@@ -222,7 +226,7 @@ class Learning:
             assert total is not None
             self.iterations += 1
             self.objective = total.log_likelihood / total.count - self._penalty()
-            residual = change(before, self.model)
+            residual = relative_change(before, self.model)
             yield Step(self.iterations, residual=residual, objective=self.objective)
 
     def _expect(self) -> Statistics:
@@ -236,7 +240,7 @@ class Learning:
         return self.rules.mixing_prior.penalty(self.model.mixing) / self.data.count
 
     def _move(self, model: Model, residual: float | None = None) -> Step:
-        residual = change(self.model, model) if residual is None else residual
+        residual = relative_change(self.model, model) if residual is None else residual
         self.model = model
         self.iterations += 1
         return Step(self.iterations, residual=residual, objective=self.objective)
@@ -253,8 +257,8 @@ class Learning:
         while True:
             statistics = self._expect()
             plain = maximisation(self.model, statistics, self.rules)
-            yield self._move(plain, max(*recent, change(self.model, plain)))
-            chart = _Chart(self.model, statistics)
+            yield self._move(plain, max(*recent, relative_change(self.model, plain)))
+            chart = _WhitenedCoordinates(self.model, statistics)
             descent = Lbfgs(self._descent(chart), chart.point(self.model), memory=20, longest=1.0)
             for taken in range(_ROUND):
                 if not descent.step():
@@ -262,11 +266,11 @@ class Learning:
                         recent.extend([0.0] * _LOOK_BACK)
                     break
                 model = chart.model(descent.point)
-                recent.append(change(self.model, model))
+                recent.append(relative_change(self.model, model))
                 self.objective = -descent.value
                 yield self._move(model, max(recent))
 
-    def _descent(self, chart: _Chart) -> Callable[[Array], tuple[float, Array]]:
+    def _descent(self, chart: _WhitenedCoordinates) -> Callable[[Array], tuple[float, Array]]:
         def value(point: Array) -> tuple[float, Array]:
             model = chart.model(point)
             statistics, self.moments = expectation(
@@ -282,7 +286,7 @@ class Learning:
         return value
 
 
-class _Chart:
+class _WhitenedCoordinates:
     """Coordinates in which the information per sample is about the identity, and log variances.
 
     A = diag(deviation) T B R^-1 with R R^T = <SS^T> / N and T T^T the covariance of data in units
@@ -354,15 +358,17 @@ class _Chart:
         return np.concatenate([inner.ravel(), logs / self.noise_scale])
 
 
-def change(before: Model, after: Model) -> float:
+def relative_change(before: Model, after: Model) -> float:
     """Relative change of mixing or noise, whichever is larger."""
     scale = float(np.linalg.norm(before.mixing))
     moved = float(np.linalg.norm(after.mixing - before.mixing))
     mixing = moved / scale if scale > 0 else math.inf
-    return max(mixing, before.noise.change(after.noise))
+    return max(mixing, before.noise.relative_change(after.noise))
 
 
-def _second_moments(problem: Problem, moments: Moments, data: Data, posterior: Posterior) -> Array:
+def _second_moments(
+    problem: Problem, moments: Moments, data: Observations, posterior: Posterior
+) -> Array:
     if data.observed is None:
         return moments.second_moment_sum
     sources = problem.n_sources
@@ -403,10 +409,10 @@ def _extrapolated(model: Model, plain: Model, length: float, rules: Rules) -> Mo
     mixing = model.mixing + length * (plain.mixing - model.mixing)
     if rules.mixing != "free":
         mixing = np.maximum(mixing, 0.0)
-    return Model(mixing, _beyond(model.noise, plain.noise, length), plain.priors)
+    return Model(mixing, _extrapolated_noise(model.noise, plain.noise, length), plain.priors)
 
 
-def _beyond(now: Noise, plain: Noise, length: float) -> Noise:
+def _extrapolated_noise(now: Noise, plain: Noise, length: float) -> Noise:
     if isinstance(plain, IsotropicNoise) and isinstance(now, IsotropicNoise):
         variance = now.variance * (plain.variance / now.variance) ** length
         return replace(plain, variance=max(variance, float(np.mean(plain.floor))))

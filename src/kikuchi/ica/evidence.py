@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.numerics import logsumexp
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior, parse_posterior
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ class Evidence(NamedTuple):
     method: str
 
 
-def evidence(model: Model, data: Data, posterior: Posterior) -> Evidence:
+def evidence(model: Model, data: Observations, posterior: Posterior) -> Evidence:
     """The best estimate of the mean log p(x) there is for these priors."""
     states = [p.states for p in model.priors]
     if all(s is not None for s in states):
@@ -52,7 +52,7 @@ def evidence(model: Model, data: Data, posterior: Posterior) -> Evidence:
 
 
 def importance_log_likelihood(
-    model: Model, data: Data, posterior: Posterior, draws: int = _DRAWS, seed: int = _SEED
+    model: Model, data: Observations, posterior: Posterior, draws: int = _DRAWS, seed: int = _SEED
 ) -> Array:
     """log p(x) of each sample by importance sampling around its posterior.
 
@@ -106,14 +106,14 @@ def _root(covariance: Array) -> Array:
         return np.diag(np.sqrt(scale))
 
 
-def _by_energy(model: Model, data: Data, posterior: Posterior, method: str) -> Evidence:
+def _by_energy(model: Model, data: Observations, posterior: Posterior, method: str) -> Evidence:
     moments = posterior.solve(model.problem(data))
     if moments.log_z is None:
         return Evidence(math.nan, "none")
     return Evidence(float(np.mean(moments.log_z + model.log_base(data))), method)
 
 
-def _subset(data: Data) -> Data:
+def _subset(data: Observations) -> Observations:
     if data.count <= _SAMPLES:
         return data
     picks = np.random.default_rng(_SEED).choice(data.count, _SAMPLES, replace=False)

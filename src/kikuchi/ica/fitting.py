@@ -16,10 +16,10 @@ from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
-from kikuchi.ica.em import CONSISTENT, Learning, Rules, expectation, while_learning
+from kikuchi.ica.em import CONSISTENT, EMIteration, Rules, expectation, posterior_within_em
 from kikuchi.ica.evidence import Evidence, evidence
-from kikuchi.ica.initialisation import make_start
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.initialisation import initial_model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior
 from kikuchi.ica.priors.prior import SourcePrior
 
@@ -27,16 +27,16 @@ Array = NDArray[np.float64]
 
 _MANY = 100_000  # samples from which on a fit warms up on a part of them
 _WARM_UP = 20_000
-_COOLING = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
-_COOLING_SAMPLES = 1000
+_NOISE_FRACTIONS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+_NOISE_SAMPLES = 1000
 COLLAPSED = 0.05  # of the largest source: below it a column has been lost
 
 
 @dataclass(frozen=True)
-class Task:
+class RestartTask:
     """One fit: data, what to fit and where to begin (`start` is a kind or a model)."""
 
-    data: Data
+    data: Observations
     priors: tuple[SourcePrior, ...]
     noise: str | Array
     posterior: Posterior
@@ -55,7 +55,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Fit:
+class RestartFit:
     """What one restart ended with."""
 
     model: Model
@@ -66,7 +66,7 @@ class Fit:
     collapsed: tuple[int, ...]
 
 
-def fit_once(task: Task, progress: Progress = silent) -> Fit:
+def fit_once(task: RestartTask, progress: Progress = silent) -> RestartFit:
     """Run one restart to its end."""
     clock = Budget(seconds=task.seconds).start()
     rng = np.random.default_rng(task.seed)
@@ -74,21 +74,21 @@ def fit_once(task: Task, progress: Progress = silent) -> Fit:
         model = task.start
     else:
         arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
-        model = _cooled(make_start(task.start, *arguments), task)
+        model = _with_less_noise(initial_model(task.start, *arguments), task)
     trace = Trace(objective_name="mean log-likelihood")
     model, stopped = _warmed_up(model, task, clock, rng)
     if stopped == "interrupted":
-        return Fit(model, trace, False, stopped, math.nan, collapsed_sources(model))
-    learning = Learning(model, task.data, task.posterior, task.rules)
+        return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
+    learning = EMIteration(model, task.data, task.posterior, task.rules)
     run = Run(clock, progress, trace)
     steps = learning.steps(task.optimiser, task.batch_size, task.seed)
     _, converged = run.iterate(steps, tol=task.tol, limit=task.max_iter)
-    _refuse_broken(learning.model)
+    _check_model(learning.model)
     lost = collapsed_sources(learning.model)
-    return Fit(learning.model, trace, converged, run.stopped, learning.objective, lost)
+    return RestartFit(learning.model, trace, converged, run.stopped, learning.objective, lost)
 
 
-def _cooled(model: Model, task: Task) -> Model:
+def _with_less_noise(model: Model, task: RestartTask) -> Model:
     """The start with less noise, if a few samples are then likelier.
 
     With as many sources as channels nothing but the likelihood tells how much of the data is noise,
@@ -96,10 +96,10 @@ def _cooled(model: Model, task: Task) -> Model:
     """
     if task.start != "ica" or not model.noise.learned or model.sources < model.channels:
         return model
-    part = task.data.take(slice(0, _COOLING_SAMPLES))
-    posterior = while_learning(task.posterior)
+    part = task.data.take(slice(0, _NOISE_SAMPLES))
+    posterior = posterior_within_em(task.posterior)
     best, value = model, -math.inf
-    for share in _COOLING:
+    for share in _NOISE_FRACTIONS:
         trial = replace(model, noise=model.noise.scaled(share))
         found = expectation(trial, part, posterior, "none")[0].log_likelihood
         if found > value:
@@ -108,7 +108,7 @@ def _cooled(model: Model, task: Task) -> Model:
 
 
 def _warmed_up(
-    model: Model, task: Task, clock: Clock, rng: np.random.Generator
+    model: Model, task: RestartTask, clock: Clock, rng: np.random.Generator
 ) -> tuple[Model, str]:
     """The model after EM on a part of many samples, and why that stopped: the way is long, and
     fewer samples show it.
@@ -116,7 +116,7 @@ def _warmed_up(
     if task.batch_size is not None or task.data.count < _MANY:
         return model, "converged"
     part = task.data.take(np.sort(rng.choice(task.data.count, _WARM_UP, replace=False)))
-    learning = Learning(model, part, task.posterior, task.rules)
+    learning = EMIteration(model, part, task.posterior, task.rules)
     run = Run(clock, silent, Trace())
     steps = learning.steps(task.optimiser, None, task.seed)
     run.iterate(steps, tol=10.0 * task.tol, limit=task.max_iter)
@@ -124,11 +124,8 @@ def _warmed_up(
 
 
 def fit_all(
-    tasks: Sequence[Task],
-    processes: int,
-    seconds: float | None,
-    progress: Progress = silent,
-) -> list[Fit]:
+    tasks: Sequence[RestartTask], processes: int, seconds: float | None, progress: Progress = silent
+) -> list[RestartFit]:
     """All restarts, in processes of their own if more than one is allowed. Those that the time
     does not allow are left out; the first is always made.
 
@@ -149,7 +146,9 @@ def fit_all(
     return [first, *done.values()]
 
 
-def choose_fit(fits: Sequence[Fit], data: Data, posterior: Posterior) -> tuple[Fit, Evidence]:
+def choose_fit(
+    fits: Sequence[RestartFit], data: Observations, posterior: Posterior
+) -> tuple[RestartFit, Evidence]:
     """The restart of greatest likelihood among those that lost the fewest sources.
 
     Never the one of greatest mean field energy, which prefers collapse (see `evidence`).
@@ -176,7 +175,7 @@ def collapsed_sources(model: Model) -> tuple[int, ...]:
     return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
 
 
-def refuse_unfit(
+def check_optimiser(
     optimiser: str, posterior: Posterior, rules: Rules, priors: Sequence[SourcePrior]
 ) -> None:
     """L-BFGS needs an objective whose gradient the moments are, and no borders."""
@@ -199,7 +198,7 @@ def refuse_unfit(
         )
 
 
-def _refuse_broken(model: Model) -> None:
+def _check_model(model: Model) -> None:
     if not np.isfinite(model.mixing).all():
         raise ModelError(
             "the fit has diverged: the mixing matrix is not finite; use optimiser='em'"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.mixing import RULES
-from kikuchi.ica.model import Data, Model, deviations
+from kikuchi.ica.model import Model, Observations, deviations
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise, make_noise
 from kikuchi.ica.priors.prior import SourcePrior
 
@@ -30,7 +30,7 @@ _RANDOM_SHARE = 0.5  # of the data's variance that random columns explain
 _STRONG = 0.1  # share of the samples, the longest, that show directions
 
 
-def start_names(start: str, count: int, sources: int, data: Data, rule: str) -> list[str]:
+def start_kinds(start: str, count: int, sources: int, data: Observations, rule: str) -> list[str]:
     """The kind of start of each of `count` restarts."""
     if start not in STARTS:
         raise MethodError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
@@ -50,9 +50,9 @@ def start_names(start: str, count: int, sources: int, data: Data, rule: str) -> 
     return (first + ["random"] * count)[:count]
 
 
-def make_start(
+def initial_model(
     name: str,
-    data: Data,
+    data: Observations,
     priors: Sequence[SourcePrior],
     noise: str | Array,
     rule: str,
@@ -109,7 +109,11 @@ def _subspace(x: Array, count: int, rng: np.random.Generator) -> tuple[Array, Ar
 
 
 def _from_components(
-    name: str, data: Data, priors: Sequence[SourcePrior], hot: Noise, rng: np.random.Generator
+    name: str,
+    data: Observations,
+    priors: Sequence[SourcePrior],
+    hot: Noise,
+    rng: np.random.Generator,
 ) -> tuple[Array, Noise]:
     centred = data.x - (data.x.sum(axis=1) / data.channel_counts)[:, None]
     if data.observed is not None:
@@ -212,13 +216,15 @@ def _directions(x: Array, sources: int, rng: np.random.Generator) -> Array:
     return now
 
 
-def _sample_columns(data: Data, priors: Sequence[SourcePrior], rng: np.random.Generator) -> Array:
+def _sample_columns(
+    data: Observations, priors: Sequence[SourcePrior], rng: np.random.Generator
+) -> Array:
     """Mean sizes of a few samples that were drawn at random: columns for nonnegative mixing."""
     picks = rng.integers(data.count, size=(len(priors), 5))
     return np.asarray(np.abs(data.x[:, picks]).mean(axis=2))
 
 
-def _scaled(columns: Array, data: Data, priors: Sequence[SourcePrior]) -> Array:
+def _scaled(columns: Array, data: Observations, priors: Sequence[SourcePrior]) -> Array:
     """Columns of equal length, so long that they explain their share of the data's variance."""
     norms = np.linalg.norm(columns, axis=0)
     mean = [p.mean_variance[0] if p.is_proper else 0.0 for p in priors]

@@ -15,10 +15,17 @@ from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import OPTIMISERS, Rules, Statistics, expectation, maximisation
-from kikuchi.ica.fitting import Fit, Task, choose_fit, collapsed_sources, fit_all, refuse_unfit
-from kikuchi.ica.initialisation import make_start, start_names
+from kikuchi.ica.fitting import (
+    RestartFit,
+    RestartTask,
+    check_optimiser,
+    choose_fit,
+    collapsed_sources,
+    fit_all,
+)
+from kikuchi.ica.initialisation import initial_model, start_kinds
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
@@ -139,8 +146,8 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         rules, posterior = self._rules(), parse_posterior(self.posterior)
         rows = self._rows(X, reset=True)
         priors = tuple(as_priors(self.prior, self._source_count(rows)))
-        refuse_unfit(self.optimiser, posterior, rules, priors)
-        self._refuse_data(rows, priors)
+        check_optimiser(self.optimiser, posterior, rules, priors)
+        self._check_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
         tasks = self._tasks(data, priors, posterior, rules, models)
         fits = fit_all(tasks, self.processes, self.seconds, self.progress or silent)
@@ -165,12 +172,12 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         rows = self._rows(X, reset=first)
         if first:
             priors = tuple(as_priors(self.prior, self._source_count(rows)))
-            self._refuse_data(rows, priors)
+            self._check_data(rows, priors)
             data = self._prepared(rows, priors, fit_mean=True)
             task = self._tasks(data, priors, posterior, rules, ())[0]
             assert isinstance(task.start, str)
             rng = np.random.default_rng(task.seed)
-            model = make_start(task.start, data, priors, task.noise, rules.mixing, rng)
+            model = initial_model(task.start, data, priors, task.noise, rules.mixing, rng)
             self.trace_, self.n_iter_, self.converged_ = Trace("mean log-likelihood"), 0, False
             self.restarts_, self.selection_ = [], "partial_fit"
             self._online = None
@@ -193,18 +200,18 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _tasks(
         self,
-        data: Data,
+        data: Observations,
         priors: tuple[SourcePrior, ...],
         posterior: Posterior,
         rules: Rules,
         models: Sequence[Model],
-    ) -> list[Task]:
-        names = start_names(self.start, self.restarts, len(priors), data, rules.mixing)
+    ) -> list[RestartTask]:
+        names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(names))
         noise = self.noise if isinstance(self.noise, str) else np.asarray(self.noise, np.float64)
         starts: list[str | Model] = [*names, *models]
         return [
-            Task(
+            RestartTask(
                 data,
                 priors,
                 noise,
@@ -229,7 +236,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.components_ = np.linalg.pinv(model.mixing)
         self.collapsed_ = collapsed_sources(model)
 
-    def _warn(self, best: Fit, asked: int) -> None:
+    def _warn(self, best: RestartFit, asked: int) -> None:
         found = []
         if best.stopped in ("seconds", "interrupted"):
             found.append(f"stopped early ({best.stopped}): the best so far is kept")
@@ -365,7 +372,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             )
         )
 
-    def _refuse_data(self, rows: Array, priors: Sequence[SourcePrior]) -> None:
+    def _check_data(self, rows: Array, priors: Sequence[SourcePrior]) -> None:
         missing = np.isnan(rows)
         for whole, what in ((missing.all(axis=0), "channel"), (missing.all(axis=1), "row")):
             if whole.any():
@@ -396,7 +403,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                     "nonnegative mixing give positive data; shift the data or use mixing='free'"
                 )
 
-    def _prepared(self, rows: Array, priors: Sequence[SourcePrior], fit_mean: bool) -> Data:
+    def _prepared(self, rows: Array, priors: Sequence[SourcePrior], fit_mean: bool) -> Observations:
         if fit_mean:
             centre = self.center
             if centre == "auto":
@@ -404,9 +411,9 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             elif not isinstance(centre, bool | np.bool_):
                 raise MethodError(f"center must be True, False or 'auto', got {centre!r}")
             self.mean_ = np.nanmean(rows, axis=0) if centre else np.zeros(rows.shape[1])
-        return Data.of((rows - self.mean_).T)
+        return Observations.of((rows - self.mean_).T)
 
-    def _moments(self, X: ArrayLike) -> tuple[Moments, Data]:
+    def _moments(self, X: ArrayLike) -> tuple[Moments, Observations]:
         check_is_fitted(self)
         data = self._prepared(self._rows(X, reset=False), self.model_.priors, fit_mean=False)
         posterior = parse_posterior(self.posterior)

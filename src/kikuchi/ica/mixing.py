@@ -55,7 +55,7 @@ class MixingPrior(Configured):
 
 
 @dataclass(frozen=True)
-class Flat(MixingPrior):
+class FlatMixing(MixingPrior):
     """No preference: maximum likelihood."""
 
     name: ClassVar[str] = "flat"
@@ -113,7 +113,7 @@ class ElasticMixing(MixingPrior):
 MIXING_PRIORS: Registry[MixingPrior] = Registry(
     "kikuchi.ica",
     "mixing prior",
-    {cls.name: cls for cls in (Flat, GaussianMixing, LaplaceMixing, ElasticMixing)},
+    {cls.name: cls for cls in (FlatMixing, GaussianMixing, LaplaceMixing, ElasticMixing)},
 )
 parse_mixing_prior = MIXING_PRIORS.parse
 
@@ -133,7 +133,9 @@ class MixingTask(NamedTuple):
 
     def gradient(self, mixing: Array) -> Array:
         """Derivative of the smooth part of what is minimised."""
-        return self.noise.precise(self.pull(mixing) - self.cross) + self.prior.alpha * mixing
+        return (
+            self.noise.times_precision(self.pull(mixing) - self.cross) + self.prior.alpha * mixing
+        )
 
     def pull(self, mixing: Array) -> Array:
         """A S."""
@@ -143,7 +145,7 @@ class MixingTask(NamedTuple):
 
     def value(self, mixing: Array) -> float:
         """What is minimised."""
-        weighted = self.noise.precise(0.5 * self.pull(mixing) - self.cross)
+        weighted = self.noise.times_precision(0.5 * self.pull(mixing) - self.cross)
         return float(np.sum(weighted * mixing)) + self.prior.penalty(mixing)
 
 
@@ -187,11 +189,11 @@ def multiplicative(mixing: Array, task: MixingTask) -> Array:
     A ratio that is not positive (linear response may give negative <SS^T>) has no such step: then
     coordinates are minimised under the same constraint.
     """
-    up = task.noise.precise(task.cross)
+    up = task.noise.times_precision(task.cross)
     beta, alpha = task.prior.beta, task.prior.alpha
     now = np.maximum(mixing, _LEAST * float(np.abs(mixing).max()))
     for _ in range(_MULTIPLICATIVE_STEPS):
-        down = task.noise.precise(task.pull(now)) + alpha * now + beta
+        down = task.noise.times_precision(task.pull(now)) + alpha * now + beta
         if not ((up >= 0).all() and (down > 0).all()):
             return _coordinates(now, task, _positive_part)
         now = np.maximum(now * up / down, _LEAST * float(now.max()))
@@ -202,7 +204,7 @@ def _coordinates(mixing: Array, task: MixingTask, threshold: _Threshold) -> Arra
     """Exact minimisation of one coordinate after the other until they settle."""
     if isinstance(task.noise, FullNoise):
         sweep = _sweep_entries
-        weights = task.noise.precise(np.eye(len(mixing)))
+        weights = task.noise.times_precision(np.eye(len(mixing)))
     else:
         sweep = _sweep_columns
         weights = _precisions(task.noise, len(mixing))

@@ -25,19 +25,19 @@ SCALE_ONLY = frozenset({"laplace", "exponential"})  # what they learn, a column'
 
 
 @dataclass(frozen=True)
-class Data:
+class Observations:
     """Data X (D, N), zero where a value is missing, and which values are there (None: all)."""
 
     x: Array
     observed: Mask | None = None
 
     @staticmethod
-    def of(x: Array) -> Data:
+    def of(x: Array) -> Observations:
         """Data from an array in which NaN stands for a missing value."""
         missing = np.isnan(x)
         if not missing.any():
-            return Data(np.ascontiguousarray(x))
-        return Data(np.where(missing, 0.0, x), ~missing)
+            return Observations(np.ascontiguousarray(x))
+        return Observations(np.where(missing, 0.0, x), ~missing)
 
     @property
     def channels(self) -> int:
@@ -71,10 +71,10 @@ class Data:
         """Mean squares of the channels."""
         return self.squares / self.channel_counts
 
-    def take(self, samples: slice | NDArray[np.intp]) -> Data:
+    def take(self, samples: slice | NDArray[np.intp]) -> Observations:
         """Some of the samples."""
         observed = None if self.observed is None else self.observed[:, samples]
-        return Data(np.ascontiguousarray(self.x[:, samples]), observed)
+        return Observations(np.ascontiguousarray(self.x[:, samples]), observed)
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
         """A partition of the samples into random batches of about `size`."""
@@ -101,19 +101,19 @@ class Model:
         """D."""
         return int(self.mixing.shape[0])
 
-    def problem(self, data: Data) -> Problem:
+    def problem(self, data: Observations) -> Problem:
         """The posterior problem of all samples: J = A^T P A and h = A^T P X (HOJ-M7)."""
-        weighted = self.noise.precise(self.mixing)
+        weighted = self.noise.times_precision(self.mixing)
         if data.observed is None:
             coupling = weighted.T @ self.mixing
         else:
-            self._refuse_full()
+            self._check_noise_allows_missing()
             pairs = (weighted[:, :, None] * self.mixing[:, None, :]).reshape(self.channels, -1)
             coupling = (data.observed.T @ pairs).reshape(-1, self.sources, self.sources)
         symmetric = 0.5 * (coupling + np.swapaxes(coupling, -1, -2))
         return Problem(symmetric, weighted.T @ data.x, self.priors)
 
-    def log_base(self, data: Data) -> Array:
+    def log_base(self, data: Observations) -> Array:
         """-log Z_L of every sample: log p(x | s) is this plus h^T s - s^T J s / 2."""
         squares = self.noise.squares(data.x)
         if data.observed is None:
@@ -131,7 +131,7 @@ class Model:
         """How much of the data's deviation each source carries: |a_i| times its deviation."""
         return np.asarray(np.linalg.norm(self.mixing, axis=0) * deviations(self.priors))
 
-    def _refuse_full(self) -> None:
+    def _check_noise_allows_missing(self) -> None:
         if isinstance(self.noise, FullNoise):
             raise MethodError(
                 "missing values need isotropic or diagonal noise; choose noise='diagonal'"

@@ -58,7 +58,7 @@ class Noise(ABC):
         """How many numbers are learned."""
 
     @abstractmethod
-    def precise(self, columns: Array) -> Array:
+    def times_precision(self, columns: Array) -> Array:
         """Precision matrix times columns (channels, anything)."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Noise(ABC):
 
     def squares(self, x: Array) -> Array:
         """x^T precision x for every sample, x of shape (channels, samples)."""
-        return np.asarray(np.einsum("dn,dn->n", x, self.precise(x)))
+        return np.asarray(np.einsum("dn,dn->n", x, self.times_precision(x)))
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
@@ -81,7 +81,7 @@ class Noise(ABC):
     def scaled(self, share: float) -> Noise:
         """The same noise with its covariance times `share`."""
 
-    def change(self, other: Noise) -> float:
+    def relative_change(self, other: Noise) -> float:
         """Greatest relative change of a (diagonal) variance from here to `other`."""
         here, there = np.atleast_1d(self.value), np.atleast_1d(other.value)
         if here.ndim == 2:
@@ -105,7 +105,7 @@ class IsotropicNoise(Noise):
         """One, if learned."""
         return int(self.learned)
 
-    def precise(self, columns: Array) -> Array:
+    def times_precision(self, columns: Array) -> Array:
         """Columns over the variance."""
         return np.asarray(columns / self.variance)
 
@@ -154,7 +154,7 @@ class DiagonalNoise(Noise):
         """One a channel, if learned."""
         return channels * int(self.learned)
 
-    def precise(self, columns: Array) -> Array:
+    def times_precision(self, columns: Array) -> Array:
         """Each channel over its variance."""
         return np.asarray(columns / self.variances[:, None])
 
@@ -204,7 +204,7 @@ class FullNoise(Noise):
         """channels (channels + 1) / 2, if learned."""
         return channels * (channels + 1) // 2 * int(self.learned)
 
-    def precise(self, columns: Array) -> Array:
+    def times_precision(self, columns: Array) -> Array:
         """Solved with the Cholesky factor."""
         from scipy.linalg import cho_solve
 

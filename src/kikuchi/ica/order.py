@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.initialisation import principal
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
@@ -83,7 +83,7 @@ def choose_sources(
         raise DataError(f"choose_sources: rows of data are needed, got shape {rows.shape}")
     seed = int(check_random_state(params.get("random_state")).randint(2**31 - 1))
     options = {"restarts": RESTARTS, **params, "random_state": seed}
-    _refuse_unlikely(estimator(**options).prior)
+    _check_likelihood(estimator(**options).prior)
     train, test = _split(rows, criterion, seed)
     values: dict[int, float] = {}
     averages: dict[int, float] = {}
@@ -137,7 +137,7 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     model: Model = last.model_
     more = wanted.n_sources - model.sources
     priors = tuple(as_priors(wanted.prior, wanted.n_sources))
-    data = Data.of((train - last.mean_).T)
+    data = Observations.of((train - last.mean_).T)
     moments = parse_posterior(last.posterior).solve(model.problem(data))
     rest = data.x - model.mixing @ moments.mean
     if data.observed is not None:
@@ -162,7 +162,7 @@ def _kinds(prior: Any) -> list[SourcePrior]:
     return as_priors(prior, 1 if isinstance(prior, str | SourcePrior) else len(prior))
 
 
-def _refuse_unlikely(prior: Any) -> None:
+def _check_likelihood(prior: Any) -> None:
     names = sorted({p.name for p in _kinds(prior) if not p.has_log_partition})
     if names:
         raise MethodError(

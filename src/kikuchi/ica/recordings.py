@@ -200,7 +200,7 @@ def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
             f"{name}: row {row}, sensor {sensor} is {what}; fill or remove such values first"
         )
     if reset:
-        _refuse_constant(name, samples)
+        _check_constant(name, samples)
     return np.asarray(samples)
 
 
@@ -215,7 +215,7 @@ def checked_sources(estimator: Any, sources: ArrayLike, count: int) -> Array:
     return rows
 
 
-def _refuse_constant(name: str, samples: Array) -> None:
+def _check_constant(name: str, samples: Array) -> None:
     size = np.abs(samples).max(axis=0)
     constant = np.flatnonzero(np.ptp(samples, axis=0) <= 1e-14 * size)
     if len(constant):

@@ -22,7 +22,7 @@ from kikuchi.ica.bayesian.sources import (
     source_posterior,
     tuples_of,
 )
-from kikuchi.ica.bayesian.updates import Gamma, Hyperpriors, Posterior
+from kikuchi.ica.bayesian.updates import BayesianPosterior, Gamma, Hyperpriors
 
 LAWRENCE = {"unit": 1.0, "noise_prior": (1e-3, 1e-3)}
 
@@ -151,7 +151,7 @@ def test_no_block_lowers_the_bound(kind, n_sensors, n_sources):
     data = rng.standard_normal((n_sensors, 2)) @ rng.laplace(size=(2, 60))
     data = data + 0.1 * rng.standard_normal((n_sensors, 60)) + 1.0
     start = rng.standard_normal((n_sensors, n_sources))
-    posterior = Posterior(data, start, 0.2, Mixtures.shared(kind, n_sources), Hyperpriors())
+    posterior = BayesianPosterior(data, start, 0.2, Mixtures.shared(kind, n_sources), Hyperpriors())
     last = posterior.bound
     for name in rng.choice(BLOCKS, 300):
         getattr(posterior, name)()
@@ -163,7 +163,7 @@ def test_no_block_lowers_the_bound(kind, n_sensors, n_sources):
 def test_each_block_is_the_best_of_its_kind():
     rng = np.random.default_rng(3)
     data = rng.standard_normal((3, 40))
-    posterior = Posterior(
+    posterior = BayesianPosterior(
         data, rng.standard_normal((3, 2)), 0.3, Mixtures.shared("sparse", 2), Hyperpriors()
     )
     checks = {
@@ -212,7 +212,7 @@ def test_bound_is_below_the_log_evidence_and_near_it():
     likelihood += log_w[:, None, None] + log_mu[None, :, None] + log_beta
     cell = (w[1] - w[0]) * (mu[1] - mu[0]) * (beta[1] - beta[0])
     evidence = float(logsumexp(likelihood)) + math.log(cell)
-    posterior = Posterior(data, np.array([[1.0]]), 0.5, mixtures, priors)
+    posterior = BayesianPosterior(data, np.array([[1.0]]), 0.5, mixtures, priors)
     for _ in range(200):
         for block in BLOCKS[:5]:
             getattr(posterior, block)()
@@ -251,7 +251,7 @@ def test_adapting_gains_what_the_prior_gains():
     rng = np.random.default_rng(3)
     data = rng.standard_normal((3, 40))
     start = rng.standard_normal((3, 2))
-    posterior = Posterior(data, start, 0.3, Mixtures.shared("bimodal", 2), Hyperpriors())
+    posterior = BayesianPosterior(data, start, 0.3, Mixtures.shared("bimodal", 2), Hyperpriors())
     posterior.update_sources()
     before, stats = posterior.bound, posterior.sources.components
     old = posterior.mixtures.expected_log(stats)
@@ -409,15 +409,15 @@ def test_limits_are_kept_and_told():
 
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
     calls = []
-    whole = Posterior.update_mixing
+    whole = BayesianPosterior.update_mixing
 
-    def interrupted(self: Posterior) -> None:
+    def interrupted(self: BayesianPosterior) -> None:
         calls.append(1)
         if len(calls) > 20:
             raise KeyboardInterrupt
         whole(self)
 
-    monkeypatch.setattr(Posterior, "update_mixing", interrupted)
+    monkeypatch.setattr(BayesianPosterior, "update_mixing", interrupted)
     found = BayesianICA(3).fit(toy(0)[2])
     assert not found.converged_
     assert "interrupted" in found.warnings_[0]

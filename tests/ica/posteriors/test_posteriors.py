@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kikuchi.core.errors import BudgetError, MethodError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.ica.posteriors.exact import Exact
+from kikuchi.ica.posteriors.exact import ExactPosterior
 from kikuchi.ica.posteriors.posterior import (
     POSTERIORS,
     Moments,
@@ -21,7 +21,7 @@ from kikuchi.ica.posteriors.posterior import (
     parse_posterior,
     take_moments,
 )
-from kikuchi.ica.priors.designed import Designed
+from kikuchi.ica.priors.designed import DesignedPrior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors, parse_prior
 from kikuchi.inference.registry import infer
 
@@ -127,14 +127,14 @@ def test_enumeration_agrees_with_the_junction_tree() -> None:
     points = "mixture:weights=(1,2,1),means=(-1,0,2),variances=(0,0,0)"
     priors = ["binary", "binary01:rate=0.2", points, "binary"]
     task, _, _ = problem(4, priors, 4, 3, 5, 0.8)
-    answer = Exact().solve(task)
+    answer = ExactPosterior().solve(task)
     for n in range(5):
         beliefs = infer(graph_of(task, n), "jt")
         for i, prior in enumerate(task.priors):
             values = prior.states[0]
             assert answer.mean[i, n] == pytest.approx(float(beliefs[i] @ values), abs=1e-9)
         assert answer.log_z[n] == pytest.approx(beliefs.log_z, abs=1e-9)
-    chi = Exact().covariances(task, answer)
+    chi = ExactPosterior().covariances(task, answer)
     np.testing.assert_allclose(np.sum(chi, axis=0), answer.covariance_sum, atol=1e-9)
     np.testing.assert_allclose(np.einsum("nii->in", chi), answer.variances, atol=1e-12)
 
@@ -142,7 +142,7 @@ def test_enumeration_agrees_with_the_junction_tree() -> None:
 def test_adaptive_tap_beats_linear_response_beats_mean_field_in_noise() -> None:
     """HOJ-I18's test: six spins, six sensors, noise 3."""
     task, _, _ = problem(5, "binary", 6, 6, 400, 3.0)
-    right = Exact().solve(task)
+    right = ExactPosterior().solve(task)
     error = {}
     for name in ("naive", "lr", "adatap"):
         answer = parse_posterior(name).solve(task)
@@ -231,7 +231,7 @@ def test_the_bound_never_exceeds_enumeration(
     seed: int, sources: int, noise: float, text: str
 ) -> None:
     task, _, _ = problem(seed, text, sources, 3, 8, noise)
-    right = Exact().solve(task)
+    right = ExactPosterior().solve(task)
     for name in ("naive", "variational", "naive:damping=0.6", "naive:max_iterations=1"):
         answer = parse_posterior(name).solve(task)
         assert answer.is_bound
@@ -407,7 +407,7 @@ def test_saturated_spins_are_certain(name: str) -> None:
     answer = parse_posterior(name).solve(task)
     np.testing.assert_allclose(answer.mean, s, atol=1e-9)
     assert np.all(np.isfinite(answer.covariance_sum)) and np.max(answer.variances) < 1e-9
-    np.testing.assert_allclose(answer.log_z, Exact().solve(task).log_z, rtol=1e-9)
+    np.testing.assert_allclose(answer.log_z, ExactPosterior().solve(task).log_z, rtol=1e-9)
 
 
 def test_a_designed_prior_has_no_log_z() -> None:
@@ -418,7 +418,7 @@ def test_a_designed_prior_has_no_log_z() -> None:
         t = np.tanh(gamma * c)
         return c * (gamma + t), c + c * c * (1.0 - t * t)
 
-    own = Problem(task.coupling, task.field, [Designed(mean)] * 2)
+    own = Problem(task.coupling, task.field, [DesignedPrior(mean)] * 2)
     for name in NAMES:
         answer, right = parse_posterior(name).solve(own), parse_posterior(name).solve(task)
         assert answer.log_z is None and not answer.is_bound
@@ -474,11 +474,13 @@ def test_texts() -> None:
 def test_too_many_states_are_refused_with_figures() -> None:
     task = Problem(np.eye(30), np.zeros((30, 2)), as_priors("binary", 30))
     with pytest.raises(BudgetError, match=r"30 sources have 1073741824 joint states.*292 GB"):
-        Exact().solve(task)
+        ExactPosterior().solve(task)
     with pytest.raises(BudgetError, match="the limits are 4 states"):
-        Exact(max_states=4).solve(golden_three())
+        ExactPosterior(max_states=4).solve(golden_three())
     with pytest.raises(ModelError, match="source 1 has prior laplace, which is not discrete"):
-        Exact().solve(Problem(np.eye(2), np.zeros((2, 1)), as_priors(["binary", "laplace"], 2)))
+        ExactPosterior().solve(
+            Problem(np.eye(2), np.zeros((2, 1)), as_priors(["binary", "laplace"], 2))
+        )
 
 
 @pytest.mark.parametrize("per_sample", [False, True])
@@ -488,7 +490,7 @@ def test_enumeration_keeps_within_its_bytes(per_sample: bool) -> None:
     coupling = np.repeat(coupling[None], 30, axis=0) if per_sample else coupling
     task = Problem(coupling, rng.standard_normal((13, 30)), as_priors("binary", 13))
     limit = 2**13 * 8 * 20
-    solver = Exact(max_bytes=limit)
+    solver = ExactPosterior(max_bytes=limit)
     answer = solver.solve(task)
     for work in (solver.solve, lambda t: solver.covariances(t, answer)):
         tracemalloc.start()

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kikuchi.core.errors import MethodError, ModelError
-from kikuchi.ica.priors.closed import Binary01, Exponential, Laplace, PositiveGaussian, Uniform
-from kikuchi.ica.priors.designed import Designed
-from kikuchi.ica.priors.mixture import BiGaussian, Mixture
-from kikuchi.ica.priors.numerical import LogDensity
+from kikuchi.ica.priors.closed import (
+    Binary01Prior,
+    ExponentialPrior,
+    LaplacePrior,
+    PositiveGaussianPrior,
+    UniformPrior,
+)
+from kikuchi.ica.priors.designed import DesignedPrior
+from kikuchi.ica.priors.mixture import BiGaussianPrior, MixturePrior
+from kikuchi.ica.priors.numerical import LogDensityPrior
 from kikuchi.ica.priors.prior import PRIORS, SourcePrior, as_priors, parse_prior
 
 POINTS = [(0.0, 1.0), (1.0, 1.0), (-2.0, 1.0), (3.0, 0.5)]
@@ -132,16 +138,16 @@ def same(one: SourcePrior, other: SourcePrior, rtol: float = 1e-9) -> None:
 
 def test_limits_join_the_families() -> None:
     """The catalogue's invariant 2."""
-    same(Mixture.of([1, 1], [-1, 1], [0, 0]), parse_prior("binary"))
-    same(Mixture.of([0.7, 0.3], [0, 1], [0, 0]), Binary01(rate=0.3))
-    same(BiGaussian(mean=0.0, variance=2.0), parse_prior("gaussian:variance=2"))
-    same(BiGaussian(mean=1.5, variance=0.3), BiGaussian(mean=1.5, variance=0.3).mixture)
-    same(BiGaussian(mean=1.0, variance=0.0), parse_prior("binary"))
-    wide = PositiveGaussian(mean=-1e9, variance=1e9)
+    same(MixturePrior.of([1, 1], [-1, 1], [0, 0]), parse_prior("binary"))
+    same(MixturePrior.of([0.7, 0.3], [0, 1], [0, 0]), Binary01Prior(rate=0.3))
+    same(BiGaussianPrior(mean=0.0, variance=2.0), parse_prior("gaussian:variance=2"))
+    same(BiGaussianPrior(mean=1.5, variance=0.3), BiGaussianPrior(mean=1.5, variance=0.3).mixture)
+    same(BiGaussianPrior(mean=1.0, variance=0.0), parse_prior("binary"))
+    wide = PositiveGaussianPrior(mean=-1e9, variance=1e9)
     gamma, lam = grid()
-    for a, b in zip(wide.moments(gamma, lam), Exponential().moments(gamma, lam), strict=True):
+    for a, b in zip(wide.moments(gamma, lam), ExponentialPrior().moments(gamma, lam), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-    mean, response = Uniform(low=-1e6, high=1e6).moments(gamma, lam)
+    mean, response = UniformPrior(low=-1e6, high=1e6).moments(gamma, lam)
     np.testing.assert_allclose(mean, gamma / lam, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(response, 1 / lam, rtol=1e-9)
 
@@ -167,8 +173,8 @@ def test_the_scale_of_a_prior_is_a_unit(one: str, other: str) -> None:
 
 
 def test_an_interval_is_symmetric_around_zero_only() -> None:
-    assert Uniform(low=-2.0, high=2.0).symmetric
-    assert not Uniform(low=0.0, high=1.0).symmetric
+    assert UniformPrior(low=-2.0, high=2.0).symmetric
+    assert not UniformPrior(low=0.0, high=1.0).symmetric
 
 
 def test_power_law_has_no_scale() -> None:
@@ -249,10 +255,13 @@ def test_power_law_cannot_be_sampled() -> None:
 @pytest.mark.parametrize(
     ("true", "first"),
     [
-        (Binary01(rate=0.2), Binary01(rate=0.6)),
-        (Laplace(rate=2.0), Laplace(rate=0.7)),
-        (Exponential(rate=0.5), Exponential(rate=1.0)),
-        (Mixture.of([0.7, 0.3], [-1, 2], [0.3, 0.6]), Mixture.of([1, 1], [-0.5, 0.5], [1, 1])),
+        (Binary01Prior(rate=0.2), Binary01Prior(rate=0.6)),
+        (LaplacePrior(rate=2.0), LaplacePrior(rate=0.7)),
+        (ExponentialPrior(rate=0.5), ExponentialPrior(rate=1.0)),
+        (
+            MixturePrior.of([0.7, 0.3], [-1, 2], [0.3, 0.6]),
+            MixturePrior.of([1, 1], [-0.5, 0.5], [1, 1]),
+        ),
     ],
 )
 def test_em_of_one_noisy_source_climbs_and_finds_the_prior(
@@ -277,14 +286,14 @@ def test_em_of_one_noisy_source_climbs_and_finds_the_prior(
 
 
 def test_rates_stay_inside() -> None:
-    assert Binary01().updated(np.array([10.0, 0.0, 0.0])).rate == 0.001
-    assert Binary01().updated(np.array([10.0, 10.0, 10.0])).rate == 0.999
-    assert Laplace().updated(np.array([5.0, 0.0])).rate == 1.0
+    assert Binary01Prior().updated(np.array([10.0, 0.0, 0.0])).rate == 0.001
+    assert Binary01Prior().updated(np.array([10.0, 10.0, 10.0])).rate == 0.999
+    assert LaplacePrior().updated(np.array([5.0, 0.0])).rate == 1.0
     assert parse_prior("gaussian").updated(np.array([5.0, 0.0, 1.0])) == parse_prior("gaussian")
 
 
 def test_a_component_without_samples_keeps_its_shape() -> None:
-    prior = Mixture.of([0.5, 0.5], [0, 500], [1, 2])
+    prior = MixturePrior.of([0.5, 0.5], [0, 500], [1, 2])
     new = prior.updated(prior.statistics(np.zeros(50), 1.0))
     weights, means, variances = new.parameters
     assert weights[1] < 1e-9 and means[1] == 500.0 and variances[1] == 2.0
@@ -292,20 +301,20 @@ def test_a_component_without_samples_keeps_its_shape() -> None:
 
 def test_points_stay_points() -> None:
     """A point has neither mean nor variance to learn: only weights move, and states are kept."""
-    prior = Mixture.of([1, 1, 2], [-1, 3, 0], [0, 0, 0.5])
+    prior = MixturePrior.of([1, 1, 2], [-1, 3, 0], [0, 0, 0.5])
     new = prior.updated(prior.statistics(np.linspace(-2.0, 4.0, 50), 2.0))
     weights, means, variances = new.parameters
     assert list(means[:2]) == [-1.0, 3.0] and list(variances[:2]) == [0.0, 0.0]
     assert variances[2] > 0.0 and weights[1] != prior.parameters[0][1]
     assert prior.n_parameters == 2 + 2
-    points = Mixture.of([1, 1], [-1, 3], [0, 0])
+    points = MixturePrior.of([1, 1], [-1, 3], [0, 0])
     assert points.updated(points.statistics([0.3, 1.0], 1.0)).states is not None
     assert points.n_parameters == 1
 
 
 def test_statistics_without_an_integral_say_where() -> None:
     with pytest.raises(ModelError, match=r"gamma=7, lam=-0.25 \(1 of 3"):
-        Mixture.of([0, 1], [0, 0], [1, 4]).statistics([0.0, 1.0, 7.0], [1.0, 1.0, -0.25])
+        MixturePrior.of([0, 1], [0, 0], [1, 4]).statistics([0.0, 1.0, 7.0], [1.0, 1.0, -0.25])
 
 
 # ---------------------------------------------------------------------- texts and bad input
@@ -316,7 +325,11 @@ def test_texts_name_priors_exactly() -> None:
         assert PRIORS.find(name).name == name
         prior = parse_prior(name)
         assert prior.text == name and parse_prior(prior.text) == prior
-    odd = [Laplace(rate=math.pi), Binary01(rate=1 / 3), Mixture.of([1, 2], [math.e, 0.1], [0, 0.3])]
+    odd = [
+        LaplacePrior(rate=math.pi),
+        Binary01Prior(rate=1 / 3),
+        MixturePrior.of([1, 2], [math.e, 0.1], [0, 0.3]),
+    ]
     for prior in odd:
         assert parse_prior(prior.text) == prior
 
@@ -342,7 +355,7 @@ def test_bad_texts(text: str, message: str) -> None:
 
 def test_priors_of_several_sources() -> None:
     assert [p.name for p in as_priors("cosh", 2)] == ["cosh", "cosh"]
-    mixed = as_priors(["binary", Laplace(rate=3)], 2)
+    mixed = as_priors(["binary", LaplacePrior(rate=3)], 2)
     assert mixed[1].rate == 3
     with pytest.raises(MethodError, match="2 priors are given for 3"):
         as_priors(["binary", "cosh"], 3)
@@ -371,9 +384,11 @@ def cosh_mean(gamma, lam):
 
 
 def test_a_designed_prior_behaves_like_the_prior_of_its_mean_function() -> None:
-    designed = Designed(cosh_mean)
+    designed = DesignedPrior(cosh_mean)
     gamma, lam = np.meshgrid([-3.0, 0.0, 2.0], [0.5, 4.0])
-    for a, b in zip(designed.moments(gamma, lam), BiGaussian().moments(gamma, lam), strict=True):
+    for a, b in zip(
+        designed.moments(gamma, lam), BiGaussianPrior().moments(gamma, lam), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     assert not designed.has_log_partition and not designed.is_proper
     with pytest.raises(MethodError, match="no log partition"):
@@ -391,25 +406,27 @@ def test_a_designed_prior_behaves_like_the_prior_of_its_mean_function() -> None:
 )
 def test_bad_mean_functions(function: object, message: str) -> None:
     with pytest.raises(MethodError, match=message):
-        Designed(function)  # type: ignore[arg-type]
+        DesignedPrior(function)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- densities of your own
 
 
 def test_a_density_of_your_own_equals_the_closed_form() -> None:
-    own = LogDensity(lambda s: -0.5 * s * s, lambda s: -s)
+    own = LogDensityPrior(lambda s: -0.5 * s * s, lambda s: -s)
     gamma, lam = grid()
     for a, b in zip(
         own.moments(gamma, lam), parse_prior("gaussian").moments(gamma, lam), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-    positive = LogDensity(lambda s: -s, lambda s: -np.ones_like(s), left=0.0)
+    positive = LogDensityPrior(lambda s: -s, lambda s: -np.ones_like(s), left=0.0)
     assert positive.support == "positive"
-    for a, b in zip(positive.moments(gamma, lam), Exponential().moments(gamma, lam), strict=True):
+    for a, b in zip(
+        positive.moments(gamma, lam), ExponentialPrior().moments(gamma, lam), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-9)
     np.testing.assert_allclose(
-        positive.log_partition(gamma, lam), Exponential().log_partition(gamma, lam), rtol=1e-9
+        positive.log_partition(gamma, lam), ExponentialPrior().log_partition(gamma, lam), rtol=1e-9
     )
 
 
@@ -423,4 +440,4 @@ def test_a_density_of_your_own_equals_the_closed_form() -> None:
 )
 def test_bad_densities(log_p: object, slope: object, message: str) -> None:
     with pytest.raises(MethodError, match=message):
-        LogDensity(log_p, slope)  # type: ignore[arg-type]
+        LogDensityPrior(log_p, slope)  # type: ignore[arg-type]

@@ -15,14 +15,8 @@ from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import generator
 from kikuchi.core.trace import Trace
-from kikuchi.ica.bayesian.sources import (
-    Array,
-    Mixing,
-    Mixtures,
-    source_posterior,
-    tuples_of,
-)
-from kikuchi.ica.bayesian.updates import Hyperpriors, Posterior
+from kikuchi.ica.bayesian.sources import Array, Mixing, Mixtures, source_posterior, tuples_of
+from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
 from kikuchi.ica.recordings import checked_samples, checked_sources
 
 try:
@@ -146,7 +140,7 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         offset = -data.size * math.log(unit)
         trace = Trace(objective_name="lower bound")
         run = Run(Budget(seconds=self.seconds).start(), self.progress or silent, trace, offset)
-        search = _Search(self, data, n_sources)
+        search = _PruningSearch(self, data, n_sources)
         _, finished = run.iterate(search.steps(), tol=self.tol, limit=2**31)
         self._keep(search, finished, run.stopped, centre, unit)
         self.trace_ = trace
@@ -190,7 +184,7 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return samples.mean(axis=0), float(np.sqrt(samples.var(axis=0).mean()))
 
     def _keep(
-        self, search: _Search, finished: bool, stopped: str, centre: Array, unit: float
+        self, search: _PruningSearch, finished: bool, stopped: str, centre: Array, unit: float
     ) -> None:
         posterior, dropped = search.best, search.dropped
         strength = np.sum(posterior.weights**2, axis=0) * posterior.mixtures.variance
@@ -260,7 +254,7 @@ class BayesianICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self.inverse_transform(sources) + math.sqrt(self.noise_variance_) * noise, sources
 
 
-class _Search:
+class _PruningSearch:
     """Starts, then pruning; `best` is the posterior to keep at any moment."""
 
     def __init__(self, options: BayesianICA, data: Array, n_sources: int) -> None:
@@ -290,7 +284,7 @@ class _Search:
             self.dropped.insert(0, relevance)
         yield Step(self.sweeps, residual=0.0, objective=self.best.bound)
 
-    def _fit(self, posterior: Posterior, *, trial: bool) -> Iterator[Step]:
+    def _fit(self, posterior: BayesianPosterior, *, trial: bool) -> Iterator[Step]:
         """Updates until converged; a trial replaces the best only if its bound is greater."""
         converged = False
         bound = posterior.bound
@@ -329,7 +323,7 @@ class _Search:
             self.dropped.insert(0, float(self.best.relevance.mean[source]))
             self.best = self.best.without(source)
 
-    def _start(self, number: int) -> Posterior:
+    def _start(self, number: int) -> BayesianPosterior:
         """Principal components scaled to sources of their prior variance, rotated if not first."""
         options = self.options
         mixtures = Mixtures.shared(options.sources, self.n_sources)
@@ -346,10 +340,12 @@ class _Search:
             weights = weights @ _rotation(self.n_sources, self.rng)
         priors = Hyperpriors(*options.relevance_prior, *options.noise_prior, options.mean_precision)
         noise = _FIRST_NOISE * float(centred.var())
-        return Posterior(self.data, weights / np.sqrt(mixtures.variance), noise, mixtures, priors)
+        return BayesianPosterior(
+            self.data, weights / np.sqrt(mixtures.variance), noise, mixtures, priors
+        )
 
 
-def _sweep(posterior: Posterior) -> None:
+def _sweep(posterior: BayesianPosterior) -> None:
     posterior.update_mean()
     posterior.update_sources()
     posterior.update_mixing()

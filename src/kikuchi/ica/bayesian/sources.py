@@ -135,7 +135,7 @@ def tuples_of(n_sources: int, n_components: int) -> NDArray[np.intp]:
 
 def source_posterior(data: Array, mixing: Mixing, mixtures: Mixtures) -> SourcePosterior:
     """Moments of the sources of `data` (P, N), the mean already taken away (LAW-I22, D.10-D.16)."""
-    table = _Table(mixing, mixtures)
+    table = _ComponentTuples(mixing, mixtures)
     n_sources, n_samples = len(mixtures.means), data.shape[1]
     mean = np.empty((n_sources, n_samples))
     log_z = np.empty(n_samples)
@@ -151,7 +151,7 @@ def source_posterior(data: Array, mixing: Mixing, mixtures: Mixtures) -> SourceP
     return SourcePosterior(mean, covariance_sum, log_z, ComponentStats(*totals))
 
 
-class _Table:
+class _ComponentTuples:
     """The Gaussians of all tuples, which do not depend on the sample but for their means."""
 
     def __init__(self, mixing: Mixing, mixtures: Mixtures) -> None:

@@ -64,7 +64,7 @@ class Hyperpriors:
     mean_precision: float = 1e-3
 
 
-class Posterior:
+class BayesianPosterior:
     """All factors and their updates; no update lowers `bound` (up to rounding).
 
     `data` is (P, N). Blocks: `update_sources`, `update_mixing`, `update_mean`,
@@ -189,10 +189,10 @@ class Posterior:
             self.mixtures = adapted
             self.source_divergence -= gain
 
-    def without(self, source: int) -> Posterior:
+    def without(self, source: int) -> BayesianPosterior:
         """A posterior that goes on from this one with one source removed."""
         keep: NDArray[np.intp] = np.delete(np.arange(self.weights.shape[1]), source)
-        fresh = Posterior.__new__(Posterior)
+        fresh = BayesianPosterior.__new__(BayesianPosterior)
         fresh.__dict__.update(self.__dict__)
         fresh.mixtures = self.mixtures.kept(keep)
         fresh.weights = self.weights[:, keep]

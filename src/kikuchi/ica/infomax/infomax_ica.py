@@ -175,8 +175,10 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _fit_filters(self, centred: Array, n_sources: int) -> None:
         whitener = _whitener(centred, min(n_sources, len(centred)))
         data = whitener @ centred
-        climb: _Climb = (
-            _Manifold(self, data, n_sources) if self.overcomplete_ else _Square(self, data)
+        climb: _FilterAscent = (
+            _OvercompleteAscent(self, data, n_sources)
+            if self.overcomplete_
+            else _SquareAscent(self, data)
         )
         offset = 0.0  # of a change of coordinates, which exists if no direction was left out
         if len(data) == len(centred):
@@ -186,7 +188,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.mixing_ = _pinv(self.components_)
         self.densities_ = [density.name for density in climb.densities]
         self.log_likelihood_ = climb.value + offset
-        if isinstance(climb, _Square) and len(climb.unstable()):
+        if isinstance(climb, _SquareAscent) and len(climb.unstable()):
             self.warnings_.append(
                 "some outputs do not fit their density (sub-Gaussian under a super-Gaussian one or "
                 "the reverse): such sources stay mixed; use density='auto'"
@@ -195,7 +197,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _fit_causal(self, centred: Array, n_sources: int) -> None:
         variance = float(np.mean(centred**2))
         noise = _NOISE * variance if self.noise is None else float(self.noise)
-        learner = _Causal(self, centred, n_sources, noise)
+        learner = _CausalAscent(self, centred, n_sources, noise)
         self._run(learner.steps(), "mean log density at the best sources", 0.0)
         self.mixing_ = learner.mixing
         self.components_ = _pinv(self.mixing_)
@@ -250,7 +252,7 @@ class InfomaxICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 # ---------------------------------------------------------------------- climbing
 
 
-class _Climb(ABC):
+class _FilterAscent(ABC):
     """A climb to the best filters of whitened data."""
 
     def __init__(self, options: InfomaxICA, data: Array, n_sources: int) -> None:
@@ -266,7 +268,7 @@ class _Climb(ABC):
         """One step an iteration, residual the largest component of the gradient."""
 
 
-class _Square(_Climb):
+class _SquareAscent(_FilterAscent):
     """As many filters as directions of the data: gradient, natural gradient, or nearly Newton."""
 
     def __init__(self, options: InfomaxICA, data: Array) -> None:
@@ -282,7 +284,7 @@ class _Square(_Climb):
         for number in range(rounds):
             self.value = square_objective(self.filters, self.data, self.densities)
             last = number == rounds - 1
-            for residual in self._climb():
+            for residual in self._ascent():
                 self.iterations += 1
                 reached = residual <= self.options.tol
                 if reached and not last and self._choose_densities():
@@ -293,7 +295,7 @@ class _Square(_Climb):
             else:
                 return
 
-    def _climb(self) -> Iterator[float]:
+    def _ascent(self) -> Iterator[float]:
         """Residual after each step; ends when no step goes up."""
         while True:
             outputs = self.filters @ self.data
@@ -366,7 +368,7 @@ class _Square(_Climb):
         return len(changed) > 0
 
 
-class _Manifold(_Climb):
+class _OvercompleteAscent(_FilterAscent):
     """More filters than sensors: entropy of outputs on a curved sheet (TEH-M17, 4.15)."""
 
     def __init__(self, options: InfomaxICA, data: Array, n_sources: int) -> None:
@@ -396,7 +398,7 @@ class _Manifold(_Climb):
                 return
 
 
-class _Causal:
+class _CausalAscent:
     """Mixing matrix with unit columns and the most probable sources, in turn (TEH-M16).
 
     Each of the two steps raises `-|X - A S|^2 / (2 noise) - rate |S|`; the lengths of the columns

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.options import option
 from kikuchi.ica.free_energy import has_log_z, tap_value
-from kikuchi.ica.posteriors.naive import LinearResponse, respond, responses
+from kikuchi.ica.posteriors.naive import LinearResponsePosterior, respond, responses
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem, take_moments
 from kikuchi.ica.priors.prior import Array
 
@@ -43,14 +43,14 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class AdaptiveTap(Posterior):
+class AdaptiveTapPosterior(Posterior):
     """Cavity fields with self-consistent variances (HOJ-I19); better than linear response in noise.
 
     Exact for Gaussian sources; log Z is no bound.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
-    >>> answer = AdaptiveTap().solve(problem)
+    >>> answer = AdaptiveTapPosterior().solve(problem)
     >>> answer.mean.ravel().round(6).tolist(), answer.lam.ravel().round(6).tolist()
     ([-0.020059, 0.645306], [1.870793, 1.028685])
     """
@@ -152,7 +152,7 @@ class _Sites:
         self.best_site, self.best_pull = site.copy(), pull.copy()
         self.all_best = self.best.copy()
         self.waited = np.zeros(problem.n_samples, dtype=np.int64)
-        self._make_room()
+        self._allocate()
 
     def run(self, share: float, tol: float, limit: int) -> int:
         """Sweeps until every sample has settled; answers how many."""
@@ -161,8 +161,8 @@ class _Sites:
         for done in range(1, limit + 1):
             begun = self.site.copy(), self.pull.copy()
             residual = self._sweep()
-            self._watch(residual, *begun)
-            if self._leave(residual <= tol):
+            self._damp_stalled(residual, *begun)
+            if self._retire_converged(residual <= tol):
                 return done
             self._refresh()
         self._store(np.arange(self.index.size))
@@ -172,7 +172,7 @@ class _Sites:
         """gamma, lam, mean and response of all samples, from fresh inversions."""
         self.problem, self.index = self.whole, np.arange(self.whole.n_samples)
         self.site, self.pull = self.all_site, self.all_pull
-        self._make_room()
+        self._allocate()
         self._refresh()
         shape = self.site.shape
         gamma, lam, mean, response = (np.empty(shape) for _ in range(4))
@@ -212,7 +212,9 @@ class _Sites:
     def _replace(self, poor: NDArray[np.intp], out: tuple[Array, ...]) -> None:
         """Linear response for samples that adaptive TAP has no solution for."""
         part = self.whole.take(poor)
-        fields, sums, _, half_log_det, _ = respond(part, LinearResponse()._fields(part, None))
+        fields, sums, _, half_log_det, _ = respond(
+            part, LinearResponsePosterior()._fields(part, None)
+        )
         for target, values in zip(
             out, (fields.gamma, fields.lam, fields.mean, fields.response), strict=True
         ):
@@ -220,7 +222,7 @@ class _Sites:
         self.half_log_det[poor] = half_log_det
         self.covariance_sum = self.covariance_sum + sums
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
         count, total = self.site.shape
         self.chi, self.mu = np.zeros((count, count, total)), np.zeros((count, total))
         self.log_det, self.definite = np.zeros(total), np.ones(total, dtype=bool)
@@ -284,7 +286,7 @@ class _Sites:
         self.pull[i] += lift
         return np.where(fine, residual, np.inf)
 
-    def _watch(self, residual: Array, site: Array, pull: Array) -> None:
+    def _damp_stalled(self, residual: Array, site: Array, pull: Array) -> None:
         """Back to the best factors and more damping for samples that have not improved for a
         while, and small steps from the beginning for those that this does not help.
 
@@ -309,7 +311,7 @@ class _Sites:
             first = _first_factors(self.problem.take(again), None)
             self.site[:, again], self.pull[:, again] = first
 
-    def _leave(self, settled: NDArray[np.bool_]) -> bool:
+    def _retire_converged(self, settled: NDArray[np.bool_]) -> bool:
         """Let settled samples go once they are many; True when none is left."""
         left = int(np.count_nonzero(~settled))
         if left and left > _COMPACT * settled.size:

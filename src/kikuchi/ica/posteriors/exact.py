@@ -20,14 +20,14 @@ _TABLES = 4  # numbers a joint state needs for each sample that is weighed at on
 
 
 @dataclass(frozen=True)
-class Exact(Posterior):
+class ExactPosterior(Posterior):
     """Every joint state is weighed: exact, for discrete sources and few of them.
 
     gamma and lam of the answer are those of naive fields, for methods that start from it.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
-    >>> Exact().solve(problem).mean.ravel().round(6).tolist()
+    >>> ExactPosterior().solve(problem).mean.ravel().round(6).tolist()
     [-0.043938, 0.643753]
     """
 

@@ -53,7 +53,7 @@ class Fields(NamedTuple):
     iterations: int
 
 
-class Recipe(NamedTuple):
+class SolverOptions(NamedTuple):
     """How to look for the fixed point."""
 
     newton: bool
@@ -62,7 +62,7 @@ class Recipe(NamedTuple):
     limit: int
 
 
-def solve_fields(problem: Problem, start: Array | None, recipe: Recipe) -> Fields:
+def solve_fields(problem: Problem, start: Array | None, recipe: SolverOptions) -> Fields:
     """The mean field solution of all samples, chunk by chunk."""
     shape = problem.field.shape
     lam = np.broadcast_to(floored_diagonal(problem), shape).copy()
@@ -74,7 +74,7 @@ def solve_fields(problem: Problem, start: Array | None, recipe: Recipe) -> Field
         first = linear_start(piece) if start is None else start[:, part].copy()
         state = _Chunk(piece, np.ascontiguousarray(lam[:, part]), first)
         if recipe.newton and start is None:
-            state.settle()
+            state.initial_sweeps()
         done = state.newton(recipe) if recipe.newton else state.sweeps(recipe)
         iterations = max(iterations, done)
         gamma[:, part], mean[:, part], response[:, part] = state.out
@@ -119,11 +119,11 @@ class _Chunk:
 
     # ------------------------------------------------------------------ sweeps
 
-    def sweeps(self, recipe: Recipe) -> int:
+    def sweeps(self, recipe: SolverOptions) -> int:
         """One source after the other until no mean moves."""
         for done in range(1, recipe.limit + 1):
             moving = self._sweep(recipe.keep, recipe.tol)
-            if self._leave(moving, self.tilted):
+            if self._retire_converged(moving, self.tilted):
                 return done
         self._write(np.arange(self.index.size), self.tilted)
         return recipe.limit
@@ -147,19 +147,19 @@ class _Chunk:
 
     # ------------------------------------------------------------------ Newton
 
-    def settle(self) -> None:
+    def initial_sweeps(self) -> None:
         """A few sweeps from a cold start, for they choose among peaks better than Newton steps."""
         concave = all(prior.log_concave for prior in self.problem.priors)
         for _ in range(1 if concave else _FIRST_SWEEPS):
             self._sweep(1.0, 0.0)
 
-    def newton(self, recipe: Recipe) -> int:
+    def newton(self, recipe: SolverOptions) -> int:
         """Newton steps with sweeps where they fail."""
         spreads = [math.sqrt(prior.mean_variance[1]) for prior in self.problem.priors]
         self.width = max(spreads)
         for done in range(1, recipe.limit + 1):
             slope = self._evaluate()
-            bad, shorter = self._judge(slope)
+            bad, shorter = self._overshoots(slope)
             move, step, definite = self._newton_step(slope)
             size = np.abs(self.mean) + np.sqrt(self.response)
             fixed = definite & np.all(np.abs(move) <= recipe.tol * size, axis=0)
@@ -167,7 +167,7 @@ class _Chunk:
             reach = _LONGEST * (np.max(size, axis=0) + self.width)
             first = np.minimum(1.0, reach / np.maximum(np.max(np.abs(move), axis=0), _TINY))
             share = np.where(bad, shorter, first)
-            if self._leave(~fixed, self.mean, fresh=(slope, step, bad, share, definite)):
+            if self._retire_converged(~fixed, self.mean, fresh=(slope, step, bad, share, definite)):
                 return done
         self._evaluate()
         self._write(np.arange(self.index.size), self.mean)
@@ -183,7 +183,7 @@ class _Chunk:
         slope -= self.gamma
         return slope
 
-    def _judge(self, slope: Array) -> tuple[Flags, Array]:
+    def _overshoots(self, slope: Array) -> tuple[Flags, Array]:
         """Which steps went too far, and what share of them to take instead."""
         move = self.mean - self.old_mean
         begin = np.einsum("in,in->n", self.old_slope, move)
@@ -227,7 +227,7 @@ class _Chunk:
 
     # ------------------------------------------------------------------ leaving
 
-    def _leave(
+    def _retire_converged(
         self,
         moving: Flags,
         mean: Array,

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from kikuchi.core.options import option
 from kikuchi.ica.free_energy import bound_holds, has_log_z, mean_field_bound
-from kikuchi.ica.posteriors.fields import Fields, Recipe, solve_fields
+from kikuchi.ica.posteriors.fields import Fields, SolverOptions, solve_fields
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import Array
 
 
 @dataclass(frozen=True)
-class Naive(Posterior):
+class NaivePosterior(Posterior):
     """Independent sources: m_i = f_i(h_i - sum_j J_ij m_j, J_ii), one source after the other.
 
     Covariances are diagonal and log Z is bounded from below (HOJ-I17).
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
-    >>> Naive().solve(problem).mean.ravel().round(6).tolist()
+    >>> NaivePosterior().solve(problem).mean.ravel().round(6).tolist()
     [-0.065886, 0.731963]
     """
 
@@ -49,12 +49,12 @@ class Naive(Posterior):
     def _fields(self, problem: Problem, start: Moments | None) -> Fields:
         """The mean field solution of all samples."""
         newton = self.solver == "newton" and self.damping == 0.0
-        recipe = Recipe(newton, 1.0 - self.damping, self.tol, self.max_iterations)
+        recipe = SolverOptions(newton, 1.0 - self.damping, self.tol, self.max_iterations)
         return solve_fields(problem, None if start is None else start.mean, recipe)
 
 
 @dataclass(frozen=True)
-class Variational(Naive):
+class VariationalPosterior(NaivePosterior):
     """The same solution read as coordinate ascent of the bound: no damping, so that no step can
     lower it (HOJ-I17).
     """
@@ -66,7 +66,7 @@ class Variational(Naive):
 
 
 @dataclass(frozen=True)
-class LinearResponse(Naive):
+class LinearResponsePosterior(NaivePosterior):
     """Means of naive mean field, covariances as their response to the field (HOJ-I18).
 
     Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is no bound. Samples whose
@@ -74,7 +74,7 @@ class LinearResponse(Naive):
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
-    >>> LinearResponse().solve(problem).covariance_sum.round(6).tolist()
+    >>> LinearResponsePosterior().solve(problem).covariance_sum.round(6).tolist()
     [[1.125743, -0.261302], [-0.261302, 0.524882]]
     """
 

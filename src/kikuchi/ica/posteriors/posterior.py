@@ -28,11 +28,11 @@ POSTERIORS: Registry[Posterior] = Registry(
     "kikuchi.ica",
     "posterior",
     {
-        "naive": "posteriors.naive:Naive",
-        "variational": "posteriors.naive:Variational",
-        "lr": "posteriors.naive:LinearResponse",
-        "adatap": "posteriors.adaptive_tap:AdaptiveTap",
-        "exact": "posteriors.exact:Exact",
+        "naive": "posteriors.naive:NaivePosterior",
+        "variational": "posteriors.naive:VariationalPosterior",
+        "lr": "posteriors.naive:LinearResponsePosterior",
+        "adatap": "posteriors.adaptive_tap:AdaptiveTapPosterior",
+        "exact": "posteriors.exact:ExactPosterior",
     },
 )
 

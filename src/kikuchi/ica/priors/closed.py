@@ -19,10 +19,10 @@ _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True)
-class Gaussian(CompiledPrior):
+class GaussianPrior(CompiledPrior):
     """N(0, variance), HOJ-M8a: not separating, but everything about it is exact.
 
-    >>> [round(float(a), 6) for a in Gaussian().moments(1.0, 1.0)]
+    >>> [round(float(a), 6) for a in GaussianPrior().moments(1.0, 1.0)]
     [0.5, 0.5]
     """
 
@@ -58,10 +58,10 @@ class Gaussian(CompiledPrior):
 
 
 @dataclass(frozen=True)
-class Binary(CompiledPrior):
+class BinaryPrior(CompiledPrior):
     """-1 or +1 with equal probability, HOJ-M8b; lam may be anything.
 
-    >>> round(float(Binary().moments(1.0, 7.0)[0]), 6)
+    >>> round(float(BinaryPrior().moments(1.0, 7.0)[0]), 6)
     0.761594
     """
 
@@ -98,10 +98,10 @@ class Binary(CompiledPrior):
 
 
 @dataclass(frozen=True)
-class Binary01(CompiledPrior):
+class Binary01Prior(CompiledPrior):
     """1 with probability `rate`, else 0, HOJ-M8c; EM learns the rate (HOJ-L7).
 
-    >>> [round(float(a), 6) for a in Binary01(rate=0.3).moments(0.0, 1.0)]
+    >>> [round(float(a), 6) for a in Binary01Prior(rate=0.3).moments(0.0, 1.0)]
     [0.206312, 0.163748]
     """
 
@@ -140,19 +140,19 @@ class Binary01(CompiledPrior):
         """Bits that are 1 at the rate."""
         return (rng.random(size) < self.rate).astype(np.float64)
 
-    def updated(self, statistics: Array) -> Binary01:
+    def updated(self, statistics: Array) -> Binary01Prior:
         """The mean of the posterior means is the new rate, kept within [0.001, 0.999]."""
         rate = float(statistics[1] / statistics[0])
         return replace(self, rate=min(max(rate, _LEAST_RATE), 1.0 - _LEAST_RATE))
 
 
 @dataclass(frozen=True)
-class Laplace(CompiledPrior):
+class LaplacePrior(CompiledPrior):
     """(rate / 2) exp(-rate |s|), HOJ-M8f: sparse sources.
 
     At lam = 0 the integral exists for |gamma| < rate; below 0 it never does.
 
-    >>> round(float(Laplace().log_partition(3.0, 0.5)), 6)
+    >>> round(float(LaplacePrior().log_partition(3.0, 0.5)), 6)
     4.57128
     """
 
@@ -188,21 +188,21 @@ class Laplace(CompiledPrior):
         g, precision, _ = _flat(gamma, lam)
         size = np.empty(g.size)
         mean_size_of(self.rate, g, precision, size)
-        self._refuse_outside(size, g, precision)
+        self._check_integrals(size, g, precision)
         return np.array([g.size, np.sum(size)])
 
-    def updated(self, statistics: Array) -> Laplace:
+    def updated(self, statistics: Array) -> LaplacePrior:
         """rate = 1 / mean |s|; redundant with the scale of the column unless that is fixed."""
         return replace(self, rate=_rate(self.rate, statistics))
 
 
 @dataclass(frozen=True)
-class Exponential(CompiledPrior):
+class ExponentialPrior(CompiledPrior):
     """rate exp(-rate s) on s >= 0, HOJ-M8g (with the corrected response).
 
     At lam = 0 the integral exists for gamma < rate; below 0 it never does.
 
-    >>> [round(float(a), 6) for a in Exponential().moments(-2.0, 1.0)]
+    >>> [round(float(a), 6) for a in ExponentialPrior().moments(-2.0, 1.0)]
     [0.283099, 0.070559]
     """
 
@@ -234,16 +234,16 @@ class Exponential(CompiledPrior):
         """Exponential draws."""
         return rng.exponential(scale=1.0 / self.rate, size=size)
 
-    def updated(self, statistics: Array) -> Exponential:
+    def updated(self, statistics: Array) -> ExponentialPrior:
         """rate = 1 / mean s; redundant with the scale of the column unless that is fixed."""
         return replace(self, rate=_rate(self.rate, statistics))
 
 
 @dataclass(frozen=True)
-class PositiveGaussian(CompiledPrior):
+class PositiveGaussianPrior(CompiledPrior):
     """N(mean, variance) cut to s >= 0, HOJ-M8i (with the corrected response).
 
-    >>> [round(float(a), 6) for a in PositiveGaussian().moments(0.0, 1.0)]
+    >>> [round(float(a), 6) for a in PositiveGaussianPrior().moments(0.0, 1.0)]
     [0.56419, 0.18169]
     """
 
@@ -295,10 +295,10 @@ class PositiveGaussian(CompiledPrior):
 
 
 @dataclass(frozen=True)
-class Uniform(CompiledPrior):
+class UniformPrior(CompiledPrior):
     """Equal density on [low, high], HOJ-M8j; lam may be anything.
 
-    >>> [round(float(a), 6) for a in Uniform().moments(3.0, 0.5)]
+    >>> [round(float(a), 6) for a in UniformPrior().moments(3.0, 0.5)]
     [0.65082, 0.105586]
     """
 

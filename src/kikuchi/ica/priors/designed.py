@@ -31,7 +31,7 @@ class Potential(Protocol):
 
 
 @dataclass(frozen=True)
-class Designed(SourcePrior):
+class DesignedPrior(SourcePrior):
     """A source known by its mean function alone (HOJ-L9): choose m, run the same algorithm.
 
     m must not fall (response >= 0), and be gamma / lam for large |gamma| less what makes sources
@@ -41,7 +41,7 @@ class Designed(SourcePrior):
     >>> def shrink(gamma, lam):
     ...     root = np.sqrt(gamma**2 + lam)
     ...     return gamma / lam - gamma / root / lam**0.5, 1 / lam - lam**0.5 / root**3
-    >>> float(Designed(shrink).moments(3.0, 1.0)[0].round(6))
+    >>> float(DesignedPrior(shrink).moments(3.0, 1.0)[0].round(6))
     2.051317
     """
 
@@ -99,7 +99,7 @@ class Designed(SourcePrior):
 
 
 @dataclass(frozen=True)
-class PowerLaw(CompiledPrior):
+class PowerLawPrior(CompiledPrior):
     """m = gamma / lam - alpha gamma / (k alpha lam + gamma^2): tails |s|^-alpha, HOJ-M8h.
 
     There is no density behind it: the tails are those of a power law, k = 1 is the original (with
@@ -107,7 +107,7 @@ class PowerLaw(CompiledPrior):
     mean, known up to a function of lam only: there is no likelihood. It has no scale. lam must be
     positive.
 
-    >>> [round(float(a), 6) for a in PowerLaw(alpha=1, k=2).moments(1.0, 1.0)]
+    >>> [round(float(a), 6) for a in PowerLawPrior(alpha=1, k=2).moments(1.0, 1.0)]
     [0.666667, 0.888889]
     """
 

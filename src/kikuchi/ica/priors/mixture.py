@@ -21,15 +21,15 @@ _LEAST_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True)
-class Mixture(CompiledPrior):
+class MixturePrior(CompiledPrior):
     """sum_k weight_k N(mean_k, variance_k), HOJ-M8d; a variance of 0 is a point.
 
-    Lists are written "(0.5,0.5)"; `Mixture.of` takes arrays. lam may go down to
+    Lists are written "(0.5,0.5)"; `MixturePrior.of` takes arrays. lam may go down to
     -1 / greatest variance.
 
-    >>> Mixture.of([1, 1], [-3, 3], [1, 1]).text
+    >>> MixturePrior.of([1, 1], [-3, 3], [1, 1]).text
     'mixture:means=(-3.0,3.0),variances=(1.0,1.0)'
-    >>> [round(float(a), 6) for a in Mixture.of([1, 1], [-3, 3], [1, 1]).moments(1.0, 1.0)]
+    >>> [round(float(a), 6) for a in MixturePrior.of([1, 1], [-3, 3], [1, 1]).moments(1.0, 1.0)]
     [1.857722, 0.90659]
     """
 
@@ -54,7 +54,7 @@ class Mixture(CompiledPrior):
     @classmethod
     def of(
         cls, weights: Sequence[float], means: Sequence[float], variances: Sequence[float]
-    ) -> Mixture:
+    ) -> MixturePrior:
         """A mixture from its numbers; the weights are normalised."""
         w = np.asarray(weights, dtype=np.float64)
         total = float(np.sum(w))
@@ -138,7 +138,7 @@ class Mixture(CompiledPrior):
         columns = np.column_stack([sums, sums * means, sums * means * means])
         return np.concatenate([[sums.sum()], columns.ravel()])
 
-    def updated(self, statistics: Array) -> Mixture:
+    def updated(self, statistics: Array) -> MixturePrior:
         """New weights, means and variances; points, and components without samples, keep their
         shape.
         """
@@ -150,14 +150,14 @@ class Mixture(CompiledPrior):
         spread = sums[:, 2] / count - means * means
         whole = float(np.sum(sums[:, 2]) / np.sum(sums[:, 0]))
         variances = np.where(used, np.maximum(spread, _LEAST_VARIANCE * whole), variances)
-        return Mixture.of(list(count), list(means), list(variances))
+        return MixturePrior.of(list(count), list(means), list(variances))
 
 
 @dataclass(frozen=True)
-class BiGaussian(CompiledPrior):
+class BiGaussianPrior(CompiledPrior):
     """Two equal Gaussians at -mean and +mean, HOJ-M8e: sub-Gaussian sources.
 
-    >>> [round(float(a), 6) for a in BiGaussian().moments(1.0, 1.0)]
+    >>> [round(float(a), 6) for a in BiGaussianPrior().moments(1.0, 1.0)]
     [0.731059, 0.696612]
     """
 
@@ -196,9 +196,9 @@ class BiGaussian(CompiledPrior):
         return -2.0 * self.mean**4 / (self.mean**2 + self.variance) ** 2
 
     @property
-    def mixture(self) -> Mixture:
+    def mixture(self) -> MixturePrior:
         """The same prior as a mixture whose components are free."""
-        return Mixture.of([0.5, 0.5], [-self.mean, self.mean], [self.variance, self.variance])
+        return MixturePrior.of([0.5, 0.5], [-self.mean, self.mean], [self.variance, self.variance])
 
     def log_density(self, s: ArrayLike) -> Array:
         """log of the sum of both."""

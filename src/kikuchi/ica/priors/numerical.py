@@ -42,7 +42,7 @@ class Function(Protocol):
 
 
 @dataclass(frozen=True)
-class Numerical(SourcePrior):
+class QuadraturePrior(SourcePrior):
     """Base of priors by quadrature: log-density, score and the finest scale of its features.
 
     Subclasses give `log_shape` (the log-density up to a constant) and `score` (its slope), both
@@ -247,7 +247,7 @@ def _graded(doublings: float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class _SechPower(Numerical):
+class _SechPowerPrior(QuadraturePrior):
     """Density in proportion to 1 / cosh(s / width)^power: round on top, with straight tails."""
 
     power: ClassVar[float]
@@ -283,10 +283,10 @@ class _SechPower(Numerical):
 
 
 @dataclass(frozen=True)
-class Cosh(_SechPower):
+class CoshPrior(_SechPowerPrior):
     """1 / (pi scale cosh(s / scale)), the hyperbolic secant: tails like Laplace, round on top.
 
-    >>> round(Cosh().kurtosis, 8)
+    >>> round(CoshPrior().kurtosis, 8)
     2.0
     """
 
@@ -301,10 +301,10 @@ class Cosh(_SechPower):
 
 
 @dataclass(frozen=True)
-class Logistic(_SechPower):
+class LogisticPrior(_SechPowerPrior):
     """Density of the logistic distribution, 1 / (4 scale cosh^2(s / 2 scale)).
 
-    >>> round(Logistic().kurtosis, 8)
+    >>> round(LogisticPrior().kurtosis, 8)
     1.2
     """
 
@@ -318,10 +318,10 @@ class Logistic(_SechPower):
 
 
 @dataclass(frozen=True)
-class Rayleigh(Numerical):
+class RayleighPrior(QuadraturePrior):
     """(s / variance) exp(-s^2 / 2 variance) on s > 0: positive, rarely near zero.
 
-    >>> [round(x, 6) for x in Rayleigh().mean_variance]
+    >>> [round(x, 6) for x in RayleighPrior().mean_variance]
     [1.253314, 0.429204]
     """
 
@@ -370,13 +370,13 @@ class Rayleigh(Numerical):
 
 
 @dataclass(frozen=True)
-class LogDensity(Numerical):
+class LogDensityPrior(QuadraturePrior):
     """Any log-concave density of your own: its logarithm (up to a constant) and its slope.
 
     That the slope falls, and is the slope, is checked on a grid when the prior is made. Densities
     with more than one peak are refused: use a mixture. lam must not be negative.
 
-    >>> quartic = LogDensity(lambda s: -(s**4) / 4, lambda s: -(s**3))
+    >>> quartic = LogDensityPrior(lambda s: -(s**4) / 4, lambda s: -(s**3))
     >>> round(quartic.kurtosis, 6)
     -0.81156
     """

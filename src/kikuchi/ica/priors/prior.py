@@ -28,19 +28,19 @@ PRIORS: Registry[SourcePrior] = Registry(
     "kikuchi.ica",
     "prior",
     {
-        "gaussian": "priors.closed:Gaussian",
-        "binary": "priors.closed:Binary",
-        "binary01": "priors.closed:Binary01",
-        "laplace": "priors.closed:Laplace",
-        "exponential": "priors.closed:Exponential",
-        "positive-gaussian": "priors.closed:PositiveGaussian",
-        "uniform": "priors.closed:Uniform",
-        "mixture": "priors.mixture:Mixture",
-        "bi-gaussian": "priors.mixture:BiGaussian",
-        "power-law": "priors.designed:PowerLaw",
-        "cosh": "priors.numerical:Cosh",
-        "logistic": "priors.numerical:Logistic",
-        "rayleigh": "priors.numerical:Rayleigh",
+        "gaussian": "priors.closed:GaussianPrior",
+        "binary": "priors.closed:BinaryPrior",
+        "binary01": "priors.closed:Binary01Prior",
+        "laplace": "priors.closed:LaplacePrior",
+        "exponential": "priors.closed:ExponentialPrior",
+        "positive-gaussian": "priors.closed:PositiveGaussianPrior",
+        "uniform": "priors.closed:UniformPrior",
+        "mixture": "priors.mixture:MixturePrior",
+        "bi-gaussian": "priors.mixture:BiGaussianPrior",
+        "power-law": "priors.designed:PowerLawPrior",
+        "cosh": "priors.numerical:CoshPrior",
+        "logistic": "priors.numerical:LogisticPrior",
+        "rayleigh": "priors.numerical:RayleighPrior",
     },
 )
 
@@ -86,15 +86,15 @@ class SourcePrior(Configured):
         """log Z0(gamma, lam), element by element with broadcasting."""
         g, precision, shape = _flat(gamma, lam)
         out = self._log_partition(g, precision)
-        self._refuse_outside(out, g, precision)
+        self._check_integrals(out, g, precision)
         return out.reshape(shape)
 
     def moments(self, gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array]:
         """Mean and response (variance) of the tilted source, element by element."""
         g, precision, shape = _flat(gamma, lam)
         mean, response = self._moments(g, precision)
-        self._refuse_outside(mean, g, precision)
-        self._refuse_outside(response, g, precision)
+        self._check_integrals(mean, g, precision)
+        self._check_integrals(response, g, precision)
         return mean.reshape(shape), response.reshape(shape)
 
     def second_moment(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
@@ -134,7 +134,7 @@ class SourcePrior(Configured):
         """Mean and response of flat arrays; NaN where the integral does not exist."""
         raise NotImplementedError
 
-    def _refuse_outside(self, out: Array, gamma: Array, lam: Array) -> None:
+    def _check_integrals(self, out: Array, gamma: Array, lam: Array) -> None:
         if np.isfinite(np.sum(out)):  # the usual case, at the price of one sum
             return
         bad = np.flatnonzero(~np.isfinite(out))

@@ -146,10 +146,10 @@ def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> 
 
 def mean_gap(fit: Any, samples: Array) -> float:
     """By how much the bound is below the exact likelihood, in nats, on average over restarts."""
-    from kikuchi.ica.model import Data
+    from kikuchi.ica.model import Observations
     from kikuchi.ica.posteriors.posterior import parse_posterior
 
-    data = Data.of(samples.T)
+    data = Observations.of(samples.T)
     gaps = []
     for restart in fit.restarts_:
         problem = restart.model.problem(data)

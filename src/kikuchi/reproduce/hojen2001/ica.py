@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.seeds import generator
-from kikuchi.ica.em import Learning, Rules
-from kikuchi.ica.initialisation import make_start
+from kikuchi.ica.em import EMIteration, Rules
+from kikuchi.ica.initialisation import initial_model
 from kikuchi.ica.measures import column_angles
 from kikuchi.ica.mixing import parse_mixing_prior
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors, parse_prior
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
@@ -126,7 +126,7 @@ def trace_fit(
     (True, True)
     """
     rules = Rules("free", parse_mixing_prior("flat"), "none")
-    learning = Learning(start, Data.of(samples.T), parse_posterior(posterior), rules)
+    learning = EMIteration(start, Observations.of(samples.T), parse_posterior(posterior), rules)
     columns, noises, converged, taken = [start.mixing], [_variance(start)], False, 0
     for step in islice(learning.steps("em", None, 0), iterations):
         columns.append(learning.model.mixing)
@@ -149,9 +149,9 @@ def trace_fit(
 
 def random_start(samples: Array, sources: int, prior: str, seed: int) -> Model:
     """Random columns and noise as large as the data: the start that all methods share."""
-    data = Data.of(samples.T)
+    data = Observations.of(samples.T)
     priors = as_priors(prior, sources)
-    return make_start("random", data, priors, "isotropic", "free", np.random.default_rng(seed))
+    return initial_model("random", data, priors, "isotropic", "free", np.random.default_rng(seed))
 
 
 def judged(found: Result, true: Array, noise: float) -> Result:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError
-from kikuchi.ica.em import Learning, Rules
-from kikuchi.ica.initialisation import make_start
+from kikuchi.ica.em import EMIteration, Rules
+from kikuchi.ica.initialisation import initial_model
 from kikuchi.ica.measures import column_angles, match_sources
 from kikuchi.ica.mixing import parse_mixing_prior
-from kikuchi.ica.model import Data, Model
+from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
@@ -101,7 +101,7 @@ class ThreeSpeakers(Experiment):
         Laplace sources and noise that is not learned; then MAP learning of the causal model.
         """
         true, sources, mixed = three_speakers(case)
-        data = Data.of(mixed.T)
+        data = Observations.of(mixed.T)
         power = as_priors("power-law:alpha=1", _SPEAKERS)
         deviation = float(sources.std())
         laplace = as_priors(f"laplace:rate={np.sqrt(2.0) / deviation:.6g}", _SPEAKERS)
@@ -111,7 +111,7 @@ class ThreeSpeakers(Experiment):
 
         def begin(name: str, priors: list[Any], noise: Any, k: int) -> Model:
             rng = np.random.default_rng([case["seed"], k])
-            return make_start(name, data, priors, noise, "free", rng)
+            return initial_model(name, data, priors, noise, "free", rng)
 
         runs = {
             "truth": [Model(true, small, tuple(power))],
@@ -147,10 +147,14 @@ KINDS = {
 }
 
 
-def _separated(model: Model, data: Data, iterations: int, true: Array, sources: Array) -> Result:
+def _separated(
+    model: Model, data: Observations, iterations: int, true: Array, sources: Array
+) -> Result:
     """EM by linear response: how the angles went, and what became of the sources."""
     posterior = parse_posterior("lr")
-    learning = Learning(model, data, posterior, Rules("free", parse_mixing_prior("flat"), "none"))
+    learning = EMIteration(
+        model, data, posterior, Rules("free", parse_mixing_prior("flat"), "none")
+    )
     angles = [_degrees(model.mixing)]
     for step, _ in zip(learning.steps("em", None, 0), range(iterations), strict=False):
         angles.append(_degrees(learning.model.mixing))
@@ -423,12 +427,7 @@ def digit_rows(results: Sequence[Result]) -> list[Row]:
     return [
         Row("sparsity, positive mixing", round(positive, 3), "local strokes", None, note, None),
         Row(
-            "sparsity, free mixing",
-            round(free, 3),
-            "not local",
-            None,
-            note,
-            positive - free > 0.15,
+            "sparsity, free mixing", round(free, 3), "not local", None, note, positive - free > 0.15
         ),
         Row(
             "sparsity, factorisation",
