@@ -3,15 +3,15 @@
 Limited-memory quasi-Newton descent with a weak Wolfe search. With an l1 penalty it works orthant
 by orthant: the direction uses the gradient of the side on which the objective falls, and no
 coordinate crosses zero within a step, so that exact zeros arise. SciPy's own cannot be paused
-between two steps, nor saved and resumed. Searches that have a metric or stops of their own share
-`Memory`, which holds the pairs and gives the direction.
+between two steps, nor saved and resumed. Line searches with a metric or stopping rules of their own
+share `Memory`, which holds the pairs and gives the direction.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]
 Metric = Callable[[Array], Array]
 
-_SUFFICIENT = 1e-4  # share of the promised fall that a step must keep
-_CURVATURE = 0.9  # share of the slope that may be left after a step
+_SUFFICIENT = 1e-4  # fraction of the predicted decrease that a step must achieve
+_CURVATURE = 0.9  # fraction of the slope that may be left after a step
 _TRIALS = 30
 _ROUNDING = 1e-14  # of a value
 _CURVED = 1e-12  # cosine between a step and the change of the gradient: less says nothing
@@ -92,7 +92,9 @@ class Lbfgs:
 
     `objective` answers a value and its gradient; a value that is not finite counts as too high.
     `longest` bounds how far a coordinate moves in the first trial of a step, all alike or each.
-    Near the optimum a step is taken also where only rounding hides its fall, unless `strict`.
+    Near the optimum a step is taken also where only rounding hides its decrease, unless `strict`.
+    `evaluated` is the point of the last evaluation, for objectives that leave arrays behind: it
+    need not be `point`, since a line search may end with an earlier trial.
 
     >>> descent = Lbfgs(lambda x: (float((x - 3) @ (x - 3)), 2 * (x - 3)), np.zeros(2), l1=1.0)
     >>> while descent.residual > 1e-9 and descent.step():
@@ -119,6 +121,7 @@ class Lbfgs:
         self.longest = longest
         self.strict = strict
         self.evaluations = 0
+        self.converged = False
         if state is not None:
             self.point = np.array(state["point"], dtype=np.float64)
             self.gradient = np.array(state["gradient"], dtype=np.float64)
@@ -126,6 +129,7 @@ class Lbfgs:
             pairs = (np.array(state[name], dtype=np.float64) for name in ("moves", "changes"))
             self.memory.load(*pairs)
             self.evaluations = int(state["evaluations"])
+            self.evaluated = self.point
         else:
             self.point = np.array(point, dtype=np.float64)
             self.smooth, self.gradient = self._at(self.point)
@@ -171,6 +175,27 @@ class Lbfgs:
         )  # the gradient proper off zero
 
     # ------------------------------------------------------------------ going
+
+    def steps(self, limit: int, *, least_decrease: float = 0.0, tol: float = 0.0) -> Iterator[int]:
+        """At most `limit` steps; yields the number of each after it was taken.
+
+        `converged` says whether one of the criteria ended them: the residual is at most `tol`, or
+        a step lowered the value by at most `least_decrease` times its size, where values below 1
+        count as 1. They also end, without convergence, when no lower point is found.
+
+        >>> descent = Lbfgs(lambda x: (float(x @ x), 2 * x), np.ones(3))
+        >>> max(descent.steps(100, tol=1e-9)) < 10, descent.converged
+        (True, True)
+        """
+        self.converged = self.residual <= tol
+        for number in range(1, limit + 1):
+            before = self.value
+            if self.converged or not self.step():
+                return
+            size = max(abs(before), abs(self.value), 1.0)
+            small = before - self.value <= least_decrease * size
+            self.converged = self.residual <= tol or (least_decrease > 0 and small)
+            yield number
 
     def step(self) -> bool:
         """One step down; False if no better point is found, even along the gradient itself."""
@@ -234,6 +259,7 @@ class Lbfgs:
 
     def _at(self, point: Array) -> tuple[float, Array]:
         self.evaluations += 1
+        self.evaluated = point
         value, gradient = self.objective(point)
         return float(value), np.asarray(gradient, dtype=np.float64)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
+from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -19,6 +20,8 @@ Array = NDArray[np.float64]
 
 _STRONGEST = 1400.0  # exp(-W / 2) must not underflow
 _FIRST_STEPS = 100  # of L-BFGS, before the curvature is used
+_MEMORY = 20  # pairs that it keeps
+_LEAST_DECREASE = 1e-9  # of F in one step, relative: less ends it
 _FIRST_DAMPING = 1e-2
 _LEAST_DAMPING = 1e-12
 _LAST_DAMPING = 1e12
@@ -239,17 +242,12 @@ class _Search:
 
     def _descend(self) -> None:
         """L-BFGS from the current point, while it makes good steps."""
-        from scipy.optimize import minimize
-
         left = self.run.clock.iterations(self.limit) - self.done
-        minimize(
-            self.energy.at,
-            self.best_here.logits,
-            jac=True,
-            method="L-BFGS-B",
-            callback=self._note,
-            options={"maxiter": min(left, _FIRST_STEPS), "maxcor": 20, "ftol": 1e-9, "gtol": 0},
-        )
+        descent = Lbfgs(self.energy.at, self.best_here.logits, memory=_MEMORY)
+        for _ in descent.steps(min(left, _FIRST_STEPS), least_decrease=_LEAST_DECREASE):
+            self._note(descent.point)
+            if self._finished:
+                return
 
     def _note(self, logits: Array) -> None:
         """Record a step; the last point is the best, since each lowers F."""
@@ -264,8 +262,6 @@ class _Search:
             self.stop = True
         elif self.run.clock.iterations(self.done + 1) <= self.done:
             self.stop = True
-        if self._finished:
-            raise StopIteration
 
     def _follow_curvature(self) -> None:
         """Newton steps, damped as much as it takes to go down (Levenberg and Marquardt)."""
@@ -289,10 +285,7 @@ class _Search:
         nearer = value <= here.value + rounding and self.energy.residual < 0.9 * here.residual
         if not lower and not nearer:
             return False
-        try:
-            self._note(logits)
-        except StopIteration:
-            return True
+        self._note(logits)
         return True
 
     # ------------------------------------------------------------------ answer

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs, region_beliefs
@@ -22,6 +23,8 @@ _INNER_TOLERANCE = 0.03  # change in an inner sweep, relative to that since the 
 _MOST_INNER = 1000
 _ADVICE = "more iterations or seconds, or smaller regions"
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)
+_LEAST_DECREASE = 1e-10  # of the penalised free energy in one step, relative: less ends a penalty
+_LEAST_GRADIENT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -166,42 +169,30 @@ class _Penalised:
 
     def minimise(self, run: Run, limit: int, tol: float) -> tuple[int, bool]:
         """L-BFGS for each penalty weight in turn, from where the last one ended."""
-        from scipy.optimize import minimize
-
         limit = run.clock.iterations(limit)
         most = -(-limit // len(_PENALTIES))
         logits = np.log(self.beliefs.b[: self.end][self.alive])
-        done = 0
-        stopped = ""
-
-        def watch(present: NDArray[np.float64]) -> None:
-            nonlocal done, logits, stopped
-            done += 1
-            logits = present.copy()
-            run.record(Step(done, objective=-self.beliefs.free_energy()), limit)
-            if done >= limit or run.clock.expired:
-                stopped = "iterations" if done >= limit else "seconds"
-                raise StopIteration
-
-        success = False
+        done, stopped, converged = 0, "", False
         try:
             for self.weight in _PENALTIES:
-                found = minimize(
-                    self.value,
-                    logits,
-                    jac=True,
-                    method="L-BFGS-B",
-                    callback=watch,
-                    options={"maxiter": most, "maxfun": 4 * most, "ftol": 1e-10, "gtol": 1e-6},
-                )
-                logits, success = found.x, bool(found.success)
+                descent = Lbfgs(self.value, logits)
+                for _ in descent.steps(most, least_decrease=_LEAST_DECREASE, tol=_LEAST_GRADIENT):
+                    done, logits = done + 1, descent.point
+                    if descent.evaluated is not logits:
+                        self.value(logits)
+                    run.record(Step(done, objective=-self.beliefs.free_energy()), limit)
+                    if done >= limit or run.clock.expired:
+                        stopped = "iterations" if done >= limit else "seconds"
+                        break
+                converged = descent.converged
                 if stopped:
                     break
         except KeyboardInterrupt:
             stopped = "interrupted"
         self.value(logits)
-        run.stopped = stopped or "converged"
-        return done, success and not stopped
+        converged = converged and not stopped
+        run.stopped = "converged" if converged else stopped or "iterations"
+        return done, converged
 
     def value(self, logits: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """J and its gradient in the logits of the positive root entries."""

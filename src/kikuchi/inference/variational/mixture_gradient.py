@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log
 from kikuchi.inference.graph_arrays import GraphArrays
 from kikuchi.inference.method import Run
@@ -25,10 +26,8 @@ from kikuchi.inference.variational.mixture_mean_field import (
 F8 = NDArray[np.float64]
 
 _LEAST = -690.0  # log-probabilities are kept above the smallest number of a float
-
-
-class _Enough(Exception):
-    """The time is over or the user has interrupted."""
+_LEAST_INCREASE = 2.2e-9  # of the bound in one step, relative: less ends the ascent
+_LEAST_GRADIENT = 1e-5
 
 
 class Objective:
@@ -120,8 +119,6 @@ class Objective:
 
 def maximise(flat: GraphArrays, start: Mixture, limit: int, run: Run) -> tuple[Mixture, int]:
     """The best mixture that L-BFGS sees from `start`, and the evaluations it took."""
-    from scipy.optimize import minimize
-
     kept = np.flatnonzero(start.weights > 0.0)
     start = _restricted(start, kept)
     objective = Objective(flat, start)
@@ -133,15 +130,15 @@ def maximise(flat: GraphArrays, start: Mixture, limit: int, run: Run) -> tuple[M
         count += 1
         value, gradient = objective.value_and_gradient(vector)
         if value > best_value:
-            best, best_value = vector.copy(), value
-        if run.clock.expired:
-            raise _Enough
+            best, best_value = vector, value
         return -value, -gradient
 
     try:
-        minimize(negative, best, jac=True, method="L-BFGS-B", options={"maxiter": limit})
-    except _Enough:
-        run.stopped = "seconds"
+        descent = Lbfgs(negative, best)
+        for _ in descent.steps(limit, least_decrease=_LEAST_INCREASE, tol=_LEAST_GRADIENT):
+            if run.clock.expired:
+                run.stopped = "seconds"
+                break
     except KeyboardInterrupt:
         run.stopped = "interrupted"
     return objective.unpack(best), count
