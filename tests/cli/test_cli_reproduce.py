@@ -53,6 +53,16 @@ def test_the_list_as_json() -> None:
     assert set(data[0]) == {"id", "document", "title", "quick", "full", "status"}
 
 
+def test_a_cluster_gives_the_table_of_this_machine() -> None:
+    pytest.importorskip("distributed")
+    words = ["reproduce", "hoj-e11", "--quick", "--json", "-"]
+    here, there = run(*words, "--processes", 1), run(*words, "--cluster", "local:1")
+    assert there.exit_code == 0
+    assert json.loads(there.stdout)["rows"] == json.loads(here.stdout)["rows"]
+    fails([*words[:2], "--cluster", "local:0"], "number of workers of at least 1")
+    fails([*words[:2], "--cluster", "local:1", "--processes", 2], "--processes or --cluster")
+
+
 def test_a_run_prints_ours_beside_theirs(tmp_path: Path) -> None:
     out, page = tmp_path / "out.json", tmp_path / "page.html"
     words = ["reproduce", "hoj-e11", "--quick", "--processes", 1, "--json", out, "--report", page]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from kikuchi.core import parallel
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import FormatError, KikuchiError
+from kikuchi.core.interrupts import deferred_interrupts
 
 
 def square(x: int) -> int:
@@ -160,14 +164,14 @@ def test_ctrl_c_while_workers_are_started_is_kept_for_afterwards() -> None:
     before = signal.getsignal(signal.SIGINT)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, set())
     went_on = False
-    with pytest.raises(KeyboardInterrupt), parallel._interrupts_deferred():
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
         went_on = True
     assert went_on
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == mask
-    with parallel._interrupts_deferred():
+    with deferred_interrupts():
         pass
 
 
@@ -180,3 +184,85 @@ def test_ctrl_c_ends_workers_at_any_moment(delay: float) -> None:
     mapped = parallel.map(sleep, [0.0, 300.0], processes=2, finished=interrupt_soon)
     assert time.perf_counter() - begin < 60
     assert mapped.stopped == "interrupted" and mapped.results == {0: 0.0}
+
+
+def leave(x: int) -> int:
+    sys.exit(x)
+
+
+def unpicklable(x: int) -> object:
+    return lambda: x
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_call_of_exit_is_the_error_of_its_item(processes: int) -> None:
+    with pytest.raises(RuntimeError, match=r"item \d, [56]: SystemExit: "):
+        parallel.map(leave, [5, 6], processes=processes)
+
+
+def test_what_cannot_be_sent_is_said() -> None:
+    with pytest.raises(KikuchiError, match=r"item \d, \d: its result cannot be sent"):
+        parallel.map(unpicklable, [1, 2], processes=2)
+    with pytest.raises(KikuchiError, match=r"item 0, 1: its function or item cannot be sent"):
+        parallel.map(lambda x: x, [1, 2], processes=2)
+
+
+def tiny(x: int) -> int:
+    time.sleep(0.001)
+    return x
+
+
+def test_tiny_items_travel_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    next_chunk = parallel.Job.next_chunk
+
+    def counted(job: parallel.Job, workers: int) -> list[int]:
+        numbers = next_chunk(job, workers)
+        sizes.append(len(numbers))
+        return numbers
+
+    monkeypatch.setattr(parallel.Job, "next_chunk", counted)
+    assert parallel.map(tiny, range(1000), processes=2).values() == list(range(1000))
+    assert len(sizes) < 60 and max(sizes) >= 50
+
+
+def test_a_chunk_that_takes_too_long_gives_items_back() -> None:
+    job = parallel.Job(sleep, [0.0, 0.3, 0.0, 0.0], Budget().start(), lambda number, result: None)
+    assert job.next_chunk(1) == [0]
+    job.arrived([0], parallel.run_chunk(sleep, [0.0]))
+    numbers = job.next_chunk(1)
+    assert numbers == [1, 2, 3]
+    done = job.arrived(numbers, parallel.run_chunk(sleep, [job.items[k] for k in numbers]))
+    assert [number for number, _ in done] == [1] and list(job.waiting) == [2, 3]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked up in /proc")
+def test_workers_end_soon_after_a_parent_that_was_killed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, time\n"
+        "from kikuchi.core import parallel\n"
+        "def work(path):\n"
+        "    open(path, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(300)\n"
+        "if __name__ == '__main__':\n"
+        "    parallel.map(work, sys.argv[1:], processes=2)\n"
+    )
+    notes = [tmp_path / "a", tmp_path / "b"]
+    parent = subprocess.Popen([sys.executable, program, *notes])
+    while not all(note.exists() and note.read_text() for note in notes):
+        time.sleep(0.05)
+    workers = [int(note.read_text()) for note in notes]
+    parent.kill()
+    parent.wait()
+    deadline = time.perf_counter() + 2.0
+    while any(Path(f"/proc/{pid}").exists() and _runs(pid) for pid in workers):
+        assert time.perf_counter() < deadline
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kikuchi.cli import options
+from kikuchi.core.errors import KikuchiError
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
@@ -28,6 +29,14 @@ Processes = Annotated[
     int | None,
     typer.Option("--processes", metavar="P", help="Cases at a time.  [one for each core]"),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS|local:N",
+        help="A Dask cluster in place of processes: its scheduler, or N workers started here.",
+    ),
+]
 Resume = Annotated[
     Path | None,
     typer.Option(
@@ -46,6 +55,7 @@ def reproduce(
     seeds: Seeds = None,
     seed: FirstSeed = 0,
     processes: Processes = None,
+    cluster: Cluster = None,
     resume: Resume = None,
     data: OwnData = None,
     json: options.Json = None,
@@ -69,7 +79,7 @@ def reproduce(
     from kikuchi.reproduce import find_experiment
 
     chosen = find_experiment(experiment, data)
-    outcome = _run(chosen, quick, seeds, seed, processes, resume, seconds, screen.quiet)
+    outcome = _run(chosen, quick, seeds, seed, processes, cluster, resume, seconds, screen.quiet)
     _show(screen, outcome)
     if json is not None:
         from kikuchi.cli.outputs import write_json
@@ -93,22 +103,27 @@ def _run(
     seeds: int | None,
     seed: int,
     processes: int | None,
+    cluster: str | None,
     resume: Path | None,
     seconds: float | None,
     quiet: bool,
 ) -> Outcome:
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import make_budget
+    from kikuchi.core.cluster import optional_cluster
     from kikuchi.reproduce import reproduce as run
 
+    if processes is not None and cluster is not None:
+        raise KikuchiError("give --processes or --cluster, not both")
     budget = make_budget(seconds, None)
-    with ProgressBar(chosen.id, quiet=quiet) as bar:
+    with optional_cluster(cluster) as executor, ProgressBar(chosen.id, quiet=quiet) as bar:
         return run(
             chosen,
             quick=quick,
             seeds=seeds,
             first_seed=seed,
             processes=processes,
+            executor=executor,
             resume=resume,
             budget=budget,
             progress=bar,

@@ -1,29 +1,25 @@
-"""Work that splits: the one place that starts processes.
+"""Work that splits: `map` applies a function to items (seeds, restarts, cases) on several workers.
 
-Items (seeds, restarts, cases) are handed to worker processes of the standard library. Each worker
-is a fresh interpreter (`spawn`: safe with compiled loops and threads) whose numerical libraries use
-one thread, so that many workers do not fight over the cores. A program that uses more than one
-process must keep its own work under `if __name__ == "__main__":`, as workers read it again.
+The workers are processes of this machine (`core.worker_processes`) unless an executor is given,
+such as a Dask cluster (`core.cluster`). Those two modules start processes; nothing else does. Items
+go to workers in chunks of about a fifth of a second, as measured while the work goes on.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import math
 import os
-import signal
-import threading
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any, Generic, Literal, TypeVar
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.interrupts import watched_interrupts
 from kikuchi.core.progress import Progress, silent
 
 Item = TypeVar("Item")
@@ -31,6 +27,8 @@ Result = TypeVar("Result")
 
 Stopped = Literal["finished", "seconds", "interrupted"]
 
+CHUNK_SECONDS = 0.2  # work in a chunk: a Dask task costs 3 to 5 ms
+TICK = 0.2  # seconds between two looks at the clock
 THREAD_LIMITS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -40,8 +38,6 @@ THREAD_LIMITS = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-_TICK = 0.2  # seconds between two looks at the clock
-_AHEAD = 4  # items given to each worker before it asks
 _LONGEST_LABEL = 80
 
 
@@ -66,9 +62,18 @@ class Mapped(Generic[Result]):
         """Results of the finished items, in the order of the items."""
         return list(self.results.values())
 
-    def _in_order(self) -> Mapped[Result]:
-        self.results = dict(sorted(self.results.items()))
-        return self
+
+class Executor(Protocol):
+    """Workers that `map` can use: processes of this machine, or a cluster."""
+
+    @property
+    def workers(self) -> int:
+        """How many chunks are worked on at a time."""
+        ...
+
+    def run(self, job: Job) -> Stopped:
+        """Do the job, pass each result to it, and return why the work ended."""
+        ...
 
 
 def map(
@@ -76,17 +81,20 @@ def map(
     items: Sequence[Item],
     *,
     processes: int | None = None,
+    executor: Executor | None = None,
     budget: Budget | None = None,
     progress: Progress = silent,
     finished: Callable[[int, Result], None] | None = None,
 ) -> Mapped[Result]:
-    """Apply `function` to every item, on several cores if there are any.
+    """Apply `function` to every item, on several cores or machines if there are any.
 
-    `processes` is the number of workers: by default one for each core, and no more than items; with
-    one the work is done in this process. `function`, items and results must be picklable unless it
-    is one. `finished(number, result)` is called in this process as soon as an item is done.
+    `processes` is the number of worker processes: by default one for each core, and no more than
+    items; with one the work is done in this process. `executor` replaces them, for example by a
+    Dask cluster (`core.cluster.open_cluster`). Unless the work is done in this process, `function`,
+    items and results must be picklable. `finished(number, result)` is called in this process soon
+    after an item is done.
 
-    Ctrl-C and the end of `budget.seconds` stop the workers and answer with what is finished; an
+    Ctrl-C and the end of `budget.seconds` stop the workers; the answer has what is finished, and an
     item that is cut short counts as not done. In this process the time is looked at between items.
     An error in an item is raised with the item's name, after the results before it have been passed
     to `finished`: as `KikuchiError` if it is one, as `RuntimeError` with its traceback otherwise.
@@ -104,16 +112,27 @@ def map(
             finished(number, result)
         progress(len(mapped.results), len(items), residual=None, objective=None)
 
-    workers = worker_count(processes, len(items))
+    job = Job(function, items, clock, keep)
+    mapped.stopped = _executor(processes, executor, len(items)).run(job)
+    mapped.results = dict(sorted(mapped.results.items()))
+    return mapped
+
+
+def _executor(processes: int | None, executor: Executor | None, items: int) -> Executor:
+    if executor is not None:
+        if processes is not None:
+            raise KikuchiError("give a number of processes or an executor, not both")
+        return executor
+    workers = worker_count(processes, items)
     if workers <= 1:
-        mapped.stopped = _here(function, items, clock, keep)
-    else:
-        mapped.stopped = _in_workers(function, items, workers, clock, keep)
-    return mapped._in_order()
+        return _ThisProcess()
+    from kikuchi.core.worker_processes import WorkerProcesses
+
+    return WorkerProcesses(workers)
 
 
 def worker_count(processes: int | None, items: int) -> int:
-    """How many workers to start: the number asked for or that of the cores, at most one an item.
+    """How many workers to start: the number asked for or that of the cores, at most one per item.
 
     >>> worker_count(8, 3), worker_count(2, 100)
     (3, 2)
@@ -130,194 +149,152 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-# ---------------------------------------------------------------------- in this process
+class _ThisProcess:
+    """The executor that does everything here, one item after the other."""
+
+    workers = 1
+
+    def run(self, job: Job) -> Stopped:
+        try:
+            with watched_interrupts() as interrupted:
+                for number, item in enumerate(job.items):
+                    if job.clock.expired:
+                        return "seconds"
+                    outcome = _call(job.function, item)
+                    if interrupted.is_set():  # the function swallowed Ctrl-C: its answer is partial
+                        return "interrupted"
+                    job.deliver(number, outcome)
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "finished"
 
 
-def _here(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    clock: Clock,
-    keep: Callable[[int, Result], None],
-) -> Stopped:
-    try:
-        with _watched_interrupts() as interrupted:
-            for number, item in enumerate(items):
-                if clock.expired:
-                    return "seconds"
-                outcome = _call(function, item)
-                if interrupted.is_set():  # the function swallowed Ctrl-C and came back half done
-                    return "interrupted"
-                keep(number, _unpacked(number, item, outcome))
-    except KeyboardInterrupt:
-        return "interrupted"
-    return "finished"
+# ---------------------------------------------------------------------- what executors share
 
 
-@contextmanager
-def _watched_interrupts() -> Iterator[threading.Event]:
-    """Remember Ctrl-C even if whoever is running catches it; signals reach the main thread only."""
-    seen = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        seen.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# ---------------------------------------------------------------------- in workers
-
-
-def _in_workers(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    workers: int,
-    clock: Clock,
-    keep: Callable[[int, Result], None],
-) -> Stopped:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
-    clean = False
-    try:
-        stopped = _collect(pool, function, items, workers * _AHEAD, clock, keep)
-        clean = stopped == "finished"
-        return stopped
-    except KeyboardInterrupt:
-        return "interrupted"
-    except BrokenProcessPool as error:
-        raise KikuchiError(
-            "a worker process ended before its work (not enough memory, or a program without "
-            'if __name__ == "__main__":); use processes=1'
-        ) from error
-    finally:
-        _close(pool, clean)
-
-
-def _collect(
-    pool: ProcessPoolExecutor,
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    ahead: int,
-    clock: Clock,
-    keep: Callable[[int, Result], None],
-) -> Stopped:
-    """Keep `ahead` items with the pool until all are done."""
-    waiting = deque(range(len(items)))
-    pending: dict[Future[_Outcome], int] = {}
-    while waiting or pending:
-        if waiting and len(pending) < ahead:
-            with _single_threaded(), _interrupts_deferred():
-                while waiting and len(pending) < ahead:
-                    number = waiting.popleft()
-                    pending[pool.submit(_call, function, items[number])] = number
-        done, _ = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=pending.__getitem__):
-            number = pending.pop(future)
-            keep(number, _unpacked(number, items[number], future.result()))
-        if clock.expired and (waiting or pending):
-            return "seconds"
-    return "finished"
-
-
-def _close(pool: ProcessPoolExecutor, clean: bool) -> None:
-    """Let idle workers go; end those that still work on something nobody waits for."""
-    workers = [] if clean else list((pool._processes or {}).values())
-    pool.shutdown(wait=clean, cancel_futures=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Workers started inside the block inherit a limit of one thread for each library."""
-    before = {name: os.environ.get(name) for name in THREAD_LIMITS}
-    os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Workers started inside the block never see Ctrl-C, as they inherit that it is blocked; this
-    process acts on it when the block ends. Ignoring it here would lose it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda number, frame: seen.set())
-    blocked = _block_interrupts()
-    try:
-        yield
-    finally:
-        if blocked is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # lets a waiting one through
-        signal.signal(signal.SIGINT, before)
-    if seen.is_set():
-        raise KeyboardInterrupt
-
-
-def _block_interrupts() -> set[int] | None:
-    """Block Ctrl-C in this thread; answers what was blocked before, None where there is no mask."""
-    if not hasattr(signal, "pthread_sigmask"):
-        return None
-    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})}
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-# ---------------------------------------------------------------------- outcomes
-
-
-@dataclass(frozen=True)
-class _Failure:
+class Failure(NamedTuple):
     """An error as texts: not every error survives the way between two processes."""
 
     text: str
     expected: bool
-    trace: str
+    trace: str = ""
 
 
-_Outcome = tuple[Any, _Failure | None]
+class Packed(NamedTuple):
+    """A result as the bytes that travel from a worker."""
+
+    data: bytes
 
 
-def _call(function: Callable[[Any], Any], item: Any) -> _Outcome:
+class ChunkReport(NamedTuple):
+    """What a worker answers: outcomes of the first items of a chunk, and the seconds they took."""
+
+    outcomes: list[Packed | Failure]
+    seconds: float
+
+
+class Job:
+    """The items of one `map` on their way to workers and back.
+
+    An executor asks for the numbers of the next items (`next_chunk`), sends them to `run_chunk` in
+    a worker, tells what came back (`arrived`) and hands over the outcomes (`deliver`).
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        clock: Clock,
+        keep: Callable[[int, Any], None],
+    ) -> None:
+        self.function = function
+        self.items = items
+        self.clock = clock
+        self.waiting = deque(range(len(items)))
+        self._keep = keep
+        self._seconds_per_item: float | None = None
+
+    def next_chunk(self, workers: int) -> list[int]:
+        """Numbers of the next items for one worker: `CHUNK_SECONDS` of work as far as is known.
+
+        Until something is measured that is one item, and never more than an equal part of the rest.
+        """
+        wanted = 1
+        if self._seconds_per_item is not None:
+            wanted = math.ceil(CHUNK_SECONDS / max(self._seconds_per_item, 1e-6))
+        size = max(1, min(wanted, len(self.waiting) // workers))
+        return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
+
+    def arrived(
+        self, numbers: Sequence[int], report: ChunkReport
+    ) -> list[tuple[int, Packed | Failure]]:
+        """Take the time of a chunk, put back the items it did not reach; answers the others."""
+        done = len(report.outcomes)
+        self._seconds_per_item = report.seconds / max(done, 1)
+        self.waiting.extendleft(reversed(numbers[done:]))
+        return list(zip(numbers, report.outcomes, strict=False))
+
+    def deliver(self, number: int, outcome: Any) -> None:
+        """Pass the result of an item on, or raise its error with the item's name."""
+        if isinstance(outcome, Packed):
+            try:
+                outcome = ForkingPickler.loads(outcome.data)
+            except Exception as error:
+                outcome = _unsendable("result", error)
+        if not isinstance(outcome, Failure):
+            self._keep(number, outcome)
+            return
+        message = f"item {number}, {self._label(number)}: {outcome.text}"
+        if outcome.expected:
+            raise KikuchiError(message)
+        failed = RuntimeError(message)
+        failed.add_note(outcome.trace)
+        raise failed
+
+    def _label(self, number: int) -> str:
+        label = repr(self.items[number])
+        return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
+
+
+def run_chunk(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkReport:
+    """Apply `function` to items in a worker, until one fails or `CHUNK_SECONDS` have passed.
+
+    >>> len(run_chunk(abs, [-1, "one", 2]).outcomes)
+    2
+    """
+    outcomes: list[Packed | Failure] = []
+    begin = time.perf_counter()
+    for item in items:
+        outcomes.append(_packed(_call(function, item)))
+        if isinstance(outcomes[-1], Failure) or time.perf_counter() - begin >= CHUNK_SECONDS:
+            break
+    return ChunkReport(outcomes, time.perf_counter() - begin)
+
+
+def _call(function: Callable[[Any], Any], item: Any) -> Any:
+    """The result of the function, or a `Failure`; a call of sys.exit is one too."""
     try:
-        return function(item), None
+        return function(item)
     except KikuchiError as error:
-        return None, _Failure(str(error), True, "")
+        return Failure(str(error), True)
+    except (Exception, SystemExit) as error:
+        return Failure(f"{type(error).__name__}: {error}", False, traceback.format_exc())
+
+
+def _packed(outcome: Any) -> Packed | Failure:
+    if isinstance(outcome, Failure):
+        return outcome
+    try:
+        return Packed(bytes(ForkingPickler.dumps(outcome)))
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        return None, _Failure(text, False, traceback.format_exc())
+        return _unsendable("result", error)
 
 
-def _unpacked(number: int, item: Any, outcome: _Outcome) -> Any:
-    result, failure = outcome
-    if failure is None:
-        return result
-    label = repr(item)
-    if len(label) > _LONGEST_LABEL:
-        label = label[: _LONGEST_LABEL - 1] + "…"
-    message = f"item {number}, {label}: {failure.text}"
-    if failure.expected:
-        raise KikuchiError(message)
-    error = RuntimeError(message)
-    error.add_note(failure.trace)
-    raise error
+def _unsendable(what: str, error: Exception) -> Failure:
+    text = f"its {what} cannot be sent between processes ({type(error).__name__}: {error}); "
+    return Failure(text + "use plain data and functions of modules, or processes=1", True)
+
+
+def unsendable_chunk(error: Exception) -> ChunkReport:
+    """What a chunk comes to whose function or items cannot be sent to a worker or read there."""
+    return ChunkReport([_unsendable("function or item", error)], 0.0)

@@ -16,6 +16,7 @@ from kikuchi import __version__
 from kikuchi.core import parallel
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.parallel import Executor
 from kikuchi.core.progress import Progress, silent
 from kikuchi.reproduce.catalogue import find_experiment
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Row
@@ -105,6 +106,7 @@ def reproduce(
     seeds: int | None = None,
     first_seed: int = 0,
     processes: int | None = None,
+    executor: Executor | None = None,
     resume: str | PathLike[str] | None = None,
     budget: Budget | None = None,
     progress: Progress = silent,
@@ -114,7 +116,7 @@ def reproduce(
     `seeds` networks or data sets are drawn, from the seeds `first_seed`, `first_seed` + 1, ...; the
     setting has its own number of them. With `resume` (a file, or a folder for one file each) every
     finished case is kept there at once, and cases that are there already are not computed again.
-    `processes` as in `core.parallel.map`.
+    `processes` and `executor` as in `core.parallel.map`.
 
     >>> outcome = reproduce("HOJ-E11", quick=True, processes=1)
     >>> outcome.complete, all(row.agrees is not False for row in outcome.rows())
@@ -138,12 +140,17 @@ def reproduce(
         _CaseRunner(chosen),
         [cases[k] for k in missing],
         processes=processes,
+        executor=executor,
         budget=budget,
         progress=progress,
         finished=keep,
     )
     if not known:
-        _refuse_nothing(mapped.stopped)
+        raise _nothing_finished(mapped.stopped)
+    if executor is None:
+        workers = parallel.worker_count(processes, len(missing))
+    else:
+        workers = min(executor.workers, len(missing))
     return Outcome(
         chosen,
         quick,
@@ -151,7 +158,7 @@ def reproduce(
         len(cases),
         tuple(known[k] for k in sorted(known)),
         resumed,
-        parallel.worker_count(processes, len(missing)),
+        workers,
         mapped.stopped,
         time.perf_counter() - begin,
         0 if ledger is None else ledger.outdated,
@@ -193,7 +200,7 @@ def _plain(data: Any) -> Any:
     return json.loads(json.dumps(data, allow_nan=False))
 
 
-def _refuse_nothing(stopped: str) -> None:
+def _nothing_finished(stopped: str) -> BaseException:
     if stopped == "interrupted":
-        raise KeyboardInterrupt
-    raise KikuchiError("no case was finished in the given time; allow more seconds")
+        return KeyboardInterrupt()
+    return KikuchiError("no case was finished in the given time; allow more seconds")

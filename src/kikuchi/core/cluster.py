@@ -1,0 +1,175 @@
+"""A Dask cluster as an executor of `core.parallel.map`: work beyond one machine.
+
+    with open_cluster("tcp://10.0.0.1:8786") as cluster:
+        parallel.map(function, items, executor=cluster)
+
+Every worker must have the same kikuchi installed. A worker that dies costs nothing but time: Dask
+gives its chunks to another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from kikuchi.core.errors import KikuchiError, MissingExtraError
+from kikuchi.core.interrupts import deferred_interrupts
+from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_CHUNKS_AHEAD = 2  # given to each worker, so that none waits for the next one
+_PATIENCE = 20  # seconds until a scheduler and a first worker must answer
+_LOCAL = "local:"
+
+
+class DaskCluster:
+    """An executor over the workers that a `distributed.Client` reaches."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    @property
+    def workers(self) -> int:
+        """Chunks that the cluster works on at a time: the threads of all its workers."""
+        return max(1, int(sum(self.client.nthreads().values())))
+
+    def run(self, job: Job) -> Stopped:
+        """Do the job on the cluster; what nobody waits for any more is cancelled there."""
+        pending: dict[Future, list[int]] = {}
+        try:
+            return self._work(job, pending)
+        except KeyboardInterrupt:
+            return "interrupted"
+        finally:
+            if pending:
+                self.client.cancel(list(pending), force=True)
+
+    def _work(self, job: Job, pending: dict[Future, list[int]]) -> Stopped:
+        done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        workers = self.workers
+        while job.waiting or pending:
+            while job.waiting and len(pending) < _CHUNKS_AHEAD * workers:
+                numbers = job.next_chunk(workers)
+                future = self._submit(job.function, [job.items[k] for k in numbers])
+                pending[future] = numbers
+                future.add_done_callback(done.put)
+            try:
+                future = done.get(timeout=TICK)
+            except queue.Empty:
+                pass
+            else:
+                for number, outcome in job.arrived(pending.pop(future), _report(future)):
+                    job.deliver(number, outcome)
+            if job.clock.expired and (job.waiting or pending):
+                return "seconds"
+        return "finished"
+
+    def _submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Future:
+        try:
+            return self.client.submit(_run_capped, function, items, pure=False)
+        except Exception as error:
+            raise KikuchiError(
+                f"the work cannot be sent to the cluster ({type(error).__name__}: {error}); use "
+                "plain data and functions of modules"
+            ) from error
+
+
+def _report(future: Future) -> ChunkReport:
+    """The report of a chunk; `run_chunk` raises nothing, so an error here is the cluster's."""
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        report: ChunkReport = future.result()
+    except KilledWorker as error:
+        raise KikuchiError(
+            "several workers of the cluster ended while they did the same work (not enough "
+            "memory?); give workers more memory, or work without the cluster"
+        ) from error
+    except CancelledError as error:
+        raise KikuchiError("the cluster has gone; start it again, and use --resume") from error
+    except Exception as error:
+        raise KikuchiError(
+            f"a worker of the cluster cannot do the work ({type(error).__name__}: {error}); "
+            "install the same kikuchi there"
+        ) from error
+    return report
+
+
+def _run_capped(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkReport:
+    """A chunk in a worker, with one thread for each numerical library however it was started."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
+    if "numba" in sys.modules:
+        sys.modules["numba"].set_num_threads(1)
+    with threadpool_limits(1):
+        return run_chunk(function, items)
+
+
+# ---------------------------------------------------------------------- opening
+
+
+@contextmanager
+def open_cluster(address: str) -> Iterator[DaskCluster]:
+    """The cluster at an address such as `tcp://10.0.0.1:8786`, or `local:N`.
+
+    `local:N` starts N workers of one thread on this machine that listen on the loopback interface
+    only and end with the block. A cluster at an address is left running.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise MissingExtraError(
+            "a cluster needs Dask; run: pip install 'kikuchi[cluster]'"
+        ) from None
+    count = _local_workers(address)
+    with ExitStack() as opened:
+        with deferred_interrupts():
+            cluster = None
+            if count is not None:
+                cluster = distributed.LocalCluster(
+                    n_workers=count,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # not a fixed port
+                    silence_logs=logging.CRITICAL,
+                    env=dict.fromkeys(THREAD_LIMITS, "1"),
+                )
+                opened.enter_context(cluster)
+            try:
+                client = distributed.Client(
+                    cluster or address, timeout=_PATIENCE, set_as_default=False
+                )
+                opened.enter_context(client)
+                client.wait_for_workers(1, timeout=_PATIENCE)
+            except (OSError, ValueError, TimeoutError) as error:
+                raise KikuchiError(
+                    f"cluster {address}: no scheduler with a worker answers within {_PATIENCE} s; "
+                    "check the address, as in tcp://10.0.0.1:8786, or use local:N"
+                ) from error
+        yield DaskCluster(client)
+
+
+def optional_cluster(address: str | None) -> AbstractContextManager[DaskCluster | None]:
+    """The cluster at an address, or None if there is none: what an option `--cluster` means."""
+    return nullcontext() if address is None else open_cluster(address)
+
+
+def _local_workers(address: str) -> int | None:
+    """How many workers `local:N` asks for; None for any other address."""
+    if not address.startswith(_LOCAL):
+        return None
+    text = address.removeprefix(_LOCAL)
+    if not text.isdecimal() or int(text) < 1:
+        raise KikuchiError(
+            f"cluster {address}: give a number of workers of at least 1, as in local:4"
+        )
+    return int(text)

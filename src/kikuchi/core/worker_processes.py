@@ -1,0 +1,179 @@
+"""Worker processes of this machine, the default executor of `core.parallel.map`.
+
+Each worker is a fresh interpreter (`spawn`: safe with compiled loops and threads) whose numerical
+libraries use one thread, so that many workers do not compete for the cores. A program that uses
+more than one process must keep its own work under `if __name__ == "__main__":`, as workers read it
+again. Every worker has a pipe of its own: nothing is shared that a worker could hold when it is
+ended, and a worker ends by itself when this process does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
+
+from kikuchi.core.errors import KikuchiError
+from kikuchi.core.interrupts import deferred_interrupts
+from kikuchi.core.parallel import (
+    THREAD_LIMITS,
+    TICK,
+    ChunkReport,
+    Job,
+    Stopped,
+    run_chunk,
+    unsendable_chunk,
+)
+
+_PATIENCE = 5.0  # seconds for a worker to end by itself
+
+
+class WorkerProcesses:
+    """An executor of so many processes, started for each `map` and ended with it."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, job: Job) -> Stopped:
+        """Do the job in worker processes."""
+        team: dict[Connection, SpawnProcess] = {}
+        stopped: Stopped = "interrupted"
+        try:
+            with _single_threaded(), deferred_interrupts():
+                for _ in range(self.workers):
+                    connection, process = _start()
+                    team[connection] = process
+            stopped = _work(job, list(team))
+        except KeyboardInterrupt:
+            return "interrupted"
+        finally:
+            _end(team, at_once=stopped != "finished")
+        return stopped
+
+
+def _work(job: Job, idle: list[Connection]) -> Stopped:
+    """Keep every worker busy until all items are done."""
+    workers = len(idle)
+    busy: dict[Connection, list[int]] = {}
+    outcomes = []
+    while job.waiting or busy:
+        while job.waiting and idle:
+            numbers = job.next_chunk(workers)
+            report = _send(job, numbers, idle[-1])
+            if report is None:
+                busy[idle.pop()] = numbers
+            else:
+                outcomes += job.arrived(numbers, report)
+        for number, outcome in sorted(outcomes):
+            job.deliver(number, outcome)
+        if job.clock.expired and (job.waiting or busy):
+            return "seconds"
+        outcomes = []
+        for connection in wait(list(busy), timeout=TICK):
+            assert isinstance(connection, Connection)
+            outcomes += job.arrived(busy.pop(connection), _receive(connection))
+            idle.append(connection)
+    for number, outcome in sorted(outcomes):
+        job.deliver(number, outcome)
+    return "finished"
+
+
+def _send(job: Job, numbers: list[int], worker: Connection) -> ChunkReport | None:
+    """Give a chunk to an idle worker; answers with a report if it cannot be sent at all."""
+    try:
+        message = ForkingPickler.dumps((job.function, [job.items[k] for k in numbers]))
+    except Exception as error:
+        return unsendable_chunk(error)
+    try:
+        worker.send_bytes(message)
+    except OSError as error:
+        raise _ended_early() from error
+    return None
+
+
+def _receive(worker: Connection) -> ChunkReport:
+    try:
+        report: ChunkReport = worker.recv()
+    except (EOFError, OSError) as error:
+        raise _ended_early() from error
+    return report
+
+
+def _ended_early() -> KikuchiError:
+    return KikuchiError(
+        "a worker process ended before its work (not enough memory, or a program without "
+        'if __name__ == "__main__":); use processes=1'
+    )
+
+
+def _start() -> tuple[Connection, SpawnProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), name="kikuchi-worker")
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _end(team: dict[Connection, SpawnProcess], at_once: bool) -> None:
+    """Let idle workers go; end those that still work on something nobody waits for."""
+    for connection, process in team.items():
+        connection.close()
+        if at_once:
+            process.terminate()
+    for process in team.values():
+        process.join(_PATIENCE)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Workers started inside the block inherit a limit of one thread for each library."""
+    before = {name: os.environ.get(name) for name in THREAD_LIMITS}
+    os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+# ---------------------------------------------------------------------- in a worker
+
+
+def _serve(connection: Connection) -> None:
+    """Do chunks until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        while True:
+            connection.send(_answer(connection.recv_bytes()))
+    except (EOFError, OSError):
+        return
+
+
+def _answer(message: bytes) -> ChunkReport:
+    try:
+        function, items = ForkingPickler.loads(message)
+    except Exception as error:
+        return unsendable_chunk(error)
+    return run_chunk(function, items)
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent process, and end this one at once when it is gone, even if busy."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,212 @@
+"""A Dask cluster as the executor of `core.parallel.map`: the same answers, whatever workers do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from kikuchi.core import cluster as cluster_module
+from kikuchi.core import parallel
+from kikuchi.core.budget import Budget
+from kikuchi.core.cluster import DaskCluster, open_cluster, optional_cluster
+from kikuchi.core.errors import KikuchiError
+from kikuchi.reproduce import reproduce
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def slow_square(x: int) -> int:
+    time.sleep(0.15)
+    return x * x
+
+
+def tiny(x: int) -> int:
+    time.sleep(0.001)
+    return x
+
+
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def fail_at_three(x: int) -> int:
+    if x == 3:
+        raise KikuchiError("three is one too many")
+    return x
+
+
+def leave(x: int) -> int:
+    sys.exit(x)
+
+
+def unpicklable(x: int) -> object:
+    return lambda: x
+
+
+def kill_once(item: tuple[int, str]) -> int:
+    """The first worker that gets item 4 dies with it; the next one does the work."""
+    number, mark = item
+    if number == 4 and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.05)
+    return number * number
+
+
+def die(x: int) -> int:
+    os._exit(9)
+
+
+def blas_threads(_: int) -> list[int]:
+    import numpy as np
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return [pool["num_threads"] for pool in threadpool_info()]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskCluster]:
+    with open_cluster("local:2") as opened:
+        yield opened
+
+
+def test_results_are_in_order_with_progress_and_the_same_as_here(cluster: DaskCluster) -> None:
+    counts: list[int] = []
+    seen: dict[int, int] = {}
+
+    def progress(done: int, total: int, *, residual: float | None, objective: float | None) -> None:
+        counts.append(done)
+
+    mapped = parallel.map(
+        slow_square, range(7), executor=cluster, progress=progress, finished=seen.__setitem__
+    )
+    assert mapped.results == parallel.map(square, range(7), processes=1).results == seen | {}
+    assert list(mapped.results) == list(range(7))
+    assert mapped.complete and mapped.stopped == "finished"
+    assert counts == list(range(1, 8))
+    assert cluster.workers == 2
+
+
+def test_tiny_items_travel_in_chunks(cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    submit = cluster._submit
+
+    def counted(function: object, items: list[int]) -> object:
+        sizes.append(len(items))
+        return submit(function, items)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cluster, "_submit", counted)
+    assert parallel.map(tiny, range(2000), executor=cluster).values() == list(range(2000))
+    assert len(sizes) < 100  # about 2 s of work: twenty chunks of 0.2 s, and those of both ends
+    assert max(sizes) >= 50
+
+
+def test_a_worker_that_dies_in_the_middle_changes_nothing(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
+    mark = tmp_path / "killed"
+    items = [(k, str(mark)) for k in range(12)]
+    mapped = parallel.map(kill_once, items, executor=cluster)
+    assert mark.exists()
+    assert mapped.values() == [k * k for k in range(12)]
+
+
+def test_an_experiment_gives_the_same_table_when_a_worker_is_killed(cluster: DaskCluster) -> None:
+    here = reproduce("HOJ-E1", quick=True, processes=1)
+    (first, *_) = cluster.client.run(os.getpid).values()
+    threading.Timer(0.3, lambda: os.kill(first, signal.SIGKILL)).start()
+    there = reproduce("HOJ-E1", quick=True, executor=cluster)
+    assert there.rows() == here.rows()
+    assert there.complete and there.processes >= 1
+    assert first not in cluster.client.run(os.getpid).values()
+
+
+def test_errors_are_those_of_one_machine(cluster: DaskCluster) -> None:
+    with pytest.raises(KikuchiError, match=r"^item 2, 3: three is one too many$"):
+        parallel.map(fail_at_three, [1, 2, 3], executor=cluster)
+    with pytest.raises(RuntimeError, match="item 0, 5: SystemExit: 5"):
+        parallel.map(leave, [5], executor=cluster)
+    with pytest.raises(KikuchiError, match="item 0, 1: its result cannot be sent"):
+        parallel.map(unpicklable, [1], executor=cluster)
+    with pytest.raises(KikuchiError, match="processes or an executor, not both"):
+        parallel.map(square, [1], processes=2, executor=cluster)
+    with pytest.raises(KikuchiError, match="cannot be sent to the cluster"):
+        parallel.map(square, [threading.Lock()], executor=cluster)  # type: ignore[list-item]
+
+
+def test_workers_use_one_thread_for_each_library(cluster: DaskCluster) -> None:
+    (threads,) = parallel.map(blas_threads, [0], executor=cluster).values()
+    assert threads and set(threads) == {1}
+
+
+def test_everything_listens_on_loopback_only_and_there_is_no_dashboard(
+    cluster: DaskCluster,
+) -> None:
+    import psutil
+
+    this = psutil.Process()
+    sockets = [
+        socket.laddr
+        for process in [this, *this.children(recursive=True)]
+        for socket in process.net_connections(kind="inet")
+        if socket.status == psutil.CONN_LISTEN
+    ]
+    assert len(sockets) >= 3 and {socket.ip for socket in sockets} == {"127.0.0.1"}
+    assert 8787 not in {socket.port for socket in sockets}
+
+
+def test_time_and_ctrl_c_keep_what_is_done(cluster: DaskCluster) -> None:
+    def interrupt(number: int, result: float) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    mapped = parallel.map(sleep, [0.0, 1.0, 1.0], executor=cluster, finished=interrupt)
+    assert mapped.stopped == "interrupted" and mapped.results == {0: 0.0}
+    assert parallel.map(square, range(3), executor=cluster).values() == [0, 1, 4]
+    time.sleep(1.0)  # what was cut short runs to its end in the workers
+    begin = time.perf_counter()
+    mapped = parallel.map(sleep, [0.0, 20.0, 20.0], executor=cluster, budget=Budget(seconds=1.0))
+    assert time.perf_counter() - begin < 10.0
+    assert mapped.stopped == "seconds" and mapped.results == {0: 0.0}
+
+
+@pytest.mark.slow
+def test_work_that_kills_every_worker_is_said() -> None:
+    with (
+        open_cluster("local:1") as opened,
+        pytest.raises(KikuchiError, match="several workers of the cluster ended"),
+    ):
+        parallel.map(die, [0], executor=opened)
+
+
+@pytest.mark.parametrize("address", ["local:0", "local:", "local:x", "local:-1"])
+def test_bad_numbers_of_workers(address: str) -> None:
+    with (
+        pytest.raises(KikuchiError, match="number of workers of at least 1"),
+        open_cluster(address),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "tcp://127.0.0.1:99999"])
+def test_addresses_where_nothing_answers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_PATIENCE", 1)
+    with pytest.raises(KikuchiError, match="check the address"), open_cluster(address):
+        pass
+
+
+def test_no_cluster_is_no_executor() -> None:
+    with optional_cluster(None) as executor:
+        assert executor is None
