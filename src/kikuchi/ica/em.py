@@ -21,7 +21,7 @@ from kikuchi.core.run import Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
 from kikuchi.ica.model import Model, Observations, is_learned
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
-from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem, take_moments
+from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
 
 Array = NDArray[np.float64]
@@ -374,7 +374,7 @@ def _second_moments(
     sources = problem.n_sources
     total = np.zeros((data.channels, sources * sources))
     for part in problem.chunks(sources**2):
-        piece = take_moments(moments, part)
+        piece = moments.take(part)
         each = posterior.covariances(problem.take(part), piece)
         each += piece.mean.T[:, :, None] * piece.mean.T[:, None, :]
         total += data.observed[:, part] @ each.reshape(len(each), -1)

@@ -40,9 +40,9 @@ def mean_field_bound(
     problem: Problem, gamma: Array, lam: Array, mean: Array, response: Array
 ) -> Array:
     """The variational bound of each sample (HOJ-I17), at any gamma and lam."""
-    pull = problem.pull(mean) - problem.diagonal * mean
+    others = problem.couple(mean) - problem.diagonal * mean
     excess = 0.5 * (lam - problem.diagonal) * (response + mean * mean)
-    rest = excess + (problem.field - gamma - 0.5 * pull) * mean
+    rest = excess + (problem.field - gamma - 0.5 * others) * mean
     return np.asarray(site_log_z(problem, gamma, lam) + np.sum(rest, axis=0))
 
 
@@ -50,5 +50,5 @@ def tap_value(
     problem: Problem, gamma: Array, lam: Array, mean: Array, half_log_det: Array
 ) -> Array:
     """The adaptive TAP value of each sample (HOJ-I20), at a fixed point."""
-    rest = 0.5 * (problem.pull(mean) - lam * mean) * mean
+    rest = 0.5 * (problem.couple(mean) - lam * mean) * mean
     return np.asarray(site_log_z(problem, gamma, lam) + np.sum(rest, axis=0) - half_log_det)

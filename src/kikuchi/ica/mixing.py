@@ -40,13 +40,13 @@ class MixingPrior(Configured):
 
     @property
     def alpha(self) -> float:
-        """Precision of the Gaussian part."""
-        return 0.0
+        """Precision of the Gaussian part: the option `precision` where there is one."""
+        return float(getattr(self, "precision", 0.0))
 
     @property
     def beta(self) -> float:
-        """Rate of the Laplace part."""
-        return 0.0
+        """Rate of the Laplace part: the option `rate` where there is one."""
+        return float(getattr(self, "rate", 0.0))
 
     def penalty(self, mixing: Array) -> float:
         """-log p(A), up to its constant."""
@@ -70,11 +70,6 @@ class GaussianMixing(MixingPrior):
     summary: ClassVar[str] = "entries normal around 0"
     precision: float = option(1.0, "1 / variance of an entry", above=0.0)
 
-    @property
-    def alpha(self) -> float:
-        """The precision."""
-        return self.precision
-
 
 @dataclass(frozen=True)
 class LaplaceMixing(MixingPrior):
@@ -83,11 +78,6 @@ class LaplaceMixing(MixingPrior):
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "sparse entries"
     rate: float = option(1.0, "rate of decay of an entry", above=0.0)
-
-    @property
-    def beta(self) -> float:
-        """The rate."""
-        return self.rate
 
 
 @dataclass(frozen=True)
@@ -98,16 +88,6 @@ class ElasticMixing(MixingPrior):
     summary: ClassVar[str] = "sparse entries that are not large either"
     precision: float = option(1.0, "1 / variance of an entry", above=0.0)
     rate: float = option(1.0, "rate of decay of an entry", above=0.0)
-
-    @property
-    def alpha(self) -> float:
-        """The precision."""
-        return self.precision
-
-    @property
-    def beta(self) -> float:
-        """The rate."""
-        return self.rate
 
 
 MIXING_PRIORS: Registry[MixingPrior] = Registry(
@@ -134,10 +114,11 @@ class MixingTask(NamedTuple):
     def gradient(self, mixing: Array) -> Array:
         """Derivative of the smooth part of what is minimised."""
         return (
-            self.noise.times_precision(self.pull(mixing) - self.cross) + self.prior.alpha * mixing
+            self.noise.times_precision(self.times_second(mixing) - self.cross)
+            + self.prior.alpha * mixing
         )
 
-    def pull(self, mixing: Array) -> Array:
+    def times_second(self, mixing: Array) -> Array:
         """A S."""
         if self.by_channel:
             return np.asarray(np.einsum("di,dij->dj", mixing, self.second))
@@ -145,7 +126,7 @@ class MixingTask(NamedTuple):
 
     def value(self, mixing: Array) -> float:
         """What is minimised."""
-        weighted = self.noise.times_precision(0.5 * self.pull(mixing) - self.cross)
+        weighted = self.noise.times_precision(0.5 * self.times_second(mixing) - self.cross)
         return float(np.sum(weighted * mixing)) + self.prior.penalty(mixing)
 
 
@@ -193,7 +174,7 @@ def multiplicative(mixing: Array, task: MixingTask) -> Array:
     beta, alpha = task.prior.beta, task.prior.alpha
     now = np.maximum(mixing, _LEAST * float(np.abs(mixing).max()))
     for _ in range(_MULTIPLICATIVE_STEPS):
-        down = task.noise.times_precision(task.pull(now)) + alpha * now + beta
+        down = task.noise.times_precision(task.times_second(now)) + alpha * now + beta
         if not ((up >= 0).all() and (down > 0).all()):
             return _coordinates(now, task, _positive_part)
         now = np.maximum(now * up / down, _LEAST * float(now.max()))

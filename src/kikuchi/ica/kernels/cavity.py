@@ -1,7 +1,7 @@
-"""Loops of adaptive TAP: Gaussian posteriors of many samples, with one factor a source (HOJ-I19).
+"""Loops of adaptive TAP: Gaussian posteriors of many samples, with one factor per source (HOJ-I19).
 
-The posterior of a sample has precision J + diag(site) and linear part h + pull. Samples run in the
-last axis, so that the inner loops are over them.
+The posterior of a sample has precision J + diag(site) and linear part h plus that of the sites.
+Samples are the last axis, so that the inner loops run over them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from kikuchi.ica.kernels.response import BLOCK, _entry, _factor, _invert_factor
+from kikuchi.ica.kernels.response import BLOCK, _entry, block_arrays, invert_block
 
 
 @njit(cache=True, error_model="numpy")
@@ -44,16 +44,12 @@ def refresh(couplings, site, linear, chi, mean, log_det, definite):
     Samples whose precision is not positive definite are marked and left as they were.
     """
     count, total = site.shape
-    work = np.empty((count, count, BLOCK))
-    inverse = np.empty((count, count, BLOCK))
-    root = np.empty((count, BLOCK))
-    fine, positive, product = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    block_det, entry = np.empty(BLOCK), np.empty(BLOCK)
+    work, inverse, root, fine, product, block_det, entry = block_arrays(count)
+    positive = np.empty(BLOCK)
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
         _build(couplings, site, start, width, root, work, positive)
-        _factor(work, fine, product, block_det)
-        _invert_factor(work, inverse)
+        invert_block(work, inverse, fine, product, block_det)
         for b in range(BLOCK):
             fine[b] *= positive[b]
         for i in range(count):
@@ -77,7 +73,7 @@ def refresh(couplings, site, linear, chi, mean, log_det, definite):
 
 
 @njit(cache=True, error_model="numpy")
-def change_site(chi, mean, i, precision_change, pull_change, factor, shift, column):
+def change_site(chi, mean, i, precision_change, linear_change, factor, shift, column):
     """Add to one factor's precision and linear part; chi and mean follow exactly (rank one).
 
     `factor`, `shift` (n,) and `column` (I, n) are work space.
@@ -86,7 +82,7 @@ def change_site(chi, mean, i, precision_change, pull_change, factor, shift, colu
     for n in range(total):
         bottom = 1.0 + precision_change[n] * chi[i, i, n]
         factor[n] = precision_change[n] / bottom
-        shift[n] = (pull_change[n] - precision_change[n] * mean[i, n]) / bottom
+        shift[n] = (linear_change[n] - precision_change[n] * mean[i, n]) / bottom
     for j in range(count):
         for n in range(total):
             column[j, n] = chi[j, i, n]

@@ -86,6 +86,23 @@ def _invert_factor(work, inverse):
                 inverse[i, j, b] *= -work[i, i, b]
 
 
+@njit(cache=True, error_model="numpy")
+def block_arrays(count):
+    """Working arrays for one block of samples: the matrix, the inverse of its factor, the scales,
+    which samples were definite, running products of pivots, log determinants and one entry.
+    """
+    work, inverse = np.empty((count, count, BLOCK)), np.empty((count, count, BLOCK))
+    root, numbers = np.empty((count, BLOCK)), np.empty((4, BLOCK))
+    return work, inverse, root, numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+@njit(cache=True, error_model="numpy")
+def invert_block(work, inverse, fine, product, log_det):
+    """Factor the matrices of a block and invert the factors."""
+    _factor(work, fine, product, log_det)
+    _invert_factor(work, inverse)
+
+
 @njit(cache=True, error_model="numpy", inline="always")
 def _entry(inverse, root, fine, i, j, out):
     """chi_ij of a block, i >= j, where K was definite and 0 elsewhere."""
@@ -102,16 +119,11 @@ def _entry(inverse, root, fine, i, j, out):
 def response_sums(couplings, lam, v, sums, variances, half_log_det, definite):
     """Add the covariances of all samples to `sums`; write variances and log det K / 2."""
     count, total = lam.shape
-    work = np.empty((count, count, BLOCK))
-    inverse = np.empty((count, count, BLOCK))
-    root = np.empty((count, BLOCK))
-    fine, product = np.empty(BLOCK), np.empty(BLOCK)
-    log_det, entry = np.empty(BLOCK), np.empty(BLOCK)
+    work, inverse, root, fine, product, log_det, entry = block_arrays(count)
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
         _build(couplings, lam, v, start, width, root, work)
-        _factor(work, fine, product, log_det)
-        _invert_factor(work, inverse)
+        invert_block(work, inverse, fine, product, log_det)
         for i in range(count):
             for j in range(i):
                 _entry(inverse, root, fine, i, j, entry)
@@ -134,16 +146,11 @@ def response_sums(couplings, lam, v, sums, variances, half_log_det, definite):
 def response_matrices(couplings, lam, v, out):
     """The covariance of every sample, (N, I, I)."""
     count, total = lam.shape
-    work = np.empty((count, count, BLOCK))
-    inverse = np.empty((count, count, BLOCK))
-    root = np.empty((count, BLOCK))
-    fine, product = np.empty(BLOCK), np.empty(BLOCK)
-    log_det, entry = np.empty(BLOCK), np.empty(BLOCK)
+    work, inverse, root, fine, product, log_det, entry = block_arrays(count)
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
         _build(couplings, lam, v, start, width, root, work)
-        _factor(work, fine, product, log_det)
-        _invert_factor(work, inverse)
+        invert_block(work, inverse, fine, product, log_det)
         for i in range(count):
             for j in range(i + 1):
                 _entry(inverse, root, fine, i, j, entry)
@@ -163,10 +170,7 @@ def newton_steps(couplings, lam, v, ridge, slope, move, step, definite):
     `ridge` is added to the diagonal of K, for samples whose K is nearly singular or indefinite.
     """
     count, total = lam.shape
-    work = np.empty((count, count, BLOCK))
-    root = np.empty((count, BLOCK))
-    fine, product = np.empty(BLOCK), np.empty(BLOCK)
-    log_det = np.empty(BLOCK)
+    work, _, root, fine, product, log_det, _ = block_arrays(count)
     y = np.empty((count, BLOCK))
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
@@ -195,7 +199,7 @@ def newton_steps(couplings, lam, v, ridge, slope, move, step, definite):
             for b in range(width):
                 move[i, start + b] = y[i, b]
                 step[i, start + b] = slope[i, start + b] + lam[i, start + b] * y[i, b]
-        _subtract_pull(couplings, y, start, width, step)
+        _subtract_coupled(couplings, y, start, width, step)
         for i in range(count):
             for b in range(width):
                 step[i, start + b] /= 1.0 + ridge[start + b]
@@ -204,7 +208,7 @@ def newton_steps(couplings, lam, v, ridge, slope, move, step, definite):
 
 
 @njit(cache=True, error_model="numpy")
-def _subtract_pull(couplings, y, start, width, out):
+def _subtract_coupled(couplings, y, start, width, out):
     """out -= J y for a block."""
     count = y.shape[0]
     shared = couplings.shape[0] == 1

@@ -9,10 +9,10 @@ and the factor is chosen so that mean and variance of the tilted prior are mu_i 
 fixed point gamma = h - (J - diag lam) m and chi_ii = v_i: the self-consistent lam of adaptive TAP.
 Changing one factor changes chi by rank one, which keeps it positive definite as long as the change
 is not too negative. lam is kept inside the plane of its prior: a Laplace source may end on the
-border lam = 0, which is told. A sample that does not settle goes back to its best factors and is
-damped more, and in the end begins again with small steps; one that never settles gets linear
-response instead, and is counted in the warnings. That is what holds up where the plain iteration of
-lam breaks down.
+border lam = 0, which is reported. A sample that does not converge returns to its best factors with
+more damping, and in the end begins again with small steps; one that never converges gets linear
+response instead and is counted in the warnings. This still works where the plain iteration of lam
+diverges.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ from numpy.typing import NDArray
 
 from kikuchi.core.options import option
 from kikuchi.ica.free_energy import has_log_z, tap_value
-from kikuchi.ica.posteriors.naive import LinearResponsePosterior, respond, responses
-from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem, take_moments
+from kikuchi.ica.posteriors.naive import (
+    LinearResponsePosterior,
+    respond,
+    response_covariances,
+    responses,
+)
+from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import Array
 
 _SHARPEST = (
@@ -35,8 +40,8 @@ _SHARPEST = (
 _ROUNDING = 1e-10  # of 1 / chi_ii: how far lam must stay above its border
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
 _PATIENCE = 8  # sweeps without a better residual before more damping
-_LEAST_SHARE = 0.1  # of a step; a sample that needs less begins again, slowly
-_SLOW_SHARE = 0.07
+_LEAST_STEP = 0.1  # of a step; a sample that needs less begins again, slowly
+_SLOW_STEP = 0.07
 _USABLE = 1e-3  # residual above which a sample that was given up gets linear response
 _COMPACT = 0.75
 _TINY = 1e-300
@@ -58,9 +63,9 @@ class AdaptiveTapPosterior(Posterior):
     name: ClassVar[str] = "adatap"
     summary: ClassVar[str] = "adaptive TAP: cavity fields with self-consistent variances"
     damping: float = option(
-        0.0, "share of the old factor that is kept, at first", low=0.0, below=1.0
+        0.0, "fraction of the old factor that is kept, at first", low=0.0, below=1.0
     )
-    tol: float = option(1e-8, "largest disagreement of means and variances, relative", above=0.0)
+    tol: float = option(1e-8, "largest relative disagreement of means and variances", above=0.0)
     max_iterations: int = option(400, "most sweeps over the sources", low=1)
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
@@ -71,7 +76,7 @@ class AdaptiveTapPosterior(Posterior):
         iterations, replaced, bordered = 0, 0, 0
         for part in problem.chunks(4 * shape[0] ** 2):
             piece = problem.take(part)
-            first = None if start is None else take_moments(start, part)
+            first = None if start is None else start.take(part)
             sites = _Sites(piece, *_first_factors(piece, first))
             done = sites.run(1.0 - self.damping, self.tol, self.max_iterations)
             iterations = max(iterations, done)
@@ -89,27 +94,21 @@ class AdaptiveTapPosterior(Posterior):
         )
 
     def _covariances(self, problem: Problem, moments: Moments) -> Array:
-        from kikuchi.ica.kernels.response import response_matrices
-
-        lam = np.ascontiguousarray(moments.lam)
-        v = responses(problem, moments.gamma, lam)
-        out = np.empty((problem.n_samples, problem.n_sources, problem.n_sources))
-        response_matrices(problem.couplings, lam, v, out)
-        return out
+        return response_covariances(problem, moments)
 
 
 def _warnings(converged: NDArray[np.bool_], replaced: int, bordered: int) -> tuple[str, ...]:
-    found = []
+    texts = []
     if bordered:
-        found.append(
+        texts.append(
             f"{bordered / converged.size:.2%} of the samples have a source whose lam is at its "
             "border"
         )
     if not np.all(converged):
-        found.append(f"{1.0 - float(np.mean(converged)):.2%} of the samples have not converged")
+        texts.append(f"{1.0 - float(np.mean(converged)):.2%} of the samples have not converged")
     if replaced:
-        found.append(f"{replaced / converged.size:.2%} of the samples have linear response instead")
-    return tuple(found)
+        texts.append(f"{replaced / converged.size:.2%} of the samples have linear response instead")
+    return tuple(texts)
 
 
 def _first_factors(problem: Problem, start: Moments | None) -> tuple[Array, Array]:
@@ -117,19 +116,19 @@ def _first_factors(problem: Problem, start: Moments | None) -> tuple[Array, Arra
     shape = problem.field.shape
     spread = np.array([prior.mean_variance[1] for prior in problem.priors])[:, None]
     centre = np.array([prior.mean_variance[0] for prior in problem.priors])[:, None]
-    site = np.broadcast_to(1.0 / spread, shape).copy()
-    pull = np.broadcast_to(centre / spread, shape).copy()
+    site_precision = np.broadcast_to(1.0 / spread, shape).copy()
+    site_linear = np.broadcast_to(centre / spread, shape).copy()
     if start is None:
-        return site, pull
+        return site_precision, site_linear
     v = np.maximum(responses(problem, start.gamma, start.lam), _TINY)
     warm = np.minimum(1.0 / v - start.lam, _SHARPEST * (problem.diagonal + 1.0))
     good = np.all(warm + problem.diagonal > 0.0, axis=0)
-    site[:, good] = warm[:, good]
-    pull[:, good] = (start.mean * (warm + start.lam) - start.gamma)[:, good]
-    return site, pull
+    site_precision[:, good] = warm[:, good]
+    site_linear[:, good] = (start.mean * (warm + start.lam) - start.gamma)[:, good]
+    return site_precision, site_linear
 
 
-def _pull_size(problem: Problem, size: Array) -> Array:
+def _coupling_size(problem: Problem, size: Array) -> Array:
     """sum_j |J_ij| size_j: how large the terms of J m are."""
     coupling = np.abs(problem.coupling)
     return np.asarray(
@@ -140,26 +139,26 @@ def _pull_size(problem: Problem, size: Array) -> Array:
 class _Sites:
     """The Gaussian factors of a chunk of samples and the posterior they make."""
 
-    def __init__(self, problem: Problem, site: Array, pull: Array) -> None:
+    def __init__(self, problem: Problem, site_precision: Array, site_linear: Array) -> None:
         self.whole, self.problem = problem, problem
-        self.site, self.pull = site, pull
-        self.all_site, self.all_pull = site.copy(), pull.copy()
+        self.precision, self.linear = site_precision, site_linear
+        self.all_precision, self.all_linear = site_precision.copy(), site_linear.copy()
         self.index = np.arange(problem.n_samples)
         self.converged = np.zeros(problem.n_samples, dtype=bool)
-        self.share = np.ones(problem.n_samples)
+        self.step_size = np.ones(problem.n_samples)
         self.slow = np.zeros(problem.n_samples, dtype=bool)
         self.best = np.full(problem.n_samples, np.inf)
-        self.best_site, self.best_pull = site.copy(), pull.copy()
+        self.best_precision, self.best_linear = site_precision.copy(), site_linear.copy()
         self.all_best = self.best.copy()
-        self.waited = np.zeros(problem.n_samples, dtype=np.int64)
+        self.stalled_sweeps = np.zeros(problem.n_samples, dtype=np.int64)
         self._allocate()
 
-    def run(self, share: float, tol: float, limit: int) -> int:
-        """Sweeps until every sample has settled; answers how many."""
-        self.share *= share
+    def run(self, step_size: float, tol: float, limit: int) -> int:
+        """Sweep until every sample has converged; returns the number of sweeps."""
+        self.step_size *= step_size
         self._refresh(restart=True)
         for done in range(1, limit + 1):
-            begun = self.site.copy(), self.pull.copy()
+            begun = self.precision.copy(), self.linear.copy()
             residual = self._sweep()
             self._damp_stalled(residual, *begun)
             if self._retire_converged(residual <= tol):
@@ -171,10 +170,10 @@ class _Sites:
     def answers(self) -> tuple[Array, Array, Array, Array]:
         """gamma, lam, mean and response of all samples, from fresh inversions."""
         self.problem, self.index = self.whole, np.arange(self.whole.n_samples)
-        self.site, self.pull = self.all_site, self.all_pull
+        self.precision, self.linear = self.all_precision, self.all_linear
         self._allocate()
         self._refresh()
-        shape = self.site.shape
+        shape = self.precision.shape
         gamma, lam, mean, response = (np.empty(shape) for _ in range(4))
         border = np.zeros(shape[1], dtype=bool)
         for i in range(shape[0]):
@@ -184,7 +183,7 @@ class _Sites:
             border |= (excess < 2.0 * _ROUNDING) & (self.problem.diagonal[i] > 0.0)
         self.bordered = int(np.count_nonzero(border & self.converged))
         self._sharpen(gamma, lam, mean, response)
-        scale = np.sum(np.log(np.maximum(lam + self.site, _TINY)), axis=0)
+        scale = np.sum(np.log(np.maximum(lam + self.precision, _TINY)), axis=0)
         self.half_log_det = 0.5 * (self.log_det - scale)
         poor = np.flatnonzero(~self.converged & ~(self.all_best <= _USABLE))
         self.replaced = poor.size
@@ -195,15 +194,15 @@ class _Sites:
         return gamma, lam, mean, response
 
     def _sharpen(self, gamma: Array, lam: Array, mean: Array, response: Array) -> None:
-        """gamma = h - (J - diag lam) m for settled sources that are all but certain.
+        """gamma = h - (J - diag lam) m for converged sources that are almost certain.
 
-        The difference mu / chi_ii - g loses digits as their factors are sharp; this one does as
-        couplings are strong. The smaller terms win.
+        The difference mu / chi_ii - g loses digits when the factors are sharp, this expression when
+        the couplings are strong: the one with the smaller terms is used.
         """
         size = np.abs(mean)
-        terms = np.abs(self.problem.field) + _pull_size(self.problem, size)
+        terms = np.abs(self.problem.field) + _coupling_size(self.problem, size)
         sharp = size / np.maximum(np.einsum("iin->in", self.chi), _TINY)
-        fresh = self.problem.field - self.problem.pull(mean) + lam * mean
+        fresh = self.problem.field - self.problem.couple(mean) + lam * mean
         for i, prior in enumerate(self.problem.priors):
             at = np.flatnonzero(self.converged & (terms[i] < sharp[i]))
             gamma[i, at] = fresh[i, at]
@@ -223,7 +222,7 @@ class _Sites:
         self.covariance_sum = self.covariance_sum + sums
 
     def _allocate(self) -> None:
-        count, total = self.site.shape
+        count, total = self.precision.shape
         self.chi, self.mu = np.zeros((count, count, total)), np.zeros((count, total))
         self.log_det, self.definite = np.zeros(total), np.ones(total, dtype=bool)
         self.work = np.empty((count + 2, total))
@@ -233,14 +232,14 @@ class _Sites:
         from kikuchi.ica.kernels.cavity import refresh
 
         for _ in range(2):
-            linear = self.problem.field + self.pull
-            couplings = self.problem.couplings
-            refresh(couplings, self.site, linear, self.chi, self.mu, self.log_det, self.definite)
+            total = self.problem.field + self.linear
+            out = self.chi, self.mu, self.log_det, self.definite
+            refresh(self.problem.couplings, self.precision, total, *out)
             bad = np.flatnonzero(~self.definite)
             if not (restart and bad.size):
                 return
-            site, pull = _first_factors(self.problem.take(bad), None)
-            self.site[:, bad], self.pull[:, bad] = site, pull
+            site_precision, site_linear = _first_factors(self.problem.take(bad), None)
+            self.precision[:, bad], self.linear[:, bad] = site_precision, site_linear
 
     def _cavity(self, i: int) -> tuple[Array, Array, NDArray[np.bool_]]:
         """gamma and lam of one source, and where they are usable.
@@ -251,15 +250,15 @@ class _Sites:
         fine = self.definite & (own > _TINY) & np.isfinite(self.mu[i])
         width = 1.0 / np.where(fine, own, 1.0)
         border = self.problem.priors[i].least_lam + _ROUNDING * width
-        raw = np.where(fine, width - self.site[i], 1.0)
+        raw = np.where(fine, width - self.precision[i], 1.0)
         lam = np.maximum(raw, border)
-        gamma = self.mu[i] * width - self.pull[i] + (lam - raw) * self.mu[i]
+        gamma = self.mu[i] * width - self.linear[i] + (lam - raw) * self.mu[i]
         return np.where(fine, gamma, 0.0), lam, fine
 
     def _sweep(self) -> Array:
         """One update of every factor; the largest disagreement of each sample, before it."""
         worst = np.zeros(self.index.size)
-        for i in range(self.site.shape[0]):
+        for i in range(self.precision.shape[0]):
             np.maximum(worst, self._update(i), out=worst)
         return worst
 
@@ -271,61 +270,64 @@ class _Sites:
         sharpest = _SHARPEST * (self.problem.diagonal[i] + 1.0)
         wanted = np.minimum(1.0 / np.maximum(response, _TINY) - lam, sharpest)
         own = np.where(fine, self.chi[i, i], 1.0)
-        change = wanted - self.site[i]
-        lift = mean * (wanted + lam) - gamma - self.pull[i]
-        room = (1.0 - _LEAST_BOTTOM) / np.maximum(-change * own, _TINY)
-        whole = np.minimum(1.0, room)
+        change = wanted - self.precision[i]
+        linear_change = mean * (wanted + lam) - gamma - self.linear[i]
+        allowed = (1.0 - _LEAST_BOTTOM) / np.maximum(-change * own, _TINY)
+        whole = np.minimum(1.0, allowed)
         spread = 1.0 / (wanted + lam)
-        aim = np.where(lam > 1.0 / own - self.site[i], own, spread)  # not to be met on the border
+        aim = np.where(
+            lam > 1.0 / own - self.precision[i], own, spread
+        )  # the variance cannot be met on the border
         shift = np.abs(mean - self.mu[i]) / (np.abs(mean) + np.sqrt(spread))
         residual = np.maximum(shift, np.abs(aim - own) / (aim + own))
-        share = np.where(fine, self.share * whole, 0.0)
-        change, lift = change * share, lift * share
-        change_site(self.chi, self.mu, i, change, lift, self.work[0], self.work[1], self.work[2:])
-        self.site[i] += change
-        self.pull[i] += lift
+        step_size = np.where(fine, self.step_size * whole, 0.0)
+        change, linear_change = change * step_size, linear_change * step_size
+        work = self.work[0], self.work[1], self.work[2:]
+        change_site(self.chi, self.mu, i, change, linear_change, *work)
+        self.precision[i] += change
+        self.linear[i] += linear_change
         return np.where(fine, residual, np.inf)
 
-    def _damp_stalled(self, residual: Array, site: Array, pull: Array) -> None:
+    def _damp_stalled(self, residual: Array, site_precision: Array, site_linear: Array) -> None:
         """Back to the best factors and more damping for samples that have not improved for a
-        while, and small steps from the beginning for those that this does not help.
+        while, and small steps from the start for those that this does not help.
 
-        `site` and `pull` are what `residual` belongs to.
+        `site_precision` and `site_linear` are what `residual` belongs to.
         """
         better = residual < self.best
         self.best = np.where(better, residual, self.best)
-        self.best_site = np.where(better, site, self.best_site)
-        self.best_pull = np.where(better, pull, self.best_pull)
-        self.waited = np.where(better, 0, self.waited + 1)
-        tired = (self.waited >= _PATIENCE) & ~self.slow | ~np.isfinite(residual)
-        self.waited[tired] = 0
-        self.site = np.where(tired, self.best_site, self.site)
-        self.pull = np.where(tired, self.best_pull, self.pull)
-        self.share = np.where(tired, 0.5 * self.share, self.share)
-        pace = np.where(better, 1.1 * self.share, 0.5 * self.share)
-        self.share = np.where(self.slow, np.clip(pace, _SLOW_SHARE, 1.0), self.share)
-        again = np.flatnonzero((self.share < _LEAST_SHARE) & ~self.slow)
+        self.best_precision = np.where(better, site_precision, self.best_precision)
+        self.best_linear = np.where(better, site_linear, self.best_linear)
+        self.stalled_sweeps = np.where(better, 0, self.stalled_sweeps + 1)
+        stalled = (self.stalled_sweeps >= _PATIENCE) & ~self.slow | ~np.isfinite(residual)
+        self.stalled_sweeps[stalled] = 0
+        self.precision = np.where(stalled, self.best_precision, self.precision)
+        self.linear = np.where(stalled, self.best_linear, self.linear)
+        self.step_size = np.where(stalled, 0.5 * self.step_size, self.step_size)
+        pace = np.where(better, 1.1 * self.step_size, 0.5 * self.step_size)
+        self.step_size = np.where(self.slow, np.clip(pace, _SLOW_STEP, 1.0), self.step_size)
+        again = np.flatnonzero((self.step_size < _LEAST_STEP) & ~self.slow)
         if again.size:
             self.slow[again] = True
-            self.share[again] = _SLOW_SHARE
+            self.step_size[again] = _SLOW_STEP
             first = _first_factors(self.problem.take(again), None)
-            self.site[:, again], self.pull[:, again] = first
+            self.precision[:, again], self.linear[:, again] = first
 
-    def _retire_converged(self, settled: NDArray[np.bool_]) -> bool:
-        """Let settled samples go once they are many; True when none is left."""
-        left = int(np.count_nonzero(~settled))
-        if left and left > _COMPACT * settled.size:
+    def _retire_converged(self, done: NDArray[np.bool_]) -> bool:
+        """Retire converged samples once they are many; True when none is left."""
+        left = int(np.count_nonzero(~done))
+        if left and left > _COMPACT * done.size:
             return False
-        gone, stay = np.flatnonzero(settled), np.flatnonzero(~settled)
+        gone, stay = np.flatnonzero(done), np.flatnonzero(~done)
         self._store(gone)
         self.converged[self.index[gone]] = True
         self.index = self.index[stay]
         if not left:
             return True
         self.problem = self.problem.take(stay)
-        for name in ("site", "pull", "mu", "best_site", "best_pull"):
+        for name in ("precision", "linear", "mu", "best_precision", "best_linear"):
             setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, stay]))
-        for name in ("share", "slow", "best", "waited", "log_det", "definite"):
+        for name in ("step_size", "slow", "best", "stalled_sweeps", "log_det", "definite"):
             setattr(self, name, getattr(self, name)[stay])
         self.chi = np.ascontiguousarray(self.chi[:, :, stay])
         self.work = np.empty((self.work.shape[0], left))
@@ -333,6 +335,6 @@ class _Sites:
 
     def _store(self, chosen: NDArray[np.intp]) -> None:
         where = self.index[chosen]
-        self.all_site[:, where] = self.best_site[:, chosen]
-        self.all_pull[:, where] = self.best_pull[:, chosen]
+        self.all_precision[:, where] = self.best_precision[:, chosen]
+        self.all_linear[:, where] = self.best_linear[:, chosen]
         self.all_best[where] = self.best[chosen]

@@ -48,7 +48,7 @@ class ExactPosterior(Posterior):
             squares[:, part] = [(values * values) @ p for values in states]
             weight += np.sum(p, axis=1)
         second = np.array([states @ (values * weight) for values in states])
-        gamma = problem.field - (problem.pull(mean) - problem.diagonal * mean)
+        gamma = problem.field - (problem.couple(mean) - problem.diagonal * mean)
         return Moments(
             mean=mean,
             covariance_sum=second - mean @ mean.T,

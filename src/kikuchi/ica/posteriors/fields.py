@@ -106,7 +106,7 @@ class _Chunk:
 
     def __init__(self, problem: Problem, lam: Array, mean: Array) -> None:
         self.problem, self.lam, self.mean = problem, lam, mean
-        self.gamma = problem.field - _pull(problem, mean)
+        self.gamma = problem.field - _couple_others(problem, mean)
         self.response = np.empty(mean.shape)
         self.index = np.arange(mean.shape[1])
         self.out = tuple(np.empty(mean.shape) for _ in range(3))
@@ -179,7 +179,7 @@ class _Chunk:
         for i, prior in enumerate(self.problem.priors):
             mean[i], self.response[i] = prior.moments(self.gamma[i], self.lam[i])
         self.mean = mean
-        slope = self.problem.field - _pull(self.problem, mean)
+        slope = self.problem.field - _couple_others(self.problem, mean)
         slope -= self.gamma
         return slope
 
@@ -273,9 +273,9 @@ class _Chunk:
             out[:, where] = values[:, chosen]
 
 
-def _pull(problem: Problem, mean: Array) -> Array:
+def _couple_others(problem: Problem, mean: Array) -> Array:
     """C m: the couplings to the other sources."""
-    return problem.pull(mean) - problem.diagonal * mean
+    return problem.couple(mean) - problem.diagonal * mean
 
 
 def _columns(values: Array, chosen: NDArray[np.intp]) -> Array:

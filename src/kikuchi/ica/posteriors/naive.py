@@ -85,13 +85,18 @@ class LinearResponsePosterior(NaivePosterior):
         return _answer(problem, *respond(problem, self._fields(problem, start)))
 
     def _covariances(self, problem: Problem, moments: Moments) -> Array:
-        from kikuchi.ica.kernels.response import response_matrices
+        return response_covariances(problem, moments)
 
-        lam = np.ascontiguousarray(moments.lam)
-        v = responses(problem, moments.gamma, lam)
-        out = np.empty((problem.n_samples, problem.n_sources, problem.n_sources))
-        response_matrices(problem.couplings, lam, v, out)
-        return out
+
+def response_covariances(problem: Problem, moments: Moments) -> Array:
+    """Covariance of each sample (N, I, I) as the response of the means to the fields."""
+    from kikuchi.ica.kernels.response import response_matrices
+
+    lam = np.ascontiguousarray(moments.lam)
+    v = responses(problem, moments.gamma, lam)
+    out = np.empty((problem.n_samples, problem.n_sources, problem.n_sources))
+    response_matrices(problem.couplings, lam, v, out)
+    return out
 
 
 def respond(

@@ -8,9 +8,9 @@ side by side. A posterior is named by a text: naive, variational, lr, adatap, ex
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,7 +110,7 @@ class Problem:
             total = self.coupling[source] @ means
         return np.asarray(total - self.diagonal[source] * means[source])
 
-    def pull(self, means: Array) -> Array:
+    def couple(self, means: Array) -> Array:
         """J m of every sample (I, N)."""
         if self.per_sample:
             return np.asarray(np.einsum("nij,jn->in", self.coupling, means))
@@ -164,6 +164,13 @@ class Moments:
         """sum over samples of the posterior mean of s s' (I, I)."""
         return self.covariance_sum + self.mean @ self.mean.T
 
+    def take(self, samples: slice | NDArray[np.intp]) -> Moments:
+        """The moments of some samples; `covariance_sum` remains that of all."""
+        columns = ("mean", "variances", "gamma", "lam")
+        parts: dict[str, Any] = {name: getattr(self, name)[:, samples] for name in columns}
+        log_z = None if self.log_z is None else self.log_z[samples]
+        return replace(self, log_z=log_z, converged=self.converged[samples], state_sums=(), **parts)
+
 
 @dataclass(frozen=True)
 class Posterior(Configured):
@@ -184,8 +191,7 @@ class Posterior(Configured):
         """Posterior covariance of each sample (N, I, I), computed from `moments` on demand."""
         out = np.empty((problem.n_samples, problem.n_sources, problem.n_sources))
         for part in problem.chunks(problem.n_sources**2):
-            piece = take_moments(moments, part)
-            out[part] = self._covariances(problem.take(part), piece)
+            out[part] = self._covariances(problem.take(part), moments.take(part))
         return out
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
@@ -193,23 +199,6 @@ class Posterior(Configured):
 
     def _covariances(self, problem: Problem, moments: Moments) -> Array:
         raise NotImplementedError
-
-
-def take_moments(moments: Moments, samples: slice | NDArray[np.intp]) -> Moments:
-    """The moments of some samples; `covariance_sum` stays that of all."""
-    log_z = None if moments.log_z is None else moments.log_z[samples]
-    return Moments(
-        mean=moments.mean[:, samples],
-        covariance_sum=moments.covariance_sum,
-        variances=moments.variances[:, samples],
-        log_z=log_z,
-        gamma=moments.gamma[:, samples],
-        lam=moments.lam[:, samples],
-        converged=moments.converged[samples],
-        iterations=moments.iterations,
-        is_bound=moments.is_bound,
-        warnings=moments.warnings,
-    )
 
 
 def parse_posterior(text: str | Posterior) -> Posterior:

@@ -28,22 +28,12 @@ class GaussianPrior(CompiledPrior):
 
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "normal source: factor analysis, no separation"
+    code: ClassVar[int] = 0
+    kurtosis: ClassVar[float] = 0.0
     variance: float = option(1.0, "variance of the source", above=0.0)
 
-    code: ClassVar[int] = 0
-
     @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis."""
-        return 0.0
-
-    @cached_property
-    def numbers(self) -> Array:
-        """The variance."""
-        return np.array([self.variance])
-
-    @property
-    def least_lam(self) -> float:
+    def least_lam(self) -> float:  # type: ignore[override]
         """-1 / variance."""
         return -1.0 / self.variance
 
@@ -58,8 +48,23 @@ class GaussianPrior(CompiledPrior):
 
 
 @dataclass(frozen=True)
-class BinaryPrior(CompiledPrior):
-    """-1 or +1 with equal probability, HOJ-M8b; lam may be anything.
+class _TwoStatePrior(CompiledPrior):
+    """A source with two values; lam may be anything."""
+
+    code: ClassVar[int] = 1
+    least_lam: ClassVar[float] = -math.inf
+    log_concave: ClassVar[bool] = False
+    support: ClassVar[str] = "discrete"
+
+    @property
+    def states(self) -> tuple[Array, Array]:
+        """Both values and their log-probabilities."""
+        return self.numbers[:2], self.numbers[2:]
+
+
+@dataclass(frozen=True)
+class BinaryPrior(_TwoStatePrior):
+    """-1 or +1 with equal probability, HOJ-M8b.
 
     >>> round(float(BinaryPrior().moments(1.0, 7.0)[0]), 6)
     0.761594
@@ -67,30 +72,12 @@ class BinaryPrior(CompiledPrior):
 
     name: ClassVar[str] = "binary"
     summary: ClassVar[str] = "-1 or +1, equally probable"
-    log_concave: ClassVar[bool] = False
-    support: ClassVar[str] = "discrete"
-
-    code: ClassVar[int] = 1
-
-    @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis."""
-        return -2.0
-
-    @property
-    def least_lam(self) -> float:
-        """None: lam may be anything."""
-        return -math.inf
+    kurtosis: ClassVar[float] = -2.0
 
     @cached_property
     def numbers(self) -> Array:
         """Both values and their log-probabilities."""
         return np.array([-1.0, 1.0, -math.log(2.0), -math.log(2.0)])
-
-    @property
-    def states(self) -> tuple[Array, Array]:
-        """-1 and +1."""
-        return self.numbers[:2], self.numbers[2:]
 
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
         """Random signs."""
@@ -98,7 +85,7 @@ class BinaryPrior(CompiledPrior):
 
 
 @dataclass(frozen=True)
-class Binary01Prior(CompiledPrior):
+class Binary01Prior(_TwoStatePrior):
     """1 with probability `rate`, else 0, HOJ-M8c; EM learns the rate (HOJ-L7).
 
     >>> [round(float(a), 6) for a in Binary01Prior(rate=0.3).moments(0.0, 1.0)]
@@ -107,18 +94,9 @@ class Binary01Prior(CompiledPrior):
 
     name: ClassVar[str] = "binary01"
     summary: ClassVar[str] = "0 or 1, with a rate that can be learned"
-    log_concave: ClassVar[bool] = False
-    support: ClassVar[str] = "discrete"
     symmetric: ClassVar[bool] = False
     n_parameters: ClassVar[int] = 1
     rate: float = option(0.5, "probability of 1", above=0.0, below=1.0)
-
-    code: ClassVar[int] = 1
-
-    @property
-    def least_lam(self) -> float:
-        """None: lam may be anything."""
-        return -math.inf
 
     @cached_property
     def numbers(self) -> Array:
@@ -126,12 +104,7 @@ class Binary01Prior(CompiledPrior):
         return np.array([0.0, 1.0, math.log1p(-self.rate), math.log(self.rate)])
 
     @property
-    def states(self) -> tuple[Array, Array]:
-        """0 and 1."""
-        return self.numbers[:2], self.numbers[2:]
-
-    @property
-    def kurtosis(self) -> float:
+    def kurtosis(self) -> float:  # type: ignore[override]
         """(1 - 6 r (1 - r)) / (r (1 - r))."""
         spread = self.rate * (1.0 - self.rate)
         return (1.0 - 6.0 * spread) / spread
@@ -158,20 +131,10 @@ class LaplacePrior(CompiledPrior):
 
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "two-sided exponential: sparse sources"
+    code: ClassVar[int] = 2
+    kurtosis: ClassVar[float] = 3.0
     n_parameters: ClassVar[int] = 1
     rate: float = option(1.0, "rate of decay on both sides", above=0.0)
-
-    code: ClassVar[int] = 2
-
-    @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis."""
-        return 3.0
-
-    @cached_property
-    def numbers(self) -> Array:
-        """The rate."""
-        return np.array([self.rate])
 
     def log_density(self, s: ArrayLike) -> Array:
         """log(rate / 2) - rate |s|."""
@@ -208,22 +171,12 @@ class ExponentialPrior(CompiledPrior):
 
     name: ClassVar[str] = "exponential"
     summary: ClassVar[str] = "positive and sparse"
+    code: ClassVar[int] = 3
+    kurtosis: ClassVar[float] = 6.0
     support: ClassVar[str] = "positive"
     symmetric: ClassVar[bool] = False
     n_parameters: ClassVar[int] = 1
     rate: float = option(1.0, "rate of decay", above=0.0)
-
-    code: ClassVar[int] = 3
-
-    @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis."""
-        return 6.0
-
-    @cached_property
-    def numbers(self) -> Array:
-        """The rate."""
-        return np.array([self.rate])
 
     def log_density(self, s: ArrayLike) -> Array:
         """log rate - rate s; -inf below 0."""
@@ -249,12 +202,11 @@ class PositiveGaussianPrior(CompiledPrior):
 
     name: ClassVar[str] = "positive-gaussian"
     summary: ClassVar[str] = "normal source cut to be positive"
+    code: ClassVar[int] = 7
     support: ClassVar[str] = "positive"
     symmetric: ClassVar[bool] = False
     mean: float = option(0.0, "mean before the cut")
     variance: float = option(1.0, "variance before the cut", above=0.0)
-
-    code: ClassVar[int] = 7
 
     @cached_property
     def numbers(self) -> Array:
@@ -262,12 +214,12 @@ class PositiveGaussianPrior(CompiledPrior):
         return np.array([self.mean / self.variance, 1.0 / self.variance])
 
     @property
-    def least_lam(self) -> float:
+    def least_lam(self) -> float:  # type: ignore[override]
         """-1 / variance."""
         return -1.0 / self.variance
 
     @property
-    def kurtosis(self) -> float:
+    def kurtosis(self) -> float:  # type: ignore[override]
         """Excess kurtosis, by quadrature: a recursion of the moments cancels far out."""
         mean, variance = self.mean_variance
         low, high = max(mean - 12.0 * math.sqrt(variance), 0.0), mean + 60.0 * math.sqrt(variance)
@@ -304,26 +256,17 @@ class UniformPrior(CompiledPrior):
 
     name: ClassVar[str] = "uniform"
     summary: ClassVar[str] = "equal density on an interval: flat, sub-Gaussian sources"
+    code: ClassVar[int] = 8
+    kurtosis: ClassVar[float] = -1.2
+    least_lam: ClassVar[float] = -math.inf
     support: ClassVar[str] = "interval"
     low: float = option(-1.0, "left end")
     high: float = option(1.0, "right end")
-
-    code: ClassVar[int] = 8
 
     @property
     def symmetric(self) -> bool:  # type: ignore[override]
         """Whether the middle of the interval is 0."""
         return self.low == -self.high
-
-    @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis."""
-        return -1.2
-
-    @property
-    def least_lam(self) -> float:
-        """None: lam may be anything."""
-        return -math.inf
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,11 +275,6 @@ class UniformPrior(CompiledPrior):
                 f"prior uniform: low must be below high and both finite, got {self.low:g} "
                 f"and {self.high:g}"
             )
-
-    @cached_property
-    def numbers(self) -> Array:
-        """Both ends."""
-        return np.array([self.low, self.high])
 
     def log_density(self, s: ArrayLike) -> Array:
         """-log(high - low) inside, -inf outside."""

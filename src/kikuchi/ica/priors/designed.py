@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,6 +48,7 @@ class DesignedPrior(SourcePrior):
     summary: ClassVar[str] = "given by its mean function"
     log_concave: ClassVar[bool] = False
     is_proper: ClassVar[bool] = False
+    kurtosis: ClassVar[float] = math.inf  # unknown without a density; treated as heavy tails
     mean_function: MeanFunction = option(None, "mean and response of flat arrays")
     potential: Potential | None = option(None, "its gamma-derivative is the mean")
 
@@ -73,11 +73,6 @@ class DesignedPrior(SourcePrior):
     def has_log_partition(self) -> bool:  # type: ignore[override]
         """Whether a potential was given."""
         return self.potential is not None
-
-    @property
-    def kurtosis(self) -> float:
-        """Unknown without a density: reported as infinite, as of heavy tails."""
-        return math.inf
 
     @property
     def mean_variance(self) -> tuple[float, float]:
@@ -117,18 +112,9 @@ class PowerLawPrior(CompiledPrior):
     is_proper: ClassVar[bool] = False
     has_log_partition: ClassVar[bool] = False
     code: ClassVar[int] = 6
+    kurtosis: ClassVar[float] = math.inf  # the tails have no fourth moment
     alpha: float = option(1.0, "exponent of the tails", above=0.0)
     k: float = option(1.0, "regularisation: 1 is the original, 2 has a response at 0", low=1.0)
-
-    @cached_property
-    def numbers(self) -> Array:
-        """alpha and k."""
-        return np.array([self.alpha, self.k])
-
-    @property
-    def kurtosis(self) -> float:
-        """Infinite: the tails have no fourth moment."""
-        return math.inf
 
     @property
     def mean_variance(self) -> tuple[float, float]:

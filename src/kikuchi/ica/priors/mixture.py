@@ -81,7 +81,7 @@ class MixturePrior(CompiledPrior):
         return self.parameters[0].size - 1 + 2 * int(np.count_nonzero(self.parameters[2]))
 
     @property
-    def least_lam(self) -> float:
+    def least_lam(self) -> float:  # type: ignore[override]
         """-1 / greatest variance."""
         widest = float(np.max(self.parameters[2]))
         return -1.0 / widest if widest > 0.0 else -math.inf
@@ -98,7 +98,7 @@ class MixturePrior(CompiledPrior):
         return None if np.any(variances > 0.0) else (means, log(weights))
 
     @property
-    def kurtosis(self) -> float:
+    def kurtosis(self) -> float:  # type: ignore[override]
         """Excess kurtosis of the mixture."""
         weights, means, variances = self.parameters
         mean, variance = self.mean_variance
@@ -168,13 +168,8 @@ class BiGaussianPrior(CompiledPrior):
     mean: float = option(1.0, "distance of both means from 0", low=0.0)
     variance: float = option(1.0, "variance of each", low=0.0)
 
-    @cached_property
-    def numbers(self) -> Array:
-        """Mean and variance."""
-        return np.array([self.mean, self.variance])
-
     @property
-    def least_lam(self) -> float:
+    def least_lam(self) -> float:  # type: ignore[override]
         """-1 / variance."""
         return -1.0 / self.variance if self.variance > 0.0 else -math.inf
 
@@ -191,7 +186,7 @@ class BiGaussianPrior(CompiledPrior):
         return np.array([-self.mean, self.mean]), np.full(2, -math.log(2.0))
 
     @property
-    def kurtosis(self) -> float:
+    def kurtosis(self) -> float:  # type: ignore[override]
         """-2 mean^4 / (mean^2 + variance)^2."""
         return -2.0 * self.mean**4 / (self.mean**2 + self.variance) ** 2
 

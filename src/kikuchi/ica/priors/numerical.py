@@ -50,20 +50,9 @@ class QuadraturePrior(SourcePrior):
     differences of `log_shape` lose digits far out.
     """
 
-    @property
-    def low(self) -> float:
-        """Left end of the support."""
-        return -math.inf
-
-    @property
-    def high(self) -> float:
-        """Right end of the support."""
-        return math.inf
-
-    @property
-    def finest(self) -> float:
-        """Length over which the log-density bends."""
-        return 1.0
+    low: ClassVar[float] = -math.inf  # left end of the support
+    high: ClassVar[float] = math.inf  # right end of the support
+    finest: ClassVar[float] = 1.0  # length over which the log-density bends
 
     def log_shape(self, s: Array) -> Array:
         """log p(s) up to a constant."""
@@ -78,7 +67,7 @@ class QuadraturePrior(SourcePrior):
         return self.log_shape(s + step) - self.log_shape(s)
 
     @property
-    def kurtosis(self) -> float:
+    def kurtosis(self) -> float:  # type: ignore[override]
         """Excess kurtosis by the same quadrature."""
         peak, left, right = self._window(np.zeros(1), np.zeros(1))
         steps, mass = self._pieces(np.zeros(1), np.zeros(1), peak, left, right)
@@ -259,7 +248,7 @@ class _SechPowerPrior(QuadraturePrior):
         return self.power * self.scale
 
     @property
-    def finest(self) -> float:
+    def finest(self) -> float:  # type: ignore[override]
         """The scale."""
         return self.scale
 
@@ -329,20 +318,16 @@ class RayleighPrior(QuadraturePrior):
     summary: ClassVar[str] = "length of a Gaussian vector: positive (by quadrature)"
     support: ClassVar[str] = "positive"
     symmetric: ClassVar[bool] = False
+    low: ClassVar[float] = 0.0
     variance: float = option(1.0, "variance of each of the two coordinates", above=0.0)
 
     @property
-    def low(self) -> float:
-        """0."""
-        return 0.0
-
-    @property
-    def least_lam(self) -> float:
+    def least_lam(self) -> float:  # type: ignore[override]
         """-1 / variance."""
         return -1.0 / self.variance
 
     @property
-    def finest(self) -> float:
+    def finest(self) -> float:  # type: ignore[override]
         """The deviation of a coordinate."""
         return math.sqrt(self.variance)
 
@@ -412,17 +397,17 @@ class LogDensityPrior(QuadraturePrior):
         return bool(np.allclose(self.score(s), -self.score(-s), rtol=1e-9, atol=1e-12))
 
     @property
-    def low(self) -> float:
+    def low(self) -> float:  # type: ignore[override]
         """`left`."""
         return self.left
 
     @property
-    def high(self) -> float:
+    def high(self) -> float:  # type: ignore[override]
         """`right`."""
         return self.right
 
     @property
-    def finest(self) -> float:
+    def finest(self) -> float:  # type: ignore[override]
         """`unit`."""
         return self.unit
 

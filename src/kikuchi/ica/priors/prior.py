@@ -10,6 +10,7 @@ Priors are named by texts such as "laplace:rate=2" or "mixture:weights=(0.5,0.5)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,21 +61,13 @@ class SourcePrior(Configured):
     is_proper: ClassVar[bool] = True  # False: a mean function without a density behind it
     has_log_partition: ClassVar[bool] = True
     n_parameters: ClassVar[int] = 0  # how many numbers `updated` learns
-
-    @property
-    def least_lam(self) -> float:
-        """lam must be above this border, unless the tilted integral exists on it."""
-        return 0.0
+    least_lam: ClassVar[float] = 0.0
+    kurtosis: ClassVar[float]  # excess kurtosis; infinite where the fourth moment is
 
     @property
     def states(self) -> tuple[Array, Array] | None:
         """Values and log-probabilities of a source with finitely many values, else None."""
         return None
-
-    @property
-    def kurtosis(self) -> float:
-        """Excess kurtosis; infinite where the fourth moment is."""
-        raise NotImplementedError
 
     @property
     def mean_variance(self) -> tuple[float, float]:
@@ -155,8 +148,8 @@ class CompiledPrior(SourcePrior):
 
     @cached_property
     def numbers(self) -> Array:
-        """The numbers of that closed form."""
-        raise NotImplementedError
+        """The numbers of that closed form: the options in their order, unless overridden."""
+        return np.array([getattr(self, f.name) for f in dataclasses.fields(self)])
 
     def _log_partition(self, gamma: Array, lam: Array) -> Array:
         from kikuchi.ica.kernels.priors import log_partition_of
@@ -188,7 +181,7 @@ def parse_prior(text: str | SourcePrior) -> SourcePrior:
 def as_priors(
     prior: str | SourcePrior | Iterable[str | SourcePrior], count: int
 ) -> list[SourcePrior]:
-    """`count` priors from one for all, or from one a source.
+    """`count` priors from one for all, or from one per source.
 
     >>> [p.name for p in as_priors(["laplace", "binary"], 2)]
     ['laplace', 'binary']
@@ -197,7 +190,7 @@ def as_priors(
     given: list[Any] = [prior] * count if one else list(prior)  # type: ignore[arg-type]
     if len(given) != count:
         raise MethodError(
-            f"{len(given)} priors are given for {count} sources; give one, or one a source"
+            f"{len(given)} priors are given for {count} sources; give one, or one per source"
         )
     return [PRIORS.parse(p) for p in given]
 
