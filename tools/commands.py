@@ -40,14 +40,16 @@ def render(page: str) -> str:
 
 def describe(name: str, command: Any) -> str:
     """What a command does, how it is called and what it takes."""
-    inner = getattr(command, "commands", None)
-    if inner:
+    if hasattr(command, "list_commands"):
+        context = typer.Context(command)
         lines = [f"{command.help}", "", "| kind | makes |", "|---|---|"]
-        for kind, sub in inner.items():
+        for kind in command.list_commands(context):
+            sub = command.get_command(context, kind)
             lines.append(f"| `{synopsis(f'{name} {kind}', sub)}` | {cell(first_line(sub.help))} |")
         return "\n".join(lines) + "\n"
     lines = [*paragraphs(command.help), "```sh", synopsis(f"kikuchi {name}", command), "```", ""]
-    rows = [row(parameter) for parameter in command.params]
+    context = typer.Context(command)
+    rows = [row(p) for p in command.get_params(context) if p.name != "help"]
     return "\n".join([*lines, "| takes | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 

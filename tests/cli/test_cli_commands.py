@@ -15,7 +15,7 @@ import typer
 from cli_runner import fails, run
 
 import kikuchi as kk
-from kikuchi.cli import outputs
+from kikuchi.cli import generate, outputs
 from kikuchi.cli.console import plain_table
 from kikuchi.cli.inputs import split_methods
 from kikuchi.data import examples as bundled
@@ -193,8 +193,8 @@ def test_generate_writes_the_model_of_the_library(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", GENERATE)
 def test_generate_offers_every_option_with_its_default(kind: str) -> None:
-    group = typer.main.get_command(__import__("kikuchi.cli.generate", fromlist=["app"]).app)
-    offered = {p.name: p for p in group.commands[kind].params}  # type: ignore[attr-defined]
+    command = typer.main.get_command(generate.app).get_command(None, kind)  # type: ignore[attr-defined]
+    offered = {p.name: p for p in command.params}
     for name, parameter in inspect.signature(GENERATORS[kind]).parameters.items():
         assert name in offered
         if parameter.default is not inspect.Parameter.empty:

@@ -131,7 +131,7 @@ def test_several_priors_and_missing_values(table: Path, tmp_path: Path) -> None:
     result = run(*words, *more, "--report", tmp_path / "p.html")
     assert result.exit_code == 0, result.stderr
     model = json.loads((out / "model.json").read_text())
-    assert {s["prior"] for s in model["sources"]} == {"laplace", "laplace:rate=2.0"}
+    assert {s["prior"] for s in model["sources"]} == {"laplace", "laplace:rate=2"}
     assert "as images" in (tmp_path / "p.html").read_text()
 
 

@@ -76,7 +76,7 @@ def test_a_run_prints_ours_beside_theirs(tmp_path: Path) -> None:
     assert data["experiment"] == "HOJ-E11" and data["setting"] == "quick" and data["complete"]
     text = page.read_text()
     assert "<svg" in text and "Ours beside theirs" in text and "http" not in text
-    assert "kikuchi reproduce HOJ-E11 --quick --seeds 5 --seed 0" in text
+    assert "kikuchi reproduce hoj-e11 --quick --processes 1 --report" in text
 
 
 def test_resume_skips_what_is_there(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kikuchi.cli import options
+from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
     from kikuchi.inference.bounds.certificates import Certificate, Condition
-
-_HEAD = ("condition", "value", "must be", "holds", "")
 
 Alpha = Annotated[
     float,
@@ -19,46 +20,57 @@ Alpha = Annotated[
 ]
 
 
+@grouped
 def certify(
     model: options.Model,
     evidence: options.Evidence = None,
     alpha: Alpha = 1.0,
-    seconds: options.Seconds = None,
-    memory: options.Memory = None,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
+    *,
+    limits: Limits,
+    output: Output,
 ) -> None:
     """Tell whether belief propagation is sure to converge.
 
     Where one of the conditions holds, the messages reach the same, only fixed point from every
     start and under every schedule. Where none holds, nothing is known either way.
     """
-    from kikuchi.cli.console import Screen
-    from kikuchi.cli.inputs import load_evidence, load_model, make_budget
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
+    from kikuchi.cli.inputs import load_evidence, load_model
     from kikuchi.cli.startup import defer_blas
 
-    budget = make_budget(seconds, memory)
-    check_outputs(model, json)
+    budget = limits.budget
+    output.check(model)
     defer_blas()
     from kikuchi.inference.bounds.certificates import certify as prove
 
     graph = load_model(model)
-    found = prove(graph, load_evidence(graph, evidence), alpha, budget=budget)
-    if json is not None:
+    certificate = prove(graph, load_evidence(graph, evidence), alpha, budget=budget)
+    finish(CertificateAnswer(model, certificate), output)
+
+
+@dataclass(frozen=True)
+class CertificateAnswer(Answer):
+    """A certificate as the screen and JSON show it."""
+
+    model: str
+    certificate: Certificate
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The verdict and what it rests on."""
+        proof = self.certificate
+        pairs = [("model", self.model), ("alpha", f"{proof.alpha:g}"), ("verdict", proof.text)]
+        pairs += [("fact", fact) for fact in proof.facts]
+        return pairs + [("remark", remark) for remark in proof.remarks]
+
+    def table(self) -> TextTable:
+        """The conditions one by one."""
+        head = ("condition", "value", "must be", "holds", "")
+        return TextTable(head, [_row(c) for c in self.certificate.conditions], [1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The certificate with the model and the version."""
         from kikuchi import __version__
 
-        write_json({"model": model, "version": __version__, **found.to_dict()}, json)
-    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
-    screen.facts(_facts(model, found))
-    screen.line()
-    screen.table(_HEAD, [_row(condition) for condition in found.conditions], right=[1])
-
-
-def _facts(model: str, found: Certificate) -> list[tuple[str, str]]:
-    pairs = [("model", model), ("alpha", f"{found.alpha:g}"), ("verdict", found.text)]
-    pairs += [("fact", fact) for fact in found.facts]
-    return pairs + [("remark", remark) for remark in found.remarks]
+        return {"model": self.model, "version": __version__, **self.certificate.to_dict()}
 
 
 def _row(condition: Condition) -> list[str]:

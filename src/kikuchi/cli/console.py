@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kikuchi.core.answer import Answer
 
 Rows = Sequence[Sequence[str]]
 
@@ -27,6 +30,23 @@ class Screen:
         """A remark beside the answer, on standard error."""
         if not self.quiet:
             print(text, file=sys.stderr)
+
+    def answer(self, answer: Answer) -> None:
+        """Facts, then tables, then remarks; nothing is computed for a silent screen."""
+        if self.quiet:
+            return
+        facts, table = answer.facts(), answer.table()
+        if facts:
+            self.facts(facts)
+        if facts and table is not None:
+            self.line()
+        for lines, further in [((), table), *answer.parts()]:
+            for line in lines:
+                self.line(line)
+            if further is not None:
+                self.table(*further)
+        for remark in answer.remarks():
+            self.line(remark)
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Labels with their values."""

@@ -9,28 +9,22 @@ import typer
 
 from kikuchi.cli import options
 
+Source = Annotated[
+    str, typer.Argument(metavar="A", help="Model to read, or example:NAME.", show_default=False)
+]
+Target = Annotated[
+    Path, typer.Argument(metavar="B", help="File to write: .uai, .bif, .fg.", show_default=False)
+]
 
-def convert(
-    source: Annotated[
-        str, typer.Argument(metavar="A", help="Model to read, or example:NAME.", show_default=False)
-    ],
-    target: Annotated[
-        Path,
-        typer.Argument(metavar="B", help="File to write: .uai, .bif, .fg.", show_default=False),
-    ],
-    quiet: options.Quiet = False,
-) -> None:
+
+def convert(source: Source, target: Target, quiet: options.Quiet = False) -> None:
     """Convert a model to another format.
 
     The endings of the names tell the formats; .gz after them means compressed.
     """
-    from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_model
-    from kikuchi.cli.outputs import check_model_suffix, check_outputs
-    from kikuchi.graphs.formats import write
+    from kikuchi.cli.outputs import check_model_suffix, check_outputs, write_model
 
     check_model_suffix(target)
     check_outputs(source, target)
-    graph = load_model(source)
-    write(graph, target)
-    Screen(quiet=quiet).line(f"{target}: {graph!r}")
+    write_model(load_model(source), target, quiet=quiet)

@@ -2,63 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kikuchi.cli import options
-from kikuchi.cli.learn import DataFile
+from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.learning.data import Data
+    from kikuchi.learning.evaluation import Score
+
+_MOST_NAMED = 5
 
 
+@grouped
 def evaluate(
-    model: options.Model,
-    data: DataFile,
-    json: options.Json = None,
-    seconds: options.Seconds = None,
-    memory: options.Memory = None,
-    quiet: options.Quiet = False,
+    model: options.Model, data: options.DataFile, *, limits: Limits, output: Output
 ) -> None:
     """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals."""
-    from kikuchi import __version__
-    from kikuchi.cli.console import Screen
-    from kikuchi.cli.inputs import load_model, make_budget
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
+    from kikuchi.cli.inputs import load_model
     from kikuchi.learning import evaluation
     from kikuchi.learning.files import read_data
-    from kikuchi.reports import text
-    from kikuchi.reports.learn_page import data_text, score_pairs
 
-    check_outputs(model, json)
-    budget = make_budget(seconds, memory)
+    output.check(model)
+    budget = limits.budget
     graph = load_model(model)
     rows = read_data(data, graph)
     impossible = impossible_rows(graph, rows)
     score = evaluation.evaluate(graph, rows, budget=budget)
-    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
-    size = f"{text.count(graph.n_variables, 'variable')}, {text.count(graph.n_factors, 'factor')}"
-    screen.facts(
-        [
-            ("model", f"{model}: {size}"),
-            ("data", f"{data}: {data_text(rows)}"),
-            *score_pairs(score),
+    finish(ScoreAnswer(model, data, graph, rows, score, impossible), output)
+
+
+@dataclass(frozen=True)
+class ScoreAnswer(Answer):
+    """How well a model explains rows, as the screen and JSON show it."""
+
+    model: str
+    source: str
+    graph: FactorGraph
+    data: Data
+    score: Score
+    impossible: list[int]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Rows that the model gives no weight."""
+        from kikuchi.core import text
+
+        if not self.impossible:
+            return []
+        shown = ", ".join(map(str, self.impossible[:_MOST_NAMED]))
+        shown += ", ..." if len(self.impossible) > _MOST_NAMED else ""
+        rows = text.count(len(self.impossible), "row")
+        return [
+            f"{rows} of {self.data.n_rows} impossible under the model (its zeros), so that the "
+            f"log-likelihood is -inf: {shown}"
         ]
-    )
-    if impossible and not quiet:
-        shown = ", ".join(map(str, impossible[:5])) + (", ..." if len(impossible) > 5 else "")
-        typer.echo(
-            f"warning: {text.count(len(impossible), 'row')} of {rows.n_rows} impossible under the "
-            f"model (its zeros), so that the log-likelihood is -inf: {shown}",
-            err=True,
-        )
-    if json is not None:
-        content = {"model": model, "data": data, "version": __version__, **score.to_dict()}
-        write_json({**content, "impossible_rows": len(impossible)}, json)
-        if json != STANDARD_OUTPUT:
-            screen.note(f"written: {json}")
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The question and the scores."""
+        from kikuchi.reports import wording
+
+        return [
+            ("model", f"{self.model}: {wording.model_size(self.graph)}"),
+            ("data", f"{self.source}: {wording.data_text(self.data)}"),
+            *wording.score_pairs(self.score),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scores with the model, the data and the version."""
+        from kikuchi import __version__
+
+        content = {"model": self.model, "data": self.source, "version": __version__}
+        return {**content, **self.score.to_dict(), "impossible_rows": len(self.impossible)}
 
 
 def impossible_rows(graph: FactorGraph, data: Data) -> list[int]:
@@ -68,5 +86,5 @@ def impossible_rows(graph: FactorGraph, data: Data) -> list[int]:
     if not np.isneginf(graph.log_tables).any():
         return []
     whole = np.flatnonzero(np.all(data.states >= 0, axis=1) & (data.weights > 0))
-    found: list[int] = whole[np.isneginf(graph.log_score(data.states[whole]))].tolist()
-    return found
+    numbers: list[int] = whole[np.isneginf(graph.log_score(data.states[whole]))].tolist()
+    return numbers

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from kikuchi.cli import options
+from dataclasses import dataclass
+
+from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
 
 
-def examples(json: options.Json = None) -> None:
+@grouped
+def examples(*, output: Output) -> None:
     """List the bundled models.
 
     Any of them is a MODEL as example:NAME.
     """
-    from kikuchi.cli.console import Screen
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
     from kikuchi.data import examples as bundled
 
-    check_outputs("", json)
-    found = bundled()
-    if json is not None:
-        write_json(found, json)
-    screen = Screen(quiet=json == STANDARD_OUTPUT)
-    screen.table(["model", "what it is"], [[f"example:{n}", what] for n, what in found.items()])
+    output.check("")
+    finish(ExamplesAnswer(bundled()), output)
+
+
+@dataclass(frozen=True)
+class ExamplesAnswer(Answer):
+    """Names of bundled models with what they are."""
+
+    models: dict[str, str]
+
+    def table(self) -> TextTable:
+        """One row per model."""
+        rows = [[f"example:{name}", what] for name, what in self.models.items()]
+        return TextTable(["model", "what it is"], rows)
+
+    def to_dict(self) -> dict[str, str]:
+        """The same."""
+        return self.models

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kikuchi.cli.console import ProgressBar
-    from kikuchi.reports.ica_page import Findings
+    from kikuchi.ica.evaluation import SourceEvaluation
 
 METHODS = ("mean-field", "bayesian", "infomax")
 ORIENTATIONS = ("spatial", "temporal")
@@ -167,7 +167,8 @@ def fit(
     from kikuchi.cli import outputs
     from kikuchi.cli.console import ProgressBar, Screen
     from kikuchi.core.errors import MethodError
-    from kikuchi.reports.ica_page import find, ica_report
+    from kikuchi.ica.evaluation import evaluate
+    from kikuchi.reports.ica_page import ica_report
 
     given = {
         "posterior": posterior,
@@ -201,11 +202,11 @@ def fit(
             method, samples, sources, list(prior or []), given, iterations, seed, seconds, progress
         )
     taken = time.perf_counter() - begin
-    found = find(estimator, method, recording, samples, where, shown, taken)
+    found = evaluate(estimator, method, recording, samples, where, shown, taken)
     found.choice, found.shape, found.pixels = choice, shape, pixels
     write_folder(out, found)
     screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
-    screen.facts(found.pairs())
+    screen.facts(found.facts())
     screen.line()
     screen.table(*found.table())
     for warning in () if quiet else found.warnings:
@@ -403,7 +404,7 @@ def _refuse_many(shared: dict[str, Any], count: int) -> None:
 # ---------------------------------------------------------------------- answers
 
 
-def write_folder(out: Path, found: Findings) -> None:
+def write_folder(out: Path, found: SourceEvaluation) -> None:
     """The answer in a new folder: all files, or none."""
     import os
     import shutil
@@ -431,7 +432,7 @@ def write_folder(out: Path, found: Findings) -> None:
         raise
 
 
-def _write_files(folder: Path, found: Findings) -> None:
+def _write_files(folder: Path, found: SourceEvaluation) -> None:
     from kikuchi.cli.outputs import write_json
     from kikuchi.ica.fmri import write_maps
     from kikuchi.ica.recordings import Recording, write_recording, write_wav

@@ -2,150 +2,148 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kikuchi.cli import options
+from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.cli.console import Screen
     from kikuchi.core.budget import Budget
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
     from kikuchi.inference.method import Method
     from kikuchi.reports.evidence import Observed
 
-NOT_CONVERGED = 3
 _MOST_ROWS = 40
 
+MethodText = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="TEXT",
+        help="Method text such as bp:damping=0.5; see `kikuchi methods`.",
+    ),
+]
+MarginalsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR.",
+    ),
+]
 
+
+@grouped
 def infer(
     model: options.Model,
     evidence: options.Evidence = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="TEXT",
-            help="Method text such as bp:damping=0.5; see `kikuchi methods`.",
-        ),
-    ] = "auto",
-    json: options.Json = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
-            help="Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR.",
-        ),
-    ] = None,
-    report: options.Report = None,
-    seconds: options.Seconds = None,
-    memory: options.Memory = None,
+    method: MethodText = "auto",
+    marginals: MarginalsFile = None,
     seed: options.Seed = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 when the method did not converge.")
-    ] = False,
-    quiet: options.Quiet = False,
+    *,
+    limits: Limits,
+    output: StrictOutput,
 ) -> None:
     """Infer the marginals of all variables and log Z."""
     from kikuchi.cli import outputs
-    from kikuchi.cli.console import ProgressBar, Screen
-    from kikuchi.cli.inputs import choose_method, load_evidence, load_model, make_budget
+    from kikuchi.cli.console import ProgressBar
+    from kikuchi.cli.inputs import choose_method, load_evidence, load_model
 
     chosen = choose_method(method, seed)
-    budget = make_budget(seconds, memory)
-    outputs.check_marginals_suffix(output)
-    outputs.check_outputs(model, json, output, report)
+    budget = limits.budget
+    outputs.check_marginals_suffix(marginals)
+    output.check(model, marginals)
     graph = load_model(model)
     observed = load_evidence(graph, evidence)
-    with ProgressBar(chosen.text, quiet=quiet) as progress:
+    with ProgressBar(chosen.text, quiet=output.quiet) as progress:
         beliefs = chosen.run(graph, evidence=observed, budget=budget, progress=progress)
-    screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
-    _show(screen, model, graph, observed, beliefs)
-    for warning in () if quiet else beliefs.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    if json is not None:
-        outputs.write_json(as_json(model, graph, observed, beliefs), json)
-    if output is not None:
-        outputs.write_marginals_file(beliefs, output)
-    if report is not None:
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.infer_page import infer_report
+
         exact = _exact_for_report(chosen, graph, observed, budget)
-        _write_report(beliefs, exact, report, model, observed, evidence)
-    for path in (json, output, report):
-        if path is not None and path != outputs.STANDARD_OUTPUT:
-            screen.note(f"written: {path}")
-    if strict and not beliefs.converged:
-        raise typer.Exit(NOT_CONVERGED)
+        infer_report(beliefs, path, exact, model=model, evidence=observed, command=command)
+
+    write = functools.partial(outputs.write_marginals_file, beliefs)
+    answer = InferenceAnswer(model, graph, observed, beliefs)
+    finish(answer, output, page=page, files=[(marginals, write)])
 
 
-def as_json(model: str, graph: FactorGraph, observed: Observed, beliefs: Beliefs) -> dict[str, Any]:
-    """The JSON contract: `Beliefs.to_dict` with the model, the evidence and the version."""
-    from kikuchi import __version__
-    from kikuchi.reports.evidence import by_label
+@dataclass(frozen=True)
+class InferenceAnswer(Answer):
+    """What a method answers about a model; as JSON `Beliefs.to_dict` with what it was given."""
 
-    return {
-        "model": model,
-        "version": __version__,
-        "evidence": by_label(graph, observed),
-        **beliefs.to_dict(),
-    }
+    model: str
+    graph: FactorGraph
+    observed: Observed
+    beliefs: Beliefs
 
+    @property
+    def converged(self) -> bool:
+        """As the method says."""
+        return self.beliefs.converged
 
-def _show(
-    screen: Screen,
-    model: str,
-    graph: FactorGraph,
-    observed: Observed,
-    beliefs: Beliefs,
-) -> None:
-    from kikuchi.reports import text
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the method."""
+        return self.beliefs.warnings
 
-    size = f"{text.count(graph.n_variables, 'variable')}, {text.count(graph.n_factors, 'factor')}"
-    facts = [("model", f"{model}: {size}")]
-    if observed:
-        facts.append(("evidence", text.observations(graph, observed)))
-    work = f"{text.count(beliefs.iterations, 'iteration')}, {text.seconds(beliefs.seconds)}"
-    facts += [
-        ("method", beliefs.method),
-        *text.choice(beliefs),
-        ("log Z", text.log_z(beliefs.log_z)),
-        ("bounds on log Z", text.bounds(beliefs)),
-        ("converged", f"{text.verdict(beliefs)} ({work})"),
-    ]
-    if beliefs.score is not None:
-        facts.append(("best state", f"log-weight {text.log_z(beliefs.score)}"))
-    screen.facts(facts)
-    screen.line()
-    head, rows, right = _marginal_rows(graph, beliefs)
-    screen.table(head, rows, right)
-    hidden = graph.n_variables - len(rows)
-    if hidden > 0:
-        screen.line(
-            f"... and {text.count(hidden, 'variable')} more: --output OUT.csv or --json OUT"
-        )
+    def facts(self) -> list[tuple[str, str]]:
+        """The question, log Z with its bounds, and whether the method converged."""
+        from kikuchi.core import text
+        from kikuchi.reports import wording
 
+        facts = [("model", f"{self.model}: {wording.model_size(self.graph)}")]
+        if self.observed:
+            facts.append(("evidence", wording.observations(self.graph, self.observed)))
+        facts += [
+            ("method", self.beliefs.method),
+            *wording.choice(self.beliefs),
+            ("log Z", text.log_z(self.beliefs.log_z)),
+            ("bounds on log Z", wording.bounds(self.beliefs)),
+            ("converged", f"{wording.verdict(self.beliefs)} ({wording.work(self.beliefs)})"),
+        ]
+        if self.beliefs.score is not None:
+            facts.append(("best state", f"log-weight {text.log_z(self.beliefs.score)}"))
+        return facts
 
-def _marginal_rows(
-    graph: FactorGraph, beliefs: Beliefs
-) -> tuple[list[str], list[list[str]], list[int]]:
-    """The first marginals; with a best state, its entry for each variable too."""
-    from kikuchi.reports import text
+    def table(self) -> TextTable:
+        """The first marginals; with a best state, its entry for each variable too."""
+        from kikuchi.reports import wording
 
-    head = ["variable", "marginal"]
-    if beliefs.state is not None:
-        head.append("best state")
-    rows = []
-    for v in range(min(graph.n_variables, _MOST_ROWS)):
-        row = [text.variable_name(graph, v), text.marginal_text(graph, v, beliefs[v].tolist())]
-        if beliefs.state is not None:
-            row.append(text.state_names(graph, v)[int(beliefs.state[v])])
-        rows.append(row)
-    return head, rows, []
+        graph, state = self.graph, self.beliefs.state
+        rows = []
+        for v in range(min(graph.n_variables, _MOST_ROWS)):
+            marginal = wording.marginal_text(graph, v, self.beliefs[v].tolist())
+            best = [] if state is None else [wording.state_names(graph, v)[int(state[v])]]
+            rows.append([wording.variable_name(graph, v), marginal, *best])
+        head = ["variable", "marginal", *([] if state is None else ["best state"])]
+        return TextTable(head, rows)
+
+    def remarks(self) -> list[str]:
+        """How to see the marginals that the screen leaves out."""
+        from kikuchi.core import text
+
+        hidden = self.graph.n_variables - _MOST_ROWS
+        if hidden <= 0:
+            return []
+        more = text.count(hidden, "variable")
+        return [f"... and {more} more: --output OUT.csv or --json OUT"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract: the answer with the model, the evidence and the version."""
+        from kikuchi.reports.evidence import question
+
+        return {**question(self.model, self.graph, self.observed), **self.beliefs.to_dict()}
 
 
 def _exact_for_report(
@@ -157,22 +155,3 @@ def _exact_for_report(
     if method.name in ("jt", "enumerate", "auto") or not gives_marginals(method):
         return None
     return cheap_exact(graph, observed, budget)
-
-
-def _write_report(
-    beliefs: Beliefs,
-    exact: Beliefs | None,
-    path: Path,
-    model: str,
-    observed: Observed,
-    evidence: str | None,
-) -> None:
-    import shlex
-
-    from kikuchi.reports.infer_page import infer_report
-
-    words = ["kikuchi", "infer", model, "--method", beliefs.method]
-    if evidence:
-        words += ["--evidence", evidence]
-    command = shlex.join([*words, "--report", str(path)])
-    infer_report(beliefs, path, exact, model=model, evidence=observed, command=command)

@@ -2,41 +2,62 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 from kikuchi.cli import options
+from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
+
+if TYPE_CHECKING:
+    from kikuchi.reports.facts import Fit, ModelFacts
 
 
+@grouped
 def info(
     model: options.Model,
     evidence: options.Evidence = None,
     memory: options.Memory = None,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Describe a model and what exact inference would cost.
 
     Sizes, structure, elimination width, bytes and operations, and which methods fit.
     """
-    from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model, make_budget
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs, write_json
     from kikuchi.reports.facts import describe
 
     allowed = make_budget(None, memory).bytes
-    check_outputs(model, json)
+    output.check(model)
     graph = load_model(model)
     facts = describe(graph, load_evidence(graph, evidence))
-    fits = facts.fitting_methods(allowed)
-    if json is not None:
-        import dataclasses
+    finish(ModelAnswer(model, facts, facts.fitting_methods(allowed)), output)
 
+
+@dataclass(frozen=True)
+class ModelAnswer(Answer):
+    """Facts of a model and which methods suit it, as the screen and JSON show them."""
+
+    model: str
+    about: ModelFacts
+    methods: list[Fit]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Sizes, structure and the cost of exact inference."""
+        return [("model", self.model), *self.about.lines()]
+
+    def table(self) -> TextTable:
+        """Whether each method suits the model, and why."""
+        words = {True: "yes", False: "no", None: "maybe"}
+        rows = [[fit.method, words[fit.fits], fit.why] for fit in self.methods]
+        return TextTable(["method", "fits", "why"], rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts and methods with the model and the version."""
         from kikuchi import __version__
 
-        methods = [dataclasses.asdict(fit) for fit in fits]
-        data = {"model": model, "version": __version__, **facts.to_dict(), "methods": methods}
-        write_json(data, json)
-    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
-    screen.facts([("model", model), *facts.lines()])
-    screen.line()
-    words = {True: "yes", False: "no", None: "maybe"}
-    rows = [[fit.method, words[fit.fits], fit.why] for fit in fits]
-    screen.table(["method", "fits", "why"], rows)
+        methods = [dataclasses.asdict(fit) for fit in self.methods]
+        head = {"model": self.model, "version": __version__}
+        return {**head, **self.about.to_dict(), "methods": methods}

@@ -3,148 +3,206 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kikuchi.cli import options
+from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
+from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
-    from kikuchi.cli.console import Screen
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.learning.data import Data
     from kikuchi.learning.fit import Fit
     from kikuchi.learning.learner import Learner
 
-NOT_CONVERGED = 3
-
-DataFile = Annotated[
+Graph = Annotated[
     str,
-    typer.Argument(
-        metavar="DATA",
-        help="Rows of states: .csv, .tsv, .parquet, .npy or .npz.",
-        show_default=False,
+    typer.Option(
+        "--graph",
+        "-g",
+        metavar="G",
+        help="Model file, example:NAME, chow-liu, grid:RxC, or EDGES.csv with two columns.",
     ),
+]
+Fitted = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FITTED", help="Where to write: .uai, .fg, .bif.")
+]
+Hidden = Annotated[
+    str | None,
+    typer.Option(
+        "--hidden",
+        metavar="V1,V2",
+        help="Variables to treat as never observed; h:3 with a new name has 3 states.",
+    ),
+]
+LearnerText = Annotated[
+    str,
+    typer.Option(
+        "--learner",
+        "-l",
+        metavar="TEXT",
+        help="Learner text such as pseudo:l2=0.1; see `kikuchi learners`.",
+    ),
+]
+Inference = Annotated[
+    str | None,
+    typer.Option("--inference", metavar="TEXT", help="Method inside the learner, such as bp."),
+]
+SizePenalty = Annotated[
+    float | None, typer.Option("--l1", metavar="X", help="Penalty on sizes of parameters.")
+]
+SquarePenalty = Annotated[
+    float | None, typer.Option("--l2", metavar="X", help="Penalty on squares of parameters.")
+]
+CheckpointFile = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", metavar="F", help="Save the state of the fit here."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the checkpoint of a fit that was ended.")
 ]
 
 
+@dataclass(frozen=True)
+class LearnerOptions:
+    """A learner as its text, and options of it that have a name of their own."""
+
+    learner: LearnerText = "gradient"
+    inference: Inference = None
+    l1: SizePenalty = None
+    l2: SquarePenalty = None
+    seed: options.Seed = None
+
+    def choose(self) -> Learner:
+        """The learner with its options; one that it does not have is refused, except the seed."""
+        from kikuchi.core.errors import MethodError
+        from kikuchi.learning.registry import LEARNERS, parse_learner
+
+        chosen = parse_learner(self.learner)
+        known = _field_names(chosen)
+        names = ("inference", "l1", "l2", *(["seed"] if "seed" in known else []))
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        for name in given.keys() - known:
+            having = [other for other in LEARNERS if name in _field_names(LEARNERS.find(other))]
+            raise MethodError(
+                f"learner {chosen.name} has no option {name}; learners with it: {', '.join(having)}"
+            )
+        return dataclasses.replace(chosen, **given) if given else chosen
+
+
+def _field_names(learner: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(learner)}
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """Where a fit keeps its state, and whether to go on from there."""
+
+    checkpoint: CheckpointFile = None
+    resume: Resume = False
+
+    def check(self) -> None:
+        """Refuse a checkpoint that would be overwritten, and a resumption from nowhere."""
+        from kikuchi.core.errors import DataError
+
+        if self.resume and self.checkpoint is None:
+            raise DataError("--resume needs --checkpoint F, the file that the fit was saved in")
+        if self.checkpoint is not None and self.checkpoint.exists() and not self.resume:
+            raise DataError(
+                f"{self.checkpoint}: there is a checkpoint already; give --resume to go on from "
+                "it, or delete it to begin anew"
+            )
+
+
+@grouped
 def learn(
-    data: DataFile,
-    graph: Annotated[
-        str,
-        typer.Option(
-            "--graph",
-            "-g",
-            metavar="G",
-            help="Model file, example:NAME, chow-liu, grid:RxC, or EDGES.csv with two columns.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FITTED", help="Where to write: .uai, .fg, .bif.")
-    ],
-    learner: Annotated[
-        str,
-        typer.Option(
-            "--learner",
-            "-l",
-            metavar="TEXT",
-            help="Learner text such as pseudo:l2=0.1; see `kikuchi learners`.",
-        ),
-    ] = "gradient",
-    inference: Annotated[
-        str | None,
-        typer.Option("--inference", metavar="TEXT", help="Method inside the learner, such as bp."),
-    ] = None,
-    hidden: Annotated[
-        str | None,
-        typer.Option(
-            "--hidden",
-            metavar="V1,V2",
-            help="Variables to treat as never observed; h:3 with a new name has 3 states.",
-        ),
-    ] = None,
-    l1: Annotated[
-        float | None, typer.Option("--l1", metavar="X", help="Penalty on sizes of parameters.")
-    ] = None,
-    l2: Annotated[
-        float | None, typer.Option("--l2", metavar="X", help="Penalty on squares of parameters.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option("--checkpoint", metavar="F", help="Save the state of the fit here."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of a fit that was ended.")
-    ] = False,
-    json: options.Json = None,
-    report: options.Report = None,
-    seconds: options.Seconds = None,
-    memory: options.Memory = None,
-    seed: options.Seed = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 when the learner did not converge.")
-    ] = False,
-    quiet: options.Quiet = False,
+    data: options.DataFile,
+    graph: Graph,
+    out: Fitted,
+    hidden: Hidden = None,
+    *,
+    learner: LearnerOptions,
+    saving: Checkpointing,
+    limits: Limits,
+    output: StrictOutput,
 ) -> None:
     """Learn the parameters of a model from a table of data."""
-    from kikuchi.cli import outputs
-    from kikuchi.cli.console import ProgressBar, Screen
-    from kikuchi.cli.inputs import make_budget
+    from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.names import write_names
+    from kikuchi.cli.outputs import check_model_suffix
     from kikuchi.cli.startup import defer_blas
     from kikuchi.graphs.formats import write
 
     defer_blas()
-    chosen = choose_learner(learner, inference=inference, l1=l1, l2=l2, seed=seed)
-    budget = make_budget(seconds, memory)
-    outputs.check_model_suffix(out)
-    outputs.check_outputs(data, out, json, report, checkpoint)
-    _check_checkpoint(checkpoint, resume)
+    chosen = learner.choose()
+    budget = limits.budget
+    check_model_suffix(out)
+    output.check(data, out, saving.checkpoint)
+    saving.check()
     model, rows = load_graph_and_data(graph, data, hidden)
     _check_direction(out, model)
-    with ProgressBar(chosen.text, quiet=quiet) as progress:
-        fit = chosen.fit(model, rows, budget=budget, progress=progress, checkpoint=checkpoint)
+    with ProgressBar(chosen.text, quiet=output.quiet) as progress:
+        fit = chosen.fit(
+            model, rows, budget=budget, progress=progress, checkpoint=saving.checkpoint
+        )
     write(fit.graph, out)
     names = write_names(fit.graph, out)
-    screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
-    _show(screen, data, graph, rows, fit)
-    for warning in () if quiet else fit.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    if json is not None:
-        outputs.write_json(as_json(data, graph, out, fit), json)
-    if report is not None:
-        _write_report(fit, rows, report, data, graph, hidden, out)
-    for path in (out, names, json, report):
-        if path is not None and path != outputs.STANDARD_OUTPUT:
-            screen.note(f"written: {path}")
-    if strict and not fit.converged:
-        raise typer.Exit(NOT_CONVERGED)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.learn_page import learn_report
+
+        learn_report(fit, rows, path, source=data, graph=graph, command=command)
+
+    finish(FitAnswer(data, graph, out, rows, fit), output, page=page, written=[out, names])
 
 
-def choose_learner(text: str, **given: Any) -> Learner:
-    """A learner from its text, with the options of the command line put in.
+@dataclass(frozen=True)
+class FitAnswer(Answer):
+    """A fit as the screen and JSON show it."""
 
-    An option that the learner does not have is refused, except the seed.
-    """
-    from kikuchi.core.errors import MethodError
-    from kikuchi.learning.registry import LEARNERS, parse_learner
+    source: str
+    graph: str
+    out: Path
+    rows: Data
+    fit: Fit
 
-    chosen = parse_learner(text)
-    known = {f.name for f in dataclasses.fields(chosen)}
-    wanted = {name: value for name, value in given.items() if value is not None}
-    if "seed" not in known:
-        wanted.pop("seed", None)
-    for name in wanted.keys() - known:
-        having = [
-            other
-            for other in LEARNERS
-            if any(f.name == name for f in dataclasses.fields(LEARNERS.find(other)))
+    @property
+    def converged(self) -> bool:
+        """As the learner says."""
+        return self.fit.converged
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the learner."""
+        return self.fit.warnings
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The question, how well the model explains the data, and how the fit went."""
+        from kikuchi.core import text
+        from kikuchi.reports import wording
+
+        fit = self.fit
+        objective = f"{text.log_z(fit.objective, 6)} ({wording.objective_name(fit)})"
+        return [
+            ("data", f"{self.source}: {wording.data_text(self.rows)}"),
+            ("graph", f"{self.graph}: {wording.model_size(fit.graph)}"),
+            ("learner", fit.learner),
+            ("objective", objective),
+            *([] if fit.score is None else wording.score_pairs(fit.score)),
+            *wording.certified_pairs(fit),
+            ("converged", f"{wording.fit_verdict(fit)} ({wording.work(fit)})"),
         ]
-        raise MethodError(
-            f"learner {chosen.name} has no option {name}; learners with it: {', '.join(having)}"
-        )
-    return dataclasses.replace(chosen, **wanted) if wanted else chosen
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON contract: `Fit.to_dict` with the data, the graph, the file and the version."""
+        from kikuchi import __version__
+
+        head = {"data": self.source, "graph": self.graph, "out": str(self.out)}
+        return {**head, "version": __version__, **self.fit.to_dict()}
 
 
 # ---------------------------------------------------------------------- graph and data
@@ -190,14 +248,14 @@ def _with_new_columns(rows: Data, words: list[str], graph: str) -> tuple[Data, D
     gaps = np.full((rows.n_rows, len(new)), -1, dtype=np.int32)
     seen = np.arange(rows.n_rows)[:, None] % np.array(counts)
     names = (*known, *(word.partition(":")[0] for word in new))
-    words_of = None
+    states = None
     if rows.state_names is not None:
-        words_of = (*rows.state_names, *(tuple(map(str, range(c))) for c in counts))
-    made = [
-        Data(np.hstack([rows.states, added]).astype(np.int32), rows.weights, cards, names, words_of)
+        states = (*rows.state_names, *(tuple(map(str, range(c))) for c in counts))
+    hidden, shown = (
+        Data(np.hstack([rows.states, added]).astype(np.int32), rows.weights, cards, names, states)
         for added in (gaps, seen)
-    ]
-    return made[0], made[1]
+    )
+    return hidden, shown
 
 
 def _states(word: str) -> int:
@@ -229,77 +287,9 @@ def _masked(graph: FactorGraph, rows: Data, words: list[str]) -> Data:
     return rows.like(states, rows.weights)
 
 
-def _check_checkpoint(checkpoint: Path | None, resume: bool) -> None:
-    from kikuchi.core.errors import DataError
-
-    if resume and checkpoint is None:
-        raise DataError("--resume needs --checkpoint F, the file that the fit was saved in")
-    if checkpoint is not None and checkpoint.exists() and not resume:
-        raise DataError(
-            f"{checkpoint}: there is a checkpoint already; give --resume to go on from it, or "
-            "delete it to begin anew"
-        )
-
-
 def _check_direction(out: Path, graph: FactorGraph) -> None:
     from kikuchi.cli.outputs import suffix
     from kikuchi.core.errors import KikuchiError
 
     if suffix(out) == ".bif" and not graph.is_directed:
         raise KikuchiError(f"{out}: .bif holds directed models only; write .uai or .fg")
-
-
-# ---------------------------------------------------------------------- answers
-
-
-def as_json(data: str, graph: str, out: Path, fit: Fit) -> dict[str, Any]:
-    """The JSON contract: `Fit.to_dict` with the data, the graph, the file and the version."""
-    from kikuchi import __version__
-
-    return {
-        "data": data,
-        "graph": graph,
-        "out": str(out),
-        "version": __version__,
-        **fit.to_dict(),
-    }
-
-
-def _show(screen: Screen, data: str, graph: str, rows: Data, fit: Fit) -> None:
-    from kikuchi.reports import text
-    from kikuchi.reports.learn_page import (
-        certified_pairs,
-        data_text,
-        fit_verdict,
-        objective_name,
-        score_pairs,
-    )
-
-    model = fit.graph
-    size = f"{text.count(model.n_variables, 'variable')}, {text.count(model.n_factors, 'factor')}"
-    work = f"{text.count(fit.iterations, 'iteration')}, {text.seconds(fit.seconds)}"
-    screen.facts(
-        [
-            ("data", f"{data}: {data_text(rows)}"),
-            ("graph", f"{graph}: {size}"),
-            ("learner", fit.learner),
-            ("objective", f"{text.log_z(fit.objective, 6)} ({objective_name(fit)})"),
-            *([] if fit.score is None else score_pairs(fit.score)),
-            *certified_pairs(fit),
-            ("converged", f"{fit_verdict(fit)} ({work})"),
-        ]
-    )
-
-
-def _write_report(
-    fit: Fit, rows: Data, path: Path, data: str, graph: str, hidden: str | None, out: Path
-) -> None:
-    import shlex
-
-    from kikuchi.reports.learn_page import learn_report
-
-    words = ["kikuchi", "learn", data, "--graph", graph, "--learner", fit.learner]
-    if hidden:
-        words += ["--hidden", hidden]
-    command = shlex.join([*words, "--out", str(out), "--report", str(path)])
-    learn_report(fit, rows, path, source=data, graph=graph, command=command)

@@ -27,10 +27,8 @@ from kikuchi.cli import (
     sample,
     train,
 )
-from kikuchi.cli.startup import INTERRUPTED
+from kikuchi.cli.startup import BAD_INPUT, INTERRUPTED
 from kikuchi.core.errors import KikuchiError
-
-BAD_INPUT = 2
 
 
 class Commands(TyperGroup):

@@ -29,6 +29,9 @@ Json = Annotated[
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="OUT.html", help="Write a page with pictures.")
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 3 when the run did not converge.")
+]
 Seconds = Annotated[
     float | None,
     typer.Option("--seconds", metavar="S", help="Time budget; the best so far is returned."),
@@ -41,3 +44,14 @@ Seed = Annotated[
     int | None, typer.Option("--seed", metavar="N", help="Seed of methods that use random numbers.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="OUT", help="Draw a picture: .png or .svg.")
+]
+DataFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="Rows of states: .csv, .tsv, .parquet, .npy or .npz.",
+        show_default=False,
+    ),
+]

@@ -16,6 +16,7 @@ from kikuchi.core.files import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
 
 STANDARD_OUTPUT = Path("-")
@@ -31,12 +32,12 @@ def check_outputs(model: str, *paths: Path | None) -> None:
         if path is None or path == STANDARD_OUTPUT:
             continue
         _check_target(path)
-        place = path.resolve()
-        if place == Path(model).resolve():
+        target = path.resolve()
+        if target == Path(model).resolve():
             raise KikuchiError(f"{path} is the model itself; choose another name for the output")
-        if place in seen:
+        if target in seen:
             raise KikuchiError(f"two outputs go to {path}; choose different names")
-        seen.add(place)
+        seen.add(target)
 
 
 def _check_target(path: Path) -> None:
@@ -56,23 +57,24 @@ def _check_target(path: Path) -> None:
 
 def check_marginals_suffix(path: Path | None) -> None:
     """Refuse a form of marginals that does not exist."""
-    if path is not None and suffix(path) not in MARGINAL_SUFFIXES:
-        known = suggestion(suffix(path), MARGINAL_SUFFIXES)
-        raise KikuchiError(f"{path}: the ending says in which form to write; {known}")
+    if path is not None:
+        _check_suffix(path, suffix(path), MARGINAL_SUFFIXES, "in which form")
 
 
 def check_model_suffix(path: Path) -> None:
     """Refuse a format of models that does not exist."""
-    if suffix(path) not in MODEL_SUFFIXES:
-        known = suggestion(suffix(path), MODEL_SUFFIXES)
-        raise KikuchiError(f"{path}: the ending says in which format to write; {known}")
+    _check_suffix(path, suffix(path), MODEL_SUFFIXES, "in which format")
 
 
 def check_picture_suffix(path: Path | None) -> None:
     """Refuse a kind of picture that does not exist."""
-    if path is not None and path.suffix.lower() not in PICTURE_SUFFIXES:
-        known = suggestion(path.suffix.lower(), PICTURE_SUFFIXES)
-        raise KikuchiError(f"{path}: the ending says which kind of picture to write; {known}")
+    if path is not None:
+        _check_suffix(path, path.suffix.lower(), PICTURE_SUFFIXES, "which kind of picture")
+
+
+def _check_suffix(path: Path, ending: str, known: tuple[str, ...], what: str) -> None:
+    if ending not in known:
+        raise KikuchiError(f"{path}: the ending says {what} to write; {suggestion(ending, known)}")
 
 
 def suffix(path: Path) -> str:
@@ -82,6 +84,15 @@ def suffix(path: Path) -> str:
     ('.mar', '.csv')
     """
     return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def write_model(graph: FactorGraph, path: Path, *, quiet: bool) -> None:
+    """Write a model, and tell what it is."""
+    from kikuchi.cli.console import Screen
+    from kikuchi.graphs.formats import write
+
+    write(graph, path)
+    Screen(quiet=quiet).line(f"{path}: {graph!r}")
 
 
 def write_marginals_file(beliefs: Beliefs, path: Path) -> None:

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kikuchi.cli import options
+from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.cli.console import Screen
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.graphs.regions.region_graph import RegionGraph
 
 Text = Annotated[
     str, typer.Option("--regions", "-r", metavar="TEXT", help="Which regions; see above.")
 ]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="OUT", help="Draw them to a .png or .svg file."),
-]
 
 
+@grouped
 def regions(
     model: options.Model,
     text: Text = "auto",
     memory: options.Memory = None,
-    json: options.Json = None,
-    plot: Plot = None,
-    quiet: options.Quiet = False,
+    plot: options.Plot = None,
+    *,
+    output: Output,
 ) -> None:
     """Show the regions of a model: sizes, counting numbers, memory.
 
@@ -42,63 +41,71 @@ def regions(
     junction:K (cliques of at most K variables), junction-tree (exact), file:ROOTS.json (lists of
     variables).
     """
-    from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_model, make_budget
-    from kikuchi.cli.outputs import (
-        STANDARD_OUTPUT,
-        check_outputs,
-        check_picture_suffix,
-        write_json,
-    )
-    from kikuchi.graphs.regions.builders import region_graph, robustness
+    from kikuchi.cli.outputs import check_picture_suffix
+    from kikuchi.graphs.regions.builders import region_graph
 
     budget = make_budget(None, memory)
-    check_outputs(model, json, plot)
+    output.check(model, plot)
     check_picture_suffix(plot)
     graph = load_model(model)
-    found = region_graph(graph, text, budget=budget)
-    if json is not None:
+    answer = RegionsAnswer(model, text, graph, region_graph(graph, text, budget=budget))
+    finish(answer, output, files=[(plot, answer.draw)])
+
+
+@dataclass(frozen=True)
+class RegionsAnswer(Answer):
+    """A region graph as the screen, JSON and a picture show it."""
+
+    model: str
+    text: str
+    graph: FactorGraph
+    regions: RegionGraph
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Sizes and memory, and what was proved about the regions."""
+        from kikuchi.core.budget import format_bytes
+        from kikuchi.graphs.regions.builders import robustness
+
+        regions = self.regions
+        verdict = robustness(self.graph, self.text.strip())
+        tested = [] if verdict is None else [f"tested: {verdict}"]
+        return [
+            ("model", self.model),
+            ("regions", f"{self.text}: {len(regions.regions)}, {regions.n_roots} of them roots"),
+            ("edges", f"{len(regions.edges)}"),
+            ("largest", f"{regions.sizes.max(initial=0):.6g} states"),
+            ("tables", format_bytes(regions.bytes)),
+            *(("remark", remark) for remark in [*regions.remarks(), *tested]),
+        ]
+
+    def table(self) -> TextTable:
+        """Regions of the same size and counting number together."""
+        rows = [[str(size), f"{c:+d}", str(count)] for size, c, count in self.regions.groups()]
+        return TextTable(["variables", "counted", "regions"], rows, [0, 1, 2])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The regions with the model and the version."""
         from kikuchi import __version__
 
-        data = {"model": model, "version": __version__, "text": text, **found.to_dict()}
-        write_json(data, json)
-    if plot is not None:
-        _draw(graph, found, plot, f"{Path(model).name}: {text}")
-    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
-    if not screen.quiet:
-        verdict = robustness(graph, text.strip())
-        _show(screen, model, text, found, [] if verdict is None else [f"tested: {verdict}"])
+        head = {"model": self.model, "version": __version__, "text": self.text}
+        return {**head, **self.regions.to_dict()}
 
+    def draw(self, path: Path) -> None:
+        """Write a picture of the regions."""
+        from kikuchi.cli.outputs import write_picture
+        from kikuchi.graphs.shapes import grid_shape
+        from kikuchi.plots.regions import draw_regions
 
-def _show(screen: Screen, model: str, text: str, found: RegionGraph, tested: list[str]) -> None:
-    from kikuchi.core.budget import format_bytes
-
-    facts = [
-        ("model", model),
-        ("regions", f"{text}: {len(found.regions)}, {found.n_roots} of them roots"),
-        ("edges", f"{len(found.edges)}"),
-        ("largest", f"{found.sizes.max(initial=0):.6g} states"),
-        ("tables", format_bytes(found.bytes)),
-    ]
-    screen.facts([*facts, *(("remark", remark) for remark in [*found.remarks(), *tested])])
-    screen.line()
-    rows = [[str(size), f"{c:+d}", str(count)] for size, c, count in found.groups()]
-    screen.table(["variables", "counted", "regions"], rows, right=[0, 1, 2])
-
-
-def _draw(graph: FactorGraph, found: RegionGraph, plot: Path, title: str) -> None:
-    from kikuchi.cli.outputs import write_picture
-    from kikuchi.graphs.shapes import grid_shape
-    from kikuchi.plots.regions import draw_regions
-
-    shape = grid_shape(graph)
-    figure = draw_regions(
-        [region.variables for region in found.regions],
-        found.counting,
-        found.edges,
-        names=graph.names,
-        grid=shape,
-        periodic=shape is not None and len(graph.pairs()) == 2 * graph.n_variables,
-        title=title,
-    )
-    write_picture(figure, plot)
+        graph = self.graph
+        shape = grid_shape(graph)
+        figure = draw_regions(
+            [region.variables for region in self.regions.regions],
+            self.regions.counting,
+            self.regions.edges,
+            names=graph.names,
+            grid=shape,
+            periodic=shape is not None and len(graph.pairs()) == 2 * graph.n_variables,
+            title=f"{Path(self.model).name}: {self.text}",
+        )
+        write_picture(figure, path)

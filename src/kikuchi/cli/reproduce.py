@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kikuchi.cli import options
-from kikuchi.core.errors import KikuchiError
+from kikuchi.cli.command import PageOutput, finish, grouped
+from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.cli.console import Screen
     from kikuchi.reproduce.experiment import Experiment
     from kikuchi.reproduce.runner import Outcome
 
@@ -21,6 +21,10 @@ _HEAD = ("id", "document", "title", "quick", "full", "status")
 Name = Annotated[
     str | None,
     typer.Argument(metavar="[ID]", help="Which experiment; without it they are listed."),
+]
+OwnData = Annotated[
+    str | None,
+    typer.Option("--data", metavar="FILE", help="Your own data in place of the stand-in."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A small setting, well under a minute.")]
 Seeds = Annotated[int | None, typer.Option("--seeds", metavar="N", help="How many random draws.")]
@@ -43,127 +47,131 @@ Resume = Annotated[
         "--resume", metavar="FILE", help="Keep finished cases in FILE; skip those it holds."
     ),
 ]
-OwnData = Annotated[
-    str | None,
-    typer.Option("--data", metavar="FILE", help="Your own data in place of the stand-in."),
-]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How an experiment is run."""
+
+    quick: Quick = False
+    seeds: Seeds = None
+    seed: FirstSeed = 0
+    processes: Processes = None
+    cluster: Cluster = None
+    resume: Resume = None
+    seconds: options.Seconds = None
+
+    def run(self, experiment: Experiment, quiet: bool) -> Outcome:
+        """Run the cases, with a progress bar."""
+        from kikuchi.cli.console import ProgressBar
+        from kikuchi.cli.inputs import make_budget
+        from kikuchi.core.cluster import optional_cluster
+        from kikuchi.core.errors import KikuchiError
+        from kikuchi.reproduce import reproduce as run
+
+        if self.processes is not None and self.cluster is not None:
+            raise KikuchiError("give --processes or --cluster, not both")
+        budget, bar = make_budget(self.seconds, None), ProgressBar(experiment.id, quiet=quiet)
+        with optional_cluster(self.cluster) as executor, bar:
+            return run(
+                experiment,
+                quick=self.quick,
+                seeds=self.seeds,
+                first_seed=self.seed,
+                processes=self.processes,
+                executor=executor,
+                resume=self.resume,
+                budget=budget,
+                progress=bar,
+            )
+
+
+@grouped
 def reproduce(
-    experiment: Name = None,
-    quick: Quick = False,
-    seeds: Seeds = None,
-    seed: FirstSeed = 0,
-    processes: Processes = None,
-    cluster: Cluster = None,
-    resume: Resume = None,
-    data: OwnData = None,
-    json: options.Json = None,
-    report: options.Report = None,
-    seconds: options.Seconds = None,
-    quiet: options.Quiet = False,
+    experiment: Name = None, data: OwnData = None, *, setting: Setting, output: PageOutput
 ) -> None:
     """Run an experiment of the source documents again.
 
     Prints ours beside the published figures and a corrected reference. Ctrl-C and the end of the
     time budget leave a table of the cases that were finished.
     """
-    from kikuchi.cli.console import Screen
-    from kikuchi.cli.outputs import STANDARD_OUTPUT, check_outputs
-
-    check_outputs("" if resume is None else str(resume), json, report)
-    screen = Screen(quiet=quiet or json == STANDARD_OUTPUT)
+    output.check("" if setting.resume is None else str(setting.resume))
     if experiment is None:
-        _list(screen, json)
+        from kikuchi.reproduce.catalogue import all_experiments
+
+        finish(CatalogueAnswer(list(all_experiments())), output)
         return
     from kikuchi.reproduce import find_experiment
 
-    chosen = find_experiment(experiment, data)
-    outcome = _run(chosen, quick, seeds, seed, processes, cluster, resume, seconds, screen.quiet)
-    _show(screen, outcome)
-    if json is not None:
-        from kikuchi.cli.outputs import write_json
+    outcome = setting.run(find_experiment(experiment, data), output.screen.quiet)
 
-        write_json(outcome.to_dict(), json)
-    if report is not None:
+    def page(path: Path, command: str) -> None:
         from kikuchi.reports.reproduce_page import reproduce_report
 
-        reproduce_report(outcome, report, command=_command(outcome, report))
-    for path in (json, report):
-        if path is not None and path != STANDARD_OUTPUT:
-            screen.note(f"written: {path}")
+        reproduce_report(outcome, path, command=command)
+
+    notes = []
     if not outcome.complete:
-        way = f"--resume {resume}" if resume is not None else "--resume FILE from the beginning"
-        screen.note(f"stopped ({outcome.stopped}); a run with {way} goes on where one stopped")
+        way = "--resume FILE from the beginning"
+        way = way if setting.resume is None else f"--resume {setting.resume}"
+        notes = [f"stopped ({outcome.stopped}); a run with {way} goes on where one stopped"]
+    finish(OutcomeAnswer(outcome), output, page=page, notes=notes)
 
 
-def _run(
-    chosen: Experiment,
-    quick: bool,
-    seeds: int | None,
-    seed: int,
-    processes: int | None,
-    cluster: str | None,
-    resume: Path | None,
-    seconds: float | None,
-    quiet: bool,
-) -> Outcome:
-    from kikuchi.cli.console import ProgressBar
-    from kikuchi.cli.inputs import make_budget
-    from kikuchi.core.cluster import optional_cluster
-    from kikuchi.reproduce import reproduce as run
+@dataclass(frozen=True)
+class CatalogueAnswer(Answer):
+    """The experiments that there are."""
 
-    if processes is not None and cluster is not None:
-        raise KikuchiError("give --processes or --cluster, not both")
-    budget = make_budget(seconds, None)
-    with optional_cluster(cluster) as executor, ProgressBar(chosen.id, quiet=quiet) as bar:
-        return run(
-            chosen,
-            quick=quick,
-            seeds=seeds,
-            first_seed=seed,
-            processes=processes,
-            executor=executor,
-            resume=resume,
-            budget=budget,
-            progress=bar,
-        )
+    experiments: list[Experiment]
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            [e.id, e.document, e.title, e.quick.time, e.full.time, e.status]
+            for e in self.experiments
+        ]
+
+    def table(self) -> TextTable:
+        """One row per experiment."""
+        return TextTable(_HEAD, self._rows(), [3, 4])
+
+    def remarks(self) -> list[str]:
+        """How to read the table and how to run an experiment."""
+        return [
+            "",
+            "quick, full: typical time on one core. status: our result against the document.",
+            "Run one with: kikuchi reproduce ID [--quick] [--data FILE]",
+            *(f"--data of {e.id}: {e.takes_data}" for e in self.experiments if e.takes_data),
+        ]
+
+    def to_dict(self) -> list[dict[str, str]]:
+        """The same table."""
+        return [dict(zip(_HEAD, row, strict=True)) for row in self._rows()]
 
 
-def _list(screen: Screen, json: Path | None) -> None:
-    from kikuchi.reproduce.catalogue import all_experiments
+@dataclass(frozen=True)
+class OutcomeAnswer(Answer):
+    """An experiment that was run, as the screen and JSON show it."""
 
-    known = all_experiments()
-    rows = [[e.id, e.document, e.title, e.quick.time, e.full.time, e.status] for e in known]
-    screen.table(_HEAD, rows, right=[3, 4])
-    screen.line()
-    screen.line("quick, full: typical time on one core. status: our result against the document.")
-    screen.line("Run one with: kikuchi reproduce ID [--quick] [--data FILE]")
-    for e in known:
-        if e.takes_data:
-            screen.line(f"--data of {e.id}: {e.takes_data}")
-    if json is not None:
-        from kikuchi.cli.outputs import write_json
+    outcome: Outcome
 
-        write_json([dict(zip(_HEAD, row, strict=True)) for row in rows], json)
+    def facts(self) -> list[tuple[str, str]]:
+        """What was run."""
+        from kikuchi.reports.outcomes import facts
 
+        return facts(self.outcome)
 
-def _show(screen: Screen, outcome: Outcome) -> None:
-    from kikuchi.reports.reproduce_page import HEAD, cells, disagreements, facts
+    def table(self) -> TextTable:
+        """Ours beside the published figures."""
+        from kikuchi.reports.outcomes import table
 
-    rows = outcome.rows()
-    screen.facts(facts(outcome))
-    screen.line()
-    screen.table(HEAD, cells(rows), right=[1])
-    for message in disagreements(rows):
-        screen.line(f"mind: {message}")
+        return table(self.outcome.rows())
 
+    def remarks(self) -> list[str]:
+        """Rows that are not what they should be."""
+        from kikuchi.reports.outcomes import disagreements
 
-def _command(outcome: Outcome, report: Path) -> str:
-    words = ["kikuchi", "reproduce", outcome.experiment.id]
-    words += ["--quick"] if outcome.quick else []
-    if outcome.seeds:
-        words += ["--seeds", str(len(outcome.seeds)), "--seed", str(outcome.seeds[0])]
-    if outcome.experiment.data is not None:
-        words += ["--data", outcome.experiment.data]
-    return shlex.join([*words, "--report", str(report)])
+        return [f"mind: {message}" for message in disagreements(self.outcome.rows())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole outcome."""
+        return self.outcome.to_dict()

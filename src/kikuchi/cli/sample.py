@@ -8,39 +8,44 @@ from typing import Annotated
 import typer
 
 from kikuchi.cli import options
+from kikuchi.cli.command import Limits, grouped
+
+Rows = Annotated[
+    Path, typer.Option("--out", "-o", metavar="S.csv", help="Where to write the rows: .csv.")
+]
+Count = Annotated[int, typer.Option("-n", metavar="N", help="Number of rows.", min=1)]
 
 
+@grouped
 def sample(
     model: options.Model,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="S.csv", help="Where to write the rows: .csv.")
-    ],
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of rows.", min=1)] = 1000,
+    out: Rows,
+    n: Count = 1000,
     evidence: options.Evidence = None,
-    seconds: options.Seconds = None,
-    memory: options.Memory = None,
     seed: options.Seed = None,
+    *,
+    limits: Limits,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling."""
     from kikuchi.cli.console import Screen
-    from kikuchi.cli.inputs import load_evidence, load_model, make_budget
+    from kikuchi.cli.inputs import load_evidence, load_model
     from kikuchi.cli.outputs import check_outputs, suffix
     from kikuchi.cli.startup import defer_blas
+    from kikuchi.core import text
     from kikuchi.core.errors import KikuchiError
     from kikuchi.learning.files import write_states
     from kikuchi.learning.sampling import draw_samples
-    from kikuchi.reports import text
+    from kikuchi.reports import wording
 
     defer_blas()
     if suffix(out) != ".csv" or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
     check_outputs(model, out)
-    budget = make_budget(seconds, memory)
+    budget = limits.budget
     graph = load_model(model)
     observed = load_evidence(graph, evidence)
     samples = draw_samples(graph, n, evidence=observed, seed=seed or 0, budget=budget)
-    names = [text.variable_name(graph, v) for v in range(graph.n_variables)]
+    names = [wording.variable_name(graph, v) for v in range(graph.n_variables)]
     write_states(out, samples.states, names, graph.states)
-    screen = Screen(quiet=quiet)
-    screen.line(f"{out}: {text.count(n, 'row')}, {samples.how}")
+    Screen(quiet=quiet).line(f"{out}: {text.count(n, 'row')}, {samples.how}")

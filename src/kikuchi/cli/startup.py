@@ -6,7 +6,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-INTERRUPTED = 130
+BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+"""Exit codes besides 0; not converged counts only with `--strict`."""
 
 
 def main() -> None:

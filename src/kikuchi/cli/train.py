@@ -13,7 +13,7 @@ from kikuchi.cli import options
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimator import MachineEstimator
-    from kikuchi.reports.train_page import Findings
+    from kikuchi.boltzmann.evaluation import MachineEvaluation
 
 KINDS = ("rbm", "machine")
 LOG_Z = ("exact", "ais")
@@ -114,10 +114,11 @@ def train(
 
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
     """
+    from kikuchi.boltzmann.evaluation import evaluate
     from kikuchi.cli import outputs
     from kikuchi.cli.console import ProgressBar, Screen
     from kikuchi.cli.startup import defer_blas
-    from kikuchi.reports.train_page import find, train_report
+    from kikuchi.reports.train_page import train_report
 
     defer_blas()
     _check_names(kind, out, log_z)
@@ -150,13 +151,13 @@ def train(
         )
         fit_quietly(estimator, rows)
     estimator.set_params(checkpoint=None, progress=None).save(out)
-    found = find(estimator, rows, held, log_z=log_z, shape=shape, source=data)
+    found = evaluate(estimator, rows, held, log_z=log_z, shape=shape, source=data)
     if log_z is not None:
         estimator.save(out)  # again, with log Z
     if estimator.stopped_ in ("epochs", "converged"):
         part.unlink(missing_ok=True)
     screen = Screen(quiet=quiet or json == outputs.STANDARD_OUTPUT)
-    screen.facts(found.pairs())
+    screen.facts(found.facts())
     for warning in () if quiet else found.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if json is not None:
@@ -320,7 +321,7 @@ def _image(text: str, pixels: int) -> tuple[int, int]:
 # ---------------------------------------------------------------------- answers
 
 
-def _as_json(data: str, out: Path, found: Findings) -> dict[str, Any]:
+def _as_json(data: str, out: Path, found: MachineEvaluation) -> dict[str, Any]:
     from kikuchi import __version__
 
     return {"data": data, "out": str(out), "version": __version__, **found.to_dict()}

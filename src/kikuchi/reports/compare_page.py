@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from os import PathLike
 
+from kikuchi.core import text
+from kikuchi.core.answer import TextTable
 from kikuchi.plots.comparison import comparison, scatter
-from kikuchi.plots.convergence import convergence
-from kikuchi.reports import html, parts, text
-from kikuchi.reports.comparison import Comparison, Row
+from kikuchi.reports import html, model_parts, wording
+from kikuchi.reports.comparison import ComparedMethod, Comparison
+from kikuchi.reports.page import Facts, Item, Picture, Report, convergence_picture, versions
 
 _HEAD = (
     "method",
@@ -38,68 +40,54 @@ def compare_report(
     >>> target.read_text().count("<section>") >= 3
     True
     """
-    html.write_page(path, _page(results, model, command))
-
-
-def _page(results: Comparison, model: str | None, command: str | None) -> str:
     rows = [row for row in results.rows if row.beliefs is not None]
     texts = [row.method for row in results.rows]
+    question = [
+        *model_parts.model_pairs(results.graph, model, results.evidence),
+        ("Methods", "; ".join(texts)),
+        ("Exact answer", results.exact_note),
+        *versions(),
+    ]
+    traces = {row.method: row.beliefs.trace for row in rows if row.beliefs is not None}
     call = f"from kikuchi.reports import compare\ncompare(graph, {texts!r}, evidence=evidence)"
-    return html.document(
-        f"Methods compared on {model or 'a model'}",
-        "The same question, answered by several methods",
-        html.section(
-            "Answers",
-            html.warning_box(_warnings(results)),
-            html.table(_HEAD, [_cells(row) for row in results.rows], range(1, 8)),
+    Report(
+        title=f"Methods compared on {model or 'a model'}",
+        subtitle="The same question, answered by several methods",
+        heading="Answers",
+        warnings=_warnings(results),
+        answer=[
+            TextTable(_HEAD, [_cells(row) for row in results.rows], range(1, 8)),
             _footnote(results),
-        ),
-        html.section("Side by side", *_side_by_side(rows, results)),
-        html.section(
-            "Question",
-            html.definition_table(
-                [
-                    *parts.model_pairs(results.graph, model, results.evidence),
-                    ("Methods", "; ".join(texts)),
-                    ("Exact answer", results.exact_note),
-                    *parts.version_pairs(),
-                ]
-            ),
-        ),
-        html.section("Convergence", _convergence(rows)),
-        html.section("Beliefs", *_beliefs(rows, results)),
-        html.section("Marginals", _marginals(rows, results)),
-        parts.rerun(command, parts.python_text(model, call, results.evidence)),
-    )
+        ],
+        sections={
+            "Side by side": [_side_by_side(rows, results)],
+            "Question": [Facts(question)],
+            "Convergence": [convergence_picture(traces, "How each run approached its answer.")],
+            "Beliefs": _beliefs(rows, results),
+            "Marginals": [_marginals(rows, results)],
+        },
+        python=model_parts.python_text(model, call, results.evidence),
+    ).write(path, command)
 
 
 def _warnings(results: Comparison) -> list[str]:
-    found = []
+    warnings = []
     for row in results.rows:
         if row.beliefs is None:
-            found.append(f"{row.method} gave no answer: {row.problem}")
+            warnings.append(f"{row.method} gave no answer: {row.problem}")
         else:
             if not row.beliefs.converged and not row.beliefs.warnings:
-                found.append(f"{row.method} did not converge ({row.beliefs.stopped}).")
-            found += [f"{row.method}: {warning}" for warning in row.beliefs.warnings]
-    return found
+                warnings.append(f"{row.method} did not converge ({row.beliefs.stopped}).")
+            warnings += [f"{row.method}: {warning}" for warning in row.beliefs.warnings]
+    return warnings
 
 
-def _cells(row: Row) -> list[str]:
-    answer = row.beliefs
-    if answer is None:
-        return [row.method, *[text.UNKNOWN] * 7, "no answer"]
-    return [
-        row.method,
-        text.log_z(answer.log_z, 6),
-        text.UNKNOWN if text.bounds(answer) == "none certified" else text.bounds(answer, 6),
-        text.error(row.log_z_error),
-        text.error(row.largest_error),
-        text.error(row.mean_error),
-        text.whole(answer.iterations),
-        f"{answer.seconds:.3g}",
-        "yes" if answer.converged else f"no ({answer.stopped})",
-    ]
+def _cells(row: ComparedMethod) -> list[str]:
+    """The cells of the screen, with the bounds after log Z."""
+    cells = row.cells(decimals=6)
+    answer, unknown = row.beliefs, text.UNKNOWN
+    bounds = unknown if answer is None else wording.bounds(answer, 6, unknown)
+    return [*cells[:2], bounds, *cells[2:]]
 
 
 def _footnote(results: Comparison) -> str:
@@ -112,10 +100,10 @@ def _footnote(results: Comparison) -> str:
     return f'<p class="note">{html.escape(note)}</p>'
 
 
-def _side_by_side(rows: list[Row], results: Comparison) -> list[str]:
+def _side_by_side(rows: list[ComparedMethod], results: Comparison) -> Picture | None:
     answers = [(row, row.beliefs) for row in rows if row.beliefs is not None]
     if not any(b.log_z is not None or row.largest_error is not None for row, b in answers):
-        return []
+        return None
     figure = comparison(
         [row.method for row in rows],
         log_z=[b.log_z for _, b in answers],
@@ -125,55 +113,45 @@ def _side_by_side(rows: list[Row], results: Comparison) -> list[str]:
         mean=[row.mean_error for row in rows],
         exact_log_z=None if results.exact is None else results.exact.log_z,
     )
-    return [html.picture(figure, "log Z with certified bounds, and errors of marginals.", 1)]
+    return Picture(figure, "log Z with certified bounds, and errors of marginals.")
 
 
-def _convergence(rows: list[Row]) -> str:
-    traces = {row.method: row.beliefs.trace for row in rows if row.beliefs is not None}
-    traces = {name: trace for name, trace in traces.items() if len(trace) > 1}
-    if not traces:
-        return ""
-    return html.picture(convergence(traces), "How each run approached its answer.", 2)
-
-
-def _beliefs(rows: list[Row], results: Comparison) -> list[str]:
+def _beliefs(rows: list[ComparedMethod], results: Comparison) -> list[Item]:
     """Pictures of the best answer, then each other answer against the exact one."""
-    best = _best(rows, results)
+    best, exact = _best(rows, results), results.exact
     if best is None or best.beliefs is None:
         return []
-    found = [f"<h3>{html.escape(best.method)}</h3>"]
-    drawn = parts.belief_pictures(best.beliefs, results.evidence)
-    found += [html.picture(figure, caption, 3 + k) for k, (figure, caption) in enumerate(drawn)]
+    title = f"<h3>{html.escape(best.method)}</h3>"
+    pictures = model_parts.belief_pictures(best.beliefs, results.evidence)
     scatters = [
-        html.picture(
+        Picture(
             scatter(
-                results.exact.flat_marginals,
+                exact.flat_marginals,
                 row.beliefs.flat_marginals,
                 row.method,
                 (row.largest_error, row.mean_error or 0.0),
             ),
             f"{row.method} against exact.",
-            10 + k,
         )
-        for k, row in enumerate(rows)
-        if results.exact is not None
+        for row in rows
+        if exact is not None
         and row.beliefs is not None
-        and row.beliefs is not results.exact
+        and row.beliefs is not exact
         and row.largest_error is not None
         and row.beliefs.flat_marginals.size
     ]
-    return [*found, f'<div class="row">{"".join(scatters)}</div>' if scatters else ""]
+    return [title, *pictures, scatters]
 
 
-def _best(rows: list[Row], results: Comparison) -> Row | None:
+def _best(rows: list[ComparedMethod], results: Comparison) -> ComparedMethod | None:
     """The exact answer, or else the first that converged, or else the first."""
     exact = [row for row in rows if row.beliefs is results.exact]
     converged = [row for row in rows if row.beliefs is not None and row.beliefs.converged]
     return next(iter([*exact, *converged, *rows]), None)
 
 
-def _marginals(rows: list[Row], results: Comparison) -> str:
+def _marginals(rows: list[ComparedMethod], results: Comparison) -> str:
     best = _best(rows, results)
     if best is None or best.beliefs is None:
         return ""
-    return f"<p>By {html.escape(best.method)}.</p>\n" + parts.marginal_table(best.beliefs)
+    return f"<p>By {html.escape(best.method)}.</p>\n" + model_parts.marginal_table(best.beliefs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.core import text
 from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
@@ -27,7 +28,7 @@ Announce = Callable[[str], Progress | None]
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedMethod:
     """One method: its answer with its errors, or the reason why there is none.
 
     The error of a marginal is the largest absolute difference over the states of the variable;
@@ -40,6 +41,22 @@ class Row:
     log_z_error: float | None = None
     largest_error: float | None = None
     mean_error: float | None = None
+
+    def cells(self, decimals: int = 9) -> list[str]:
+        """The row of a table: method, log Z, errors, sweeps, seconds, and whether it converged."""
+        answer = self.beliefs
+        if answer is None:
+            return [self.method, *[text.UNKNOWN] * 6, "no answer"]
+        return [
+            self.method,
+            text.log_z(answer.log_z, decimals),
+            text.error(self.log_z_error),
+            text.error(self.largest_error),
+            text.error(self.mean_error),
+            text.whole(answer.iterations),
+            f"{answer.seconds:.3g}",
+            "yes" if answer.converged else f"no ({answer.stopped})",
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the answer without its marginals, and its errors."""
@@ -61,7 +78,7 @@ class Comparison:
     """The rows of a comparison, the exact answer if it was feasible, and a remark about it."""
 
     graph: FactorGraph
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedMethod, ...]
     exact: Beliefs | None
     exact_note: str
     evidence: Observed = field(default_factory=dict)
@@ -97,21 +114,19 @@ def compare(
     """
     chosen = [METHODS.parse(method) for method in methods]
     observed = as_observed(graph, evidence)
-    graph.condition(
-        observed_states(observed)
-    )  # impossible evidence is an error of the question, not of a method
+    graph.condition(observed_states(observed))  # impossible evidence is refused before any method
     limits = budget or Budget()
-    tell = announce or _say_nothing
-    exact, note = _exact_answer(graph, observed, limits, tell)
-    rows: list[Row] = []
+    announced = announce or _without_progress
+    exact, note = _exact_answer(graph, observed, limits, announced)
+    rows: list[ComparedMethod] = []
     interrupted = exact is not None and exact.stopped == "interrupted"
     for method in chosen:
         if interrupted:
-            rows.append(Row(method.text, problem="not run: interrupted"))
+            rows.append(ComparedMethod(method.text, problem="not run: interrupted"))
         elif method.text == _EXACT and exact is not None:
             rows.append(_measured(method, exact, exact, observed))
         else:
-            rows.append(_run(method, graph, observed, limits, tell, exact))
+            rows.append(_run(method, graph, observed, limits, announced, exact))
         answer = rows[-1].beliefs
         interrupted = interrupted or (answer is not None and answer.stopped == "interrupted")
     return Comparison(graph, tuple(rows), exact, note, observed)
@@ -120,7 +135,7 @@ def compare(
 def marginal_errors(
     beliefs: Beliefs, exact: Beliefs, observed: Observed | None = None
 ) -> tuple[float, float]:
-    """Largest and mean error over the variables that were not observed (see `Row`).
+    """Largest and mean error over the variables that were not observed (see `ComparedMethod`).
 
     >>> import kikuchi as kk
     >>> answer = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "enumerate")
@@ -156,8 +171,8 @@ def cheap_exact(
     if targets:
         return None
     cost = plan(graph, evidence=observed)
-    room = min(_CHEAP_BYTES, limits.bytes or _CHEAP_BYTES)
-    if not cost.complete or cost.bytes > room or cost.operations > _CHEAP_OPERATIONS:
+    allowed = min(_CHEAP_BYTES, limits.bytes or _CHEAP_BYTES)
+    if not cost.complete or cost.bytes > allowed or cost.operations > _CHEAP_OPERATIONS:
         return None
     return METHODS.parse(_EXACT).run(graph, evidence=observed, budget=limits)
 
@@ -170,12 +185,12 @@ def gives_marginals(method: Method) -> bool:
 # ---------------------------------------------------------------------- parts
 
 
-def _say_nothing(text: str) -> Progress | None:
+def _without_progress(method: str) -> Progress | None:
     return None
 
 
 def _exact_answer(
-    graph: FactorGraph, observed: Observed, budget: Budget, tell: Announce
+    graph: FactorGraph, observed: Observed, budget: Budget, announce: Announce
 ) -> tuple[Beliefs | None, str]:
     from kikuchi.inference.trees.junction_tree import plan
 
@@ -192,7 +207,7 @@ def _exact_answer(
     method = METHODS.parse("is" if has_marginals(observed) else _EXACT)
     try:
         _warm_up(method, graph)
-        exact = method.run(graph, evidence=observed, budget=budget, progress=tell(method.text))
+        exact = method.run(graph, evidence=observed, budget=budget, progress=announce(method.text))
     except KikuchiError as error:
         return None, f"there is no exact answer: {error}"
     if not exact.converged:
@@ -205,27 +220,31 @@ def _run(
     graph: FactorGraph,
     observed: Observed,
     budget: Budget,
-    tell: Announce,
+    announce: Announce,
     exact: Beliefs | None,
-) -> Row:
+) -> ComparedMethod:
     try:
         _warm_up(method, graph)
-        beliefs = method.run(graph, evidence=observed, budget=budget, progress=tell(method.text))
+        beliefs = method.run(
+            graph, evidence=observed, budget=budget, progress=announce(method.text)
+        )
     except KikuchiError as error:
-        return Row(method.text, problem=str(error))
+        return ComparedMethod(method.text, problem=str(error))
     except MemoryError:
-        return Row(method.text, problem="ran out of memory")
+        return ComparedMethod(method.text, problem="ran out of memory")
     return _measured(method, beliefs, exact, observed)
 
 
-def _measured(method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> Row:
+def _measured(
+    method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Observed
+) -> ComparedMethod:
     if exact is None or not gives_marginals(method):
-        return Row(method.text, beliefs)
+        return ComparedMethod(method.text, beliefs)
     largest, mean = marginal_errors(beliefs, exact, observed)
     gap = None
     if beliefs.log_z is not None and exact.log_z is not None:
         gap = beliefs.log_z - exact.log_z
-    return Row(method.text, beliefs, None, gap, largest, mean)
+    return ComparedMethod(method.text, beliefs, None, gap, largest, mean)
 
 
 def _warm_up(method: Method, graph: FactorGraph) -> None:

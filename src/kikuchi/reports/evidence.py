@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from kikuchi import __version__
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 
 Observed = Mapping[int, int | list[float]]
@@ -16,8 +18,8 @@ def as_observed(graph: FactorGraph, evidence: Evidence | None) -> dict[int, int 
     {0: [0.25, 0.75], 1: 1}
     """
     states, targets = graph.observations(evidence)
-    found = {**states, **{v: target.tolist() for v, target in targets.items()}}
-    return {v: found[v] for v in sorted(found)}
+    observed = {**states, **{v: target.tolist() for v, target in targets.items()}}
+    return {v: observed[v] for v in sorted(observed)}
 
 
 def observed_states(observed: Observed) -> dict[int, int]:
@@ -34,6 +36,7 @@ def has_marginals(observed: Observed) -> bool:
     return len(observed_states(observed)) < len(observed)
 
 
-def by_label(graph: FactorGraph, observed: Observed) -> dict[str, int | list[float]]:
-    """Evidence by the names of the variables, or their numbers as texts, for JSON."""
-    return {graph.label(v): value for v, value in observed.items()}
+def question(model: str, graph: FactorGraph, observed: Observed) -> dict[str, Any]:
+    """The head of an answer as JSON: the model, the version, and evidence by variable name."""
+    evidence = {graph.label(v): value for v, value in observed.items()}
+    return {"model": model, "version": __version__, "evidence": evidence}

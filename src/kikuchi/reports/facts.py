@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.core import text
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.inference.registry import METHODS
-from kikuchi.reports import text
 
 
 @dataclass(frozen=True)

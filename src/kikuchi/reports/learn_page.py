@@ -1,4 +1,4 @@
-"""The page of one fit, and its findings as short texts."""
+"""The page of one fit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kikuchi.core import text
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.numerics import entropy
@@ -16,15 +17,24 @@ from kikuchi.inference.registry import parse_method
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.registry import parse_learner
-from kikuchi.plots.convergence import convergence
 from kikuchi.plots.learning import moments, strengths
-from kikuchi.reports import html, parts, text
+from kikuchi.reports import html, model_parts, wording
 from kikuchi.reports.comparison import cheap_exact
+from kikuchi.reports.page import (
+    Facts,
+    Item,
+    Picture,
+    Report,
+    Tile,
+    convergence_picture,
+    diagnostics,
+    option_text,
+    versions,
+)
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
-    from kikuchi.learning.evaluation import Score
 
 _SHOWN_FACTORS = 20
 _SECONDS_FOR_BELIEFS = 10.0
@@ -53,160 +63,69 @@ def learn_report(
     >>> "-0.636514" in target.read_text()
     True
     """
-    html.write_page(path, _page(fit, data, source, graph, command))
-
-
-# ---------------------------------------------------------------------- short texts
-
-
-def data_text(data: Data) -> str:
-    """Rows, distinct rows and missing cells in one line.
-
-    >>> data_text(Data.of([[0, 1], [0, -1]]))
-    '2 rows of 2 variables, 1 cell missing'
-    """
-    missing = int(np.count_nonzero(data.states < 0))
-    rest = f", {text.count(missing, 'cell')} missing" if missing else ""
-    rows = text.count(data.n_rows, "row")
-    if data.total != data.n_rows:
-        rows += f" (weight {data.total:g})"
-    return f"{rows} of {text.count(data.n_variables, 'variable')}{rest}"
-
-
-def score_pairs(score: Score) -> list[tuple[str, str]]:
-    """How well a model explains rows, for a table."""
-    pairs = [("log-likelihood per row", likelihood(score))]
-    if score.pseudo is not None:
-        pairs.append(("pseudo-log-likelihood per row", text.log_z(score.pseudo, 6)))
-    if score.marginal_l1 is not None:
-        pairs.append(("mean L1 distance of marginals", text.figure(score.marginal_l1, 4)))
-    return pairs
-
-
-def likelihood(score: Score) -> str:
-    """The log-likelihood: exact, an interval, one side, or unknown.
-
-    >>> from kikuchi.learning.evaluation import Score
-    >>> likelihood(Score(3, None, -2.5, -2.25)), likelihood(Score(3, -2.0, -2.0, -2.0))
-    ('between -2.500000 and -2.250000', '-2.000000 (exact)')
-    """
-    low, high = score.lower, score.upper
-    if score.log_likelihood is not None:
-        return f"{text.log_z(score.log_likelihood, 6)} (exact)"
-    if low is not None and high is not None:
-        return f"between {text.log_z(low, 6)} and {text.log_z(high, 6)}"
-    if low is None and high is None:
-        return "not known"
-    side, value = ("at least", low) if high is None else ("at most", high)
-    return f"{side} {text.log_z(value, 6)}"
-
-
-def certified_pairs(fit: Fit) -> list[tuple[str, str]]:
-    """The lower bound on the log-likelihood that the learner itself certifies, if it does."""
-    bound = fit.diagnostics.get("certified_lower")
-    return [] if bound is None else [("certified by the learner", f"at least {bound:.6f} per row")]
-
-
-def objective_name(fit: Fit) -> str:
-    """What the objective is, and whether penalties are taken off it."""
-    learner = parse_learner(fit.learner)
-    penalised = any(getattr(learner, name, 0.0) > 0 for name in ("l1", "l2"))
-    return fit.trace.objective_name + (", penalties taken off" if penalised else "")
-
-
-def fit_verdict(fit: Fit) -> str:
-    """Whether the learner converged, and if not, what stopped it."""
-    if fit.converged:
-        return "yes"
-    reasons = {
-        "iterations": "no: the limit of iterations was reached",
-        "seconds": "no: the time budget ended",
-        "interrupted": "no: interrupted",
-        "diverged": "no: no better point was found",
-        "converged": "no",
-    }
-    return reasons.get(fit.stopped, f"no: {fit.stopped}")
-
-
-# ---------------------------------------------------------------------- the page
-
-
-def _page(fit: Fit, data: Data, source: str | None, graph: str | None, command: str | None) -> str:
     beliefs = _beliefs(fit.graph)
-    return html.document(
-        f"{fit.learner.partition(':')[0]} on {source or 'a table of data'}",
-        "A model learnt from data, with how well it explains them",
-        html.section("Answer", html.warning_box(_warnings(fit)), html.tiles(_tiles(fit))),
-        html.section("Question", html.definition_table(_question(fit, data, source, graph))),
-        html.section("How the fit was found", _convergence(fit)),
-        html.section("Model and data", *_pictures(fit.graph, data, beliefs)),
-        html.section("Strongest factors", _factor_table(fit.graph, beliefs)),
-        html.section("Diagnostics", _diagnostics(fit)),
-        parts.rerun(command, _python(fit, data, source, graph)),
-    )
+    caption = "The fit, step by step; the residual is the largest slope that is left."
+    Report(
+        title=f"{fit.learner.partition(':')[0]} on {source or 'a table of data'}",
+        subtitle="A model learnt from data, with how well it explains them",
+        warnings=_warnings(fit),
+        tiles=_tiles(fit),
+        sections={
+            "Question": [Facts(_question(fit, data, source, graph))],
+            "How the fit was found": [convergence_picture({fit.learner: fit.trace}, caption)],
+            "Model and data": _pictures(fit.graph, data, beliefs),
+            "Strongest factors": _strongest_factors(fit.graph, beliefs),
+            "Diagnostics": [diagnostics(fit.diagnostics)],
+        },
+        python=_python(fit, data, source, graph),
+    ).write(path, command)
 
 
 def _warnings(fit: Fit) -> list[str]:
-    found = list(fit.warnings)
-    if not fit.converged:
-        found.insert(
-            0,
-            f"The learner did not converge ({fit_verdict(fit).removeprefix('no: ')}): the model is "
-            "the best so far.",
-        )
-    return found
+    if fit.converged:
+        return list(fit.warnings)
+    reason = wording.fit_verdict(fit).removeprefix("no: ")
+    stopped = f"The learner did not converge ({reason}): the model is the best so far."
+    return [stopped, *fit.warnings]
 
 
-def _tiles(fit: Fit) -> list[tuple[str, str, str]]:
-    found = [
-        (label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"), "")
-        for label, value in ([] if fit.score is None else score_pairs(fit.score))
+def _tiles(fit: Fit) -> list[Tile]:
+    scores = [] if fit.score is None else wording.score_pairs(fit.score)
+    tiles = [
+        Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
+        for label, value in scores
     ]
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
-        label = f"objective: {objective_name(fit)}"
-        found.append((label, text.log_z(fit.objective, 6), ""))
-    found += [(label, value, "") for label, value in certified_pairs(fit)]
+        label = f"objective: {wording.objective_name(fit)}"
+        tiles.append(Tile(label, text.log_z(fit.objective, 6)))
+    tiles += [Tile(label, value) for label, value in wording.certified_pairs(fit)]
     return [
-        *found,
-        ("converged", "yes" if fit.converged else "no", "good" if fit.converged else "bad"),
-        ("iterations", text.whole(fit.iterations), ""),
-        ("time, with loading", text.seconds(fit.seconds), ""),
+        *tiles,
+        Tile.judged("converged", fit.converged),
+        Tile("iterations", text.whole(fit.iterations)),
+        Tile("time, with loading", text.seconds(fit.seconds)),
     ]
 
 
 def _question(fit: Fit, data: Data, source: str | None, graph: str | None) -> list[tuple[str, str]]:
     learner = parse_learner(fit.learner)
-    options = [f"{f.name}={_plain(getattr(learner, f.name))}" for f in dataclasses.fields(learner)]
-    hidden = [text.variable_name(fit.graph, int(v)) for v in data.hidden]
+    options = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
+    hidden = [wording.variable_name(fit.graph, int(v)) for v in data.hidden]
     pairs = [
-        ("Data", f"{source or 'given in Python'}: {data_text(data)}"),
+        ("Data", f"{source or 'given in Python'}: {wording.data_text(data)}"),
         ("Hidden variables", _listed(hidden) if hidden else "none"),
-        *((a, b) for a, b in parts.model_pairs(fit.graph, graph, {}) if a != "Evidence"),
+        *((a, b) for a, b in model_parts.model_pairs(fit.graph, graph, {}) if a != "Evidence"),
         ("Learner", f"{learner.name}: {learner.summary}"),
         ("Learner text", fit.learner),
     ]
     if options:
-        pairs.append(("Options", ", ".join(options)))
-    return [*pairs, *parts.version_pairs()]
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+        pairs.append(("Options", option_text(options)))
+    return [*pairs, *versions()]
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f", and {more} more" if more > 0 else "")
-
-
-def _convergence(fit: Fit) -> str:
-    if len(fit.trace) < 2:
-        return ""
-    return html.picture(
-        convergence({fit.learner: fit.trace}),
-        "The fit, step by step; the residual is the largest slope that is left.",
-        1,
-    )
 
 
 # ---------------------------------------------------------------------- the fitted model
@@ -225,10 +144,10 @@ def _beliefs(graph: FactorGraph) -> Beliefs | None:
         return None
 
 
-def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[str]:
+def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[Picture]:
     if beliefs is None:
         return []
-    drawn = []
+    pictures = []
     seen = ~np.any(data.states < 0, axis=0)
     whole = [a for a in range(graph.n_factors) if all(seen[v] for v in graph.scope(a))]
     if whole:
@@ -236,9 +155,8 @@ def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[s
         model = np.concatenate([beliefs.factor(a).ravel() for a in whole])
         note = "" if len(whole) == graph.n_factors else " of factors without hidden variables"
         caption = f"Each dot is one entry of one table{note}; a perfect fit lies on the line."
-        drawn.append((moments(frequencies / data.total, model, beliefs.method), caption))
-    drawn += parts.belief_pictures(beliefs, {})
-    return [html.picture(figure, caption, 2 + k) for k, (figure, caption) in enumerate(drawn)]
+        pictures.append(Picture(moments(frequencies / data.total, model, beliefs.method), caption))
+    return pictures + model_parts.belief_pictures(beliefs, {})
 
 
 def _informations(graph: FactorGraph, beliefs: Beliefs) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -253,41 +171,32 @@ def _informations(graph: FactorGraph, beliefs: Beliefs) -> np.ndarray[Any, np.dt
     return np.maximum(out, 0.0)
 
 
-def _factor_table(graph: FactorGraph, beliefs: Beliefs | None) -> str:
+def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[Item]:
     many = np.diff(graph.scope_offsets) > 1
     if beliefs is None or not many.any():
-        return ""
+        return []
     values = _informations(graph, beliefs)
     order = np.argsort(-np.where(many, values, -1.0), kind="stable")
     order = order[: min(_SHOWN_FACTORS, int(many.sum()))]
-    labels = [", ".join(text.variable_name(graph, v) for v in graph.scope(int(a))) for a in order]
-    picture = html.picture(
+    scopes = [graph.scope(int(a)) for a in order]
+    labels = [", ".join(wording.variable_name(graph, v) for v in scope) for scope in scopes]
+    picture = Picture(
         strengths(labels, values[order]),
         "Mutual information of each factor's variables in the fitted model "
         f"(by {beliefs.method}), the {len(order)} largest of {int(many.sum())}.",
-        9,
     )
     rows = [
         [str(int(a)), label, f"{values[a]:.6f}", _entries(graph, int(a))]
         for a, label in zip(order, labels, strict=True)
     ]
     head = ["factor", "variables", "information", "log-table, row by row"]
-    return picture + html.collapsed("Their tables", html.table(head, rows, [0, 2]))
+    return [picture, html.collapsed("Their tables", html.table(head, rows, [0, 2]))]
 
 
 def _entries(graph: FactorGraph, factor: int, most: int = 12) -> str:
     values = graph.log_table(factor).ravel()
     shown = "  ".join(f"{x:.4f}" for x in values[:most])
     return shown + (f"  ... ({values.size} entries)" if values.size > most else "")
-
-
-def _diagnostics(fit: Fit) -> str:
-    pairs = []
-    for name, value in fit.diagnostics.items():
-        plain = value.tolist() if hasattr(value, "tolist") else value
-        shown = f"{plain:.6g}" if isinstance(plain, float) else str(plain)
-        pairs.append((name, shown if len(shown) <= 400 else shown[:400] + " ..."))
-    return html.definition_table(pairs) if pairs else ""
 
 
 def _python(fit: Fit, data: Data, source: str | None, graph: str | None) -> str:

@@ -1,24 +1,20 @@
-"""Sections that both kinds of page share: the question, the pictures, the marginals, the rerun."""
+"""What pages about a model share: the question, pictures of beliefs, marginals, and the code."""
 
 from __future__ import annotations
 
-import platform
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kikuchi import __version__
+from kikuchi.core import text
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.plots import beliefs as belief_plots
 from kikuchi.plots import factor_graph as graph_plots
-from kikuchi.reports import html, text
+from kikuchi.reports import html, wording
 from kikuchi.reports.evidence import Observed
+from kikuchi.reports.page import Picture
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
 
@@ -47,30 +43,14 @@ def model_pairs(
         ("Model", model or "given in Python"),
         ("Size", size),
         ("Kind", kind + (f", a grid of {shape[0]} by {shape[1]}" if shape else "")),
-        ("Evidence", text.observations(graph, evidence or {})),
+        ("Evidence", wording.observations(graph, evidence or {})),
     ]
-
-
-def version_pairs() -> list[tuple[str, str]]:
-    """What it was computed with."""
-    others = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba"))
-    return [
-        ("Software", f"kikuchi {__version__}, Python {platform.python_version()}, {others}"),
-        ("Written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
-    ]
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 # ---------------------------------------------------------------------- pictures
 
 
-def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[tuple[Figure, str]]:
+def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[Picture]:
     """The pictures that suit the model: an image of a grid, or a drawing and bars, or counts."""
     graph = beliefs.graph
     if graph.n_variables == 0:
@@ -78,21 +58,23 @@ def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[tuple[F
     shape = grid_shape(graph)
     if shape is not None and len(set(graph.cardinalities.tolist())) == 1:
         p = beliefs.flat_marginals.reshape(graph.n_variables, -1)
-        caption = f"Beliefs of the {shape[0]} by {shape[1]} grid, one cell a variable."
-        return [(belief_plots.grid_beliefs(p, *shape), caption)]
-    found: list[tuple[Figure, str]] = []
+        caption = f"Beliefs of the {shape[0]} by {shape[1]} grid, one cell per variable."
+        return [Picture(belief_plots.grid_beliefs(p, *shape), caption)]
+    pictures = []
     if graph_plots.drawable(graph.n_variables, graph.n_factors):
-        found.append(_drawing(beliefs, evidence))
+        pictures.append(_drawing(beliefs, evidence))
     if graph.n_variables <= belief_plots.MOST_BARS:
         bars = belief_plots.marginal_bars(beliefs.marginals, graph.names, graph.states)
-        found.append((bars, "Marginal of each variable; segments are its states in order."))
+        pictures.append(
+            Picture(bars, "Marginal of each variable; segments are its states in order.")
+        )
     else:
         counts = belief_plots.histogram(beliefs.marginals)
-        found.append((counts, "How decided the variables are."))
-    return found
+        pictures.append(Picture(counts, "How decided the variables are."))
+    return pictures
 
 
-def _drawing(beliefs: Beliefs, evidence: Observed | None) -> tuple[Figure, str]:
+def _drawing(beliefs: Beliefs, evidence: Observed | None) -> Picture:
     graph = beliefs.graph
     shade, label, centred = _shading(beliefs)
     figure = graph_plots.draw_graph(
@@ -107,7 +89,7 @@ def _drawing(beliefs: Beliefs, evidence: Observed | None) -> tuple[Figure, str]:
     )
     caption = "The factor graph, shaded by belief"
     caption += "; arrows point to the child of a table" if graph.is_directed else ""
-    return figure, caption + ("; heavy rims are observed." if evidence else ".")
+    return Picture(figure, caption + ("; heavy rims are observed." if evidence else "."))
 
 
 def _shading(beliefs: Beliefs) -> tuple[list[float], str, bool]:
@@ -133,8 +115,8 @@ def marginal_table(beliefs: Beliefs, exact: Beliefs | None = None) -> str:
         return body
     if shown == graph.n_variables:
         return html.collapsed(f"Marginals of all {graph.n_variables:,} variables", body)
-    rest = f"The first {shown:,} of {graph.n_variables:,} variables; all of them: "
-    return html.collapsed(rest + "kikuchi infer ... --output marginals.csv", body)
+    summary = f"The first {shown:,} of {graph.n_variables:,} variables; all of them: "
+    return html.collapsed(summary + "kikuchi infer ... --output marginals.csv", body)
 
 
 def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
@@ -142,20 +124,22 @@ def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
     cards = graph.cardinalities[:shown]
     uniform = len(cards) > 0 and cards.min() == cards.max() <= _MOST_COLUMNS
     same = graph.states is None or len(set(graph.states[:shown])) == 1
-    names = [text.variable_name(graph, v) for v in range(shown)]
+    names = [wording.variable_name(graph, v) for v in range(shown)]
     errors = _errors(beliefs, exact)
     if uniform and same:
-        head = ["variable", *(f"P({s})" for s in text.state_names(graph, 0))]
+        head = ["variable", *(f"P({s})" for s in wording.state_names(graph, 0))]
         rows = [[names[v], *(f"{p:.6f}" for p in beliefs[v])] for v in range(shown)]
         numeric = list(range(1, len(head)))
     else:
         head = ["variable", "marginal"]
-        rows = [[names[v], text.marginal_text(graph, v, beliefs[v].tolist())] for v in range(shown)]
+        rows = [
+            [names[v], wording.marginal_text(graph, v, beliefs[v].tolist())] for v in range(shown)
+        ]
         numeric = []
     if beliefs.state is not None:
         head.append("best state")
         for v, row in enumerate(rows):
-            row.append(text.state_names(graph, v)[int(beliefs.state[v])])
+            row.append(wording.state_names(graph, v)[int(beliefs.state[v])])
     if errors is not None:
         numeric.append(len(head))
         head.append("error")
@@ -172,13 +156,7 @@ def _errors(beliefs: Beliefs, exact: Beliefs | None) -> list[float] | None:
     return worst
 
 
-# ---------------------------------------------------------------------- the rest
-
-
-def rerun(command: str | None, python: str) -> str:
-    """How to get the same answer again."""
-    parts = [html.code(command)] if command else []
-    return html.section("How to run this again", *parts, html.code(python))
+# ---------------------------------------------------------------------- code
 
 
 def python_text(model: str | None, call: str, evidence: Observed | None) -> str:

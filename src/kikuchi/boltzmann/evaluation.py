@@ -1,0 +1,199 @@
+"""How well a trained machine explains rows: reconstructions, free energies and likelihoods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import text
+from kikuchi.core.answer import Answer
+from kikuchi.core.errors import MethodError
+
+if TYPE_CHECKING:
+    from kikuchi.boltzmann.estimator import MachineEstimator
+
+Array = NDArray[Any]
+
+_MOST_JUDGED = 2000  # rows of which reconstructions and free energies are measured
+
+
+@dataclass
+class MachineEvaluation(Answer):
+    """What was measured of a trained estimator on its rows and on rows held out.
+
+    `reconstruction` and `spread` are root mean squares: of the error of reconstructions, and of the
+    data around their means. `shape` is that of images, if the rows are images.
+    """
+
+    estimator: MachineEstimator
+    source: str
+    rows: Array
+    held_out: Array | None
+    shape: tuple[int, int] | None
+    reconstruction: float
+    spread: float
+    free_energy: float
+    free_energy_held_out: float | None
+    log_z: dict[str, Any] = field(default_factory=dict)
+    log_likelihood: float | None = None
+    log_likelihood_held_out: float | None = None
+
+    @property
+    def converged(self) -> bool:
+        """As the estimator says."""
+        return bool(self.estimator.converged_)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the training and of the estimate of log Z."""
+        return [*self.estimator.warnings_, *self.log_z.get("warnings", [])]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the machine, how the training went, and what was measured."""
+        e, machine = self.estimator, self.estimator.machine_
+        size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
+        work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        facts = [
+            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
+            ("machine", f"{type(e).__name__} ({machine.architecture}), {size}"),
+            ("learner", e.learner),
+            ("training", f"{self.stopped} ({work})"),
+        ]
+        objective = self.objective
+        if objective is not None:
+            facts.append((e.trace_.objective_name, f"{objective:.6g}"))
+        error = f"{self.reconstruction:.4g} rms; data vary by {self.spread:.4g}"
+        facts += [("reconstruction error", error), ("free energy", self._free_energies())]
+        if self.log_z:
+            facts.append(("log Z", self._log_z()))
+            facts.append(("log-likelihood per row", self._likelihoods()))
+        return facts
+
+    @property
+    def stopped(self) -> str:
+        """Why the training ended, in words."""
+        words = {
+            "epochs": "all epochs done",
+            "seconds": "the time budget ended",
+            "diverged": "diverged; the last good state is kept",
+        }
+        return words.get(self.estimator.stopped_, self.estimator.stopped_)
+
+    @property
+    def seconds(self) -> float:
+        """Time that the training took."""
+        taken = self.estimator.trace_.seconds
+        return taken[-1] if taken else 0.0
+
+    @property
+    def objective(self) -> float | None:
+        """The last objective of the trace, if the rule has one."""
+        values = self.estimator.trace_.objective
+        return values[-1] if values and np.isfinite(values[-1]) else None
+
+    def _free_energies(self) -> str:
+        if self.free_energy_held_out is None:
+            return f"{self.free_energy:.6g} on average"
+        gap = self.free_energy_held_out - self.free_energy
+        return f"{self.free_energy:.6g} on average; rows held out differ by {gap:+.4g}"
+
+    def _log_z(self) -> str:
+        if self.log_z["method"] == "exact":
+            return f"{self.log_z['estimate']:.6f} (exact)"
+        low, high = self.log_z["lower"], self.log_z["upper"]
+        percent = 100 * self.log_z["confidence"]
+        return f"{self.log_z['estimate']:.4f}, between {low:.4f} and {high:.4f} ({percent:g} %)"
+
+    def _likelihoods(self) -> str:
+        held = self.log_likelihood_held_out
+        others = "" if held is None else f", {held:.6g} on rows held out"
+        doubts = [] if self.log_z["method"] == "exact" else ["with log Z as estimated"]
+        if self.estimator.machine_.hidden_weights is not None:
+            doubts.append("free energies of rows are approximate, as hidden units are connected")
+        how = f" ({'; '.join(doubts)})" if doubts else ""
+        return f"{self.log_likelihood:.6g}{others}{how}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        e = self.estimator
+        return {
+            "estimator": type(e).__name__,
+            "options": e.plain_options(),
+            "rows": len(self.rows),
+            "held_out": 0 if self.held_out is None else len(self.held_out),
+            "epochs": e.n_iter_,
+            "stopped": e.stopped_,
+            "seconds": self.seconds,
+            "objective_name": e.trace_.objective_name,
+            "objective": self.objective,
+            "reconstruction_rms": self.reconstruction,
+            "data_rms": self.spread,
+            "free_energy": self.free_energy,
+            "free_energy_held_out": self.free_energy_held_out,
+            "log_z": self.log_z or None,
+            "log_likelihood": self.log_likelihood,
+            "log_likelihood_held_out": self.log_likelihood_held_out,
+            "warnings": self.warnings,
+        }
+
+
+def evaluate(
+    estimator: MachineEstimator,
+    rows: Array,
+    held_out: Array | None = None,
+    *,
+    log_z: str | None = None,
+    shape: tuple[int, int] | None = None,
+    source: str = "an array",
+) -> MachineEvaluation:
+    """Measure a fitted estimator on its rows and on rows held out.
+
+    >>> from kikuchi.boltzmann import RBM
+    >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 20, axis=0)
+    >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=50, random_state=0).fit(rows)
+    >>> evaluation = evaluate(rbm, rows, log_z="exact")
+    >>> evaluation.log_z["method"], bool(evaluation.reconstruction < evaluation.spread)
+    ('exact', True)
+    """
+    some = rows[:: max(len(rows) // _MOST_JUDGED, 1)]
+    again = estimator.reconstruct(some)
+    evaluation = MachineEvaluation(
+        estimator,
+        source,
+        rows,
+        held_out,
+        shape,
+        reconstruction=float(np.sqrt(np.mean((again - some) ** 2))),
+        spread=float(np.sqrt(np.mean(np.var(some, axis=0)))),
+        free_energy=float(np.mean(estimator.free_energy(some))),
+        free_energy_held_out=(
+            None if held_out is None else float(np.mean(estimator.free_energy(held_out)))
+        ),
+    )
+    if log_z is not None:
+        evaluation.log_z = _measured_log_z(estimator, log_z, some)
+        evaluation.log_likelihood = estimator.score(some)
+        if held_out is not None:
+            evaluation.log_likelihood_held_out = estimator.score(held_out)
+    return evaluation
+
+
+def _measured_log_z(estimator: MachineEstimator, method: str, rows: Array) -> dict[str, Any]:
+    if method == "exact":
+        return {"method": "exact", "estimate": estimator.log_z("exact")}
+    if method != "ais":
+        raise MethodError(f"log Z is found by 'exact' or 'ais', not {method!r}")
+    estimator.log_z("ais", data=rows)
+    answer = estimator.log_z_answer_
+    return {
+        "method": "ais",
+        "estimate": float(answer.estimate),
+        "lower": float(answer.lower),
+        "upper": float(answer.upper),
+        "confidence": answer.confidence,
+        "warnings": list(answer.warnings),
+    }

@@ -1,0 +1,223 @@
+"""What every command shares: groups of options, one ending, and the command line as text.
+
+A parameter of a command whose type is a dataclass stands for a group of options, one per field;
+the decorator `grouped` expands it. `finish` is the one ending: the screen, warnings, JSON, files,
+the report page and the exit code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import shlex
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kikuchi.cli import options
+from kikuchi.cli.startup import NOT_CONVERGED
+
+if TYPE_CHECKING:
+    from kikuchi.cli.console import Screen
+    from kikuchi.core.answer import Answer
+    from kikuchi.core.budget import Budget
+
+WriteFile = Callable[[Path], None]
+WritePage = Callable[[Path, str], None]
+"""Writes a page to a path; the text is the command line that repeats the run."""
+
+_NOT_REPEATED = (
+    "json",
+    "quiet",
+    "resume",
+    "checkpoint",
+    "cluster",
+)  # options that change no answer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Time and memory that a run may use."""
+
+    seconds: options.Seconds = None
+    memory: options.Memory = None
+
+    @property
+    def budget(self) -> Budget:
+        """The limits as a budget; memory defaults to that of the library."""
+        from kikuchi.cli.inputs import make_budget
+
+        return make_budget(self.seconds, self.memory)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the answer of a command goes: the screen, and JSON if it is asked for."""
+
+    context: typer.Context
+    json: options.Json = None
+    report: Path | None = field(default=None, init=False)
+    strict: bool = field(default=False, init=False)
+    quiet: options.Quiet = False
+
+    @property
+    def screen(self) -> Screen:
+        """The screen; silent if JSON goes to standard output instead."""
+        from kikuchi.cli.console import Screen
+        from kikuchi.cli.outputs import STANDARD_OUTPUT
+
+        return Screen(quiet=self.quiet or self.json == STANDARD_OUTPUT)
+
+    def check(self, source: str, *paths: Path | None) -> None:
+        """Refuse at once what could not be written later, or would destroy the input."""
+        from kikuchi.cli.outputs import check_outputs
+
+        check_outputs(source, *paths, self.json, self.report)
+
+
+@dataclass(frozen=True)
+class PageOutput(Output):
+    """The same, with a report page."""
+
+    report: options.Report = None
+
+
+@dataclass(frozen=True)
+class StrictOutput(PageOutput):
+    """The same, with an exit code for answers that did not converge."""
+
+    strict: options.Strict = False
+
+
+def finish(
+    answer: Answer,
+    output: Output,
+    *,
+    page: WritePage | None = None,
+    files: Iterable[tuple[Path | None, WriteFile]] = (),
+    written: Iterable[Path | None] = (),
+    notes: Iterable[str] = (),
+) -> None:
+    """End a command: show the answer, warn, write what was asked for, and set the exit code.
+
+    `page` writes the report page, `files` are further files to write, `written` are those that
+    exist already, `notes` are last remarks on standard error.
+    """
+    from kikuchi.cli.outputs import STANDARD_OUTPUT, write_json
+
+    screen = output.screen
+    screen.answer(answer)
+    for warning in () if output.quiet else answer.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    targets: list[Path | None] = [*written, output.json]
+    if output.json is not None:
+        write_json(answer.to_dict(), output.json)
+    for path, write in files:
+        if path is not None:
+            write(path)
+            targets.append(path)
+    if output.report is not None and page is not None:
+        page(output.report, replay(output.context))
+        targets.append(output.report)
+    for path in targets:
+        if path is not None and path != STANDARD_OUTPUT:
+            screen.note(f"written: {path}")
+    for note in notes:
+        screen.note(note)
+    if output.strict and not answer.converged:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def replay(context: typer.Context) -> str:
+    """The command line that gives the same answer again, as text for a page."""
+    words = context.command_path.split()
+    for parameter in context.command.get_params(context):
+        name = parameter.name or ""
+        if name in _NOT_REPEATED or not was_given(context, name):
+            continue
+        value = context.params[name]
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        flag = max(parameter.opts, key=len)
+        if parameter.param_type_name == "argument":
+            words += [str(item) for item in values]
+        elif isinstance(value, bool):
+            words.append(flag)
+        else:
+            words += [word for item in values for word in (flag, str(item))]
+    return shlex.join(words)
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line, rather than having its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+# ---------------------------------------------------------------------- groups of options
+
+
+def grouped(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn each parameter of a command that is a dataclass into options, one per field.
+
+    >>> def show(limits: Limits) -> None:
+    ...     print(limits.seconds)
+    >>> list(inspect.signature(grouped(show)).parameters)
+    ['seconds', 'memory']
+    >>> grouped(show)(seconds=2.0, memory=None)
+    2.0
+    """
+    hints = typing.get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {
+        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
+    }
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            parameters += group_parameters(groups[name])
+        else:
+            parameters.append(keyword(name, parameter.default, hints[name]))
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            fields = [f.name for f in dataclasses.fields(group) if f.init]
+            values[name] = group(**{field_name: values.pop(field_name) for field_name in fields})
+        function(**values)
+
+    return with_parameters(run, parameters)
+
+
+def group_parameters(group: Any) -> list[inspect.Parameter]:
+    """The parameters that a group of options stands for."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    return [
+        keyword(
+            f.name,
+            inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default,
+            hints[f.name],
+        )
+        for f in dataclasses.fields(group)
+        if f.init
+    ]
+
+
+def with_parameters(
+    function: Callable[..., None], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """The function, declared to take these parameters."""
+    chosen = list(parameters)
+    target: Any = function
+    target.__signature__ = inspect.Signature(chosen)
+    target.__annotations__ = {parameter.name: parameter.annotation for parameter in chosen}
+    return function
+
+
+def keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    """A parameter of a command; the annotation says how it is given on the command line."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)

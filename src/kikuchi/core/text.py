@@ -1,0 +1,94 @@
+"""Numbers as short texts, the same on the screen, on a page and in a message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+UNKNOWN = "–"
+
+
+def figure(value: float | None, digits: int = 12) -> str:
+    """A number to so many significant digits; a dash where it is unknown.
+
+    >>> figure(165.647464292), figure(None), figure(math.inf)
+    ('165.647464292', '–', 'inf')
+    """
+    return UNKNOWN if value is None or math.isnan(value) else f"{value:.{digits}g}"
+
+
+def log_z(value: float | None, decimals: int = 9) -> str:
+    """A log Z to nine decimals, as reference tables print it.
+
+    >>> log_z(165.6474642921), log_z(-1e-16), log_z(None)
+    ('165.647464292', '0.000000000', '–')
+    """
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return (
+        figure(value, 16) if abs(value) >= 1e7 else f"{round(value, decimals) + 0.0:.{decimals}f}"
+    )
+
+
+def power_of_ten(exponent: float) -> str:
+    """A number given by its decimal logarithm: written out while that is short.
+
+    >>> power_of_ten(2.1072), power_of_ten(90.3)
+    ('128', '10^90.3')
+    """
+    return whole(round(10**exponent)) if exponent < 9 else f"10^{exponent:.1f}"
+
+
+def error(value: float | None) -> str:
+    """An error to three digits.
+
+    >>> error(0.107834), error(0.0), error(None)
+    ('0.108', '0', '–')
+    """
+    return figure(value, 3)
+
+
+def seconds(value: float) -> str:
+    """A duration with its unit.
+
+    >>> seconds(0.00321), seconds(2.5), seconds(75.0)
+    ('3.2 ms', '2.5 s', '75 s')
+    """
+    return (
+        f"{value * 1e3:.2g} ms"
+        if value < 0.0995
+        else f"{value:.2g} s"
+        if value < 9.95
+        else (f"{value:.0f} s")
+    )
+
+
+def count(number: float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun; above a million in powers of ten.
+
+    >>> count(1, "factor"), count(1234, "factor"), count(2, "entry", "entries")
+    ('1 factor', '1,234 factors', '2 entries')
+    """
+    word = noun if number == 1 else plural or noun + "s"
+    return f"{whole(number)} {word}"
+
+
+def whole(number: float) -> str:
+    """A whole number with separators, or its order of magnitude when it is very long.
+
+    >>> whole(90000), whole(2**80)
+    ('90,000', '1.21e+24')
+    """
+    return f"{int(number):,}" if number < 1e15 else f"{float(min(number, 1e300)):.3g}"
+
+
+def tally(counts: Mapping[int, int]) -> str:
+    """A histogram of a few values in one line.
+
+    >>> tally({2: 37, 4: 1})
+    '2 (37 times), 4 (once)'
+    """
+    shown = list(counts.items())[:8]
+    parts = [f"{k} ({'once' if c == 1 else f'{c:,} times'})" for k, c in shown]
+    more = len(counts) - len(shown)
+    return ", ".join(parts) + (f", and {more} more" if more else "")

@@ -1,0 +1,308 @@
+"""What a fitted ICA says about a recording: its sources, noise and likelihood."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import text
+from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.errors import MethodError
+
+if TYPE_CHECKING:
+    from kikuchi.ica.fmri import BrainComponents
+    from kikuchi.ica.order import Choice
+    from kikuchi.ica.recordings import Recording
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class FoundSource:
+    """One estimated source: its `share` of the variance of the data, and whether it was lost."""
+
+    name: str
+    share: float
+    kurtosis: float
+    prior: str
+    strongest: str
+    lost: bool
+    stimulus: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dict(vars(self))
+
+
+@dataclass
+class SourceEvaluation(Answer):
+    """A fitted estimator, the recording, and the sources from the strongest to the weakest.
+
+    `recording` is as it was read, `samples` as the estimator saw them; `mixing` (sensors, sources)
+    and `values` (samples, sources) are in the order of `sources`. `shape` is that of images whose
+    pixels are the sensors, `pixels` which of them there are.
+    """
+
+    estimator: Any
+    method: str
+    recording: Recording
+    samples: Array
+    mixing: Array
+    values: Array
+    sources: list[FoundSource]
+    seconds: float
+    orientation: str | None = None
+    components: BrainComponents | None = None
+    stimulus: Array | None = None
+    choice: Choice | None = None
+    shape: tuple[int, int] | None = None
+    pixels: NDArray[np.bool_] | None = None
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds between two samples, if known."""
+        return None if self.recording.rate is None else 1.0 / self.recording.rate
+
+    @property
+    def lost(self) -> list[str]:
+        """Names of sources whose column has collapsed."""
+        return [source.name for source in self.sources if source.lost]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit met its stopping criterion and no source was lost."""
+        return bool(self.estimator.converged_) and not self.lost
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know; a lost source goes by its name here."""
+        kept = [_in_flags(w) for w in self.estimator.warnings_ if not w.startswith("collapsed:")]
+        if self.lost:
+            kept.insert(
+                0,
+                f"{', '.join(self.lost)} collapsed: the column in the mixing matrix is gone, and "
+                "what is left is no source; use --posterior lr or adatap, more --restarts, or "
+                "fewer --sources",
+            )
+        return kept
+
+    @property
+    def noise(self) -> Any:
+        """Variance of the noise, or variances, or covariance; None in a model without noise."""
+        noise = getattr(self.estimator, "noise_", getattr(self.estimator, "noise_variance_", None))
+        return None if noise is None else np.asarray(noise).tolist()
+
+    @cached_property
+    def likelihood(self) -> tuple[str, float] | None:
+        """What the fit maximised, and its value per sample; None without one."""
+        if self.method == "bayesian":
+            return "bound on the log-evidence", float(self.estimator.bound_) / len(self.samples)
+        try:
+            return "log-likelihood", float(self.estimator.score(self.samples))
+        except MethodError:  # a mean function without a density, or filters only
+            return None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the model, how the fit went, noise and likelihood."""
+        e = self.estimator
+        facts = [
+            ("data", f"{self.recording.source}: {self._size()}"),
+            ("model", f"{type(e).__name__}, {text.count(len(self.sources), 'source')}"),
+        ]
+        if self.choice is not None:
+            facts.append(("number of sources", f"{self.choice.n_sources}, chosen by BIC"))
+        how = "converged" if e.converged_ else "not converged"
+        work = f"{text.count(e.n_iter_, 'iteration')}, {text.seconds(self.seconds)}"
+        facts.append(("fit", f"{how} ({work})"))
+        if self.noise is not None:
+            facts.append(("noise", _noise_text(self.noise)))
+        value = self.likelihood
+        if value is not None:
+            facts.append((f"{value[0]} per sample", f"{value[1]:.6g}"))
+        return facts
+
+    def _size(self) -> str:
+        samples, sensors = self.recording.n_samples, self.recording.n_sensors
+        if self.shape is not None:
+            all_of = math.prod(self.shape)
+            changing = "" if sensors == all_of else f", {sensors} of which change"
+            return f"{text.count(samples, 'image')} of {text.count(all_of, 'pixel')}{changing}"
+        if self.orientation is None:
+            return f"{text.count(samples, 'sample')} of {text.count(sensors, 'sensor')}"
+        scans, voxels = text.count(samples, "scan"), text.count(sensors, "voxel")
+        return f"{scans} of {voxels}, {self.orientation}"
+
+    def table(self) -> TextTable:
+        """The sources, from the strongest to the weakest."""
+        head = ["source", "share of variance", "excess kurtosis", "strongest in", "prior"]
+        rows = [
+            [s.name, f"{s.share:.1%}", f"{s.kurtosis:.2f}", s.strongest, s.prior]
+            for s in self.sources
+        ]
+        numeric = [1, 2]
+        if self.stimulus is not None:
+            numeric.append(len(head))
+            head.append("stimulus")
+            for row, source in zip(rows, self.sources, strict=True):
+                row.append(f"{source.stimulus:+.2f}")
+        if self.lost:
+            head.append("")
+            for row, source in zip(rows, self.sources, strict=True):
+                row.append("LOST" if source.lost else "")
+        return TextTable(head, rows, numeric)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the estimator that are plain values or lists of them."""
+        options: dict[str, Any] = {}
+        for name, value in self.estimator.get_params(deep=False).items():
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            entries = plain if isinstance(plain, list | tuple) else [plain]
+            if isinstance(value, np.ndarray) or all(
+                entry is None or isinstance(entry, int | float | str) for entry in entries
+            ):
+                options[name] = list(plain) if isinstance(plain, tuple) else plain
+        return options
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what was done, and what was estimated."""
+        value = self.likelihood
+        return {
+            "method": self.method,
+            "options": self.options,
+            "data": self.recording.source,
+            "n_samples": self.recording.n_samples,
+            "n_sensors": self.recording.n_sensors,
+            "orientation": self.orientation,
+            "n_sources": len(self.sources),
+            "sources": [source.to_dict() for source in self.sources],
+            "noise": self.noise,
+            "mean": np.asarray(self.estimator.mean_).tolist(),
+            "converged": bool(self.estimator.converged_),
+            "iterations": int(self.estimator.n_iter_),
+            "seconds": self.seconds,
+            "objective": None if value is None else {"name": value[0], "per_sample": value[1]},
+            "criterion": None if self.choice is None else _choice_data(self.choice),
+            "collapsed": self.lost,
+            "warnings": self.warnings,
+            "files": self.files,
+        }
+
+
+def _in_flags(warning: str) -> str:
+    """A warning of an estimator in the words of the command line, which has no tolerance."""
+    said, advice, _ = warning.partition("; raise max_iter")
+    return f"{said}; give more --iterations" if advice else warning
+
+
+def _choice_data(choice: Choice) -> dict[str, Any]:
+    return {
+        "name": choice.criterion,
+        "values": {str(k): v for k, v in choice.values.items()},
+        "null_models": choice.null_models,
+    }
+
+
+def _noise_text(noise: Any) -> str:
+    values = np.asarray(noise)
+    if values.ndim == 0:
+        return f"variance {float(values):.4g}"
+    spread = np.diagonal(values) if values.ndim == 2 else values
+    kind = "covariance with variances" if values.ndim == 2 else "variances"
+    return f"{kind} from {spread.min():.4g} to {spread.max():.4g}"
+
+
+# ---------------------------------------------------------------------- evaluating
+
+
+def evaluate(
+    estimator: Any,
+    method: str,
+    recording: Recording,
+    samples: Array,
+    where: str | None,
+    stimulus: Array | None,
+    seconds: float,
+) -> SourceEvaluation:
+    """Measure a fitted estimator on its samples; the strongest source comes first.
+
+    `where` is the orientation of brain scans and None for other data, `stimulus` has one value per
+    scan, `seconds` is the time that the fit took.
+    """
+    from kikuchi.ica.fmri import components_of, stimulus_correlation
+
+    values = estimator.transform(samples)
+    power = np.sum(estimator.mixing_**2, axis=0) * values.var(axis=0)
+    order = np.argsort(-power, kind="stable")
+    mixing, values = estimator.mixing_[:, order], values[:, order]
+    components = None
+    if where is not None:
+        side = "spatial" if where == "spatial" else "temporal"
+        components = components_of(mixing, values, side)  # type: ignore[arg-type]
+        if all(getattr(p, "symmetric", True) for p in getattr(estimator, "priors_", [])):
+            upright = components.upright()
+            sign = np.sign(np.sum(upright.maps * components.maps, axis=1))
+            sign[sign == 0] = 1.0
+            components, mixing, values = upright, mixing * sign, values * sign
+    total = float(np.nanvar(samples, axis=0).sum())
+    lost = set(getattr(estimator, "collapsed_", ()))
+    priors = _prior_texts(estimator)
+    followed = None
+    if stimulus is not None and components is not None:
+        interval = None if recording.rate is None else 1.0 / recording.rate
+        followed = stimulus_correlation(components.courses, stimulus, interval=interval)
+    sources = [
+        FoundSource(
+            name=f"source {k + 1}",
+            share=float(power[i] / total),
+            kurtosis=_kurtosis(values[:, k]),
+            prior=priors[i],
+            strongest=_strongest(recording, mixing[:, k], where),
+            lost=int(i) in lost,
+            stimulus=None if followed is None else float(followed[k]),
+        )
+        for k, i in enumerate(order)
+    ]
+    return SourceEvaluation(
+        estimator,
+        method,
+        recording,
+        samples,
+        mixing,
+        values,
+        sources,
+        seconds,
+        where,
+        components,
+        stimulus,
+    )
+
+
+def _prior_texts(estimator: Any) -> list[str]:
+    if hasattr(estimator, "priors_"):
+        return [prior.text for prior in estimator.priors_]
+    if hasattr(estimator, "densities_"):
+        return list(estimator.densities_)
+    return [str(estimator.sources)] * len(estimator.components_)
+
+
+def _kurtosis(values: Array) -> float:
+    centred = values - values.mean()
+    variance = float((centred**2).mean())
+    return float((centred**4).mean()) / variance**2 - 3.0 if variance > 0 else 0.0
+
+
+def _strongest(recording: Recording, column: Array, where: str | None) -> str:
+    largest = int(np.argmax(np.abs(column)))
+    if where is None:
+        return recording.names[largest]
+    if where == "spatial":
+        return f"scan {largest + 1}"
+    assert recording.mask is not None
+    return "voxel " + ", ".join(str(int(axis[largest])) for axis in np.nonzero(recording.mask))
