@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kikuchi.graphs.formats import _kernels
 from kikuchi.graphs.formats.kinds import BAD, INTEGER, REAL, TINY
 from kikuchi.graphs.formats.tokens import _CHUNK, Tokens, _span, tokenise
+from kikuchi.graphs.kernels import scanner
 
 RANDOM = 200_000
 
@@ -136,9 +136,9 @@ def test_tokens_are_found_again_across_chunks() -> None:
 
 def test_the_table_of_powers_is_the_floor_of_the_true_power() -> None:
     for q in (-342, -100, -23, -1, 0, 1, 22, 55, 56, 308):
-        row = q - _kernels.MIN_POWER
-        word = (int(_kernels.POWER_HIGH[row]) << 64) + int(_kernels.POWER_LOW[row])
-        exponent = int(_kernels.POWER_EXPONENT[row])
+        row = q - scanner.MIN_POWER
+        word = (int(scanner.POWER_HIGH[row]) << 64) + int(scanner.POWER_LOW[row])
+        exponent = int(scanner.POWER_EXPONENT[row])
         assert 2**127 <= word < 2**128
         with localcontext() as context:
             context.prec = 500

@@ -123,9 +123,9 @@ class Tokens:
     def walk(self, walk: Walk, *arguments: Any) -> Any:
         """Run a walk of `_walk` over the values, compiled if the file was scanned so."""
         if self.compiled:
-            from kikuchi.graphs.formats import _kernels
+            from kikuchi.graphs.kernels import scanner
 
-            return getattr(_kernels, walk.__name__)(self.values, self.kinds, *arguments)
+            return getattr(scanner, walk.__name__)(self.values, self.kinds, *arguments)
         with np.errstate(over="ignore"):  # a table size may be infinite
             return walk(self.values.tolist(), self.kinds.tolist(), *arguments)
 
@@ -216,7 +216,7 @@ def _scan_python(data: bytes, names: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _scan_compiled(data: bytes) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    from kikuchi.graphs.formats import _kernels as kernels
+    from kikuchi.graphs.kernels import scanner as kernels
 
     text = np.frombuffer(data, dtype=np.uint8)
     count = kernels.count_tokens(text)

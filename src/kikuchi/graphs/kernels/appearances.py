@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-
-from kikuchi.graphs.kernels.elimination import compiled
+from numba import njit
 
 _TINY = 1e-14
 
 
-@compiled
-def _find(above: Any, v: Any) -> Any:
+@njit(cache=True, error_model="numpy")
+def _find(above, v):
     while above[v] != v:
         above[v] = above[above[v]]
         v = above[v]
     return v
 
 
-@compiled
-def grow_forest(scope_offsets: Any, scopes: Any, n: int, order: Any, chosen: Any) -> None:
+@njit(cache=True, error_model="numpy")
+def grow_forest(scope_offsets, scopes, n, order, chosen):
     """Take factors in `order` whose variables are in different trees so far."""
     above = np.arange(n)
     for position in range(order.size):
@@ -39,16 +36,16 @@ def grow_forest(scope_offsets: Any, scopes: Any, n: int, order: Any, chosen: Any
                 above[_find(above, np.int64(scopes[k]))] = root
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def hang(
-    scope_offsets: Any,
-    scopes: Any,
-    variable_offsets: Any,
-    variable_edges: Any,
-    edge_factors: Any,
-    chosen: Any,
-    parents: Any,
-) -> None:
+    scope_offsets,
+    scopes,
+    variable_offsets,
+    variable_edges,
+    edge_factors,
+    chosen,
+    parents,
+):
     """Probability that each variable is the parent of each chosen factor, the root being uniform.
 
     That is the share of the tree's variables that lie on the variable's side of the factor.
@@ -104,10 +101,8 @@ def hang(
             below[np.int64(edge_factors[above[v]])] += size[v]
 
 
-@compiled
-def selected_inverse(
-    indptr: Any, indices: Any, lower: Any, diagonal: Any, out: Any, out_diagonal: Any
-) -> None:
+@njit(cache=True, error_model="numpy")
+def selected_inverse(indptr, indices, lower, diagonal, out, out_diagonal):
     """Entries of A^-1 where L has entries, for A = L D L^T with unit lower L (Takahashi).
 
     `indices` are the rows below the diagonal, sorted in each column. In column j, with S the rows
@@ -137,19 +132,19 @@ def selected_inverse(
         out_diagonal[j] = total
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def push_away(
-    root: int,
-    capacity: float,
-    starts: Any,
-    slots: Any,
-    other: Any,
-    share: Any,
-    load: Any,
-    spare_at: Any,
-    reached: Any,
-    through: Any,
-) -> Any:
+    root,
+    capacity,
+    starts,
+    slots,
+    other,
+    share,
+    load,
+    spare_at,
+    reached,
+    through,
+):
     """Move load from `root` to where there is room, along edges that bear it; answers the rest.
 
     Slot 2e is edge e seen from its first end, 2e + 1 from its second; `share[slot]` is the part of
@@ -195,18 +190,18 @@ def push_away(
     return load[root] - capacity
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def orient(
-    roots: Any,
-    starts: Any,
-    slots: Any,
-    other: Any,
-    share: Any,
-    load: Any,
-    tolerance: float,
-    mean: Any,
-    reached: Any,
-) -> Any:
+    roots,
+    starts,
+    slots,
+    other,
+    share,
+    load,
+    tolerance,
+    mean,
+    reached,
+):
     """Average over roots of a split of every edge's weight in which no end bears more than 1, the
     root nothing. Answers a root for which there is none (then `reached` is a set whose edges weigh
     too much), or -1.

@@ -8,23 +8,16 @@ depend on the order of summation and ties are real ties.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
 from numba import njit
 
-F = TypeVar("F", bound=Callable[..., Any])
+from kikuchi.graphs.kernels.heap import sift
+
 RULES = ("min-fill", "min-degree", "min-weight")
 
 
-def compiled(function: F) -> F:
-    """`numba.njit` with the options of this project, for the eyes of a type checker."""
-    return cast(F, njit(cache=True, error_model="numpy")(function))
-
-
-@compiled
-def primal_graph(n: int, scopes: Any, scope_offsets: Any) -> Any:
+@njit(cache=True, error_model="numpy")
+def primal_graph(n, scopes, scope_offsets):
     """Sorted neighbour lists (offsets, neighbours) of the graph that joins variables in a factor.
 
     Walking the variables upwards appends to every list in rising order, so nothing is sorted.
@@ -65,8 +58,8 @@ def primal_graph(n: int, scopes: Any, scope_offsets: Any) -> Any:
     return offsets, neighbours
 
 
-@compiled
-def breadth_first_levels(offsets: Any, neighbours: Any, start: int) -> Any:
+@njit(cache=True, error_model="numpy")
+def breadth_first_levels(offsets, neighbours, start):
     """Distance from the far end of the component of `start`, counted from 1; likewise in the
     other components, each from the far end of its first variable.
     """
@@ -104,8 +97,8 @@ def breadth_first_levels(offsets: Any, neighbours: Any, start: int) -> Any:
     return levels
 
 
-@compiled
-def degeneracy(offsets: Any, neighbours: Any) -> int:
+@njit(cache=True, error_model="numpy")
+def degeneracy(offsets, neighbours):
     """Largest smallest-degree over all subgraphs: no elimination order has a smaller width."""
     n = len(offsets) - 1
     degree = offsets[1:] - offsets[:-1]
@@ -139,8 +132,8 @@ def degeneracy(offsets: Any, neighbours: Any) -> int:
     return best
 
 
-@compiled
-def triangle_work(offsets: Any, neighbours: Any) -> int:
+@njit(cache=True, error_model="numpy")
+def triangle_work(offsets, neighbours):
     """Steps that counting all triangles takes: the sum of the smaller degree over the edges."""
     work = 0
     for v in range(len(offsets) - 1):
@@ -151,8 +144,8 @@ def triangle_work(offsets: Any, neighbours: Any) -> int:
     return work
 
 
-@compiled
-def missing_pairs(offsets: Any, neighbours: Any) -> Any:
+@njit(cache=True, error_model="numpy")
+def missing_pairs(offsets, neighbours):
     """For each variable, the pairs of its neighbours that are not joined: its fill."""
     n = len(offsets) - 1
     fill = np.empty(n, np.int64)
@@ -186,60 +179,11 @@ def missing_pairs(offsets: Any, neighbours: Any) -> Any:
     return fill
 
 
-# ---------------------------------------------------------------------- a heap with positions
-
-
-@compiled
-def _before(keys: Any, a: int, b: int) -> bool:
-    """Rows of `keys` are (level, score, weight, tie): one cache line for each variable."""
-    if keys[a, 0] != keys[b, 0]:
-        return bool(keys[a, 0] < keys[b, 0])
-    if keys[a, 1] != keys[b, 1]:
-        return bool(keys[a, 1] < keys[b, 1])
-    if keys[a, 2] != keys[b, 2]:
-        return bool(keys[a, 2] < keys[b, 2])
-    return bool(keys[a, 3] < keys[b, 3])
-
-
-@compiled
-def _sift_up(heap: Any, where: Any, i: int, keys: Any) -> int:
-    v = heap[i]
-    while i > 0:
-        up = (i - 1) >> 1
-        if not _before(keys, v, heap[up]):
-            break
-        heap[i] = heap[up]
-        where[heap[i]] = i
-        i = up
-    heap[i] = v
-    where[v] = i
-    return i
-
-
-@compiled
-def _sift_down(heap: Any, where: Any, i: int, size: int, keys: Any) -> None:
-    v = heap[i]
-    while True:
-        child = 2 * i + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and _before(keys, heap[right], heap[child]):
-            child = right
-        if not _before(keys, heap[child], v):
-            break
-        heap[i] = heap[child]
-        where[heap[i]] = i
-        i = child
-    heap[i] = v
-    where[v] = i
-
-
 # ---------------------------------------------------------------------- neighbour lists
 
 
-@compiled
-def _find(pool: Any, low: int, high: int, x: int) -> int:
+@njit(cache=True, error_model="numpy")
+def _find(pool, low, high, x):
     """First place in the sorted pool[low:high] whose entry is not below x."""
     while low < high:
         middle = (low + high) >> 1
@@ -250,8 +194,8 @@ def _find(pool: Any, low: int, high: int, x: int) -> int:
     return low
 
 
-@compiled
-def _compact(pool: Any, start: int, length: int, alive: Any) -> int:
+@njit(cache=True, error_model="numpy")
+def _compact(pool, start, length, alive):
     kept = start
     for k in range(start, start + length):
         if alive[pool[k]]:
@@ -260,10 +204,8 @@ def _compact(pool: Any, start: int, length: int, alive: Any) -> int:
     return kept - start
 
 
-@compiled
-def _make_room(
-    pool: Any, used: int, v: int, starts: Any, lengths: Any, rooms: Any, alive: Any
-) -> Any:
+@njit(cache=True, error_model="numpy")
+def _make_room(pool, used, v, starts, lengths, rooms, alive):
     """Let list v take one more entry: drop the dead, or move the list to the end of the pool."""
     lengths[v] = _compact(pool, starts[v], lengths[v], alive)
     if 4 * lengths[v] <= 3 * rooms[v] and lengths[v] < rooms[v]:
@@ -279,8 +221,8 @@ def _make_room(
     return pool, used + room
 
 
-@compiled
-def _insert(pool: Any, start: int, length: int, x: int) -> None:
+@njit(cache=True, error_model="numpy")
+def _insert(pool, start, length, x):
     k = start + length
     while k > start and pool[k - 1] > x:
         pool[k] = pool[k - 1]
@@ -288,10 +230,8 @@ def _insert(pool: Any, start: int, length: int, x: int) -> None:
     pool[k] = x
 
 
-@compiled
-def _count_marked(
-    pool: Any, start: int, length: int, alive: Any, mark: Any, stamp: int, members: Any, count: int
-) -> int:
+@njit(cache=True, error_model="numpy")
+def _count_marked(pool, start, length, alive, mark, stamp, members, count):
     """How many of the marked members (listed, alive) are in a list; the shorter side is walked."""
     found = 0
     if length > 16 * count:
@@ -306,21 +246,21 @@ def _count_marked(
     return found
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def _join(
-    pool: Any,
-    a: int,
-    b: int,
-    starts: Any,
-    lengths: Any,
-    degree: Any,
-    alive: Any,
-    fill: Any,
-    touched: Any,
-    touch: Any,
-    n_touched: int,
-    stamp: int,
-) -> int:
+    pool,
+    a,
+    b,
+    starts,
+    lengths,
+    degree,
+    alive,
+    fill,
+    touched,
+    touch,
+    n_touched,
+    stamp,
+):
     """Change of the fill counts when the edge a-b is added; common neighbours lose one each."""
     i, i_end = starts[a], starts[a] + lengths[a]
     j, j_end = starts[b], starts[b] + lengths[b]
@@ -349,20 +289,20 @@ def _join(
 # ---------------------------------------------------------------------- greedy elimination
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def eliminate(
-    offsets: Any,
-    neighbours: Any,
-    weights: Any,
-    initial_fill: Any,
-    rule: int,
-    tie: Any,
-    levels: Any,
-    stop_weight: int,
-    stop_effort: int,
-    stop_cost: float,
-    unit: float,
-) -> Any:
+    offsets,
+    neighbours,
+    weights,
+    initial_fill,
+    rule,
+    tie,
+    levels,
+    stop_weight,
+    stop_effort,
+    stop_cost,
+    unit,
+):
     """Eliminate greedily by level, then (fill | degree | weight), then weight, then `tie`.
 
     With all `levels` zero this is the plain greedy order. Under min-fill a variable whose
@@ -394,13 +334,14 @@ def eliminate(
     first = fill if with_fill else (degree if rule == 1 else weight)
     keys = np.empty((n, 4), np.int64)
     for v in range(n):
-        keys[v, 0], keys[v, 1], keys[v, 2], keys[v, 3] = levels[v], first[v], weight[v], tie[v]
+        keys[v, 0], keys[v, 1] = -levels[v], -first[v]  # negative: the smallest goes first
+        keys[v, 2], keys[v, 3] = -weight[v], -np.int64(tie[v])
         if with_fill and fill[v] == 0:
             keys[v, 0] = 0
-    heap = np.arange(n)
-    where = np.arange(n)
-    for i in range(n // 2 - 1, -1, -1):
-        _sift_down(heap, where, i, n, keys)
+    heap = np.arange(n).astype(np.uint32)
+    position = np.arange(n).astype(np.uint32)
+    for i in range(n):
+        sift(heap[: i + 1], position, keys, np.uint64(i))
     mark = np.zeros(n, np.int64)
     touch = np.zeros(n, np.int64)
     touched = np.empty(n, np.int64)
@@ -408,23 +349,21 @@ def eliminate(
     order = np.empty(n, np.uint32)
     member_offsets = np.zeros(n + 1, np.int64)
     members = np.empty(4 * n + 64, np.uint32)
-    size = n
     heaviest, widest, cost, effort = 0, 0, 0.0, 0
     done = 0
     while done < n:
-        v = heap[0]
+        v = int(heap[0])
         heaviest = max(heaviest, weight[v])
         widest = max(widest, degree[v] + 1)
         cost += 2.0 ** (weight[v] * unit)
         if (weight[v] > stop_weight and effort > stop_effort) or cost > stop_cost:
             break
         stamp = done + 1
-        size -= 1
-        last = heap[size]
-        if size:
+        last = heap[-1]
+        heap = heap[:-1]
+        if len(heap):
             heap[0] = last
-            where[last] = 0
-            _sift_down(heap, where, 0, size, keys)
+            sift(heap, position, keys, np.uint64(0))
         alive[v] = False
         d = 0
         for k in range(starts[v], starts[v] + lengths[v]):
@@ -490,11 +429,10 @@ def eliminate(
                     weight[b] += weights[a]
         for i in range(n_touched):
             u = touched[i]
-            keys[u, 1], keys[u, 2] = first[u], weight[u]
+            keys[u, 1], keys[u, 2] = -first[u], -weight[u]
             if with_fill and fill[u] == 0:
                 keys[u, 0] = 0
-            k = _sift_up(heap, where, where[u], keys)
-            _sift_down(heap, where, k, size, keys)
+            sift(heap, position, keys, np.uint64(position[u]))
         order[done] = v
         member_offsets[done + 1] = end
         done += 1

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kikuchi.inference.messages.kernels.heap import sift
+from kikuchi.graphs.kernels.heap import sift
 
 LINEAR = 0
 GEOMETRIC = 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kikuchi.graphs.kernels.heap import sift
 from kikuchi.inference.messages.kernels.bp_messages import (
     CONTRADICTION,
     LOG_MAX,
@@ -22,7 +23,6 @@ from kikuchi.inference.messages.kernels.bp_messages import (
     rescale,
     settle,
 )
-from kikuchi.inference.messages.kernels.heap import sift
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)

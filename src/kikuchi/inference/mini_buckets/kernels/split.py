@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kikuchi.inference.messages.kernels.heap import sift
+from kikuchi.graphs.kernels.heap import sift
 
 _U = np.uint64
 _MANY = 64  # functions on one variable; beyond it the price is estimated, not tried

@@ -5,33 +5,21 @@ Numba is imported only with this module, and this module only for large files (s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from kikuchi.graphs.formats import _walk
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """`numba.njit` with the options of this project, for the eyes of a type checker."""
-    return cast(F, njit(cache=True, error_model="numpy")(function))
-
-
-scopes = compiled(_walk.scopes)
-block_starts = compiled(_walk.block_starts)
+scopes = njit(cache=True, error_model="numpy")(_walk.scopes)
+block_starts = njit(cache=True, error_model="numpy")(_walk.block_starts)
 
 # ---------------------------------------------------------------------- powers of ten
 
 MIN_POWER, MAX_POWER = -342, 308
 
 
-def _power_tables() -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
+def _power_tables():
     """10**q = (high * 2**64 + low + e) * 2**exponent, 0 <= e < 1, with the top bit of high set."""
     high, low, exponents = [], [], []
     for q in range(MIN_POWER, MAX_POWER + 1):
@@ -64,8 +52,8 @@ _NINETEEN_DIGITS = 19  # the most that fit in 64 bits whatever they are
 _FAR = 100_000  # larger exponents are left to Python's own float
 
 
-@compiled
-def _product_high(a: np.uint64, b: np.uint64) -> np.uint64:
+@njit(cache=True, error_model="numpy")
+def _product_high(a, b):
     """The upper 64 bits of a * b."""
     a0, a1 = a & _LOW_HALF, a >> _32
     b0, b1 = b & _LOW_HALF, b >> _32
@@ -74,14 +62,14 @@ def _product_high(a: np.uint64, b: np.uint64) -> np.uint64:
     return a1 * b1 + (middle >> _32) + (other >> _32)
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def nearest_double(
-    digits: np.uint64,
-    power: int,
-    high: NDArray[np.uint64],
-    low: NDArray[np.uint64],
-    exponents: NDArray[np.int64],
-) -> np.uint64:
+    digits,
+    power,
+    high,
+    low,
+    exponents,
+):
     """Bits of the double nearest to digits * 10**power; 0 where this cannot decide.
 
     `digits` (not 0), shifted until its top bit is set, times the 128-bit power gives 128 bits C of
@@ -124,18 +112,18 @@ def nearest_double(
 # ---------------------------------------------------------------------- tokens
 
 
-@compiled
-def _is_space(byte: Any) -> Any:
+@njit(cache=True, error_model="numpy")
+def _is_space(byte):
     return byte == 32 or (byte >= 9 and byte <= 13)
 
 
-@compiled
-def _is_digit(byte: Any) -> Any:
+@njit(cache=True, error_model="numpy")
+def _is_digit(byte):
     return byte >= 48 and byte <= 57
 
 
-@compiled
-def count_tokens(text: NDArray[np.uint8]) -> int:
+@njit(cache=True, error_model="numpy")
+def count_tokens(text):
     """Number of runs of bytes that are not white space."""
     count = 0
     inside = False
@@ -147,17 +135,57 @@ def count_tokens(text: NDArray[np.uint8]) -> int:
     return count
 
 
-@compiled
-def scan(
-    text: NDArray[np.uint8],
-    values: NDArray[np.float64],
-    bits: NDArray[np.uint64],
-    kinds: NDArray[np.uint8],
-    high: NDArray[np.uint64],
-    low: NDArray[np.uint64],
-    exponents: NDArray[np.int64],
-    exact: NDArray[np.float64],
-) -> int:
+@njit(cache=True, error_model="numpy")
+def _is_sign(byte):
+    return byte == 43 or byte == 45
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _read_digits(text, place, digits, kept, cut, fraction):
+    """Read digits on from `place`; `fraction` is 1 behind the decimal point and 0 before it.
+
+    `digits` holds the first `kept` significant digits, at most nineteen; `cut` says that a digit
+    other than 0 was left out. Answers (place, digits, kept, cut, change of the power of ten).
+    """
+    size = np.uintp(len(text))
+    power = 0
+    while place < size and _is_digit(text[place]):
+        digit = np.uint64(text[place]) - np.uint64(48)
+        if kept < _NINETEEN_DIGITS:
+            digits = digits * _10 + digit
+            power -= fraction
+            if digits != _0:
+                kept += 1
+        else:
+            power += 1 - fraction
+            cut = cut or digit != _0
+        place += _1
+    return place, digits, kept, cut, power
+
+
+@njit(cache=True, error_model="numpy")
+def _read_exponent(text, place):
+    """The exponent written from `place` on, as (place, exponent, whether it has digits).
+
+    Exponents beyond _FAR are not counted to the end: they answer _FAR with their sign.
+    """
+    size = np.uintp(len(text))
+    negative = False
+    if place < size and _is_sign(text[place]):
+        negative = text[place] == 45
+        place += _1
+    first = place
+    exponent = 0
+    while place < size and _is_digit(text[place]):
+        if exponent < _FAR:
+            exponent = exponent * 10 + int(text[place]) - 48
+        place += _1
+    exponent = min(exponent, _FAR)
+    return place, -exponent if negative else exponent, place > first
+
+
+@njit(cache=True, error_model="numpy")
+def scan(text, values, bits, kinds, high, low, exponents, exact):
     """Value and kind of every token; `bits` is the same memory as `values`.
 
     Tokens that `nearest_double` cannot decide get the kind HARD; answers how many there are.
@@ -170,59 +198,25 @@ def scan(
             place += _1
         negative = False
         plain = True
-        if text[place] == 43 or text[place] == 45:  # + -
+        if _is_sign(text[place]):
             negative = text[place] == 45
             plain = False
             place += _1
-        digits = _0
-        seen = 0  # digits of any kind
-        kept = 0  # significant digits in `digits`
-        power = 0
-        cut = False  # a digit that is not 0 was left out
-        while place < size and _is_digit(text[place]):
-            digit = np.uint64(text[place]) - np.uint64(48)
-            if kept < _NINETEEN_DIGITS:
-                digits = digits * _10 + digit
-                if digits != _0:
-                    kept += 1
-            else:
-                power += 1
-                cut = cut or digit != _0
-            seen += 1
-            place += _1
+        first = place
+        place, digits, kept, cut, power = _read_digits(text, place, _0, 0, False, 0)
+        n_digits = place - first
         if place < size and text[place] == 46:  # .
             plain = False
             place += _1
-            while place < size and _is_digit(text[place]):
-                digit = np.uint64(text[place]) - np.uint64(48)
-                if kept < _NINETEEN_DIGITS:
-                    digits = digits * _10 + digit
-                    power -= 1
-                    if digits != _0:
-                        kept += 1
-                else:
-                    cut = cut or digit != _0
-                seen += 1
-                place += _1
-        good = seen > 0
+            first = place
+            place, digits, kept, cut, change = _read_digits(text, place, digits, kept, cut, 1)
+            power += change
+            n_digits += place - first
+        good = n_digits > _0
         if good and place < size and (text[place] == 101 or text[place] == 69):  # e E
             plain = False
-            place += _1
-            below = False
-            if place < size and (text[place] == 43 or text[place] == 45):
-                below = text[place] == 45
-                place += _1
-            good = False
-            written = 0
-            while place < size and _is_digit(text[place]):
-                good = True
-                if written < _FAR:
-                    written = written * 10 + int(text[place]) - 48
-                place += _1
-            if written >= _FAR:
-                power = 0  # not counted to the end: leave the token to Python
-                written = _FAR
-            power += -written if below else written
+            place, exponent, good = _read_exponent(text, place + _1)
+            power = exponent if abs(exponent) == _FAR else power + exponent
         if place < size and not _is_space(text[place]):
             good = False
             while place < size and not _is_space(text[place]):
@@ -235,28 +229,28 @@ def scan(
         if digits == _0:
             values[token] = -0.0 if negative else 0.0
         elif not cut and digits <= _TWO_53 and power >= -22 and power <= 22:
-            size_of = np.float64(digits)
-            size_of = size_of * exact[power] if power >= 0 else size_of / exact[-power]
-            values[token] = -size_of if negative else size_of
+            value = np.float64(digits)
+            value = value * exact[power] if power >= 0 else value / exact[-power]
+            values[token] = -value if negative else value
         else:
-            found = nearest_double(digits, power, high, low, exponents)
-            if cut and found != nearest_double(digits + _1, power, high, low, exponents):
-                found = _0
-            if found == _0:
+            double = nearest_double(digits, power, high, low, exponents)
+            if cut and double != nearest_double(digits + _1, power, high, low, exponents):
+                double = _0
+            if double == _0:
                 kinds[token] = HARD
                 hard += 1
-            bits[token] = found | _TOP_BIT if negative else found
+            bits[token] = double | _TOP_BIT if negative else double
     return hard
 
 
-@compiled
+@njit(cache=True, error_model="numpy")
 def spans_of_kind(
-    text: NDArray[np.uint8],
-    kinds: NDArray[np.uint8],
-    kind: int,
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-) -> None:
+    text,
+    kinds,
+    kind,
+    starts,
+    ends,
+):
     """Where the tokens of one kind begin and end in the bytes."""
     size = len(text)
     place = 0
