@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.common import Row, cpu_seconds
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.optimiser import parse_optimiser
-from kikuchi.boltzmann.rule import parse_rule
-from kikuchi.boltzmann.training import limited_threads, train
+from kikuchi.boltzmann.rules import parse_rule
+from kikuchi.training.optimiser import parse_optimiser
+from kikuchi.training.trainer import limited_threads, train
 
 VISIBLE, HIDDEN, BATCH, ROWS = 784, 500, 100, 10_000
 ROUNDS, EPOCHS = 60, 12  # of updates and of epochs: noise comes in spells of seconds
@@ -40,7 +40,7 @@ def one_update() -> Iterator[Row]:
     updater = parse_optimiser("sgd:learning_rate=0.001,momentum=0.9").start(machine, 10**6, 1)
 
     def update() -> None:
-        slope = rule.slope(machine, batch, numbers, state, rng)
+        slope = rule.gradient(machine, batch, numbers, state, rng)
         updater.step(slope.ascent, 0, 0)
 
     w = machine.weights
@@ -85,7 +85,7 @@ def one_epoch() -> Iterator[Row]:
             x *= np.random.default_rng(1).random(x.shape, dtype=dtype)
         machine = Machine.random(VISIBLE, HIDDEN, dtype=dtype, random_state=0)
         theirs = BernoulliRBM(HIDDEN, learning_rate=0.05, batch_size=BATCH, n_iter=1)
-        options = {"optimiser": "sgd:learning_rate=0.05", "batch_size": BATCH, "rng": 0}
+        options = {"optimiser": "sgd:learning_rate=0.05", "batch_size": BATCH, "seed": 0}
 
         def ours(x=x, machine=machine, options=options) -> object:
             return train(machine, x, "pcd:k=1,chains=100", epochs=1, **options)
@@ -110,7 +110,7 @@ def default_threads() -> Iterator[Row]:
     machine = Machine.random(VISIBLE, HIDDEN, dtype=np.float32, random_state=0)
 
     def run(**threads: int | None) -> Callable[[], object]:
-        return lambda: train(machine, x, "cd", epochs=1, rng=0, **threads)
+        return lambda: train(machine, x, "cd", epochs=1, seed=0, **threads)
 
     by_default, one, free = in_turns([run(), run(threads=1), run(threads=None)], 3, time.monotonic)
     yield Row(

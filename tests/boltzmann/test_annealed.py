@@ -8,8 +8,7 @@ import pytest
 from kikuchi.boltzmann.annealed_sampling import ais, beta_steps
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rows import mean_biases
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.units import Binomial, Gaussian
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
@@ -31,7 +30,7 @@ def learned():
     state = rule.begin(machine, data, rng)
     for _ in range(1500):
         rows = rng.integers(0, len(data), 50)
-        slope = rule.slope(machine, data[rows], rows, state, rng)
+        slope = rule.gradient(machine, data[rows], rows, state, rng)
         for name, array in machine.parameters.items():
             array += 0.3 * slope.ascent[name]
     assert np.abs(machine.weights).mean() > 0.5
@@ -105,7 +104,7 @@ def test_units_of_other_kinds(units):
 def test_base_machine_has_the_means_of_the_data():
     rows = np.array([[1, 0], [1, 1], [1, 0], [0, 0]], dtype=float)
     machine = Machine.random(2, 2, random_state=0)
-    means = machine.visible.mean(mean_biases(machine, rows))
+    means = machine.visible.mean(machine.mean_biases(rows))
     np.testing.assert_allclose(means, [4 / 6, 2 / 6], atol=1e-12)
 
 

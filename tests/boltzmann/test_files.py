@@ -12,10 +12,10 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kikuchi.boltzmann.files import load_machine, save_machine
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine
 from kikuchi.boltzmann.units import Binomial, Gaussian
 from kikuchi.core.errors import DataError, KikuchiError
+from kikuchi.training.model import load_model, save_model
 
 
 @settings(max_examples=25, deadline=None)
@@ -38,8 +38,8 @@ def test_a_machine_comes_back_as_it_was(tmp_path_factory, architecture, d, k, si
             masks[name] = kept | kept.T
     dtype = np.float32 if single else np.float64
     machine = Machine.random(d, k, masks=masks, dtype=dtype, random_state=seed)
-    save_machine(file, machine, {"note": "ä", "epochs": 3})
-    back, about = load_machine(file)
+    save_model(file, machine, {"note": "ä", "epochs": 3})
+    back, about = load_model(file, Machine)
     assert about == {"note": "ä", "epochs": 3}
     assert back.dtype == dtype and back.architecture == machine.architecture
     for name, array in machine.parameters.items():
@@ -51,15 +51,15 @@ def test_a_machine_comes_back_as_it_was(tmp_path_factory, architecture, d, k, si
 
 def test_kinds_of_units_come_back(tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
-    save_machine(file, Machine.random(3, 2, visible=Gaussian(), hidden=Binomial(replicas=4)))
-    back, _ = load_machine(file)
+    save_model(file, Machine.random(3, 2, visible=Gaussian(), hidden=Binomial(replicas=4)))
+    back, _ = load_model(file, Machine)
     assert back.visible == Gaussian() and back.hidden == Binomial(replicas=4)
 
 
 def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
     good = tmp_path / "good.safetensors"
-    save_machine(good, Machine.random(3, 2))
+    save_model(good, Machine.random(3, 2))
     arrays = safetensors.numpy.load(good.read_bytes())
     with safetensors.safe_open(str(good), framework="np") as opened:
         header = opened.metadata()
@@ -79,9 +79,9 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     for tensors, metadata, message in cases:
         file.write_bytes(safetensors.numpy.save(tensors, metadata=metadata))
         with pytest.raises(KikuchiError, match=message) as caught:
-            load_machine(file)
+            load_model(file, Machine)
         assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match="cannot be read"):
-        load_machine(tmp_path / "missing.safetensors")
+        load_model(tmp_path / "missing.safetensors", Machine)
     with pytest.raises(KikuchiError, match="cannot write"):
-        save_machine(tmp_path / "no" / "folder.safetensors", Machine.random(2, 1))
+        save_model(tmp_path / "no" / "folder.safetensors", Machine.random(2, 1))

@@ -8,13 +8,13 @@ import optax
 import pytest
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.optimiser import (
+from kikuchi.core.errors import MethodError
+from kikuchi.training.optimiser import (
     OPTIMISERS,
     SCHEDULES,
     parse_optimiser,
     parse_schedule,
 )
-from kikuchi.core.errors import MethodError
 
 WEIGHTS_ONLY = {"weights": True, "visible_bias": False, "hidden_bias": False}
 

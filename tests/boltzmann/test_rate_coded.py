@@ -16,11 +16,11 @@ pytest.importorskip("sklearn")
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence, replicas_of
-from kikuchi.boltzmann.training import train
 from kikuchi.boltzmann.units import Binomial, Gaussian
 from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.training.trainer import train
 
 Array = NDArray[np.float64]
 
@@ -111,7 +111,7 @@ def test_mean_update_is_the_enumerated_one(visible: int, hidden: int) -> None:
     many = 20000
     sums: dict[str, list[Array]] = {"weights": [], "visible_bias": [], "hidden_bias": []}
     for _ in range(20):
-        slope = rule.slope(machine, np.tile(batch, (many // 20, 1)), np.arange(0), {}, rng)
+        slope = rule.gradient(machine, np.tile(batch, (many // 20, 1)), np.arange(0), {}, rng)
         for name, found in sums.items():
             found.append(slope.ascent[name].copy())
     for name, wanted in expected_update(machine, batch).items():
@@ -135,7 +135,7 @@ def test_one_replica_is_cd_1_of_the_rbm() -> None:
     v1 = expit(np.round(p0) @ machine.weights.T + machine.visible_bias)
     p1 = expit(v1 @ machine.weights + machine.hidden_bias)
     wanted = (batch.T @ p0 - v1.T @ p1) / len(batch)
-    slope = RateCodedDivergence(bias_factor=1.0).slope(machine, batch, np.arange(0), {}, rng)
+    slope = RateCodedDivergence(bias_factor=1.0).gradient(machine, batch, np.arange(0), {}, rng)
     np.testing.assert_allclose(slope.ascent["weights"], wanted, atol=1e-12)
     np.testing.assert_allclose(slope.ascent["visible_bias"], (batch - v1).mean(axis=0), atol=1e-12)
     assert slope.objective == pytest.approx(np.mean((batch - v1) ** 2), rel=1e-12)
@@ -147,7 +147,7 @@ def test_one_replica_is_cd_1_of_the_rbm() -> None:
         visible=Binomial(replicas=1),
         hidden=Binomial(replicas=1),
     )
-    same = RateCodedDivergence(bias_factor=1.0).slope(ones, batch, np.arange(0), {}, rng)
+    same = RateCodedDivergence(bias_factor=1.0).gradient(ones, batch, np.arange(0), {}, rng)
     np.testing.assert_allclose(same.ascent["weights"], wanted, atol=1e-12)
 
 
@@ -157,8 +157,8 @@ def test_weights_stay_at_zero_or_above() -> None:
     rows = rng.integers(0, 3, size=(30, 3)).astype(float)
     start = small(rng)
     assert start.weights.min() < 0
-    free = train(start, rows, "rate-cd", epochs=3, batch_size=10, rng=0).machine
-    held = train(start, rows, "rate-cd:nonnegative=true", epochs=3, batch_size=10, rng=0).machine
+    free = train(start, rows, "rate-cd", epochs=3, batch_size=10, seed=0).model
+    held = train(start, rows, "rate-cd:nonnegative=true", epochs=3, batch_size=10, seed=0).model
     assert free.weights.min() < 0 and held.weights.min() == 0.0
     assert held.visible_bias.min() < 0
 

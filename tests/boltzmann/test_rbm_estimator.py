@@ -76,7 +76,8 @@ def test_learners_raise_the_exact_likelihood(learner: str, dtype: str) -> None:
     assert machine.score(ROWS) > before.score(ROWS) + 0.7
     assert machine.machine_.dtype == dtype
     assert machine.transform(ROWS).dtype == dtype
-    assert machine.n_iter_ == 80 and machine.converged_
+    assert machine.n_iter_ == 80 and machine.stopped_ == "epochs"
+    assert not machine.converged_  # running out of epochs is not convergence
 
 
 @pytest.mark.parametrize("visible", ["binary", "gaussian", "binomial:replicas=3"])
@@ -136,8 +137,8 @@ def test_partial_fit_goes_on_with_the_same_chains() -> None:
     for count in range(1, 4):
         rbm.partial_fit(ROWS)
         assert rbm.n_iter_ == count
-    assert rbm._carried.rule["hidden"].shape == (100, 4)
-    assert np.abs(rbm._carried.optimiser["weights"]).max() > 0
+    assert rbm._state.rule["hidden"].shape == (100, 4)
+    assert np.abs(rbm._state.optimiser["weights"]).max() > 0
     with pytest.raises(ValueError, match="features"):
         rbm.partial_fit(ROWS[:, :4])
     with pytest.raises(MethodError, match="schedule='constant'"):

@@ -153,7 +153,7 @@ def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
 
 
 def test_the_rules_are_listed() -> None:
-    from kikuchi.boltzmann.rule import RULES
+    from kikuchi.boltzmann.rules import RULES
 
     listed = run("learners", "--machines").stdout
     assert all(f"\n{name}  " in listed for name in RULES)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from kikuchi.boltzmann.conversion import connections, to_spins
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.core.errors import DataError
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, reproduce
@@ -77,7 +77,7 @@ def test_a_step_in_spins_is_the_gradient_of_spins() -> None:
     data = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     before = to_spins(machine)
     rule = parse_rule("exact")
-    slope = rule.slope(machine, data, np.arange(2), rule.begin(machine, data, rng), rng)
+    slope = rule.gradient(machine, data, np.arange(2), rule.begin(machine, data, rng), rng)
     step_in_spins(machine, slope.ascent, 0.1)
     after = to_spins(machine)
     spins = 2.0 * data - 1.0

@@ -3,5 +3,5 @@ from kikuchi.boltzmann.classifier import FreeEnergyClassifier as FreeEnergyClass
 from kikuchi.boltzmann.machine import Machine as Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM as RateCodedRBM
 from kikuchi.boltzmann.rbm import RBM as RBM
-from kikuchi.boltzmann.training import Training as Training
-from kikuchi.boltzmann.training import train as train
+from kikuchi.training.trainer import Training as Training
+from kikuchi.training.trainer import train as train

@@ -26,7 +26,6 @@ from scipy.special import ndtri
 from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rows import mean_biases
 from kikuchi.boltzmann.units import Binary, Units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
@@ -152,7 +151,7 @@ class _Path:
 
     def __init__(self, machine: Machine, data: ArrayLike | None) -> None:
         m = machine.copy(np.float64)
-        base = m.visible_bias if data is None else mean_biases(m, as_rows(m, data))
+        base = m.visible_bias if data is None else m.mean_biases(as_rows(m, data))
         if m.hidden_weights is not None and m.visible_weights is None:
             m = _turned(m)
             base = m.visible_bias

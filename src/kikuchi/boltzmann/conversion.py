@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Binary, Binomial, Units
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import (
@@ -20,6 +20,7 @@ from kikuchi.graphs.binary import (
     spins_to_bits,
 )
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.training.model import Parameters
 
 Array = NDArray[np.float64]
 

@@ -12,19 +12,22 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.files import Checkpoint, load_machine, save_machine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.optimiser import Optimiser, Sgd, parse_optimiser
-from kikuchi.boltzmann.rows import is_sparse, mean_biases, refuse_values
-from kikuchi.boltzmann.rule import Rule, parse_rule
-from kikuchi.boltzmann.training import Carried, Training, TrainingTrace, limited_threads, train
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.units import Units, parse_units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
+from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.model import load_model, save_model
+from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
+from kikuchi.training.rows import check_values, is_sparse
+from kikuchi.training.rule import Rule
+from kikuchi.training.trainer import Training, TrainingTrace, limited_threads, train
+from kikuchi.training.updates import TrainerState
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -93,11 +96,11 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rows = self._rows(X, reset=first)
         if first:
             rng = generator(self.random_state)
-            machine, carried, before = self._begun(rows, rng), None, 0
+            machine, state, before = self._begun(rows, rng), None, 0
         else:
-            rng, machine, carried = self._rng, self.machine_, self._carried
+            rng, machine, state = self._rng, self.machine_, self._state
             before = self.n_iter_
-        self._train(machine, rows, rng, 1, None, carried)
+        self._train(machine, rows, rng, 1, None, state)
         self.n_iter_ += before
         return self
 
@@ -107,7 +110,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise MethodError(f"start must be 'means' or 'zero', got {self.start!r}")
         machine = self._start(rows.shape[1], rng)
         if self.start == "means":
-            machine.visible_bias[...] = mean_biases(machine, rows)
+            machine.visible_bias[...] = machine.mean_biases(rows)
         return machine
 
     def _train(
@@ -117,7 +120,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rng: np.random.Generator,
         epochs: int,
         checkpoint: Checkpoint | None,
-        carried: Carried | None,
+        state: TrainerState | None,
     ) -> None:
         training = train(
             machine,
@@ -126,11 +129,11 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             optimiser=self._optimiser(),
             epochs=epochs,
             batch_size=self.batch_size,
-            rng=rng,
+            seed=rng,
             run=Run(Budget(seconds=self.seconds).start(), self._progress(), TrainingTrace()),
             checkpoint=checkpoint,
             threads=self.threads,
-            carried=carried,
+            state=state,
         )
         self._rng = rng
         self._keep(training)
@@ -140,14 +143,14 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """What else must be said of a machine that was trained on these rows."""
         return []
 
-    def _keep(self, training: Training) -> None:
-        self.machine_ = training.machine
+    def _keep(self, training: Training[Machine]) -> None:
+        self.machine_ = training.model
         self.trace_ = training.trace  # type: ignore[assignment]
         self.n_iter_ = training.epochs
         self.stopped_ = training.stopped
-        self.converged_ = training.stopped in ("epochs", "converged")
+        self.converged_ = training.converged
         self.warnings_ = list(training.warnings)
-        self._carried = training.carried
+        self._state = training.state
         self.log_z_: float | None = None
         if training.stopped == "diverged":
             warnings.warn(self.warnings_[0], ConvergenceWarning, stacklevel=4)
@@ -156,7 +159,7 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _start(self, n_visible: int, rng: np.random.Generator) -> Machine:
         """The machine before training."""
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> Rule[Machine]:
         return parse_rule(self.learner)
 
     def _optimiser(self) -> Optimiser:
@@ -196,10 +199,10 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         units = self._units()
         if self.limits_ is None:
             told = f"of {units.name} units; scale the data, give limits, or use visible=gaussian"
-            refuse_values(rows, units.limits, told)
+            check_values(rows, units.limits, told)
             return rows
         if self.limits != "data":
-            refuse_values(rows, self.limits_, "of the limits given; scale the data")
+            check_values(rows, self.limits_, "of the limits given; scale the data")
         return self._to_states(rows)
 
     def _limits_of(self, rows: Any) -> Limits | None:
@@ -366,12 +369,12 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             "log_z": self.log_z_,
             "limits": self.limits_,
         }
-        save_machine(path, self.machine_, about)
+        save_model(path, self.machine_, about)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """The estimator of a file that `save` wrote."""
-        machine, about = load_machine(path)
+        machine, about = load_model(path, Machine)
         if about.get("estimator") != cls.__name__:
             raise DataError(
                 f"{path}: holds {about.get('estimator', 'a machine without an estimator')}, not "

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Binary, Binomial, Units
 from kikuchi.core.errors import BudgetError, DataError, ModelError
 from kikuchi.core.numerics import logsumexp
+from kikuchi.training.model import Parameters
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

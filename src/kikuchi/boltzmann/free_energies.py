@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from kikuchi.boltzmann.exact import mean_statistics, without_diagonal
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Binary, Binomial, Gaussian, Units
 from kikuchi.core.errors import MethodError, ModelError, suggestion
+from kikuchi.training.model import Parameters
 
 Array = NDArray[np.float64]
 Energy = Literal["mf", "tap", "bethe"]

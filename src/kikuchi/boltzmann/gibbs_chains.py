@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, mean_statistics
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.boltzmann.units import Units
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.training.model import Parameters
 
 Array = NDArray[Any]
 

@@ -8,21 +8,25 @@ of WH-M2. Where a mask says so, single weights are missing too and stay zero.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from kikuchi.boltzmann.units import Binary, Units
-from kikuchi.core.errors import ModelError
+from kikuchi.boltzmann.units import Binary, Binomial, Units, parse_units
+from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.model import Parameters
+from kikuchi.training.rows import check_values, is_sparse
+
+if TYPE_CHECKING:
+    from kikuchi.training.rule import Rule
 
 Array = NDArray[Any]
-Parameters = dict[str, Array]
-"""Arrays by name: weights, visible_bias, hidden_bias and, where there are such connections,
-visible_weights and hidden_weights. Gradients and statistics have the same names and shapes."""
-
+LATERAL = ("visible_weights", "hidden_weights")
 Architecture = Literal["brf", "hrf", "poe", "fcrf"]
 ARCHITECTURES: dict[str, tuple[bool, bool]] = {
     "brf": (False, False),
@@ -35,7 +39,10 @@ ARCHITECTURES: dict[str, tuple[bool, bool]] = {
 
 @dataclass
 class Machine:
-    """Weights, biases, masks and kinds of units of one machine. Learning changes the arrays.
+    """Weights, biases, masks and kinds of units of one machine: a `Trainable`.
+
+    `parameters` are the arrays by name: weights, visible_bias, hidden_bias and, where there are
+    such connections, visible_weights and hidden_weights.
 
     >>> machine = Machine.random(4, 3, architecture="poe", random_state=0)
     >>> machine.n_visible, machine.n_hidden, sorted(machine.parameters)
@@ -43,6 +50,9 @@ class Machine:
     >>> bool(np.all(np.diag(machine.visible_weights) == 0))
     True
     """
+
+    kind: ClassVar[str] = "machine"
+    weight_limit: ClassVar[float] = 500.0  # units that such weights reach are never in doubt
 
     weights: Array
     visible_bias: Array
@@ -71,7 +81,7 @@ class Machine:
         for name, array in self.parameters.items():
             if not np.all(np.isfinite(array)):
                 raise ModelError(f"machine: {name} holds values that are not finite numbers")
-        for name in ("visible_weights", "hidden_weights"):
+        for name in LATERAL:
             array = getattr(self, name)
             if array is not None and (np.any(array != array.T) or np.any(np.diag(array) != 0)):
                 raise ModelError(f"machine: {name} must be symmetric with zeros on the diagonal")
@@ -120,9 +130,101 @@ class Machine:
         )
 
     def copy(self, dtype: DTypeLike | None = None) -> Machine:
-        """The same machine with arrays of its own."""
-        arrays = {name: a.astype(dtype or a.dtype) for name, a in self.parameters.items()}
+        """The same machine with arrays of its own, contiguous and of one type."""
+        dtype = dtype or self.dtype
+        arrays = {name: np.array(a, dtype, order="C") for name, a in self.parameters.items()}
         return Machine(**arrays, masks=self.masks, visible=self.visible, hidden=self.hidden)
+
+    # ------------------------------------------------------------------ training and files
+
+    @property
+    def batch_dtype(self) -> np.dtype[Any]:
+        """Batches have the type of the parameters."""
+        return self.dtype
+
+    def check_data(self, data: Any) -> Any:
+        """Data that the machine can be trained on: as they are, or as CSR, or refused.
+
+        >>> Machine.random(2, 1).check_data([[0, 1], [2, 0]])
+        Traceback (most recent call last):
+        ...
+        kikuchi.core.errors.DataError: data: row 1, column 0 is 2, outside [0, 1] of binary ...
+        """
+        if self.dtype not in (np.float32, np.float64):
+            raise MethodError(f"machines learn in float32 or float64, not {self.dtype}")
+        rows = data.tocsr() if is_sparse(data) else np.asarray(data)
+        if rows.ndim != 2 or not rows.shape[0]:
+            raise DataError(f"data of shape {rows.shape}: give at least one row, one case in each")
+        if rows.dtype.kind not in "biuf":
+            raise DataError(f"data of type {rows.dtype}: give numbers")
+        if rows.shape[1] != self.n_visible:
+            raise DataError(
+                f"data have {rows.shape[1]} columns; the machine has {self.n_visible} visible "
+                "units, give one column for each"
+            )
+        advice = f"of {self.visible.name} units; scale the data, or use visible=gaussian"
+        check_values(rows, self.visible.limits, advice)
+        return rows
+
+    def mean_biases(self, rows: Any) -> Array:
+        """Visible biases of the machine without weights that has the means of these rows, a little
+        smoothed.
+
+        >>> Machine.random(1, 1).mean_biases(np.array([[1.0], [0.0]])).tolist()
+        [0.0]
+        """
+        units, count = self.visible, rows.shape[0]
+        sums = np.asarray(rows.sum(axis=0), dtype=np.float64).ravel()
+        if not isinstance(units, Binary | Binomial):
+            return np.asarray(sums / count)
+        replicas = units.replicas if isinstance(units, Binomial) else 1
+        rate = (sums / replicas + 1.0) / (count + 2.0)
+        return np.asarray(np.log(rate / (1.0 - rate)))
+
+    def rule(self, text: str) -> Rule[Any]:
+        """The learning rule of a text such as `pcd:k=1`; see `kikuchi learners`."""
+        from kikuchi.boltzmann.rules import parse_rule
+
+        return parse_rule(text)
+
+    def constrain(self, direction: Parameters) -> None:
+        """Symmetric lateral weights with zero diagonals, and no missing connections (WH-T10)."""
+        for name in LATERAL:
+            if name in direction:
+                array = direction[name]
+                array += array.T.copy()
+                array *= array.dtype.type(0.5)
+                np.fill_diagonal(array, 0)
+        for name, mask in self.masks.items():
+            np.multiply(direction[name], mask, out=direction[name])
+
+    def describe(self) -> dict[str, Any]:
+        """What the machine is, apart from its numbers."""
+        digest = hashlib.sha256()
+        for name in sorted(self.masks):
+            digest.update(name.encode() + np.packbits(self.masks[name]).tobytes())
+        return {
+            "units": [self.n_visible, self.n_hidden],
+            "architecture": self.architecture,
+            "visible": self.visible.text,
+            "hidden": self.hidden.text,
+            "dtype": str(self.dtype),
+            "masks": digest.hexdigest()[:16] if self.masks else "none",
+        }
+
+    def to_arrays(self) -> Arrays:
+        """Parameters and masks by the names they have in files."""
+        return prefixed(self.parameters, "parameters") | prefixed(self.masks, "masks")
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
+        """The machine of a file's arrays."""
+        return cls(
+            **part(arrays, "parameters"),
+            masks=part(arrays, "masks"),
+            visible=parse_units(facts["visible"]),
+            hidden=parse_units(facts["hidden"]),
+        )
 
     # ------------------------------------------------------------------ reading
 
@@ -192,7 +294,7 @@ class Machine:
 
 def masked(name: str, array: Array, mask: NDArray[np.bool_] | None = None) -> Array:
     """The array with missing connections at zero; lateral ones symmetric with zero diagonal."""
-    if name in ("visible_weights", "hidden_weights"):
+    if name in LATERAL:
         upper = np.triu(array, 1)
         array = upper + upper.T
     return array if mask is None else np.where(mask, array, array.dtype.type(0))
@@ -223,7 +325,7 @@ def _read_masks(
                 raise ModelError(f"mask of {n} has shape {mask.shape}; it must be {shapes[n]}")
             if n != "weights" and np.any(mask != mask.T):
                 raise ModelError(f"mask of {n} must be symmetric")
-    for n in ("visible_weights", "hidden_weights"):
+    for n in LATERAL:
         if n in kept:
             np.fill_diagonal(kept[n], False)
     return kept

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import to_factor_graph
 from kikuchi.boltzmann.exact import without_diagonal
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
@@ -28,6 +28,7 @@ from kikuchi.inference.variational.mixture_mean_field import (
     mixture_bound,
     room_for_a_table,
 )
+from kikuchi.training.model import Parameters
 
 Array = NDArray[np.float64]
 Form = Literal["lambda", "eliminated"]

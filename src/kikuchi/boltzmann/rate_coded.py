@@ -15,11 +15,11 @@ from kikuchi.boltzmann.estimator import Array, Limits, RandomState
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rbm import RBM
-from kikuchi.boltzmann.rows import is_sparse
-from kikuchi.boltzmann.rule import Rule
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence
 from kikuchi.boltzmann.units import Binomial, Units
 from kikuchi.core.progress import Progress
+from kikuchi.training.rows import is_sparse
+from kikuchi.training.rule import Rule
 
 _SCALE, _HIDDEN_START = 1e-4, -0.5
 # Weights that can only add begin so that a mean row raises the fields of hidden units from a low
@@ -110,7 +110,7 @@ class RateCodedRBM(RBM):
     def _units(self) -> Units:
         return Binomial(replicas=self.visible_replicas)
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> Rule[Machine]:
         return RateCodedDivergence(bias_factor=self.bias_factor, nonnegative=self.nonnegative)
 
     def _begun(self, rows: Array, rng: np.random.Generator) -> Machine:

@@ -37,7 +37,7 @@ def _learners(name: str | None) -> RegistryAnswer:
 
 
 def _rules(name: str | None) -> RegistryAnswer:
-    from kikuchi.boltzmann.rule import RULES
+    from kikuchi.boltzmann.rules import RULES
 
     rules = [RULES.find(word) for word in ([name] if name else RULES)]
     return RegistryAnswer(

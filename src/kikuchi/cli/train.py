@@ -248,12 +248,12 @@ def read_rows(
     """Training rows, rows held out (None without), and the shape of an image."""
     import numpy as np
 
-    from kikuchi.boltzmann.rows import refuse_values
     from kikuchi.boltzmann.units import parse_units
     from kikuchi.core.errors import DataError
     from kikuchi.core.seeds import generator
     from kikuchi.core.tables import read_table
     from kikuchi.plots.images import square_shape
+    from kikuchi.training.rows import check_values
 
     table = read_table(data, arrays=("data", "images", "X"))
     if table.values.ndim < 2 or not table.values.size:
@@ -279,7 +279,7 @@ def read_rows(
         values = (values >= threshold).astype(np.float64)
     units = parse_units(visible or "binary")
     told = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
-    refuse_values(values, units.limits, told, name=data, first=1)
+    check_values(values, units.limits, told, name=data, first=1)
     shape = square_shape(values.shape[1]) if image is None else _image(image, values.shape[1])
     if not 0.0 <= hold_out < 1.0:
         raise DataError(f"--hold-out must be a share from 0 up to 1, got {hold_out:g}")

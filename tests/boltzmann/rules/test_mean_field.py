@@ -11,7 +11,7 @@ from scipy.special import expit
 from kikuchi.boltzmann.conversion import from_spins, machine_of, spin_ascent
 from kikuchi.boltzmann.exact import clamped, exact, log_likelihood
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.mean_field import (
     conditional_means,
     joint_bound,
@@ -39,7 +39,7 @@ def machine_for(architecture, seed=0, scale=0.5, sizes=(5, 3), **more):
 def slope_of(text, machine, data, seed=0):
     rule, rng = parse_rule(text), np.random.default_rng(seed)
     state = rule.begin(machine, data, rng)
-    return rule.slope(machine, data, np.arange(len(data)), state, rng)
+    return rule.gradient(machine, data, np.arange(len(data)), state, rng)
 
 
 def binary_rows(count, width, seed):
@@ -227,7 +227,7 @@ def bimodal_run(text, steps=300, rate=0.25, seed=0):
             moved = {name: positive[name] - negative[name] for name in positive}
         else:
             state = rule.begin(machine, data, rng) if state is None else state
-            moved = rule.slope(machine, data, np.arange(3), state, rng).ascent
+            moved = rule.gradient(machine, data, np.arange(3), state, rng).ascent
         by_coupling, by_field = spin_ascent(machine, moved)
         couplings, fields = couplings + rate * by_coupling, fields + rate * by_field
         machine = from_spins(couplings, fields, 2).machine
@@ -268,7 +268,7 @@ def association(text, rate, steps, seed):
         machine = from_spins(couplings, fields, 12).machine
         if step == 1:
             state = rule.begin(machine, data, rng)
-        slope = rule.slope(machine, data, np.arange(10), state, rng)
+        slope = rule.gradient(machine, data, np.arange(10), state, rng)
         f = 10 * slope.objective
         largest = max(largest, f)
         hidden, _ = conditional_means(machine, data, tol=1e-5, max_sweeps=500)
@@ -305,13 +305,13 @@ def test_previous_joints_are_kept_for_each_row():
     data = binary_rows(6, 5, 3)
     rule, rng = parse_rule("mf-joint:init=previous,inputs=0-1"), np.random.default_rng(0)
     state = rule.begin(machine, data, rng)
-    rule.slope(machine, data[[4, 1]], np.array([4, 1]), state, rng)
+    rule.gradient(machine, data[[4, 1]], np.array([4, 1]), state, rng)
     np.testing.assert_array_equal(state["joint_visible"][[4, 1], :2], data[[4, 1], :2])
     untouched = [0, 2, 3, 5]
     assert np.all(state["joint_visible"][untouched] == 0.5)
 
 
-def test_rows_that_do_not_settle_are_counted():
+def test_rows_that_do_not_converge_are_counted():
     machine = machine_for("fcrf", 2, 2.0)
     data = binary_rows(6, 5, 3)
     for text in ("cf:k=0", "mf-joint", "mf-star", "mixture"):
@@ -319,8 +319,8 @@ def test_rows_that_do_not_settle_are_counted():
         rule = parse_rule(f"{head}:max_sweeps=1" + ("," + tail if tail else ""))
         rng = np.random.default_rng(0)
         state = rule.begin(machine, data, rng)
-        rule.slope(machine, data, np.arange(6), state, rng)
-        assert state["unsettled_rows"][0] == 6
+        rule.gradient(machine, data, np.arange(6), state, rng)
+        assert state["unconverged_rows"][0] == 6
 
 
 # ---------------------------------------------------------------------- bars and stripes
@@ -341,7 +341,7 @@ def trained(text, architecture, data, steps=1000):
     state = rule.begin(machine, data, rng)
     velocity = {name: np.zeros_like(a) for name, a in machine.parameters.items()}
     for _ in range(steps):
-        slope = rule.slope(machine, data, np.arange(len(data)), state, rng)
+        slope = rule.gradient(machine, data, np.arange(len(data)), state, rng)
         if text.startswith("cf"):
             assert slope.objective <= 1e-12
         for name, array in machine.parameters.items():
@@ -394,6 +394,6 @@ def test_annealing_ends_at_a_fixed_point_of_temperature_one():
     """LAW-I14: temperatures choose the mode, not the equations."""
     machine = machine_of([[0, 3.0], [3.0, 0]], [-1.4, -1.4], 2)
     rule, rng = parse_rule("mf-joint:init=zeros,temperatures=(100,10,2)"), np.random.default_rng(0)
-    found = rule.slope(machine, np.ones((1, 2)), np.arange(1), {}, rng)
+    found = rule.gradient(machine, np.ones((1, 2)), np.arange(1), {}, rng)
     means = 1.0 - found.ascent["visible_bias"]
     np.testing.assert_allclose(means, expit(3.0 * means[::-1] - 1.4), atol=1e-4)

@@ -10,11 +10,11 @@ from sklearn.neural_network import BernoulliRBM
 
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
-from kikuchi.boltzmann.rule import RULES, parse_rule
+from kikuchi.boltzmann.rules import RULES, parse_rule
 from kikuchi.boltzmann.rules.pseudo import pseudo_log_likelihood
-from kikuchi.boltzmann.training import constrain, train
 from kikuchi.boltzmann.units import Binary, Binomial, Gaussian
 from kikuchi.core.errors import BudgetError, DataError, MethodError, ModelError
+from kikuchi.training.trainer import train
 
 MINE = ("exact", "gibbs", "cd", "pcd", "brief-gibbs", "pseudo", "one-shot")
 
@@ -78,11 +78,11 @@ def rows_of(seed: int, n: int = 7, d: int = 4) -> np.ndarray:
     return (np.random.default_rng(seed).random((n, d)) < 0.5).astype(np.float64)
 
 
-def slope(text: str, machine: Machine, rows: np.ndarray, seed: int = 0):
+def estimate(text: str, machine: Machine, rows: np.ndarray, seed: int = 0):
     rule, rng = parse_rule(text), np.random.default_rng(seed)
     state = rule.begin(machine, rows, rng)
-    answer = rule.slope(machine, rows, np.arange(len(rows)), state, rng)
-    constrain(machine, answer.ascent)
+    answer = rule.gradient(machine, rows, np.arange(len(rows)), state, rng)
+    machine.constrain(answer.ascent)
     return answer
 
 
@@ -93,7 +93,7 @@ def slope(text: str, machine: Machine, rows: np.ndarray, seed: int = 0):
 def test_exact_rule_is_the_gradient_of_the_enumerated_likelihood(architecture: str) -> None:
     """WH-L1."""
     machine, rows = strong(architecture), rows_of(1)
-    answer = slope("exact", machine, rows)
+    answer = estimate("exact", machine, rows)
     assert answer.objective == pytest.approx(log_likelihood(machine, rows), abs=1e-10)
     check_gradient(machine, lambda m: log_likelihood(m, rows), answer.ascent)
 
@@ -121,7 +121,7 @@ def pseudo_by_hand(machine: Machine, rows: np.ndarray) -> float:
 def test_pseudo_rule_is_the_gradient_of_the_enumerated_pseudo_likelihood(architecture) -> None:
     """TEH-L10."""
     machine, rows = strong(architecture, 3), rows_of(2)
-    answer = slope("pseudo", machine, rows)
+    answer = estimate("pseudo", machine, rows)
     assert answer.objective == pytest.approx(pseudo_by_hand(machine, rows), abs=1e-10)
     check_gradient(machine, lambda m: pseudo_by_hand(m, rows), answer.ascent)
     assert pseudo_log_likelihood(machine, rows).mean() == pytest.approx(answer.objective)
@@ -130,7 +130,7 @@ def test_pseudo_rule_is_the_gradient_of_the_enumerated_pseudo_likelihood(archite
 def test_pseudo_likelihood_of_huge_weights_is_finite() -> None:
     machine = strong("brf", 4)
     machine.weights *= 200.0
-    answer = slope("pseudo", machine, rows_of(2))
+    answer = estimate("pseudo", machine, rows_of(2))
     assert np.isfinite(answer.objective)
     assert all(np.isfinite(a).all() for a in answer.ascent.values())
 
@@ -151,28 +151,28 @@ def test_pseudo_gradient_is_contrastive_divergence_that_redraws_one_unit() -> No
             other[i] = 1 - other[i]
             stay = marginal[tuple(row)] / (marginal[tuple(row)] + marginal[tuple(other)])
             total += gradient(row) - stay * gradient(row) - (1 - stay) * gradient(other)
-    assert np.allclose(slope("pseudo", machine, rows).ascent["weights"], total / len(rows))
+    assert np.allclose(estimate("pseudo", machine, rows).ascent["weights"], total / len(rows))
 
 
 def test_pseudo_refuses_what_it_cannot_do() -> None:
     with pytest.raises(MethodError, match="connected hidden"):
-        slope("pseudo", strong("hrf"), rows_of(0))
+        estimate("pseudo", strong("hrf"), rows_of(0))
     with pytest.raises(MethodError, match="not binary"):
-        slope("pseudo", Machine.random(4, 2, visible=Gaussian()), rows_of(0))
+        estimate("pseudo", Machine.random(4, 2, visible=Gaussian()), rows_of(0))
     with pytest.raises(DataError, match="0 and 1"):
-        slope("pseudo", strong("brf"), rows_of(0) * 0.5)
+        estimate("pseudo", strong("brf"), rows_of(0) * 0.5)
 
 
 # ---------------------------------------------------------------------- chains
 
 
-def mean_slope(text: str, machine: Machine, rows: np.ndarray, repeats: int):
+def mean_estimate(text: str, machine: Machine, rows: np.ndarray, repeats: int):
     rule, rng = parse_rule(text), np.random.default_rng(11)
     state = rule.begin(machine, rows, rng)
     found: dict[str, list[np.ndarray]] = {name: [] for name in machine.parameters}
     for _ in range(repeats):
-        answer = rule.slope(machine, rows, np.arange(len(rows)), state, rng)
-        constrain(machine, answer.ascent)
+        answer = rule.gradient(machine, rows, np.arange(len(rows)), state, rng)
+        machine.constrain(answer.ascent)
         for name, array in answer.ascent.items():
             found[name].append(array.copy())
     stacked = {name: np.array(arrays) for name, arrays in found.items()}
@@ -211,7 +211,7 @@ def test_cd_has_the_expectation_of_its_transition_matrices(k: int) -> None:
     """TEH-L9: the exact expected update on a small machine."""
     machine = strong("brf", 6, 3, 2)
     rows = np.tile(rows_of(4, 5, 3), (40, 1))
-    means, errors = mean_slope(f"cd:k={k}", machine, rows, 150)
+    means, errors = mean_estimate(f"cd:k={k}", machine, rows, 150)
     assert_near(means, errors, {"weights": expected_cd(machine, rows, k)})
 
 
@@ -220,10 +220,10 @@ def test_long_chains_give_the_exact_gradient(architecture: str) -> None:
     """TEH-L8, WH-L2: CD-k for large k is maximum likelihood, whatever is connected."""
     machine = strong(architecture, 7)
     rows = np.tile(rows_of(5), (30, 1))
-    truth = slope("exact", machine, rows).ascent
-    means, errors = mean_slope("cd:k=40,clamped=40", machine, rows, 60)
+    truth = estimate("exact", machine, rows).ascent
+    means, errors = mean_estimate("cd:k=40,clamped=40", machine, rows, 60)
     assert_near(means, errors, truth)
-    gap = slope("cd:k=1,clamped=40", machine, rows)
+    gap = estimate("cd:k=1,clamped=40", machine, rows)
     assert max(np.abs(gap.ascent[n] - truth[n]).max() for n in truth) > 0.02  # CD-1 is another
 
 
@@ -236,8 +236,8 @@ def test_other_chains_have_the_exact_gradient_as_mean(text: str, architecture: s
     machine = strong(architecture, 8)
     machine.weights *= 0.5  # chains of consecutive batches depend on each other: mix fast
     rows = np.tile(rows_of(6), (30, 1))
-    truth = slope("exact", machine, rows).ascent
-    means, errors = mean_slope(text, machine, rows, 150)
+    truth = estimate("exact", machine, rows).ascent
+    means, errors = mean_estimate(text, machine, rows, 150)
     assert_near(means, {n: 3 * e for n, e in errors.items()}, truth)
 
 
@@ -247,7 +247,7 @@ def test_brief_gibbs_with_restart_begins_at_one_state_each_time() -> None:
     state = rule.begin(machine, rows, rng)
     before = {name: array.copy() for name, array in state.items()}
     assert before["hidden"].shape == (1, 3)
-    rule.slope(machine, rows, np.arange(len(rows)), state, rng)
+    rule.gradient(machine, rows, np.arange(len(rows)), state, rng)
     assert all(np.array_equal(state[name], array) for name, array in before.items())
 
 
@@ -268,10 +268,10 @@ def test_no_slope_at_the_truth(text: str, architecture: str) -> None:
     machine = strong(architecture, 10)
     rows = enumerated_model_rows(machine)
     if text in ("exact", "pseudo"):
-        found = slope(text, machine, rows).ascent
+        found = estimate(text, machine, rows).ascent
         assert max(np.abs(a).max() for a in found.values()) < 2e-3
     else:
-        means, errors = mean_slope(text, machine, rows, 40)
+        means, errors = mean_estimate(text, machine, rows, 40)
         assert_near(means, errors, {n: np.zeros_like(a) for n, a in machine.parameters.items()})
 
 
@@ -293,7 +293,7 @@ def test_free_energy_never_rises_under_gibbs_steps() -> None:
         previous, q = free, q @ to_hidden @ to_visible
     # and the rule's objective is the first difference of free energies of rows and chains
     rows = np.tile(v[3], (4000, 1))
-    answer = slope("cd", machine, rows)
+    answer = estimate("cd", machine, rows)
     field = lambda x: x @ machine.weights + machine.hidden_bias  # noqa: E731
     f = lambda x: -(x @ machine.visible_bias) - np.logaddexp(0, field(x)).sum(axis=1)  # noqa: E731
     start = np.zeros(len(v))
@@ -319,10 +319,10 @@ def test_masks_stay_masks(text: str, architecture: str) -> None:
     rows = rows_of(8, 30, 6)
     options = "sgd:learning_rate=0.3,momentum=0.5,weight_decay=0.01"
     text = "gibbs:burn_in=3,samples=2" if text == "gibbs" else text
-    done = train(machine, rows, text, optimiser=options, epochs=3, batch_size=7, rng=0)
-    assert set(done.machine.parameters) == set(full.parameters)
+    done = train(machine, rows, text, optimiser=options, epochs=3, batch_size=7, seed=0)
+    assert set(done.model.parameters) == set(full.parameters)
     for name, mask in masks.items():
-        array = done.machine.parameters[name]
+        array = done.model.parameters[name]
         if name != "weights":
             mask = mask & ~np.eye(len(mask), dtype=bool)
             assert np.array_equal(array, array.T)
@@ -340,8 +340,8 @@ def test_chains_of_other_units_have_the_exact_gradient_as_mean(units) -> None:
     rng = np.random.default_rng(4)
     draw = rng.normal(size=(300, 3)) if units.name == "gaussian" else rng.integers(0, 4, (300, 3))
     rows = draw.astype(np.float64)
-    truth = slope("exact", machine, rows).ascent
-    means, errors = mean_slope("cd:k=30", machine, rows, 60)
+    truth = estimate("exact", machine, rows).ascent
+    means, errors = mean_estimate("cd:k=30", machine, rows, 60)
     assert_near(means, errors, truth)
 
 
@@ -372,7 +372,7 @@ def test_persistent_rule_is_that_of_scikit_learn() -> None:
     rule, ours = parse_rule("pcd:chains=20"), []
     for _ in range(1500):
         state = {"hidden": chains.copy()}
-        answer = rule.slope(machine, rows, np.arange(20), state, rng)
+        answer = rule.gradient(machine, rows, np.arange(20), state, rng)
         ours.append(answer.ascent["weights"].copy())
     difference = np.mean(found, axis=0) - np.mean(ours, axis=0)
     error = np.hypot(np.std(found, axis=0), np.std(ours, axis=0)) / np.sqrt(1500)
@@ -416,7 +416,7 @@ def test_one_shot_recovers_small_couplings() -> None:
         rows = enumerated_model_rows(truth, 500_000)
         done = train(truth, rows, "one-shot:prior=0")
         assert done.converged
-        errors.append(np.abs(done.machine.visible_weights - truth.visible_weights).max())
+        errors.append(np.abs(done.model.visible_weights - truth.visible_weights).max())
     assert errors[0] < 0.15
     assert all(b < a / 3 for a, b in itertools.pairwise(errors[:3]))
 

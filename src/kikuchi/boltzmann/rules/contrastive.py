@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 from kikuchi.boltzmann.exact import ascent
 from kikuchi.boltzmann.free_energies import free_energy_named
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
 from kikuchi.boltzmann.settling import refuse_connected, settle_from_data, settle_hidden
 from kikuchi.boltzmann.units import Binary
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class ContrastiveFreeEnergy(Rule):
+class ContrastiveFreeEnergy(Rule[Machine]):
     """CF_k with mean field, TAP or Bethe inside each side (WH-L4 to L7, L9).
 
     `k=1,energy=mf` is MF_1, `k=0` MF_infinity. The objective is -CF_k per row: at most zero
     whatever the energy, as every one of them is descended. With `sampled` means turn into samples
     before they act on the other side, and there is no objective.
 
-    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> from kikuchi.boltzmann.rules import parse_rule
     >>> rule = parse_rule("cf:energy=tap,k=2")
     >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
     >>> rng, data = np.random.default_rng(0), np.eye(4)
-    >>> slope = rule.slope(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> slope = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
     >>> slope.objective < 0, sorted(slope.ascent) == sorted(machine.parameters)
     (True, True)
     """
@@ -74,14 +74,14 @@ class ContrastiveFreeEnergy(Rule):
             )
         return {}
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Statistics at the data minus those after k rounds (7, 9 to 12)."""
         energy = free_energy_named(self.energy)
         data = batch.astype(np.float64)
@@ -105,14 +105,14 @@ class ContrastiveFreeEnergy(Rule):
             max_rounds=self.max_sweeps,
             draw=rng if self.sampled else None,
         )
-        count_unsettled(state, first.converged and last.converged, len(data))
+        count_unconverged(state, first.converged and last.converged, len(data))
         moved = ascent(
             machine,
             energy.statistics(machine, data, first.means, clamped=True),
             energy.statistics(machine, last.visible, last.hidden),
         )
         if self.sampled:
-            return Slope(moved)
+            return GradientEstimate(moved)
         fall = energy.value(machine, data, first.means, clamped=True)
         fall = fall - energy.value(machine, last.visible, last.hidden)
-        return Slope(moved, -float(fall.mean()))
+        return GradientEstimate(moved, -float(fall.mean()))

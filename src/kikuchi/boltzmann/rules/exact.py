@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import ascent, clamped, exact
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rule import Rule, Slope, State
+from kikuchi.training.rule import GradientEstimate, Rule, State
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class ExactLikelihood(Rule):
+class ExactLikelihood(Rule[Machine]):
     """The gradient of the mean log-likelihood by enumeration (WH-L1); its objective is that mean.
 
     Restricted machines are summed over the smaller side, others over all units; machines with too
     many states are refused before training begins.
 
-    >>> from kikuchi.boltzmann.training import train
+    >>> from kikuchi.training.trainer import train
     >>> rows = np.array([[1.0, 1.0], [0.0, 0.0]])
     >>> start = Machine.random(2, 0, masks={"visible_weights": np.ones((2, 2))}, random_state=0)
-    >>> done = train(start, rows, "exact", optimiser="sgd:learning_rate=1", epochs=200, rng=0)
+    >>> done = train(start, rows, "exact", optimiser="sgd:learning_rate=1", epochs=200, seed=0)
     >>> bool(done.trace.objective[-1] > -0.75)  # the best is -log 2
     True
     """
@@ -40,15 +40,15 @@ class ExactLikelihood(Rule):
         exact(machine)
         return {}
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Posterior statistics of the batch minus those of the model."""
         held, free = clamped(machine, batch), exact(machine)
         objective = float(np.mean(held.log_weights)) - free.log_z
-        return Slope(ascent(machine, held.statistics, free.statistics), objective)
+        return GradientEstimate(ascent(machine, held.statistics, free.statistics), objective)

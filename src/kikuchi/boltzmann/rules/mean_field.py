@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import Mask, ascent, mean_statistics
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, unit_entropy
-from kikuchi.boltzmann.machine import Machine, Parameters
-from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.settling import Joint, refuse_connected, settle_hidden, settle_joint
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.training.model import Parameters
+from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -113,17 +114,19 @@ def observed_log_score(data: Array, means: Array, outputs: Mask) -> Array:
         return np.asarray(np.log(chosen).sum(axis=1))
 
 
-def contrast(machine: Machine, data: Array, hidden: Array, free: Parameters, bound: float) -> Slope:
+def contrast(
+    machine: Machine, data: Array, hidden: Array, free: Parameters, bound: float
+) -> GradientEstimate:
     """Statistics of the data and their hidden means minus those of the free phase, and the mean
     field bound of the data minus `bound`, that of the free phase (LAW-L7 to L9).
     """
     moved = ascent(machine, mean_statistics(machine, data, hidden), free)
     clamped = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
-    return Slope(moved, float(clamped.mean() - bound))
+    return GradientEstimate(moved, float(clamped.mean() - bound))
 
 
 @dataclass(frozen=True)
-class JointMeanField(Rule):
+class JointMeanField(Rule[Machine]):
     """Mean field of the conditional and of the joint (LAW-L7, LAW-L8).
 
     `init=conditional` starts each row's joint from its conditional and does not anneal it: both
@@ -132,11 +135,11 @@ class JointMeanField(Rule):
     held in the free phase: supervised learning of the others given them (LAW-M5). Without inputs,
     `zeros` and `previous` have one joint for all rows.
 
-    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> from kikuchi.boltzmann.rules import parse_rule
     >>> rule = parse_rule("mf-joint:inputs=0-1")
     >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
     >>> rng, data = np.random.default_rng(0), np.eye(4)
-    >>> slope = rule.slope(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> slope = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
     >>> slope.objective < 0, slope.ascent["visible_bias"][:2].tolist()
     (True, [0.0, 0.0])
     """
@@ -170,14 +173,14 @@ class JointMeanField(Rule):
             "joint_hidden": np.full((count, machine.n_hidden), 0.5),
         }
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Conditional minus joint products of means (4.15)."""
         data = batch.astype(np.float64)
         inputs = read_inputs(self.inputs, machine.n_visible)
@@ -190,7 +193,7 @@ class JointMeanField(Rule):
             damping=self.damping,
         )
         joint = self._joint(machine, data, hidden, rows, state, inputs)
-        count_unsettled(state, settled and joint.converged, len(data))
+        count_unconverged(state, settled and joint.converged, len(data))
         free = mean_statistics(machine, joint.visible, joint.hidden)
         return contrast(machine, data, hidden, free, joint_bound(machine, joint, inputs).mean())
 
@@ -231,7 +234,7 @@ class JointMeanField(Rule):
 
 
 @dataclass(frozen=True)
-class MeanFieldStar(Rule):
+class MeanFieldStar(Rule[Machine]):
     """MF_*: one mean field of the free machine for all data (WH-L8).
 
     The baseline that contrastive rules are measured against: one mode cannot stand for a
@@ -257,14 +260,14 @@ class MeanFieldStar(Rule):
             "joint_hidden": rng.uniform(size=(1, machine.n_hidden)),
         }
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Average over the data minus one product (WH-L8)."""
         data = batch.astype(np.float64)
         if self.init == "random":
@@ -281,6 +284,6 @@ class MeanFieldStar(Rule):
             damping=self.damping,
         )
         state["joint_visible"], state["joint_hidden"] = joint.visible, joint.hidden
-        count_unsettled(state, settled and joint.converged, len(data))
+        count_unconverged(state, settled and joint.converged, len(data))
         free = mean_statistics(machine, joint.visible, joint.hidden)
         return contrast(machine, data, hidden, free, joint_bound(machine, joint)[0])

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.mixture import JointMixture, fit_mixture, mixture_statistics, random_mixture
-from kikuchi.boltzmann.rule import Rule, Slope, State, count_unsettled
 from kikuchi.boltzmann.rules.mean_field import conditional_means, contrast, read_temperatures
 from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.core.options import option
+from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -21,7 +21,7 @@ _LEAST_WEIGHT = 1e-12  # a component that has died may come back after the param
 
 
 @dataclass(frozen=True)
-class MixtureMeanField(Rule):
+class MixtureMeanField(Rule[Machine]):
     """Mean field of each row's conditional, one mixture of `components` for the joint (LAW-L9).
 
     The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
@@ -53,14 +53,14 @@ class MixtureMeanField(Rule):
         read_temperatures(self.temperatures)
         return _state_of(random_mixture(machine, self.components, rng))
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Average over the rows minus the moments of the mixture (4.25)."""
         data = batch.astype(np.float64)
         temperatures = read_temperatures(self.temperatures)
@@ -86,7 +86,7 @@ class MixtureMeanField(Rule):
             max_sweeps=self.max_sweeps,
             damping=self.damping,
         )
-        count_unsettled(state, settled and joint.converged, len(data))
+        count_unconverged(state, settled and joint.converged, len(data))
         return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)
 
 

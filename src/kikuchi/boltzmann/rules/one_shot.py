@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.machine import Machine, Parameters, masked
-from kikuchi.boltzmann.rule import Rule, Slope, State
+from kikuchi.boltzmann.machine import Machine, masked
 from kikuchi.boltzmann.units import Binary
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
+from kikuchi.training.model import Parameters
+from kikuchi.training.rule import GradientEstimate, Rule, State
 
 Array = NDArray[Any]
 
@@ -26,17 +27,17 @@ _SINGULAR = 1e-12  # smallest eigenvalue of a covariance that is inverted
 
 
 @dataclass(frozen=True)
-class OneShot(Rule):
+class OneShot(Rule[Machine]):
     """Linear response for machines without hidden units: one matrix inversion (TEH-L7).
 
     The error falls with the square of the couplings. `prior` rows of the uniform distribution are
     added to the data, so that means stay off 0 and 1. Couplings that a mask leaves out are dropped.
 
-    >>> from kikuchi.boltzmann.training import train
+    >>> from kikuchi.training.trainer import train
     >>> rows = np.array([[1, 1], [1, 1], [1, 0], [0, 1], [0, 0], [0, 0]])
     >>> start = Machine.random(2, 0, architecture="poe", random_state=0)
     >>> done = train(start, rows, "one-shot")
-    >>> done.stopped, bool(done.machine.visible_weights[0, 1] > 0)
+    >>> done.stopped, bool(done.model.visible_weights[0, 1] > 0)
     ('converged', True)
     """
 
@@ -78,17 +79,17 @@ class OneShot(Rule):
         still = {"weights": machine.weights, "hidden_bias": machine.hidden_bias}
         return {n: a.astype(machine.dtype) for n, a in (found | still).items()}
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """The way from the present parameters to the solution for this batch."""
         wanted = self.solve(machine, batch)
-        return Slope({n: wanted[n] - a for n, a in machine.parameters.items()})
+        return GradientEstimate({n: wanted[n] - a for n, a in machine.parameters.items()})
 
     def _moments(self, rows: Array) -> tuple[Array, Array]:
         """Means and covariances of the rows and `prior` uniform ones."""

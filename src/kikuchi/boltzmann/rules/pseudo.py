@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from kikuchi.boltzmann.machine import Machine, Parameters
-from kikuchi.boltzmann.rows import is_sparse
-from kikuchi.boltzmann.rule import Rule, Slope, State
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Binary
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.training.model import Parameters
+from kikuchi.training.rows import is_sparse
+from kikuchi.training.rule import GradientEstimate, Rule, State
 
 Array = NDArray[Any]
 
@@ -21,7 +22,7 @@ _SAFE = 600.0  # a product of ratios stays between exp(-this) and exp(this)
 
 
 @dataclass(frozen=True)
-class PseudoLikelihood(Rule):
+class PseudoLikelihood(Rule[Machine]):
     """The gradient of sum_i log p(v_i | all other visible units), a true objective (TEH-L10).
 
     All flips of a row cost as much as one: with D visible and K hidden units O(DK) operations, not
@@ -47,18 +48,18 @@ class PseudoLikelihood(Rule):
             raise DataError("learner pseudo needs rows of 0 and 1; threshold the data")
         return {}
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Gradient and value per row."""
         odds, ascent = _flips(machine, batch)
         value = -float(np.sum(np.logaddexp(0.0, odds))) / len(batch)
-        return Slope({n: a.astype(machine.dtype) for n, a in ascent.items()}, value)
+        return GradientEstimate({n: a.astype(machine.dtype) for n, a in ascent.items()}, value)
 
 
 def pseudo_log_likelihood(machine: Machine, rows: Array) -> Array:

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from kikuchi.boltzmann.layers import room
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import add_product
-from kikuchi.boltzmann.rule import Rule, Slope, State
 from kikuchi.boltzmann.units import Binary, Binomial, Units
 from kikuchi.core.errors import ModelError
 from kikuchi.core.options import option
+from kikuchi.training.rule import GradientEstimate, Rule, State
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class RateCodedDivergence(Rule):
+class RateCodedDivergence(Rule[Machine]):
     """One step from the rows: hidden units drawn, the reconstruction a mean (TEH-L9).
 
     With p the probability that a replica of a hidden unit is on, and v the share of replicas of a
@@ -31,7 +31,7 @@ class RateCodedDivergence(Rule):
 
     With `nonnegative`, weights below 0 are set to 0 after each update (TEH-M10); biases are free.
 
-    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> from kikuchi.boltzmann.rules import parse_rule
     >>> parse_rule("rate-cd:nonnegative=true").text
     'rate-cd:nonnegative=true'
     """
@@ -53,19 +53,19 @@ class RateCodedDivergence(Rule):
         self.project(machine)
         return {}
 
-    def project(self, machine: Machine) -> None:
+    def project(self, machine: Machine, rate: float = 0.0) -> None:
         """Weights that are not below 0, where that is wanted."""
         if self.nonnegative:
             np.maximum(machine.weights, 0, out=machine.weights)
 
-    def slope(
+    def gradient(
         self,
         machine: Machine,
         batch: Array,
         rows: NDArray[np.int64],
         state: State,
         rng: np.random.Generator,
-    ) -> Slope:
+    ) -> GradientEstimate:
         """<v p> of the rows minus that of their reconstructions."""
         per_visible, per_hidden = replicas_of(machine.visible), replicas_of(machine.hidden)
         field = machine.hidden_field(batch)
@@ -84,7 +84,7 @@ class RateCodedDivergence(Rule):
             "visible_bias": faster * off.mean(axis=0) / per_visible,
             "hidden_bias": faster * (positive - negative).mean(axis=0) / per_hidden,
         }
-        return Slope(ascent, float(np.vdot(off, off)) / (off.size * per_visible**2))
+        return GradientEstimate(ascent, float(np.vdot(off, off)) / (off.size * per_visible**2))
 
 
 def replicas_of(units: Units) -> int:

@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.layers import Layer, Layers, room
-from kikuchi.boltzmann.machine import Machine, Parameters
+from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import add_product, contrast
-from kikuchi.boltzmann.rows import take_rows
-from kikuchi.boltzmann.rule import Rule, Slope, State
 from kikuchi.boltzmann.units import Binary
 from kikuchi.core.options import option
+from kikuchi.training.model import Parameters
+from kikuchi.training.rows import take_rows
+from kikuchi.training.rule import GradientEstimate, Rule, State
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -50,7 +51,7 @@ class _Phase:
 
 
 @dataclass(frozen=True)
-class SampledRule(Rule):
+class SampledRule(Rule[Machine]):
     """What the rules with chains share: the positive phase and the statistics."""
 
     objective_name: ClassVar[str] = "contrastive free energy per row"
@@ -66,15 +67,15 @@ class SampledRule(Rule):
         Layers(machine)  # refuses units that cannot be drawn
         return {}
 
-    def slope(
+    def gradient(
         self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
-    ) -> Slope:
+    ) -> GradientEstimate:
         """Statistics of the batch minus those of the chains."""
         layers = Layers(machine, state)
         positive = self._positive(layers, batch, rows, state, rng)
         now = _Phase(layers, batch, positive, rows, state, rng, _Statistics(machine, state))
         self._negative(now)
-        return now.statistics.slope()
+        return now.statistics.gradient()
 
     def _positive(
         self, layers: Layers, batch: Array, rows: Ints, state: State, rng: np.random.Generator
@@ -91,7 +92,7 @@ class SampledRule(Rule):
 class ContrastiveDivergence(SampledRule):
     """CD-k: chains of k steps that begin at the rows (WH-L2, TEH-L8, TEH-L9).
 
-    >>> from kikuchi.boltzmann.rule import parse_rule
+    >>> from kikuchi.boltzmann.rules import parse_rule
     >>> parse_rule("cd:k=3").k
     3
     """
@@ -311,9 +312,9 @@ class _Statistics:
             total += weight * float(np.sum(self.machine.visible.log_base(visible)))
         return total
 
-    def slope(self) -> Slope:
+    def gradient(self) -> GradientEstimate:
         """The direction, and the mean free energy of the rows minus that of the chains."""
-        return Slope(self.ascent, None if np.isnan(self.log_ratio) else -self.log_ratio)
+        return GradientEstimate(self.ascent, None if np.isnan(self.log_ratio) else -self.log_ratio)
 
 
 def _put(out: Array, values: Array, fresh: bool) -> None:

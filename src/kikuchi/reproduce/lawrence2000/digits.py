@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rule import State
 from kikuchi.boltzmann.rules.mixture import MixtureMeanField
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
@@ -22,6 +21,7 @@ from kikuchi.plots import images, style
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
 from kikuchi.reproduce.lawrence2000.learning import random_spins, step_in_spins
 from kikuchi.reproduce.lawrence2000.machines import DOCUMENT
+from kikuchi.training.rule import State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +92,7 @@ class DigitsByMixtures(Experiment):
         bounds: list[float] = []
         joints: list[tuple[Array, Array]] = []
         for _ in range(case["steps"]):
-            slope = rule.slope(machine, data, rows, state, rng)
+            slope = rule.gradient(machine, data, rows, state, rng)
             bounds.append(slope.objective or 0.0)
             joints.append(_joint(state))
             step_in_spins(machine, slope.ascent, case["rate"])

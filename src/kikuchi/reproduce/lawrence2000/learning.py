@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections, spin_ascent, to_spins
 from kikuchi.boltzmann.exact import log_likelihood
-from kikuchi.boltzmann.machine import Machine, Parameters
-from kikuchi.boltzmann.rule import parse_rule
+from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.mean_field import (
     JointMeanField,
     conditional_means,
@@ -30,6 +30,7 @@ from kikuchi.graphs.binary import spins_to_bits
 from kikuchi.plots import style
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
 from kikuchi.reproduce.lawrence2000.machines import DOCUMENT
+from kikuchi.training.model import Parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -210,7 +211,7 @@ def _associate(
     bounds, scores = [], []
     converged = False
     for _ in range(case["most"]):
-        slope = rule.slope(machine, data, rows, state, rng)
+        slope = rule.gradient(machine, data, rows, state, rng)
         means = free_outputs(machine, rule, data, inputs)
         bounds.append(len(data) * (slope.objective or 0.0))
         scores.append(float(observed_log_score(data, means, ~inputs).sum()))
@@ -368,7 +369,7 @@ class TwoModes(Experiment):
         negative_entropy = (2 * np.log(2 / 3) + np.log(1 / 3)) / 3
         divergences, fields = [], []
         for _ in range(case["steps"]):
-            slope = rule.slope(machine, data, np.arange(3), state, rng)
+            slope = rule.gradient(machine, data, np.arange(3), state, rng)
             step_in_spins(machine, slope.ascent, case["rate"])
             likelihood = float(log_likelihood(machine, data).mean())
             divergences.append(float(negative_entropy - likelihood))

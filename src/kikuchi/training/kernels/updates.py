@@ -66,14 +66,14 @@ def ascend_with_momentum(weights, velocity, ascent, rate, momentum, decay):
 @njit(cache=True, error_model="numpy")
 def ascend_looking_ahead(weights, velocity, ascent, rate, momentum, decay):
     """As `ascend_with_momentum`, with the step of Nesterov: the velocity that the next step would
-    have if the slope stayed as it is.
+    have if the gradient stayed as it is.
     """
     largest = _bits(rate - rate)
     for i in range(len(weights)):
-        slope = ascent[i] - decay * weights[i]
-        moved = momentum * velocity[i] + slope
+        gradient = ascent[i] - decay * weights[i]
+        moved = momentum * velocity[i] + gradient
         velocity[i] = moved
-        x = weights[i] + rate * (momentum * moved + slope)
+        x = weights[i] + rate * (momentum * moved + gradient)
         weights[i] = x
         largest = max(largest, _bits(x))
     return _number(largest)

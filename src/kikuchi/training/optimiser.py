@@ -1,13 +1,17 @@
 """Optimisers of the trainer: gradient ascent with momentum as one fused loop, others from optax.
 
 One text names an optimiser fully: `sgd:learning_rate=0.05,momentum=0.9,weight_decay=1e-4` or
-`adam:learning_rate=0.001,schedule=cosine`. Weight decay pulls weights to 0, never biases (WH-L4).
+`adam:learning_rate=0.001,schedule=cosine`. Weight decay draws weights towards 0, never biases
+(WH-L4): arrays of two or more dimensions are weights, vectors and numbers are biases.
+
+NumPy parameters are changed in place by an `Updater`; losses in JAX use `Optimiser.transform`
+within their compiled loop. This module is the package's only bridge to optax.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -15,15 +19,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.machine import Machine, Parameters, masked
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.core.options import Configured, Registry, option
+from kikuchi.training.model import Parameters, Trainable
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 OPTIMISERS: Registry[Optimiser] = Registry(
-    "kikuchi.boltzmann",
+    "kikuchi.training",
     "optimiser",
     {
         "sgd": "optimiser:Sgd",
@@ -38,25 +42,25 @@ OPTIMISERS: Registry[Optimiser] = Registry(
         "adagrad": "optimiser:AdaGrad",
     },
 )
-SCHEDULES: Registry[Schedule] = Registry(
-    "kikuchi.boltzmann",
+SCHEDULES: Registry[RateSchedule] = Registry(
+    "kikuchi.training",
     "schedule",
     {
-        "constant": "optimiser:Constant",
-        "linear": "optimiser:Linear",
-        "cosine": "optimiser:Cosine",
-        "exponential": "optimiser:Exponential",
-        "warmup-cosine": "optimiser:WarmupCosine",
+        "constant": "optimiser:ConstantRate",
+        "linear": "optimiser:LinearDecay",
+        "cosine": "optimiser:CosineDecay",
+        "exponential": "optimiser:ExponentialDecay",
+        "inverse-time": "optimiser:InverseTimeDecay",
+        "warmup-cosine": "optimiser:WarmupCosineDecay",
     },
 )
-_NOT_DECAYED = ("visible_bias", "hidden_bias")
 
 
 # ---------------------------------------------------------------------- schedules
 
 
 @dataclass(frozen=True)
-class Schedule(Configured, ABC):
+class RateSchedule(Configured, ABC):
     """How the learning rate changes from update to update, as optax's schedule of that name."""
 
     kind: ClassVar[str] = "schedule"
@@ -77,7 +81,7 @@ class Schedule(Configured, ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class ConstantRate(RateSchedule):
     """The same rate throughout."""
 
     name: ClassVar[str] = "constant"
@@ -93,14 +97,14 @@ class Constant(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
-    """From the rate to a share of it, in equal steps over all epochs."""
+class LinearDecay(RateSchedule):
+    """From the rate to a fraction of it, in equal steps over all epochs."""
 
     name: ClassVar[str] = "linear"
     summary: ClassVar[str] = "falls in equal steps over all epochs"
     needs_end: ClassVar[bool] = True
 
-    end: float = option(0.0, "last rate as a share of the first", low=0)
+    end: float = option(0.0, "last rate as a fraction of the first", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.linear_schedule."""
@@ -108,14 +112,14 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
-    """From the rate to a share of it along half a cosine over all epochs."""
+class CosineDecay(RateSchedule):
+    """From the rate to a fraction of it along half a cosine over all epochs."""
 
     name: ClassVar[str] = "cosine"
     summary: ClassVar[str] = "falls along half a cosine over all epochs"
     needs_end: ClassVar[bool] = True
 
-    end: float = option(0.0, "last rate as a share of the first", low=0)
+    end: float = option(0.0, "last rate as a fraction of the first", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.cosine_decay_schedule."""
@@ -123,7 +127,7 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
-class Exponential(Schedule):
+class ExponentialDecay(RateSchedule):
     """Multiplied by `factor` over each epoch."""
 
     name: ClassVar[str] = "exponential"
@@ -137,7 +141,25 @@ class Exponential(Schedule):
 
 
 @dataclass(frozen=True)
-class WarmupCosine(Schedule):
+class InverseTimeDecay(RateSchedule):
+    """Divided by 1 + decay times the number of whole epochs so far."""
+
+    name: ClassVar[str] = "inverse-time"
+    summary: ClassVar[str] = "divided by 1 + decay times the epoch"
+
+    decay: float = option(0.05, "growth of the divisor per epoch", low=0)
+
+    def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
+        """A function of the update that is constant within an epoch."""
+        return lambda count: rate / (1.0 + self.decay * (count // per_epoch))
+
+    def rates(self, rate: float, per_epoch: int, epochs: int, epoch: int) -> Array:
+        """One rate per epoch; needs no optax."""
+        return np.full(per_epoch, rate / (1.0 + self.decay * epoch))
+
+
+@dataclass(frozen=True)
+class WarmupCosineDecay(RateSchedule):
     """Rises from 0 over the first epochs, then falls along half a cosine."""
 
     name: ClassVar[str] = "warmup-cosine"
@@ -145,7 +167,7 @@ class WarmupCosine(Schedule):
     needs_end: ClassVar[bool] = True
 
     warmup: float = option(1.0, "epochs of rising", low=0)
-    end: float = option(0.0, "last rate as a share of the highest", low=0)
+    end: float = option(0.0, "last rate as a fraction of the highest", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.warmup_cosine_decay_schedule."""
@@ -169,7 +191,7 @@ class Optimiser(Configured, ABC):
     kind: ClassVar[str] = "optimiser"
 
     learning_rate: float = option(0.05, "first rate of the updates", above=0)
-    weight_decay: float = option(0.0, "pull of weights to 0, as a share of them", low=0)
+    weight_decay: float = option(0.0, "strength of the decay of weights towards 0", low=0)
     schedule: str = option("constant", "how the rate changes: " + ", ".join(SCHEDULES))
 
     def __post_init__(self) -> None:
@@ -177,18 +199,49 @@ class Optimiser(Configured, ABC):
         parse_schedule(self.schedule)
 
     @abstractmethod
-    def start(self, machine: Machine, per_epoch: int, epochs: int) -> Updater:
-        """The updater of one training of `machine`, which changes its arrays."""
+    def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
+        """The updater of one training, which changes the NumPy parameters of `model`."""
+
+    @abstractmethod
+    def transform(self, per_epoch: int, epochs: int) -> Any:
+        """The optimiser as a gradient transformation of optax, which minimises."""
+
+    @property
+    def rate_schedule(self) -> RateSchedule:
+        """How the learning rate changes."""
+        return parse_schedule(self.schedule)
 
 
 class Updater(ABC):
-    """An optimiser at work on one machine."""
+    """An optimiser at work on the NumPy parameters of one model."""
+
+    def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
+        self.options = options
+        self.model = model
+        self._rates = partial(options.rate_schedule.rates, options.learning_rate, per_epoch, epochs)
+        self._epoch = -1
+        self._current = np.empty(0)
+
+    def rate(self, epoch: int, update: int) -> float:
+        """The learning rate of an update; `update` counts within the epoch."""
+        if epoch != self._epoch:
+            self._epoch, self._current = epoch, self._rates(epoch)
+        return float(self._current[update])
+
+    def step(self, ascent: Parameters, epoch: int, update: int) -> float:
+        """Move all parameters along `ascent`; answers the largest absolute value of a weight, not
+        finite if any parameter is not.
+        """
+        largest = 0.0
+        for name, size in self._move(ascent, self.rate(epoch, update)):
+            if not np.isfinite(size):
+                return np.inf
+            largest = max(largest, size) if is_weight(self.model.parameters[name]) else largest
+        return largest
 
     @abstractmethod
-    def step(self, ascent: Parameters, epoch: int, update: int) -> float:
-        """Move all parameters; answers the largest size of a weight, not finite if any number is
-        not. `update` counts within the epoch.
-        """
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
+        """Move the parameters one array after the other: names and largest absolute values."""
 
     @property
     @abstractmethod
@@ -200,40 +253,51 @@ class Updater(ABC):
         """Go on from a state."""
 
 
+def is_weight(array: Any) -> bool:
+    """Whether an array is one of weights, which decay, and not of biases, which do not."""
+    return bool(array.ndim >= 2)
+
+
 @dataclass(frozen=True)
 class Sgd(Optimiser):
-    """Gradient ascent with momentum: velocity = momentum velocity + slope - decay weights.
+    """Gradient ascent with momentum: velocity = momentum velocity + gradient - decay weights.
 
-    The same steps as optax's add_decayed_weights and sgd, in one fused loop.
+    On NumPy parameters the same steps as those of `transform`, in one fused loop.
     """
 
     name: ClassVar[str] = "sgd"
     summary: ClassVar[str] = "stochastic gradient ascent with momentum"
 
-    momentum: float = option(0.0, "share of the velocity that is kept", low=0, below=1)
+    momentum: float = option(0.0, "fraction of the velocity that is kept", low=0, below=1)
     nesterov: bool = option(False, "look ahead along the velocity")
 
-    def start(self, machine: Machine, per_epoch: int, epochs: int) -> Updater:
-        """Its fused loop."""
-        return _Fused(self, machine, per_epoch, epochs)
+    def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
+        """The fused loop."""
+        return FusedSgd(self, model, per_epoch, epochs)
+
+    def transform(self, per_epoch: int, epochs: int) -> Any:
+        """optax.sgd after the decay of weights."""
+        rate = self.rate_schedule.optax(self.learning_rate, per_epoch, epochs)
+        made = _optax().sgd(rate, self.momentum or None, nesterov=self.nesterov)
+        return _decaying(made, self.weight_decay)
 
 
 @dataclass(frozen=True)
 class OptaxOptimiser(Optimiser):
     """Base of the optimisers that optax has under the same name."""
 
-    def start(self, machine: Machine, per_epoch: int, epochs: int) -> Updater:
+    def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
         """optax's transformation at work."""
-        rate = parse_schedule(self.schedule).optax(self.learning_rate, per_epoch, epochs)
-        return _Optax(self._transform(rate), machine)
+        return OptaxUpdater(self, model, per_epoch, epochs)
+
+    def transform(self, per_epoch: int, epochs: int) -> Any:
+        """Decay of weights, then optax's optimiser."""
+        rate = self.rate_schedule.optax(self.learning_rate, per_epoch, epochs)
+        return self._transform(rate)
 
     def _transform(self, rate: Any) -> Any:
-        """Decay of weights, then optax's optimiser."""
-        optax = _optax()
-        made = getattr(optax, self.name)(learning_rate=rate, **self._extra())
-        if not self.weight_decay:
-            return made
-        return optax.chain(optax.add_decayed_weights(self.weight_decay, _weights_only), made)
+        made = getattr(_optax(), self.name)(learning_rate=rate, **self._extra())
+        return _decaying(made, self.weight_decay)
 
     def _extra(self) -> dict[str, Any]:
         shared = {"learning_rate", "weight_decay", "schedule"}
@@ -242,12 +306,12 @@ class OptaxOptimiser(Optimiser):
 
 @dataclass(frozen=True)
 class Adam(OptaxOptimiser):
-    """Slopes over their running root mean squares."""
+    """Gradients over their running root mean squares."""
 
     name: ClassVar[str] = "adam"
-    summary: ClassVar[str] = "running means of slopes over running root mean squares"
+    summary: ClassVar[str] = "running means of gradients over running root mean squares"
 
-    b1: float = option(0.9, "memory of the mean slope", low=0, below=1)
+    b1: float = option(0.9, "memory of the mean gradient", low=0, below=1)
     b2: float = option(0.999, "memory of the mean square", low=0, below=1)
     eps: float = option(1e-8, "added to the root mean square", above=0)
 
@@ -270,10 +334,10 @@ class Nadam(Adam):
 
 @dataclass(frozen=True)
 class AdaBelief(Adam):
-    """Adam with the deviation from the mean slope in place of its size."""
+    """Adam with the deviation from the mean gradient in place of its size."""
 
     name: ClassVar[str] = "adabelief"
-    summary: ClassVar[str] = "adam with deviations from the mean slope"
+    summary: ClassVar[str] = "adam with deviations from the mean gradient"
 
     eps: float = option(1e-16, "added to the root mean square", above=0)
 
@@ -290,10 +354,10 @@ class Yogi(Adam):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with weight decay beside the slopes, not through them."""
+    """Adam with weight decay beside the gradients, not through them."""
 
     name: ClassVar[str] = "adamw"
-    summary: ClassVar[str] = "adam with weight decay beside the slopes"
+    summary: ClassVar[str] = "adam with weight decay beside the gradients"
 
     def _transform(self, rate: Any) -> Any:
         return _optax().adamw(
@@ -309,7 +373,7 @@ class Lion(OptaxOptimiser):
     summary: ClassVar[str] = "steps of one size with the signs of a running mean"
 
     b1: float = option(0.9, "memory of the sign", low=0, below=1)
-    b2: float = option(0.99, "memory of the mean slope", low=0, below=1)
+    b2: float = option(0.99, "memory of the mean gradient", low=0, below=1)
 
     def _transform(self, rate: Any) -> Any:
         return _optax().lion(
@@ -319,22 +383,22 @@ class Lion(OptaxOptimiser):
 
 @dataclass(frozen=True)
 class RmsProp(OptaxOptimiser):
-    """Slopes over their running root mean squares, with plain momentum."""
+    """Gradients over their running root mean squares, with plain momentum."""
 
     name: ClassVar[str] = "rmsprop"
-    summary: ClassVar[str] = "slopes over their running root mean squares"
+    summary: ClassVar[str] = "gradients over their running root mean squares"
 
     decay: float = option(0.9, "memory of the mean square", low=0, below=1)
     eps: float = option(1e-8, "added to the mean square", above=0)
-    momentum: float = option(0.0, "share of the last update that is kept", low=0, below=1)
+    momentum: float = option(0.0, "fraction of the last update that is kept", low=0, below=1)
 
 
 @dataclass(frozen=True)
 class AdaGrad(OptaxOptimiser):
-    """Slopes over the root of the sum of all squares so far."""
+    """Gradients over the root of the sum of all squares so far."""
 
     name: ClassVar[str] = "adagrad"
-    summary: ClassVar[str] = "slopes over the root of the sum of all squares so far"
+    summary: ClassVar[str] = "gradients over the root of the sum of all squares so far"
 
     initial_accumulator_value: float = option(0.1, "first sum of squares", low=0)
     eps: float = option(1e-7, "added to the sum", above=0)
@@ -346,100 +410,114 @@ parse_optimiser = OPTIMISERS.parse
 # ---------------------------------------------------------------------- at work
 
 
-class _Fused(Updater):
-    def __init__(self, options: Sgd, machine: Machine, per_epoch: int, epochs: int) -> None:
-        self.options = options
-        self.machine = machine
+class FusedSgd(Updater):
+    """Stochastic gradient ascent in one compiled pass per array."""
+
+    def __init__(self, options: Sgd, model: Trainable, per_epoch: int, epochs: int) -> None:
+        super().__init__(options, model, per_epoch, epochs)
+        self.momentum, self.nesterov = options.momentum, options.nesterov
         self.velocity: Arrays = {}
         if options.momentum:
-            self.velocity = {n: np.zeros_like(a) for n, a in machine.parameters.items()}
-        schedule = parse_schedule(options.schedule)
-        self._rates = partial(schedule.rates, options.learning_rate, per_epoch, epochs)
-        self._epoch = -1
-        self._current = np.empty(0)
+            self.velocity = {n: np.zeros_like(a) for n, a in model.parameters.items()}
 
-    def step(self, ascent: Parameters, epoch: int, update: int) -> float:
-        if epoch != self._epoch:
-            self._epoch, self._current = epoch, self._rates(epoch)
-        largest = 0.0
-        for name, array in self.machine.parameters.items():
-            size = self._move(name, array, ascent[name], float(self._current[update]))
-            if not np.isfinite(size):
-                return np.inf
-            largest = largest if name in _NOT_DECAYED else max(largest, size)
-        return largest
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
+        for name, array in self.model.parameters.items():
+            yield name, self._move_one(name, array, ascent[name], rate)
 
-    def _move(self, name: str, array: Array, ascent: Array, rate: float) -> float:
-        from kikuchi.boltzmann.kernels import updates
+    def _move_one(self, name: str, array: Array, ascent: Array, rate: float) -> float:
+        from kikuchi.training.kernels import updates
 
         number = array.dtype.type
-        decay = number(0.0 if name in _NOT_DECAYED else self.options.weight_decay)
-        flat, slope = array.reshape(-1), ascent.reshape(-1)
-        if not self.options.momentum:
-            return float(updates.ascend(flat, slope, number(rate), decay))
+        decay = number(self.options.weight_decay if is_weight(array) else 0.0)
+        flat, gradient = array.reshape(-1), ascent.reshape(-1)
+        if not self.momentum:
+            return float(updates.ascend(flat, gradient, number(rate), decay))
         loop: Callable[..., float] = (
-            updates.ascend_looking_ahead if self.options.nesterov else updates.ascend_with_momentum
+            updates.ascend_looking_ahead if self.nesterov else updates.ascend_with_momentum
         )
         velocity = self.velocity[name].reshape(-1)
-        momentum = number(self.options.momentum)
-        return float(loop(flat, velocity, slope, number(rate), momentum, decay))
+        return float(loop(flat, velocity, gradient, number(rate), number(self.momentum), decay))
 
     @property
     def state(self) -> Arrays:
+        """The velocities."""
         return dict(self.velocity)
 
     def restore(self, state: Arrays) -> None:
+        """Go on with these velocities."""
         for name, array in self.velocity.items():
             array[...] = state[name]
 
 
-class _Optax(Updater):
-    """optax minimises, so it is given minus the ascent."""
+class OptaxUpdater(Updater):
+    """A transformation of optax, which minimises and so is given minus the ascent."""
 
-    def __init__(self, transform: Any, machine: Machine) -> None:
+    def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
+        super().__init__(options, model, per_epoch, epochs)
+        transform = options.transform(per_epoch, epochs)
         import jax
 
         self._jax = jax
-        self.machine = machine
         with self._precision():
             self._state = transform.init(self._arrays())
             self._update = jax.jit(transform.update)
 
-    def step(self, ascent: Parameters, epoch: int, update: int) -> float:
-        largest = 0.0
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
         with self._precision():
-            slopes = {n: self._jax.numpy.array(-a) for n, a in ascent.items()}
-            moves, self._state = self._update(slopes, self._state, self._arrays())
-        for name, array in self.machine.parameters.items():
-            array += np.asarray(moves[name])
-            array[...] = masked(name, array, self.machine.masks.get(name))
-            size = float(np.max(np.abs(array), initial=0.0))
-            if not np.isfinite(size):
-                return np.inf
-            largest = largest if name in _NOT_DECAYED else max(largest, size)
-        return largest
+            gradients = {n: self._jax.numpy.array(-a) for n, a in ascent.items()}
+            found, self._state = self._update(gradients, self._state, self._arrays())
+        moves = {name: np.array(move) for name, move in found.items()}
+        self.model.constrain(moves)  # rounding may have broken a symmetry
+        for name, array in self.model.parameters.items():
+            array += moves[name]
+            yield name, float(np.max(np.abs(array), initial=0.0))
 
     @property
     def state(self) -> Arrays:
+        """The leaves of optax's state."""
         leaves = self._jax.tree.leaves(self._state)
         return {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
 
     def restore(self, state: Arrays) -> None:
+        """Go on with these leaves."""
         with self._precision():
             leaves, shape = self._jax.tree.flatten(self._state)
             kept = [self._jax.numpy.array(state[f"leaf{k}"]) for k in range(len(leaves))]
             self._state = self._jax.tree.unflatten(shape, kept)
 
     def _arrays(self) -> Any:
-        """Copies: jax works on while the machine's own arrays change."""
-        return {n: self._jax.numpy.array(a) for n, a in self.machine.parameters.items()}
+        """Copies: JAX works on while the model's own arrays change."""
+        return {n: self._jax.numpy.array(a) for n, a in self.model.parameters.items()}
 
     def _precision(self) -> Any:
-        return self._jax.enable_x64(self.machine.dtype == np.float64)
+        return precision(self.model.parameters)
 
 
-def _weights_only(parameters: Any) -> dict[str, bool]:
-    return {name: name not in _NOT_DECAYED for name in parameters}
+def precision(tree: Any) -> Any:
+    """A block in which JAX computes in the precision of these arrays, whatever its global flag.
+
+    >>> with precision({"weights": np.zeros(2)}):
+    ...     import jax.numpy as jnp
+    ...     str(jnp.zeros(1).dtype)
+    'float64'
+    """
+    import jax
+
+    return jax.enable_x64(any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(tree)))
+
+
+def _decaying(transform: Any, weight_decay: float) -> Any:
+    """The transformation after the decay of weights, if there is any."""
+    if not weight_decay:
+        return transform
+    optax = _optax()
+    return optax.chain(optax.add_decayed_weights(weight_decay, _weights_only), transform)
+
+
+def _weights_only(parameters: Any) -> Any:
+    import jax
+
+    return jax.tree.map(is_weight, parameters)
 
 
 def _optax() -> Any:

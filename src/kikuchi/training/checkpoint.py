@@ -1,0 +1,189 @@
+"""Models and checkpoints as files: one safetensors file each, arrays and JSON, nothing that runs.
+
+Arrays have names such as `parameters/weights` or `rule/hidden`; everything else is one JSON text in
+the file's metadata. Files are written whole or not at all, so that a killed process leaves the one
+before. Nothing here knows what is stored: families choose a `kind`, arrays and facts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.files import atomic_write
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+FORMAT_VERSION = 1
+CHECKPOINT = "kikuchi checkpoint"
+"""Kind of file that `Checkpoint` writes."""
+_EVERY = 5.0  # seconds between two checkpoints within an epoch
+
+
+def save(
+    path: str | PathLike[str], kind: str, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+) -> None:
+    """Write named arrays and JSON facts; `kind` says what the file is, such as "kikuchi machine".
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "small.safetensors"
+    >>> save(file, "kikuchi example", {"mean": np.arange(3.0)}, {"rows": 7})
+    >>> arrays, facts = load(file, ("kikuchi example",))
+    >>> arrays["mean"].tolist(), facts
+    ([0.0, 1.0, 2.0], {'rows': 7})
+    """
+    tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header = {"format": kind, "version": str(FORMAT_VERSION), "json": json.dumps(facts)}
+    data = _safetensors().numpy.save(tensors, metadata=header)
+    with atomic_write(path, "wb") as file:
+        file.write(data)
+
+
+def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays and facts of a file of one of these kinds; anything else is refused in one line."""
+    library = _safetensors()
+    try:
+        with library.safe_open(str(path), framework="np") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, library.SafetensorError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(
+            f"{path}: cannot be read, or was cut short ({what}); use another file"
+        ) from None
+    if header.get("format") not in kinds:
+        kind = header.get("format", "a file of something else")
+        raise DataError(f"{path}: found {kind}, expected {' or '.join(kinds)}")
+    if header.get("version") != str(FORMAT_VERSION):
+        raise DataError(
+            f"{path}: version {header.get('version')} of the format; this program reads version "
+            f"{FORMAT_VERSION}"
+        )
+    try:
+        facts = json.loads(header["json"])
+    except (KeyError, ValueError):
+        raise DataError(f"{path}: its description is not JSON; use another file") from None
+    return arrays, facts
+
+
+def part(arrays: Mapping[str, Array], prefix: str) -> Arrays:
+    """The arrays whose names begin with `prefix/`, by the rest of their names.
+
+    >>> list(part({"rule/hidden": np.zeros(1), "trace/seconds": np.zeros(1)}, "rule"))
+    ['hidden']
+    """
+    start = f"{prefix}/"
+    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+
+
+def prefixed(arrays: Mapping[str, Any], prefix: str) -> Arrays:
+    """The arrays under names that begin with `prefix/`: the inverse of `part`."""
+    return {f"{prefix}/{name}": np.asarray(array) for name, array in arrays.items()}
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a checkpoint held: arrays, and JSON facts about how far the work had come."""
+
+    arrays: Arrays
+    progress: dict[str, Any]
+
+
+class Checkpoint:
+    """Where a long computation keeps its state; only the same computation goes on from it.
+
+    `about` names what else must agree, such as the seed. `identity`, set before `load`,
+    holds everything that the file must agree with: model, data, options. `every` is the number of
+    seconds between two checkpoints.
+
+    Save only states from which the next step can be taken: never in the middle of an update.
+
+    >>> import tempfile
+    >>> checkpoint = Checkpoint(Path(tempfile.mkdtemp()) / "state.safetensors")
+    >>> checkpoint.identity = {"data": "abc"}
+    >>> checkpoint.load() is None
+    True
+    >>> checkpoint.save({"mean": np.zeros(2)}, {"iteration": 3})
+    >>> checkpoint.load().progress
+    {'iteration': 3}
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        about: Mapping[str, str] | None = None,
+        every: float = _EVERY,
+    ) -> None:
+        self.path = Path(path)
+        self.about = dict(about or {})
+        self.every = every
+        self.identity: dict[str, Any] = {}
+        self._last = time.monotonic()
+
+    def load(self) -> SavedState | None:
+        """The state saved last; None without a file; refuses that of another computation."""
+        if not self.path.exists():
+            return None
+        arrays, facts = load(self.path, (CHECKPOINT,))
+        theirs = facts.get("identity", {})
+        for name, mine in (self.identity | self.about).items():
+            if theirs.get(name) != mine:
+                raise DataError(
+                    f"{self.path}: checkpoint of another training: its {name} is "
+                    f"{_short(theirs.get(name))}, here it is {_short(mine)}; delete it or choose "
+                    "another name"
+                )
+        return SavedState(arrays, facts["progress"])
+
+    @property
+    def due(self) -> bool:
+        """Whether `every` seconds have passed since the state was saved."""
+        return time.monotonic() - self._last >= self.every
+
+    def save(
+        self,
+        arrays: Mapping[str, Array],
+        progress: Mapping[str, Any],
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the state in place of the one before; `facts` are read by nobody but people and
+        the loader of a model.
+        """
+        told = {
+            **(facts or {}),
+            "identity": self.identity | self.about,
+            "progress": dict(progress),
+        }
+        save(self.path, CHECKPOINT, arrays, told)
+        self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Delete the file: the computation is complete."""
+        self.path.unlink(missing_ok=True)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise MissingExtraError(
+            "models and checkpoints in files need safetensors; pip install 'kikuchi[learn]'"
+        ) from None
+    return safetensors

@@ -1,0 +1,154 @@
+"""`Rule`: how a gradient is estimated from a batch, behind one interface; `LossRule` for JAX.
+
+A rule answers with the direction in which the parameters should move: data statistics minus those
+of a negative phase, or minus the gradient of a loss. The trainer knows nothing else about it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import Configured
+from kikuchi.training.model import Parameters, Trainable
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+State = dict[str, Array]
+"""What a rule keeps from batch to batch (chains, means of the joint), as plain arrays, so that a
+checkpoint can hold it. Names that begin with "_" are workspace, which no checkpoint holds."""
+
+UNCONVERGED = "unconverged_rows"
+"""Name in a rule's state: how many rows had not converged when the limit of sweeps was reached."""
+
+M = TypeVar("M", bound=Trainable)
+
+
+@dataclass
+class GradientEstimate:
+    """Answer of a rule to one batch: the ascent direction of each array of parameters (means over
+    the rows), and the rule's own objective per row if it has one (None otherwise). The arrays may
+    be overwritten by the next call; the trainer constrains them to directions the model can take.
+    """
+
+    ascent: Parameters
+    objective: float | None = None
+
+
+@dataclass(frozen=True)
+class BaseRule(Configured, ABC):
+    """What the trainer asks of every rule."""
+
+    kind: ClassVar[str] = "learner"
+    objective_name: ClassVar[str] = "objective"
+
+    def score(self, model: Any, rows: Any) -> float:
+        """How well the model fits rows that it did not learn from; larger is better.
+
+        Early stopping compares these scores.
+        """
+        raise MethodError(
+            f"learner {self.name} has no score of its own for validation rows; give the trainer "
+            "one with score=, or leave out validation"
+        )
+
+    def warnings(self, state: State) -> list[str]:
+        """What a reader of the result must know."""
+        return []
+
+
+@dataclass(frozen=True)
+class Rule(BaseRule, Generic[M]):
+    """Base of the rules that estimate gradients of NumPy parameters."""
+
+    takes_sparse: ClassVar[bool] = False  # whether `begin` and `solve` read sparse data
+    carries: ClassVar[bool] = False  # whether the state suits other data as well
+
+    def begin(self, model: M, data: Any, rng: np.random.Generator) -> State:
+        """State before the first batch; refuses models that the rule cannot learn."""
+        return {}
+
+    def solve(self, model: M, data: Any) -> Parameters | None:
+        """The parameters themselves, for rules that find them in one go; None for all others."""
+        return None
+
+    @abstractmethod
+    def gradient(
+        self, model: M, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+    ) -> GradientEstimate:
+        """Direction for one batch; `rows` are its row numbers in the data, `state` may change.
+
+        `batch` has one row per case, in the model's `batch_dtype`.
+        """
+
+    def warnings(self, state: State) -> list[str]:
+        """Rows whose fixed-point iterations were cut short."""
+        unconverged = int(np.sum(state.get(UNCONVERGED, 0)))
+        if not unconverged:
+            return []
+        return [
+            f"the means of {unconverged} rows (over all epochs) had not converged at the limit of "
+            "sweeps; raise max_sweeps or damping, or lower learning_rate"
+        ]
+
+    def project(self, model: M, rate: float) -> None:
+        """Move the parameters to the nearest ones that the rule allows, after an update at this
+        learning rate (proximal steps shrink by it). Most rules allow all.
+        """
+
+
+def count_unconverged(state: State, converged: bool, rows: int) -> None:
+    """Add rows whose fixed-point iteration was cut short to the count in the state."""
+    if not converged:
+        state[UNCONVERGED] = state.get(UNCONVERGED, np.zeros(1, dtype=np.int64)) + rows
+
+
+@dataclass(frozen=True)
+class LossRule(BaseRule):
+    """Minimise any `loss(parameters, batch, key)` that JAX can differentiate.
+
+    `parameters` is the model's pytree, `batch` the rows of the data (a tuple if the data are one),
+    `key` a random key of this update; the answer is the mean loss of the rows, a number. Chunks of
+    updates run in one compiled loop. `project`, if given, maps the parameters after each update to
+    those that are allowed. Give functions of a module, not new ones per call: the compiled loop is
+    kept for each pair of functions.
+
+    >>> from kikuchi.training.model import PytreeModel
+    >>> from kikuchi.training.trainer import train
+    >>> rule = LossRule(lambda p, batch, key: ((batch - p["mean"]) ** 2).mean())
+    >>> rows = np.array([[1.0], [3.0]], dtype=np.float32)
+    >>> done = train(PytreeModel({"mean": np.zeros(1, np.float32)}), rows, rule, epochs=100, seed=0)
+    >>> round(float(done.model.parameters["mean"][0]), 3)
+    2.0
+    """
+
+    name: ClassVar[str] = "loss"
+    summary: ClassVar[str] = "gradient of a loss that JAX differentiates"
+    objective_name: ClassVar[str] = "loss per row"
+
+    loss: Callable[[Any, Any, Any], Any]
+    project: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Functions have no range to be checked."""
+
+    def __repr__(self) -> str:
+        """The names of the functions: what a checkpoint compares."""
+        project = "" if self.project is None else f", project={_name(self.project)}"
+        return f"LossRule({_name(self.loss)}{project})"
+
+    def score(self, model: Any, rows: Any) -> float:
+        """Minus the loss of these rows, with a fixed key."""
+        from kikuchi.training.updates import loss_of
+
+        return -loss_of(self.loss, model.parameters, rows)
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

@@ -1,0 +1,432 @@
+"""The updates of a training: one batch at a time for rules in NumPy, or chunks of updates in one
+compiled `lax.scan` for losses in JAX.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
+from kikuchi.training.optimiser import Optimiser, is_weight, precision
+from kikuchi.training.rows import is_sparse, take_rows
+from kikuchi.training.rule import LossRule, Rule, State
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+_CHUNK = 256  # updates at most in one compiled loop
+_CHUNK_SECONDS = 0.1  # between two looks at the clock
+
+
+@dataclass
+class TrainerState:
+    """What outlives a training besides the model: chains of the rule and memory of the optimiser.
+
+    Given to the next training, that goes on with them.
+    """
+
+    rule: State
+    optimiser: Arrays
+
+
+@dataclass
+class Position:
+    """Where a training stands: epoch, update within it, and the order of the rows in the epoch."""
+
+    epoch: int = 0
+    update: int = 0
+    order: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class Progressed(NamedTuple):
+    """What some updates did: their number, their objectives (NaN where unknown), and the largest
+    absolute value of a weight afterwards, not finite if the training has diverged.
+    """
+
+    updates: int
+    objectives: list[float]
+    largest: float
+
+
+class Updates(ABC):
+    """Carries out the updates of one training on one model.
+
+    `summed` holds the sums of gradients for the stopping criterion, each batch weighted by its
+    fraction of the rows; `averaged` the running mean of the parameters over `n_averaged` updates.
+    """
+
+    def __init__(
+        self,
+        model: Trainable,
+        data: Any,
+        optimiser: Optimiser,
+        sizes: tuple[int, int, int, int],
+        rng: np.random.Generator,
+        *,
+        sums: bool,
+    ) -> None:
+        self.model, self.data, self.optimiser, self.rng = model, data, optimiser, rng
+        self.sums = sums
+        self.n_rows, self.batch_size, self.per_epoch, self.epochs = sizes
+        self.summed: Any = None
+        self.averaged: Any = None
+        self.n_averaged = 0
+        if sums:
+            self.restart_sums()
+
+    def solve(self) -> Any | None:
+        """Parameters that the rule finds in one go; None if it does not."""
+        return None
+
+    @abstractmethod
+    def begin(self, state: TrainerState | None) -> None:
+        """Prepare the first update; refuses models and data that the rule cannot learn."""
+
+    @abstractmethod
+    def advance(self, at: Position, averaging: bool) -> Progressed:
+        """Carry out the next updates of the epoch: at least one, within a fraction of a second."""
+
+    @abstractmethod
+    def restart_sums(self) -> None:
+        """Set the sums of gradients to zero."""
+
+    @abstractmethod
+    def parameters(self) -> Any:
+        """The parameters now, as arrays of their own."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Give the model the parameters that the updates have reached."""
+
+    @property
+    @abstractmethod
+    def carried(self) -> TrainerState:
+        """What the next training can go on with."""
+
+    def mean_gradient(self, epochs: int) -> float:
+        """Largest entry of the mean gradient over some epochs, weight decay included."""
+        decay, largest = self.optimiser.weight_decay, 0.0
+        values = named_leaves(self.parameters())
+        for name, total in named_leaves(self.summed).items():
+            left = np.asarray(total) / epochs
+            if decay and is_weight(left):
+                left = left - decay * np.asarray(values[name])
+            largest = max(largest, float(np.max(np.abs(left), initial=0.0)))
+        return largest
+
+    def arrays(self) -> Arrays:
+        """Everything that the next update depends on, besides the model and the generator."""
+        carried = self.carried
+        arrays = prefixed(carried.optimiser, "optimiser") | prefixed(carried.rule, "rule")
+        if self.summed is not None:
+            arrays |= prefixed(named_leaves(self.summed), "slopes")
+        if self.averaged is not None:
+            arrays |= prefixed(named_leaves(self.averaged), "average")
+            arrays["average_count"] = np.array(self.n_averaged)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from arrays that `arrays` gave; the parameters are in the model already."""
+        slopes, average = part(arrays, "slopes"), part(arrays, "average")
+        if slopes:
+            self.summed = with_leaves(
+                self.model.parameters, {n: a.copy() for n, a in slopes.items()}
+            )
+        if average:
+            copies = {n: a.copy() for n, a in average.items()}
+            self.averaged = with_leaves(self.model.parameters, copies)
+            self.n_averaged = int(arrays["average_count"])
+
+
+# ---------------------------------------------------------------------- rules in NumPy
+
+
+class BatchUpdates(Updates):
+    """One batch at a time: the rule estimates a gradient, the optimiser moves the parameters."""
+
+    def __init__(self, rule: Rule[Any], *arguments: Any, sums: bool) -> None:
+        super().__init__(*arguments, sums=sums)
+        self.rule = rule
+        self.updater = self.optimiser.start(self.model, self.per_epoch, self.epochs)
+        self.state: State = {}
+
+    def solve(self) -> Any | None:
+        """What the rule answers."""
+        return self.rule.solve(self.model, self._for_rule())
+
+    def begin(self, state: TrainerState | None) -> None:
+        """The rule's first state, or that of the training before."""
+        if state is not None and self.rule.carries:
+            self.state = {n: a.copy() for n, a in state.rule.items()}
+        else:
+            self.state = self.rule.begin(self.model, self._for_rule(), self.rng)
+        if state is not None:
+            self.updater.restore(state.optimiser)
+
+    def _for_rule(self) -> Any:
+        sparse = is_sparse(self.data) and not self.rule.takes_sparse
+        return self.data.toarray() if sparse else self.data
+
+    def restart_sums(self) -> None:
+        """Zeros of the parameters' shapes."""
+        self.summed = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+
+    def advance(self, at: Position, averaging: bool) -> Progressed:
+        """One update."""
+        first = at.update * self.batch_size
+        rows = at.order[first : first + self.batch_size]
+        batch = take_rows(self.data, rows, self.model.batch_dtype)
+        estimate = self.rule.gradient(self.model, batch, rows, self.state, self.rng)
+        self.model.constrain(estimate.ascent)
+        if self.sums:
+            for name, total in self.summed.items():
+                total += total.dtype.type(len(rows) / self.n_rows) * estimate.ascent[name]
+        largest = self.updater.step(estimate.ascent, at.epoch, at.update)
+        self.rule.project(self.model, self.updater.rate(at.epoch, at.update))
+        if averaging:
+            self._average()
+        objective = math.nan if estimate.objective is None else estimate.objective
+        return Progressed(1, [objective], math.inf if math.isinf(objective) else largest)
+
+    def _average(self) -> None:
+        if self.averaged is None:
+            self.averaged = {n: np.zeros_like(a) for n, a in self.model.parameters.items()}
+        self.n_averaged += 1
+        for name, array in self.model.parameters.items():
+            mean = self.averaged[name]
+            mean += (array - mean) / mean.dtype.type(self.n_averaged)
+
+    def parameters(self) -> Any:
+        """Copies of the model's arrays."""
+        return {name: array.copy() for name, array in self.model.parameters.items()}
+
+    def finish(self) -> None:
+        """The updater has changed the model's own arrays."""
+
+    @property
+    def carried(self) -> TrainerState:
+        """Chains without workspace, and the optimiser's memory."""
+        chains = {n: a for n, a in self.state.items() if not n.startswith("_")}
+        return TrainerState(chains, self.updater.state)
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """The rule's state and the optimiser's."""
+        super().restore(arrays)
+        self.updater.restore(part(arrays, "optimiser"))
+        self.state = {n: a.copy() for n, a in part(arrays, "rule").items()}
+
+
+# ---------------------------------------------------------------------- losses in JAX
+
+
+class ScanUpdates(Updates):
+    """Chunks of updates of a JAX loss in one compiled `lax.scan`.
+
+    The loop always has the same length; how many of its steps are active is an argument, so that
+    chunks of any length share one compiled program and a training that is cut anywhere repeats the
+    same numbers. The data are an argument too. A chunk is lengthened until it takes about a tenth
+    of a second: budget, progress and Ctrl-C are seen between chunks. A last, smaller batch of an
+    epoch has a program of its own.
+    """
+
+    def __init__(self, rule: LossRule, *arguments: Any, sums: bool) -> None:
+        super().__init__(*arguments, sums=sums)
+        import jax
+
+        self._jax, self.rule = jax, rule
+        constant = self.optimiser.rate_schedule.name == "constant"
+        # with a constant rate, one program serves trainings of any length
+        self._horizon = (1, 1) if constant else (self.per_epoch, self.epochs)
+        self._chunk = 1
+        self._order_epoch = -1
+        self._order: Any = None
+        with precision(self.model.parameters):
+            data = self.data.toarray() if is_sparse(self.data) else self.data
+            dtype: Any = self.model.batch_dtype
+            self._data = jax.tree.map(lambda a: jax.numpy.asarray(a, dtype=dtype), data)
+            self._values = jax.tree.map(jax.numpy.array, self.model.parameters)
+            transform = self.optimiser.transform(*self._horizon)
+            self._memory = transform.init(self._values)
+            self._zeros = jax.tree.map(jax.numpy.zeros_like, self._values)
+        self._key_seed = 0
+
+    def restart_sums(self) -> None:
+        """The next chunk begins with zeros."""
+        self.summed = None
+
+    def begin(self, state: TrainerState | None) -> None:
+        """A random key, and the optimiser's memory of the training before."""
+        self._key_seed = int(self.rng.integers(2**31))
+        if state is not None:
+            self._restore_memory(state.optimiser)
+
+    def advance(self, at: Position, averaging: bool) -> Progressed:
+        """A chunk of updates, or the last one of the epoch if its batch is smaller."""
+        whole = self.n_rows // self.batch_size
+        rest = self.n_rows - whole * self.batch_size
+        small = at.update >= whole
+        batch = rest if small else self.batch_size
+        active = 1 if small else min(self._chunk, whole - at.update, _CHUNK)
+        began = time.perf_counter()
+        with precision(self.model.parameters):
+            program = _program(self.rule.loss, self.rule.project, self.optimiser, self._horizon)
+            carry = (
+                self._values,
+                self._memory,
+                self._zeros if self.summed is None else self.summed,
+                self._zeros if self.averaged is None else self.averaged,
+                np.int32(self.n_averaged),
+            )
+            answer = program(
+                carry,
+                self._data,
+                self._device_order(at),
+                self._jax.random.key(self._key_seed),
+                np.int32(at.epoch * self.per_epoch + at.update),
+                np.int32(at.update * self.batch_size),
+                np.int32(active),
+                np.float64(batch / self.n_rows) if self.sums else np.float64(0.0),
+                averaging,
+                batch=batch,
+            )
+            (self._values, self._memory, summed, averaged, counted), losses, done = answer
+        done = int(done)
+        self.summed = summed if self.sums else None
+        self.averaged = averaged if int(counted) else None
+        self.n_averaged = int(counted)
+        if not small and active == self._chunk:
+            self._resize(time.perf_counter() - began)
+        objectives = [float(x) for x in np.asarray(losses)[:done]]
+        return Progressed(done, objectives, 0.0 if done == active else math.inf)
+
+    def _resize(self, seconds: float) -> None:
+        if seconds < 0.5 * _CHUNK_SECONDS:
+            self._chunk = min(2 * self._chunk, _CHUNK)
+        elif seconds > 2 * _CHUNK_SECONDS:
+            self._chunk = max(1, self._chunk // 2)
+
+    def _device_order(self, at: Position) -> Any:
+        if self._order_epoch != at.epoch:
+            self._order_epoch, self._order = at.epoch, self._jax.numpy.asarray(at.order)
+        return self._order
+
+    def parameters(self) -> Any:
+        """The tree itself: JAX arrays do not change."""
+        return self._values
+
+    def finish(self) -> None:
+        """Put the tree, or its arrays by name, in the model."""
+        set_parameters(self.model, self._values)
+
+    @property
+    def carried(self) -> TrainerState:
+        """The seed of the keys, and the leaves of optax's state."""
+        leaves = self._jax.tree.leaves(self._memory)
+        memory = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
+        return TrainerState({"key_seed": np.array(self._key_seed)}, memory)
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """The parameters of the model, the optimiser's state and the seed of the keys."""
+        with precision(self.model.parameters):
+            super().restore(arrays)
+            self._values = self._jax.tree.map(self._jax.numpy.array, self.model.parameters)
+        self._restore_memory(part(arrays, "optimiser"))
+        self._key_seed = int(arrays["rule/key_seed"])
+
+    def _restore_memory(self, memory: Arrays) -> None:
+        with precision(self.model.parameters):
+            leaves, shape = self._jax.tree.flatten(self._memory)
+            kept = [self._jax.numpy.array(memory[f"leaf{k}"]) for k in range(len(leaves))]
+            self._memory = self._jax.tree.unflatten(shape, kept)
+
+
+@lru_cache(maxsize=64)
+def _program(loss: Any, project: Any, optimiser: Optimiser, horizon: tuple[int, int]) -> Any:
+    """The compiled loop of a loss and an optimiser; JAX keeps one version per shape of data."""
+    import jax
+    from jax import lax
+    from jax import numpy as jnp
+
+    transform = optimiser.transform(*horizon)
+
+    def run(
+        carry: Any,
+        data: Any,
+        order: Any,
+        key: Any,
+        count: Any,
+        first: Any,
+        active: Any,
+        weight: Any,
+        averaging: Any,
+        batch: int,
+    ) -> Any:
+        def update(inner: Any, step: Any) -> Any:
+            values, memory, summed, averaged, counted = inner
+            rows = lax.dynamic_slice(order, (first + step * batch,), (batch,))
+            here = jax.tree.map(lambda part: part[rows], data)
+            value, gradients = jax.value_and_grad(loss)(
+                values, here, jax.random.fold_in(key, count + step)
+            )
+            moves, memory = transform.update(gradients, memory, values)
+            moved = jax.tree.map(lambda a, move: a + move, values, moves)
+            if project is not None:
+                moved = project(moved)
+            finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(moved)]
+            good = jnp.isfinite(value) & jnp.all(jnp.stack(finite))
+            counted = counted + averaging
+            summed = jax.tree.map(lambda s, g: s - (weight * g).astype(s.dtype), summed, gradients)
+            averaged = jax.tree.map(
+                lambda mean, a: jnp.where(
+                    averaging, mean + (a - mean) / jnp.maximum(counted, 1).astype(a.dtype), mean
+                ),
+                averaged,
+                moved,
+            )
+            later = (moved, memory, summed, averaged, counted)
+            kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), later, inner)
+            return kept, value, good
+
+        def body(state: Any, step: Any) -> Any:
+            inner, going, done = state
+
+            def take(_: None) -> Any:
+                kept, value, good = update(inner, step)
+                return (kept, good, done + good), value.astype(jnp.result_type(float))
+
+            def leave(_: None) -> Any:
+                return (inner, going, done), jnp.zeros((), jnp.result_type(float))
+
+            return lax.cond(going & (step < active), take, leave, None)
+
+        start = (carry, jnp.array(True), jnp.int32(0))
+        (carry, _, done), losses = lax.scan(body, start, jnp.arange(_CHUNK))
+        return carry, losses, done
+
+    return jax.jit(run, static_argnames=("batch",))
+
+
+@cache
+def _compiled_loss(loss: Any) -> Any:
+    import jax
+
+    return jax.jit(loss)
+
+
+def loss_of(loss: Any, parameters: Any, rows: Any) -> float:
+    """The loss of these rows, with a fixed key, in the precision of the parameters."""
+    import jax
+
+    with precision(parameters):
+        rows = jax.tree.map(jax.numpy.asarray, rows)
+        return float(_compiled_loss(loss)(parameters, rows, jax.random.key(0)))
