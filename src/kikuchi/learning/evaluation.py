@@ -14,7 +14,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 
 _CHUNK = 2**24  # table look-ups at a time
-_SECONDS_A_STEP = 1e-9  # of a multiply-add
+_SECONDS_PER_OPERATION = 1e-9  # of a multiply-add
 _LONG = 60.0  # seconds that summing out missing cells may take where no limit is given
 _EXACT_SHARE = 0.5  # of the seconds allowed, for an exact log Z
 
@@ -87,7 +87,7 @@ def _mean_log_weight(graph: FactorGraph, rows: Data, budget: Budget) -> float | 
         phase = ClampedRows(graph, rows, budget=budget)
     except BudgetError:
         return None
-    if _SECONDS_A_STEP * phase.price > (budget.seconds or _LONG):
+    if _SECONDS_PER_OPERATION * phase.price > (budget.seconds or _LONG):
         return None
     values = phase.log_z(np.array(graph.log_tables)) + graph.log_constant
     counted = rows.weights > 0

@@ -76,17 +76,11 @@ class Learner(Configured, ABC):
         score: bool = True,
     ) -> Fit:
         """Fit the tables of `graph` to `data`; its own tables are where the learner starts."""
-        budget = budget or Budget()
         rows = Data.of(data, graph)
         self._check(graph, rows)
-        place = None
-        if checkpoint is not None:
-            place = Checkpoint(Path(checkpoint), self.text, graph, rows)
-        run = FitRun(budget, progress or silent, Trace(self.objective_name), place)
-        learned = self._fit(graph, rows, run)
-        if place is not None and learned.converged:
-            place.remove()
-        return self._answer(graph, rows, learned, run, score)
+        kept = None if checkpoint is None else Checkpoint(Path(checkpoint), self.text, graph, rows)
+        run = FitRun(budget or Budget(), progress or silent, Trace(self.objective_name), kept)
+        return self._answer(graph, self._fit(graph, rows, run), run, rows if score else None)
 
     @abstractmethod
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
@@ -102,13 +96,16 @@ class Learner(Configured, ABC):
                 "needs complete rows: use gradient or em, or leave such rows out"
             )
         if np.isneginf(graph.log_tables).any():
-            _refuse_impossible(graph, data)
+            _check_possible(graph, data)
 
     def _answer(
-        self, graph: FactorGraph, data: Data, learned: Learned, run: FitRun, score: bool
+        self, graph: FactorGraph, learned: Learned, run: FitRun, scored: Data | None
     ) -> Fit:
+        """The result of a fit, with the likelihood of some rows; a complete fit needs no file."""
         from kikuchi.learning.evaluation import evaluate
 
+        if run.checkpoint is not None and learned.converged:
+            run.checkpoint.remove()
         fitted = graph.with_log_tables(learned.log_tables)
         return Fit(
             graph=fitted,
@@ -118,14 +115,15 @@ class Learner(Configured, ABC):
             iterations=learned.iterations,
             seconds=run.clock.seconds,
             stopped=run.stopped,
-            score=evaluate(fitted, data, budget=run.clock.budget) if score else None,
+            score=None if scored is None else evaluate(fitted, scored, budget=run.clock.budget),
             trace=run.trace,
             warnings=tuple(learned.warnings),
             diagnostics=learned.diagnostics,
         )
 
 
-def _refuse_impossible(graph: FactorGraph, data: Data) -> None:
+def _check_possible(graph: FactorGraph, data: Data) -> None:
+    """Refuse rows to which a zero of the tables gives weight zero."""
     zero = np.isneginf(graph.log_tables)
     clash = np.flatnonzero(zero & (data.distinct().factor_counts(graph) > 0))
     if not clash.size:
@@ -141,7 +139,16 @@ def _refuse_impossible(graph: FactorGraph, data: Data) -> None:
     )
 
 
-def refuse_hidden_zeros(learner: str, graph: FactorGraph, data: Data, why: str) -> None:
+def check_undirected(learner: str, graph: FactorGraph) -> None:
+    """Refuse conditional tables, which would not stay normalised."""
+    if graph.is_directed:
+        raise MethodError(
+            f"learner {learner} fits undirected tables, and this model has conditional ones; "
+            "use learner em or gradient"
+        )
+
+
+def check_hidden_zeros(learner: str, graph: FactorGraph, data: Data, why: str) -> None:
     """Refuse factors with zeros that touch variables which some row leaves open."""
     zeros = np.isneginf(graph.log_tables)
     if data.complete or not zeros.any():

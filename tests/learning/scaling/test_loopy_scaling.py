@@ -1,4 +1,4 @@
-"""Loopy scaling (TEH-L17): exact on junction trees, closed form on edges, near elsewhere."""
+"""Loopy scaling (TEH-L17): exact on junction trees, closed form on edges, outgoing elsewhere."""
 
 from __future__ import annotations
 

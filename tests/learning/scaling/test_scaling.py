@@ -260,7 +260,7 @@ def test_directed_models_and_missing_cells_are_refused() -> None:
     directed = kk.FactorGraph(
         [2, 2], [((0,), [0.5, 0.5]), ((0, 1), np.full(4, 0.5))], children=[0, 1]
     )
-    with pytest.raises(MethodError, match="use em"):
+    with pytest.raises(MethodError, match="use learner em"):
         ProportionalFitting().fit(directed, [[0, 0]])
     with pytest.raises(DataError, match="complete rows"):
         ProportionalFitting().fit(triangle(), [[0, -1, 0]])

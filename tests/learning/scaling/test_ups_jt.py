@@ -49,7 +49,7 @@ def test_the_visited_clique_holds_its_exact_marginal(seed: int) -> None:
             c = int(tree.walk.visits[t])
             assert tree.clique(c) == pytest.approx(exact_clique(model, tree.cliques[c]), abs=1e-14)
             kernels.ups_sweep(
-                tree.shape,
+                tree.layout,
                 tree.tables,
                 kernels.Walk(*(part[t : t + 1] for part in tree.walk)),
                 targets.tables,
@@ -67,11 +67,11 @@ def test_one_propagation_between_visits_and_two_a_separator_in_a_sweep(seed: int
     fit = UnifiedScalingML(smoothing=1.0).fit(graph, rows_for(graph, seed), score=False)
     tree = ScalingTree(graph, kk.Budget())
     visits, first, hops = tree.walk
-    moves = hops != kernels.NOWHERE
+    moves = hops != kernels.NO_MESSAGE
     hops = hops[moves]
     assert sorted(hops.tolist()) == list(range(2 * len(tree.separators)))
     assert sorted(visits[first].tolist()) == list(range(len(tree.cliques)))
-    moved = [(int(tree.shape.hop_from[h]), int(tree.shape.hop_to[h])) for h in hops]
+    moved = [(int(tree.layout.sender[h]), int(tree.layout.receiver[h])) for h in hops]
     assert [c for c, _ in moved] == visits[moves].tolist()  # the walk leaves from where it is
     assert fit.diagnostics["propagations"] == fit.iterations * 2 * len(tree.separators)
     assert fit.diagnostics["scalings"] == fit.iterations * graph.n_factors
@@ -125,7 +125,7 @@ def test_the_tree_knows_log_z_and_marginals_of_what_it_is_given() -> None:
         wanted = np.concatenate([t.ravel() for t in tables])
         assert tree.factor_marginals() == pytest.approx(wanted, abs=1e-12)
         entropy = sum(-_plogp(tree.clique(c)) for c in range(len(tree.cliques)))
-        at = tree.shape.separator_at.astype(int)
+        at = tree.layout.separator_at.astype(int)
         for k in range(len(tree.separators)):
             entropy += _plogp(tree.tables.s[at[k] : at[k + 1]])
         states = np.array(list(np.ndindex(*(int(c) for c in graph.cardinalities))))

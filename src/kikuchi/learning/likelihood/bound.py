@@ -23,9 +23,14 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner, refuse_hidden_zeros
+from kikuchi.learning.learner import (
+    FitRun,
+    Learned,
+    Learner,
+    check_hidden_zeros,
+    check_undirected,
+)
 from kikuchi.learning.likelihood.surrogate import WarmEnergy
-from kikuchi.learning.local.piecewise import refuse_directed
 from kikuchi.learning.ties import Parameters
 
 Array = NDArray[np.float64]
@@ -61,13 +66,13 @@ class MeanFieldMinusTrw(Learner):
     tol: float = option(1e-5, "largest slope to stop at", low=0)
     max_iterations: int = option(500, "most steps of the ascent", low=1)
     inner_tol: float = option(1e-11, "largest change of a message or probability inside", above=0)
-    inner_iterations: int = option(2000, "most sweeps of messages or mean field a step", low=1)
+    inner_iterations: int = option(2000, "most sweeps of messages or mean field per step", low=1)
     noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
     seed: int = option(0, "seed of the noise, the mean field and the forests", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        refuse_directed(self.name, graph)
-        refuse_hidden_zeros(self.name, graph, data, "mean field has no bound to raise")
+        check_undirected(self.name, graph)
+        check_hidden_zeros(self.name, graph, data, "mean field has no bound to raise")
         rows = HiddenRows(graph, data.distinct(), run, self)
         energy = WarmEnergy(
             graph,

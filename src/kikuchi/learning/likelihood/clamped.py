@@ -1,9 +1,9 @@
 """The clamped phase: log Z and expected counts given each row, the missing cells summed out.
 
-Rows that leave the same variables open share one junction tree of those variables, and rows that
-also agree on everything that touches them share one propagation. All of that runs in one compiled
-loop. Where patterns of missing cells are many, one tree of all variables that are ever open
-serves them together if that is cheaper (LIU-L5).
+Rows that miss the same variables share one junction tree of those variables, and rows that also
+agree on everything that touches them share one propagation. All of that runs in one compiled loop.
+Where patterns of missing cells are many, one tree of all variables that are ever missing serves
+them together if that is cheaper (LIU-L5).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.junction_tree import unconditioned
 from kikuchi.inference.trees.plan import WAY_OUT, Plan, make_plan
 from kikuchi.learning.data import Data
-from kikuchi.learning.likelihood.clamped_tree import RowGroup, Share, Watch
+from kikuchi.learning.likelihood.clamped_tree import MissingnessPattern, RowGroup, Watch
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _EVALUATIONS = 20  # how often a tree is expected to be used
-_SECONDS_A_PLAN = 1e-3
-_BYTES_A_PLAN = 40_000  # measured: lists and small objects
-_SECONDS_A_STEP = 1e-9  # of a multiply-add
-_SECONDS_A_NODE = 4e-7
+_SECONDS_PER_PLAN = 1e-3
+_BYTES_PER_PLAN = 40_000  # measured: lists and small objects
+_SECONDS_PER_OPERATION = 1e-9  # of a multiply-add
+_SECONDS_PER_NODE = 4e-7
 _MOST_OPERATIONS = 2e10  # of an exact phase that nobody asked for: about twenty seconds
 _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 
@@ -103,15 +103,16 @@ class ClampedRows:
         self.graph = graph
         self.data = _with_single_states(data)
         self.budget = budget or Budget()
-        self.watch = watch or _nothing
-        shares = _grouped(graph, self.data, self.budget)
-        plans = [share.plan for share in shares if share.plan is not None]
+        self.watch = watch or (lambda: None)
+        patterns = _patterns(graph, self.data, self.budget)
+        plans = [pattern.plan for pattern in patterns if pattern.plan is not None]
+        widest = max((plan.width for plan in plans), default=0)
         self.budget.require_bytes(
-            sum(plan.bytes + _BYTES_A_PLAN for plan in plans),
-            f"the clamped junction trees ({len(plans)}, width {_widest(plans)})",
+            sum(plan.bytes + _BYTES_PER_PLAN for plan in plans),
+            f"the clamped junction trees ({len(plans)}, width {widest})",
             WAY_OUT,
         )
-        self.groups = [RowGroup(graph, self.data, share, self.budget) for share in shares]
+        self.groups = [RowGroup(graph, self.data, pattern, self.budget) for pattern in patterns]
 
     @cached_property
     def fixed_counts(self) -> Array:
@@ -148,26 +149,19 @@ class ClampedRows:
         for group in self.groups:
             if group.tree is not None or group.loose:
                 here = weights[group.rows]
-                shares = np.bincount(group.inverse, here, len(group.unique)).astype(np.float64)
-                values = group.run(tables, shares, counts, self.watch)
-                total += float(xlogy(shares, values).sum())
+                merged = np.bincount(group.inverse, here, len(group.unique)).astype(np.float64)
+                values = group.run(tables, merged, counts, self.watch)
+                total += float(xlogy(merged, values).sum())
         if total == -np.inf:
-            self._refuse(tables)
+            values = self.log_z(tables)
+            bad = np.flatnonzero(np.isneginf(values) & (self.data.weights > 0))
+            raise impossible_row(int(bad[0]))
         return total / float(weights.sum()), counts
-
-    def _refuse(self, tables: Array) -> None:
-        values = self.log_z(tables)
-        row = int(np.flatnonzero(np.isneginf(values) & (self.data.weights > 0))[0])
-        raise impossible_row(row)
 
     @property
     def price(self) -> float:
         """Multiply-adds of one call of `statistics`."""
         return sum(group.price for group in self.groups)
-
-
-def _widest(plans: list[Plan]) -> int:
-    return max((plan.width for plan in plans), default=0)
 
 
 def impossible_row(row: int) -> DataError:
@@ -176,10 +170,6 @@ def impossible_row(row: int) -> DataError:
         f"data: row {row} is impossible: the model gives every completion of it weight zero, and "
         "zeros stay zero; correct the row or the tables"
     )
-
-
-def _nothing() -> None:
-    return None
 
 
 def _with_single_states(data: Data) -> Data:
@@ -195,47 +185,37 @@ def _with_single_states(data: Data) -> Data:
 # ---------------------------------------------------------------------- which rows share a tree
 
 
-def _grouped(graph: FactorGraph, data: Data, budget: Budget) -> list[Share]:
+def _patterns(graph: FactorGraph, data: Data, budget: Budget) -> list[MissingnessPattern]:
     """One tree for each pattern of missing cells, or one for all patterns, as is cheaper."""
     if data.complete:
         none = np.zeros(data.n_variables, dtype=bool)
-        return [Share(np.arange(data.n_rows), none, none, None)]
-    patterns = [
-        (_complement(seen, data.n_variables), rows) for seen, rows in data.patterns()
-    ]  # fmt: skip
-    complete = [Share(rows, gaps, gaps, None) for gaps, rows in patterns if not gaps.any()]
-    partial_rows = [(gaps, rows) for gaps, rows in patterns if gaps.any()]
-    if len(partial_rows) > 1:
-        shared = _shared(graph, partial_rows, budget)
-        if shared is not None:
-            return [*complete, shared]
-    separate = [_share(graph, rows, gaps, gaps) for gaps, rows in partial_rows]
-    return [*complete, *separate]
+        return [MissingnessPattern(np.arange(data.n_rows), none, none, None)]
+    grouped = [(~np.isin(np.arange(data.n_variables), seen), r) for seen, r in data.patterns()]
+    complete = [MissingnessPattern(r, gaps, gaps, None) for gaps, r in grouped if not gaps.any()]
+    incomplete = [(gaps, r) for gaps, r in grouped if gaps.any()]
+    together = _together(graph, incomplete, budget) if len(incomplete) > 1 else None
+    if together is not None:
+        return [*complete, together]
+    return [*complete, *(_planned(graph, r, gaps, gaps) for gaps, r in incomplete)]
 
 
-def _complement(seen: Ints, n: int) -> NDArray[np.bool_]:
-    gaps = np.ones(n, dtype=bool)
-    gaps[seen] = False
-    return gaps
-
-
-def _shared(
+def _together(
     graph: FactorGraph, patterns: list[tuple[NDArray[np.bool_], Ints]], budget: Budget
-) -> Share | None:
+) -> MissingnessPattern | None:
     """One tree for all patterns if it fits and costs less than one for each."""
     gaps = np.array([gap for gap, _ in patterns])
     rows = np.concatenate([rows for _, rows in patterns])
     ever, always = np.logical_or.reduce(gaps), np.logical_and.reduce(gaps)
-    together = _share(graph, rows, ever, always)
+    together = _planned(graph, rows, ever, always)
     plan = together.plan
     if plan is None:
         return together
     if not plan.complete or (budget.bytes is not None and plan.bytes > budget.bytes):
         return None
     picked = patterns[:: max(len(patterns) // _SAMPLED, 1)]
-    alone = [_seconds(_share(graph, r, gap, gap).plan) for gap, r in picked]
+    alone = [_seconds(_planned(graph, r, gap, gap).plan) for gap, r in picked]
     each = float(np.mean(alone))
-    separate = len(patterns) * _SECONDS_A_PLAN + _EVALUATIONS * len(rows) * each
+    separate = len(patterns) * _SECONDS_PER_PLAN + _EVALUATIONS * len(rows) * each
     return together if _EVALUATIONS * len(rows) * _seconds(plan) <= separate else None
 
 
@@ -244,23 +224,23 @@ def _seconds(plan: Plan | None) -> float:
         return 0.0
     if not plan.complete:
         return np.inf
-    return _SECONDS_A_STEP * plan.operations + _SECONDS_A_NODE * plan.found_tree.n_nodes
+    return _SECONDS_PER_OPERATION * plan.operations + _SECONDS_PER_NODE * plan.found_tree.n_nodes
 
 
-def _share(
+def _planned(
     graph: FactorGraph, rows: Ints, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
-) -> Share:
-    reduced = _open_graph(graph, gaps, always)
+) -> MissingnessPattern:
+    reduced = _missing_graph(graph, gaps, always)
     plan = None if reduced is None else make_plan(unconditioned(reduced), "cheapest", None)
-    return Share(np.sort(rows), gaps, always, plan)
+    return MissingnessPattern(np.sort(rows), gaps, always, plan)
 
 
-def _open_graph(
+def _missing_graph(
     graph: FactorGraph, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
 ) -> FactorGraph | None:
-    """Scopes cut down to the open variables, then one factor for each that some row observes.
+    """Scopes cut down to missing variables, then one factor for each that some row observes.
 
-    None if no factor touches an open variable.
+    None if no factor touches a missing variable.
     """
     keep = gaps[graph.scopes]
     orders = np.diff(np.concatenate([[0], np.cumsum(keep)])[graph.scope_offsets])

@@ -1,4 +1,4 @@
-"""Rows that share one junction tree of what they leave open: the tree, its cuts, its program."""
+"""Rows that share one junction tree of their missing cells: its tables, its compiled program."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ _CHUNK = 5e7  # multiply-adds between two looks at the clock
 
 
 @dataclass(frozen=True)
-class Share:
-    """Rows that use one tree, the variables in it, and its plan (None where nothing is open)."""
+class MissingnessPattern:
+    """Rows that share one tree, the variables that they miss, and the tree's plan (None where no
+    factor touches a missing variable).
+    """
 
     rows: Ints
-    open: NDArray[np.bool_]  # open in some row
-    always: NDArray[np.bool_]  # open in every row
+    missing: NDArray[np.bool_]  # in some row
+    always: NDArray[np.bool_]  # missing in every row
     plan: Plan | None
 
 
@@ -39,26 +41,28 @@ class Share:
 
 
 class RowGroup:
-    """The rows of one share: what differs between them, once each, and the program of the tree."""
+    """The rows of one pattern: what differs between them, once each, and the tree they share."""
 
-    def __init__(self, graph: FactorGraph, data: Data, share: Share, budget: Budget) -> None:
+    def __init__(
+        self, graph: FactorGraph, data: Data, pattern: MissingnessPattern, budget: Budget
+    ) -> None:
         self.graph = graph
-        self.share = replace(share, plan=None)  # thousands of plans take much memory
-        self.rows = share.rows
-        self.states = np.ascontiguousarray(data.states[share.rows])
-        touched = share.open[graph.scopes]
+        self.pattern = replace(pattern, plan=None)  # thousands of plans take much memory
+        self.rows = pattern.rows
+        self.states = np.ascontiguousarray(data.states[pattern.rows])
+        touched = pattern.missing[graph.scopes]
         self.touched = np.unique(graph.edge_factors[touched]).astype(np.int64)
         self.fixed = np.setdiff1d(np.arange(graph.n_factors), self.touched)
         near = np.zeros(graph.n_variables, dtype=bool)
         near[graph.scopes[np.isin(graph.edge_factors, self.touched)]] = True
-        self.columns = np.flatnonzero((near | share.open) & ~share.always)
+        self.columns = np.flatnonzero((near | pattern.missing) & ~pattern.always)
         near_states = np.ascontiguousarray(self.states[:, self.columns])
-        first, self.inverse, _ = merged_rows(near_states, data.weights[share.rows])
+        first, self.inverse, _ = merged_rows(near_states, data.weights[pattern.rows])
         self.unique = np.ascontiguousarray(near_states[first])
-        # Open variables without a factor count their states.
-        loose = share.always & ~near
+        # Missing variables without a factor count their states.
+        loose = pattern.always & ~near
         self.loose = float(np.log(graph.cardinalities[loose].astype(np.float64)).sum())
-        self.tree = None if share.plan is None else self._tree(share.plan, budget)
+        self.tree = None if pattern.plan is None else self._tree(pattern.plan, budget)
 
     @property
     def price(self) -> float:
@@ -66,8 +70,8 @@ class RowGroup:
         return 0.0 if self.tree is None else self.tree.operations * len(self.unique)
 
     def _tree(self, plan: Plan, budget: Budget) -> CompiledTree:
-        cuts = _cuts(self.graph, self.touched, self.share.open, self.columns)
-        sometimes = self.share.open & ~self.share.always
+        cuts = _cuts(self.graph, self.touched, self.pattern.missing, self.columns)
+        sometimes = self.pattern.missing & ~self.pattern.always
         seen = np.searchsorted(self.columns, np.flatnonzero(sometimes))
         return CompiledTree(plan, cuts, seen.astype(np.int64), budget)
 
@@ -121,7 +125,7 @@ def _cuts(graph: FactorGraph, factors: Ints, gaps: NDArray[np.bool_], columns: I
 
 
 class CompiledTree:
-    """The compiled program of one tree and room for one row's tables."""
+    """The compiled program of one tree, and where the tables of one row are put."""
 
     def __init__(self, plan: Plan, cuts: _Cuts, seen: Ints, budget: Budget) -> None:
         targets = factor_targets(plan)
@@ -153,8 +157,8 @@ class CompiledTree:
         ]
         self.sizes = (run.mem.size, run.out.size)
 
-    def _room(self) -> tuple[NDArray[Any], ...]:
-        """Room for one propagation; it is not kept, as there may be thousands of trees."""
+    def _workspace(self) -> tuple[NDArray[Any], ...]:
+        """Workspace of one propagation; it is not kept, as there may be thousands of trees."""
         mem, out = (np.empty(size) for size in self.sizes)
         rest = [np.empty(size, dtype=kind) for size, kind in self.scratch]
         return mem, np.empty(self.temporary), out, *rest
@@ -172,12 +176,12 @@ class CompiledTree:
         both = counts is not None
         sums = np.zeros(0) if counts is None else counts
         chunk = max(int(_CHUNK / max(self.operations, 1.0)), 1)
-        cuts, room = self.cuts, self._room()
+        cuts, workspace = self.cuts, self._workspace()
         for start in range(0, len(states), chunk):
             stop = min(start + chunk, len(states))
             clamped_rows(
                 states, start, stop, weights, log_tables, cuts.places, self.offsets, cuts.offsets,
                 cuts.columns, cuts.strides, self.seen, self.shifts, self.reduced, self.tree,
-                self.up, self.down, room, values, sums, both,
+                self.up, self.down, workspace, values, sums, both,
             )  # fmt: skip
             watch()

@@ -44,7 +44,7 @@ class EM(Learner):
     """EM from the graph's own tables (TEH-L2, LIU-L6, HOJ-L2, LAW-L1).
 
     For directed graphs the M-step is exact: every row of a table becomes the frequencies of its
-    expected counts plus `prior` (a Dirichlet prior of parameter 1 + prior a cell; with
+    expected counts plus `prior` (a Dirichlet prior of parameter 1 + prior per cell; with
     `spread=table` the prior is divided evenly over each table). For undirected graphs it is
     generalised EM: `m_steps` steps of L-BFGS, each with a free phase by `free`. `inference` makes
     the E-step: exact trees of the hidden part, or any method, then without a guarantee.

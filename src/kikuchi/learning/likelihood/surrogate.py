@@ -30,8 +30,8 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.reweighted import ReweightedMessages
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner
-from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments, refuse_directed
+from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
+from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
 from kikuchi.learning.ties import Parameters
 
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ class Surrogate(Learner):
     seed: int = option(0, "seed of the random forests of larger factors", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        refuse_directed(self.name, graph)
+        check_undirected(self.name, graph)
         counts = data.factor_counts(graph) / data.total
         energy = WarmEnergy(
             graph,

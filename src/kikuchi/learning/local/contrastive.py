@@ -31,8 +31,13 @@ from kikuchi.inference.sampling.sweepers import TableSweeper
 from kikuchi.learning.ascent import few_rows
 from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner, refuse_hidden_zeros
-from kikuchi.learning.local.piecewise import refuse_directed
+from kikuchi.learning.learner import (
+    FitRun,
+    Learned,
+    Learner,
+    check_hidden_zeros,
+    check_undirected,
+)
 from kikuchi.learning.local.pseudo import pseudo_log_likelihood
 from kikuchi.learning.ties import Parameters
 
@@ -75,8 +80,8 @@ class ContrastiveLearner(Learner):
     seed: int = option(0, "seed of chains and batches", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        refuse_directed(self.name, graph)
-        refuse_hidden_zeros(self.name, graph, data, "Gibbs chains cannot move freely")
+        check_undirected(self.name, graph)
+        check_hidden_zeros(self.name, graph, data, "Gibbs chains cannot move freely")
         chains = self._chains(self.batch) + self.batch
         run.clock.budget.require_bytes(
             chains * (8 * graph.n_factors + 5 * graph.n_variables) + 8 * data.states.size,

@@ -18,12 +18,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 
 Array = NDArray[np.float64]
 
@@ -53,7 +52,7 @@ class Piecewise(Learner):
     prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        refuse_directed(self.name, graph)
+        check_undirected(self.name, graph)
         marginals = empirical_factors(graph, data, self.prior)
         if self.form == "pieces":
             tables = log(marginals)
@@ -62,15 +61,6 @@ class Piecewise(Learner):
         tables[np.isneginf(graph.log_tables)] = -np.inf
         objective = float(xlogy(data.factor_counts(graph), log(marginals)).sum()) / data.total
         return Learned(tables, objective)
-
-
-def refuse_directed(name: str, graph: FactorGraph) -> None:
-    """The error for conditional tables, which would not stay normalised."""
-    if graph.is_directed:
-        raise MethodError(
-            f"learner {name} fits undirected tables, and this model has conditional ones; "
-            "use learner em or gradient"
-        )
 
 
 def empirical_factors(graph: FactorGraph, data: Data, prior: float) -> Array:

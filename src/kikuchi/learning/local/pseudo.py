@@ -150,7 +150,7 @@ class LocalConfigurations:
 
     # ------------------------------------------------------------------ the two ways to count
 
-    def _counted_in_tables(self, blankets: _Blankets) -> list[_Part]:
+    def _counted_in_tables(self, blankets: _Blankets) -> list[_Counted]:
         from kikuchi.learning.local.kernels.pseudo import count_blankets
 
         cards = self.graph.cardinalities.astype(np.uint64)
@@ -180,7 +180,7 @@ class LocalConfigurations:
         seen = shown_by >= 0
         owners = np.repeat(variables, sizes)
         kept = counts[np.repeat(seen, cards[owners].astype(np.int64))]
-        return [_Part(owners[seen].astype(np.uint32), shown_by[seen], kept)]
+        return [_Counted(owners[seen].astype(np.uint32), shown_by[seen], kept)]
 
     def _counted_by_sorting(self, blankets: _Blankets) -> None:
         from kikuchi.learning.local.kernels.pseudo import blanket_keys
@@ -200,7 +200,7 @@ class LocalConfigurations:
             places = where.ravel() * card + self._states[:, v]
             counts = np.bincount(places, self._weights, len(first) * card)
             owners = np.full(len(first), v, dtype=np.uint32)
-            self._parts.append(_Part(owners, first.astype(np.int32), counts.astype(np.float64)))
+            self._parts.append(_Counted(owners, first.astype(np.int32), counts.astype(np.float64)))
 
     def _finish(self, flat: GraphArrays) -> None:
         from kikuchi.learning.local.kernels.pseudo import blanket_entries
@@ -230,7 +230,7 @@ class LocalConfigurations:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Counted:
     """Configurations: their variable, a row that shows each, and the weights of the states."""
 
     owners: NDArray[np.uint32]

@@ -15,7 +15,7 @@ from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.scaling.kernels import scaling as kernels
-from kikuchi.learning.scaling.scaling import FeatureClimb, FeatureLearner, Wanted
+from kikuchi.learning.scaling.scaling import FeatureLearner, FeatureScaling, TargetMoments
 from kikuchi.learning.scaling.scaling_tree import ScalingTree
 from kikuchi.learning.structure.features import Features
 
@@ -48,48 +48,48 @@ class ImprovedScalingML(FeatureLearner):
     name: ClassVar[str] = "iis"
     summary: ClassVar[str] = "improved iterative scaling: features, each by its own step"
 
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         features = self._features(graph)
         base = self._start(graph)
         budget = run.clock.budget
         form = "table" if features.is_tied and self.form == "auto" else self.form
         tree = ScalingTree(graph, budget, log_tables=base, form=form, order=self.order)
-        climb = FeatureClimb(self, base, tree, wanted, features)
+        scaling = FeatureScaling(self, base, tree, wanted, features)
         whole = len(tree.cliques) == 1 and len(tree.cliques[0]) == graph.n_variables
         if whole and self.form != "tree":
-            return climb.run(run, self._together(climb, budget))
+            return scaling.run(run, self._together(scaling, budget))
         if features.is_tied:
             raise MethodError(
                 "learner iis: a parameter that acts on several factors needs form=table; use gis "
                 "or gradient on larger models"
             )
-        return climb.run(run, self._by_factor(climb))
+        return scaling.run(run, self._by_factor(scaling))
 
-    def _by_factor(self, climb: FeatureClimb) -> Sweep:
-        tree, wanted = climb.tree, climb.wanted
-        columns = climb.features.columns()
+    def _by_factor(self, scaling: FeatureScaling) -> Sweep:
+        tree, wanted = scaling.tree, scaling.wanted
+        columns = scaling.features.columns()
         present = np.empty_like(tree.work)
 
         def sweep() -> Step:
             found = kernels.feature_sweep(
-                tree.shape,
+                tree.layout,
                 tree.tables,
                 tree.walk,
                 columns,
                 wanted.features,
                 wanted.tables.active,
-                climb.theta,
+                scaling.theta,
                 tree.weights,
                 present,
                 tree.work,
             )
-            tree.log_z += climb.count(found)
-            return climb.step()
+            tree.log_z += scaling.record(found)
+            return scaling.step()
 
         return sweep
 
-    def _together(self, climb: FeatureClimb, budget: Budget) -> Sweep:
-        tree, wanted, features = climb.tree, climb.wanted, climb.features
+    def _together(self, scaling: FeatureScaling, budget: Budget) -> Sweep:
+        tree, wanted, features = scaling.tree, scaling.wanted, scaling.features
         split = _SplitByTotal(tree, features, budget)
 
         def sweep() -> Step:
@@ -97,10 +97,10 @@ class ImprovedScalingML(FeatureLearner):
             means = moments.sum(axis=1)
             distance = float(np.abs(means - wanted.features).max(initial=0.0))
             delta = improved_steps(moments, split.totals, wanted.features)
-            climb.theta += delta
+            scaling.theta += delta
             tree.add(features.log_tables(delta), wanted.tables.active)
-            climb.count((distance, 0.0, -1, 0, len(features)))
-            return climb.step()
+            scaling.record((distance, 0.0, -1, 0, len(features)))
+            return scaling.step()
 
         return sweep
 
@@ -111,7 +111,7 @@ class _SplitByTotal:
     def __init__(self, tree: ScalingTree, features: Features, budget: Budget) -> None:
         self.tree = tree
         self.features = features
-        s = tree.shape
+        s = tree.layout
         states = int(s.clique_at[1])
         self.maps = [s.maps[int(at) : int(at) + states] for at in s.factor_map]
         self.offsets = features.graph.table_offsets
@@ -126,7 +126,7 @@ class _SplitByTotal:
         )
 
     def moments(self) -> Array:
-        """One row a feature, one column a value of t."""
+        """One row per feature, one column per value of t."""
         p = self.tree.tables.p / self.tree.tables.p.sum()
         n = len(self.totals)
         parts = [

@@ -27,15 +27,15 @@ from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.scaling.kernels import region_scaling as kernels
 from kikuchi.learning.scaling.scaling import (
     ScalingLearner,
-    Wanted,
+    TargetMoments,
+    impossible_target,
     not_converged,
-    refuse_impossible,
 )
 
 Array = NDArray[np.float64]
 
 _MOST_DAMPING = 0.98
-_PROGRESS = 0.99  # a residual below this share of the best so far is progress
+_PROGRESS = 0.99  # a residual below this fraction of the best so far is progress
 _PATIENCE = 50  # sweeps without any, without damping
 _SLOW = 10  # times that, as long as the residual stays near its best
 _NEAR = 1.5
@@ -72,14 +72,14 @@ class LoopyScalingML(ScalingLearner):
     cliques: str | Sequence[Sequence[int]] = option(
         "", "instead: cliques of a junction graph, such as 0+1+2/1+2+3"
     )
-    damping: float = option(0.3, "share of the old message that is kept", low=0.0, below=1.0)
-    step: float = option(1.0, "share of a full scaling", above=0.0, high=1.0)
+    damping: float = option(0.3, "fraction of the old message that is kept", low=0.0, below=1.0)
+    step: float = option(1.0, "fraction of a full scaling", above=0.0, high=1.0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cliques", _cliques_text(self.cliques))
         super().__post_init__()
 
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         base = self._start(graph)
         if graph.n_factors == 0:
             return Learned(base)
@@ -133,7 +133,9 @@ class _Sweeps:
     with more damping. On a junction tree none is needed.
     """
 
-    def __init__(self, learner: LoopyScalingML, beliefs: RegionBeliefs, wanted: Wanted) -> None:
+    def __init__(
+        self, learner: LoopyScalingML, beliefs: RegionBeliefs, wanted: TargetMoments
+    ) -> None:
         self.learner = learner
         self.beliefs = beliefs
         self.targets = wanted.tables
@@ -224,7 +226,7 @@ class _Sweeps:
         self.sweeps += 1
         self.residual = max(disagreement, distance)
         if impossible >= 0 and np.isneginf(self.graph.log_tables + self.weights).any():
-            refuse_impossible(int(impossible))
+            raise impossible_target(int(impossible))
         if impossible >= 0 or not np.isfinite(self.residual):
             return False
         if self.residual < _PROGRESS * self.best:

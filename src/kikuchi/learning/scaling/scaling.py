@@ -27,7 +27,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.checkpoint import Checkpoint
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
-from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.scaling.scaling_tree import Form, ScalingTree
 from kikuchi.learning.scaling.targets import Targets
 from kikuchi.learning.structure.features import Features, table_features
@@ -68,36 +68,21 @@ class ScalingLearner(Learner):
         >>> fit.graph.table(1).round(6).tolist()
         [0.4, 1.6]
         """
-        self._refuse_directed(graph)
-        budget = budget or Budget()
-        place = None
-        wanted = self._as_wanted(graph, targets)
+        check_undirected(self.name, graph)
+        wanted = self._target_moments(graph, targets)
+        kept = None
         if checkpoint is not None:
             numbers = np.concatenate([wanted.tables.tables, wanted.features])
             rows = np.zeros((0, graph.n_variables), dtype=np.int32)
             stand_in = Data(rows, numbers, graph.cardinalities.astype(np.int64))
-            place = Checkpoint(Path(checkpoint), self.text, graph, stand_in)
-        run = FitRun(budget, progress or silent, Trace(self.objective_name), place)
-        learned = self._scale(graph, wanted, run)
-        if place is not None and learned.converged:
-            place.remove()
-        return Fit(
-            graph=graph.with_log_tables(learned.log_tables),
-            learner=self.text,
-            objective=learned.objective,
-            converged=learned.converged,
-            iterations=learned.iterations,
-            seconds=run.clock.seconds,
-            stopped=run.stopped,
-            trace=run.trace,
-            warnings=tuple(learned.warnings),
-            diagnostics=learned.diagnostics,
-        )
+            kept = Checkpoint(Path(checkpoint), self.text, graph, stand_in)
+        run = FitRun(budget or Budget(), progress or silent, Trace(self.objective_name), kept)
+        return self._answer(graph, self._scale(graph, wanted, run), run, None)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        self._refuse_directed(graph)
+        check_undirected(self.name, graph)
         targets = Targets.of(graph, data, smoothing=self.smoothing)
-        learned = self._scale(graph, self._as_wanted(graph, targets), run)
+        learned = self._scale(graph, self._target_moments(graph, targets), run)
         unseen = int(np.count_nonzero((targets.tables == 0) & np.isfinite(graph.log_tables)))
         if unseen and np.isneginf(learned.log_tables).any():
             learned.warnings.append(
@@ -107,13 +92,13 @@ class ScalingLearner(Learner):
         return learned
 
     @abstractmethod
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         """The learner itself."""
 
-    def _as_wanted(self, graph: FactorGraph, targets: Targets | ArrayLike) -> Wanted:
+    def _target_moments(self, graph: FactorGraph, targets: Targets | ArrayLike) -> TargetMoments:
         if isinstance(targets, Targets):
-            return Wanted.of(graph, targets, None)
-        raise MethodError(f"learner {self.name} takes Targets, one table a factor")
+            return TargetMoments.of(graph, targets, None)
+        raise MethodError(f"learner {self.name} takes Targets, one table per factor")
 
     def _start(self, graph: FactorGraph) -> Array:
         """log-tables of the base model; zeros of the graph are zeros of every base."""
@@ -121,16 +106,9 @@ class ScalingLearner(Learner):
             return np.array(graph.log_tables)
         return np.where(np.isneginf(graph.log_tables), -np.inf, 0.0)
 
-    def _refuse_directed(self, graph: FactorGraph) -> None:
-        if graph.is_directed:
-            raise MethodError(
-                f"learner {self.name} fits tables that are not conditional probabilities; use em "
-                "for directed models"
-            )
-
 
 @dataclass(frozen=True)
-class Wanted:
+class TargetMoments:
     """What the scaling shall reach: tables, or expectations of features alone.
 
     `known` tells that the expected log-weights of factors with a target are known.
@@ -141,7 +119,7 @@ class Wanted:
     known: bool = True
 
     @classmethod
-    def of(cls, graph: FactorGraph, targets: Targets, features: Features | None) -> Wanted:
+    def of(cls, graph: FactorGraph, targets: Targets, features: Features | None) -> TargetMoments:
         """From tables; features get their expectations under them."""
         same = np.array_equal(graph.table_offsets, targets.graph.table_offsets)
         if not same or not np.array_equal(graph.scopes, targets.graph.scopes):
@@ -165,10 +143,12 @@ class Wanted:
         return bound
 
 
-class Climb:
+class TreeScaling:
     """A scaling in progress: the tree, the counts, and what every learner reports."""
 
-    def __init__(self, learner: ScalingLearner, base: Array, tree: ScalingTree, wanted: Wanted):
+    def __init__(
+        self, learner: ScalingLearner, base: Array, tree: ScalingTree, wanted: TargetMoments
+    ):
         self.learner = learner
         self.base = base
         self.tree = tree
@@ -179,17 +159,17 @@ class Climb:
         self.propagations = 0
         self.scalings = 0
         self.distance = np.inf
-        self.whole = True  # False inside a sweep: Ctrl-C may end it between two updates
+        self.sweeping = False  # Ctrl-C may end a sweep between two updates
 
     def objective(self) -> float:
         """Mean log-likelihood of a row: sum p (base + weights) - log Z."""
         return self.wanted.tables.mean_of(self.tree.weights) + self.base_mean - self.tree.log_z
 
-    def count(self, found: tuple[float, float, int, int, int]) -> float:
-        """Take in what a sweep answered; answers its second figure."""
-        self.distance, gain, impossible, propagations, scalings = found
+    def record(self, answer: tuple[float, float, int, int, int]) -> float:
+        """Take in the answer of a sweep; gives back its second figure, a change of log Z."""
+        self.distance, gain, impossible, propagations, scalings = answer
         if impossible >= 0:
-            refuse_impossible(int(impossible))
+            raise impossible_target(int(impossible))
         self.sweeps += 1
         self.propagations += propagations
         self.scalings += scalings
@@ -210,15 +190,14 @@ class Climb:
                 "of one distribution"
             )
 
-    def mend(self) -> None:
+    def recalibrate(self) -> None:
         """Make the tables follow from the weights again, after a sweep that was cut short."""
-        if not self.whole:
+        if self.sweeping:
             self.tree.load(self.base + self.tree.weights, strict=False)
-            self.whole = True
+            self.sweeping = False
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that the next sweep depends on."""
-        self.mend()
         counts = [self.sweeps, self.propagations, self.scalings]
         return {
             "p": self.tree.tables.p,
@@ -245,7 +224,7 @@ class Climb:
         done, converged = run.iterate_saving(
             self._steps(sweep), self.state, run.checkpoint, tol=self.learner.tol, limit=limit
         )
-        self.mend()
+        self.recalibrate()
         warnings = [] if converged else [not_converged(self.distance, run.stopped)]
         return Learned(
             self.base + self.tree.weights,
@@ -264,15 +243,15 @@ class Climb:
 
     def _steps(self, sweep: Callable[[], Step]) -> Iterator[Step]:
         while True:
-            self.whole = False
+            self.sweeping = True
             step = sweep()
-            self.whole = True
+            self.sweeping = False
             yield step
 
 
-def refuse_impossible(factor: int) -> None:
-    """Say which target asks for states that cannot occur."""
-    raise DataError(
+def impossible_target(factor: int) -> DataError:
+    """The error for a target that asks for states which cannot occur."""
+    return DataError(
         f"targets: factor {factor} wants weight on states that its other factors exclude (zeros of "
         "the tables or of other targets); give marginals of one distribution"
     )
@@ -312,19 +291,19 @@ class ProportionalFitting(ScalingLearner):
     form: Form = option("auto", "table of all states, junction tree, or the smaller")
     order: Order = option("min-fill", "elimination order of the junction tree")
 
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         base = self._start(graph)
         tree = ScalingTree(
             graph, run.clock.budget, log_tables=base, form=self.form, order=self.order
         )
-        climb = Climb(self, base, tree, wanted)
+        scaling = TreeScaling(self, base, tree, wanted)
         targets = wanted.tables
 
         def sweep() -> Step:
-            climb.count(tree.ipf_sweep(targets.tables, targets.active))
-            return climb.step()
+            scaling.record(tree.ipf_sweep(targets.tables, targets.active))
+            return scaling.step()
 
-        return climb.run(run, sweep)
+        return scaling.run(run, sweep)
 
 
 # ---------------------------------------------------------------------- features
@@ -346,10 +325,10 @@ class FeatureLearner(ScalingLearner):
         self.features.check_graph(graph)
         return self.features
 
-    def _as_wanted(self, graph: FactorGraph, targets: Targets | ArrayLike) -> Wanted:
+    def _target_moments(self, graph: FactorGraph, targets: Targets | ArrayLike) -> TargetMoments:
         features = self._features(graph)
         if isinstance(targets, Targets):
-            return Wanted.of(graph, targets, features)
+            return TargetMoments.of(graph, targets, features)
         means = np.asarray(targets, dtype=np.float64)
         if means.shape != (len(features),) or not np.all(np.isfinite(means)) or np.any(means < 0):
             raise DataError(
@@ -358,10 +337,10 @@ class FeatureLearner(ScalingLearner):
             )
         nothing = np.zeros(graph.log_tables.size)
         everywhere = np.ones(graph.n_factors, dtype=bool)
-        return Wanted(Targets(graph, nothing, everywhere), means, known=False)
+        return TargetMoments(Targets(graph, nothing, everywhere), means, known=False)
 
 
-class FeatureClimb(Climb):
+class FeatureScaling(TreeScaling):
     """A scaling of features: theta, from which the weights of the tables follow."""
 
     def __init__(
@@ -369,7 +348,7 @@ class FeatureClimb(Climb):
         learner: FeatureLearner,
         base: Array,
         tree: ScalingTree,
-        wanted: Wanted,
+        wanted: TargetMoments,
         features: Features,
     ) -> None:
         super().__init__(learner, base, tree, wanted)
@@ -381,11 +360,11 @@ class FeatureClimb(Climb):
         finite = np.where(self.wanted.features > 0, self.theta, 0.0)
         return float(finite @ self.wanted.features) + self.base_mean - self.tree.log_z
 
-    def mend(self) -> None:
+    def recalibrate(self) -> None:
         """Weights follow from theta."""
-        if not self.whole:
+        if self.sweeping:
             self.tree.weights[:] = self.features.log_tables(self.theta)
-        super().mend()
+        super().recalibrate()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Theta too."""
@@ -413,7 +392,7 @@ class FeatureClimb(Climb):
 
 @dataclass(frozen=True)
 class GeneralisedScalingML(FeatureLearner):
-    """Generalised iterative scaling: all features at once, by a share (TEH-L5, 2.55).
+    """Generalised iterative scaling: all features at once (TEH-L5, 2.55).
 
     theta_i += log(S_i / E[s_i]) / T where the features of every state sum to T; if they do not, a
     slack feature fills them up. Tied parameters are allowed. The likelihood never falls. Without
@@ -430,31 +409,31 @@ class GeneralisedScalingML(FeatureLearner):
     name: ClassVar[str] = "gis"
     summary: ClassVar[str] = "generalised iterative scaling: features, all at once"
 
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         features = self._features(graph)
         base = self._start(graph)
         tree = ScalingTree(
             graph, run.clock.budget, log_tables=base, form=self.form, order=self.order
         )
-        climb = FeatureClimb(self, base, tree, wanted, features)
-        share = _Share(features, wanted)
+        scaling = FeatureScaling(self, base, tree, wanted, features)
+        rule = _GeneralisedSteps(features, wanted)
 
         def sweep() -> Step:
             means = features.expectations(tree.factor_marginals())
-            delta = share.steps(means)
-            climb.theta += delta
+            delta = rule.steps(means)
+            scaling.theta += delta
             tree.add(features.log_tables(delta), wanted.tables.active)
             distance = float(np.abs(means - wanted.features).max(initial=0.0))
-            climb.count((distance, 0.0, -1, 2 * len(tree.separators), len(features)))
-            return climb.step()
+            scaling.record((distance, 0.0, -1, 2 * len(tree.separators), len(features)))
+            return scaling.step()
 
-        return climb.run(run, sweep)
+        return scaling.run(run, sweep)
 
 
-class _Share:
-    """The steps of GIS: the bound T, and what the slack feature takes back."""
+class _GeneralisedSteps:
+    """The steps of GIS: the bound T, and the correction by the slack feature."""
 
-    def __init__(self, features: Features, wanted: Wanted) -> None:
+    def __init__(self, features: Features, wanted: TargetMoments) -> None:
         self.features = features
         self.wanted = wanted.features
         at = features.graph.table_offsets
@@ -476,11 +455,11 @@ class _Share:
         live = self.wanted > 0
         delta[live] = np.log(self.wanted[live] / means[live]) / self.bound
         if not self.constant:
-            room = self.bound - self.wanted.sum()
-            if room <= 0:
+            slack = self.bound - self.wanted.sum()
+            if slack <= 0:
                 raise DataError(
                     "targets: the wanted means sum to more than the features can; give "
                     "expectations of one distribution"
                 )
-            delta -= np.log(room / (self.bound - means.sum())) / self.bound
+            delta -= np.log(slack / (self.bound - means.sum())) / self.bound
         return delta

@@ -55,11 +55,11 @@ class ScalingTree:
         self._sizes = _sizes(graph, self.cliques)
         self._require(budget)
         self.home = _homes(graph, self.cliques, self._sizes.tolist())
-        self.shape = self._shape()
+        self.layout = self._layout()
         self.roots, self.down, self.walk = self._walk()
         widest = max(
             int(np.diff(graph.table_offsets).max(initial=1)),
-            int(np.diff(self.shape.separator_at.astype(np.int64)).max(initial=1)),
+            int(np.diff(self.layout.separator_at.astype(np.int64)).max(initial=1)),
         )
         self.work = np.empty(widest)
         self.stack = np.empty((len(self.cliques) + 1, 2), dtype=np.uint64)
@@ -78,73 +78,69 @@ class ScalingTree:
         if largest >= _MOST_STATES:
             raise MethodError(f"{what} is too large; {_ALLOW}")
 
-    def _shape(self) -> kernels.Shape:
+    def _layout(self) -> kernels.TreeLayout:
         graph, maps = self.graph, StateMaps(self.graph.cardinalities)
         cards: list[int] = graph.cardinalities.tolist()
-        ends: list[tuple[int, int]] = []
-        places: list[tuple[int, int]] = []
-        widths = [0]
+        ends: list[tuple[int, int, int, int]] = []  # sender, receiver and their maps, per message
+        widths: list[int] = []
         for c, d, shared in self.separators:
-            one, other = maps.offset(self.cliques[c], shared), maps.offset(self.cliques[d], shared)
-            ends += [(c, d), (d, c)]
-            places += [(one, other), (other, one)]
+            of_c, of_d = maps.offset(self.cliques[c], shared), maps.offset(self.cliques[d], shared)
+            ends += [(c, d, of_c, of_d), (d, c, of_d, of_c)]
             widths.append(math.prod(cards[v] for v in shared))
-        hops = np.array(ends, dtype=np.uint64).reshape(-1, 2)
-        hop_maps = np.array(places, dtype=np.uint64).reshape(-1, 2)
-        near = np.argsort(hops[:, 0], kind="stable")
-        counts = np.bincount(hops[:, 0].astype(np.int64), minlength=len(self.cliques))
-        by_clique = np.argsort(self.home, kind="stable")
-        held = np.bincount(self.home, minlength=len(self.cliques))
+        sender, receiver, sender_map, receiver_map = (
+            np.array(ends, dtype=np.uint64).reshape(-1, 4).T.copy()
+        )
+        sent = np.bincount(sender.astype(np.int64), minlength=len(self.cliques))
         factor_map = [
             maps.offset(self.cliques[c], graph.scope(a)) for a, c in enumerate(self.home.tolist())
         ]
-        return kernels.Shape(
+        return kernels.TreeLayout(
             clique_at=_offsets(self._sizes),
-            separator_at=np.cumsum(widths).astype(np.uint64),
+            separator_at=_offsets(np.array(widths, dtype=np.int64)),
             maps=maps.flat(),
-            hop_from=np.ascontiguousarray(hops[:, 0]),
-            hop_to=np.ascontiguousarray(hops[:, 1]),
-            from_map=np.ascontiguousarray(hop_maps[:, 0]),
-            to_map=np.ascontiguousarray(hop_maps[:, 1]),
-            near_at=_offsets(counts),
-            near=near.astype(np.uint64),
+            sender=sender,
+            receiver=receiver,
+            sender_map=sender_map,
+            receiver_map=receiver_map,
+            outgoing_at=_offsets(sent),
+            outgoing=np.argsort(sender, kind="stable").astype(np.uint64),
             home=self.home.astype(np.uint64),
             factor_map=np.array(factor_map, dtype=np.uint64),
             factor_at=graph.table_offsets.astype(np.uint64),
-            clique_factors_at=_offsets(held),
-            clique_factors=by_clique.astype(np.uint64),
+            clique_factors_at=_offsets(np.bincount(self.home, minlength=len(self.cliques))),
+            clique_factors=np.argsort(self.home, kind="stable").astype(np.uint64),
         )
 
     def _walk(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], kernels.Walk]:
-        """Roots, hops outwards, and the depth-first walk."""
-        s = self.shape
-        near = np.split(s.near, s.near_at[1:-1].astype(np.int64)) if len(self.cliques) else []
+        """Roots, messages outwards from them, and the depth-first walk."""
+        layout = self.layout
+        bounds = layout.outgoing_at[1:-1].astype(np.int64)
+        outgoing = [part.tolist() for part in np.split(layout.outgoing, bounds)]
         seen = np.zeros(len(self.cliques), dtype=bool)
-        roots, down, visits, hops = [], [], [], []
+        roots, down, visits, messages = [], [], [], []
         for root in range(len(self.cliques)):
             if seen[root]:
                 continue
             roots.append(root)
             seen[root] = True
-            path = [(root, iter(near[root].tolist()), None)]
+            path = [(root, iter(outgoing[root]), None)]
             while path:
-                clique, rest, back = path[-1]
-                hop = next((h for h in rest if h != back), None)
-                if hop is None:
-                    path.pop()
-                    visits.append(clique)
-                    hops.append(int(kernels.NOWHERE) if back is None else back)
-                    continue
-                to = int(s.hop_to[hop])
-                seen[to] = True
-                down.append(hop)
+                clique, untried, back = path[-1]
+                message = next((h for h in untried if h != back), None)
                 visits.append(clique)
-                hops.append(hop)
-                path.append((to, iter(near[to].tolist()), hop ^ 1))
+                if message is None:
+                    path.pop()
+                    messages.append(int(kernels.NO_MESSAGE) if back is None else back)
+                    continue
+                child = int(layout.receiver[message])
+                seen[child] = True
+                down.append(message)
+                messages.append(message)
+                path.append((child, iter(outgoing[child]), message ^ 1))
         first = np.zeros(len(visits), dtype=bool)
         first[np.unique(visits, return_index=True)[1]] = True
-        as_numbers = [np.array(x, dtype=np.uint64) for x in (roots, down, visits, hops)]
-        return as_numbers[0], as_numbers[1], kernels.Walk(as_numbers[2], first, as_numbers[3])
+        numbers = [np.array(x, dtype=np.uint64) for x in (roots, down, visits, messages)]
+        return numbers[0], numbers[1], kernels.Walk(numbers[2], first, numbers[3])
 
     # ------------------------------------------------------------------ the model
 
@@ -153,7 +149,7 @@ class ScalingTree:
 
         Unless `strict`, weights too small for the numbers become zero.
         """
-        s = self.shape
+        s = self.layout
         logs = np.zeros(int(s.clique_at[-1]))
         given = np.flatnonzero(self._differs(log_tables))
         for a, c in zip(given.tolist(), self.home[given].tolist(), strict=True):
@@ -170,8 +166,11 @@ class ScalingTree:
         logs -= np.repeat(tops, self._sizes.astype(np.int64))
         shift = float(tops.sum())
         p = np.exp(logs)
-        if strict:
-            _refuse_underflow(np.any((p == 0) & (logs > -np.inf)))
+        if strict and np.any((p == 0) & (logs > -np.inf)):
+            raise MethodError(
+                "the weights of one clique range over more than e^700, beyond what scaling can "
+                "hold; start from smaller tables (base=none) or use gradient"
+            )
         self.tables = kernels.Tables(p, np.ones(int(s.separator_at[-1])))
         self.log_z = shift + self.calibrate()
         if not np.isfinite(self.log_z) or not np.all(np.isfinite(self.tables.p)):
@@ -180,19 +179,19 @@ class ScalingTree:
     def _differs(self, log_tables: Array) -> NDArray[np.bool_]:
         """Which factors have a table other than of ones."""
         owners = np.repeat(np.arange(self.graph.n_factors), np.diff(self.graph.table_offsets))
-        found = np.zeros(self.graph.n_factors, dtype=bool)
-        found[owners[log_tables != 0.0]] = True
-        return found
+        differs = np.zeros(self.graph.n_factors, dtype=bool)
+        differs[owners[log_tables != 0.0]] = True
+        return differs
 
     def calibrate(self) -> float:
         """Collect and distribute; answers log of the mass before, 0 if all tables agreed."""
         with np.errstate(divide="ignore"):
             return float(
-                kernels.calibrate(self.shape, self.tables, self.roots, self.down, self.work)
+                kernels.calibrate(self.layout, self.tables, self.roots, self.down, self.work)
             )
 
     def _part(self, clique: int) -> slice:
-        at = self.shape.clique_at
+        at = self.layout.clique_at
         return slice(int(at[clique]), int(at[clique + 1]))
 
     def clique(self, clique: int) -> Array:
@@ -204,7 +203,7 @@ class ScalingTree:
     def factor_marginals(self) -> Array:
         """Probabilities of all factors, laid out as the graph's tables."""
         out = np.empty(self.graph.log_tables.size)
-        kernels.factor_marginals(self.shape, self.tables, out, self.work)
+        kernels.factor_marginals(self.layout, self.tables, out, self.work)
         return out
 
     # ------------------------------------------------------------------ updates
@@ -214,13 +213,7 @@ class ScalingTree:
     ) -> tuple[float, float, int, int, int]:
         """Algorithm 6.1, one walk: (distance, gain, impossible factor, propagations, scalings)."""
         return kernels.ups_sweep(  # type: ignore[no-any-return]
-            self.shape,
-            self.tables,
-            self.walk,
-            targets,
-            active,
-            self.weights,
-            self.work,
+            self.layout, self.tables, self.walk, targets, active, self.weights, self.work
         )
 
     def ipf_sweep(
@@ -228,19 +221,13 @@ class ScalingTree:
     ) -> tuple[float, float, int, int, int]:
         """Effective IPF, each factor once; answers as `ups_sweep`."""
         return kernels.ipf_sweep(  # type: ignore[no-any-return]
-            self.shape,
-            self.tables,
-            targets,
-            active,
-            self.weights,
-            self.stack,
-            self.work,
+            self.layout, self.tables, targets, active, self.weights, self.stack, self.work
         )
 
     def add(self, steps: Array, active: NDArray[np.bool_]) -> None:
         """Add to the log-tables of all active factors at once."""
         self.weights += steps
-        kernels.tilt_all(self.shape, self.tables, steps, active, self.work)
+        kernels.scale_all(self.layout, self.tables, steps, active, self.work)
         self.log_z += self.calibrate()
         if not np.isfinite(self.log_z):
             raise DataError(
@@ -290,11 +277,3 @@ def _homes(
 
 def _offsets(sizes: NDArray[np.generic]) -> NDArray[np.uint64]:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
-
-
-def _refuse_underflow(lost: bool | np.bool_) -> None:
-    if lost:
-        raise MethodError(
-            "the weights of one clique range over more than e^700, beyond what scaling can hold; "
-            "start from smaller tables (base=none) or use gradient"
-        )

@@ -1,4 +1,4 @@
-"""`Targets`: the marginals that a fitted model shall have, one table a factor (TEH-M25).
+"""`Targets`: the marginals that a fitted model shall have, one table per factor (TEH-M25).
 
 Counted from data they always belong to some distribution. Given directly they may not: tables that
 contradict each other where they overlap are refused here; subtler contradictions are found by the
@@ -79,8 +79,8 @@ class Targets:
             flat[graph.table_offsets[a] : graph.table_offsets[a + 1]] = _checked(graph, a, table)
             active[a] = True
         targets = cls(graph, flat, active)
-        targets._refuse_disagreement()
-        targets._refuse_zeros()
+        targets._check_agreement()
+        targets._check_zeros()
         return targets
 
     def table(self, factor: int) -> Array:
@@ -102,7 +102,7 @@ class Targets:
         with np.errstate(invalid="ignore"):
             return float(np.where(self.tables > 0, self.tables * log_tables, 0.0).sum())
 
-    def _refuse_disagreement(self) -> None:
+    def _check_agreement(self) -> None:
         """Compare every table with the first that has the same overlap: pairs and single ones."""
         from kikuchi.graphs.regions.sets import SetFamily
 
@@ -136,7 +136,7 @@ class Targets:
         table = self.table(factor).sum(axis=rest)
         return np.transpose(table, [kept.index(v) for v in shared])
 
-    def _refuse_zeros(self) -> None:
+    def _check_zeros(self) -> None:
         clash = np.flatnonzero(np.isneginf(self.graph.log_tables) & (self.tables > 0))
         if clash.size:
             a = int(np.searchsorted(self.graph.table_offsets, clash[0], side="right")) - 1

@@ -10,7 +10,7 @@ from kikuchi.core.run import Step
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned
-from kikuchi.learning.scaling.scaling import Climb, ScalingLearner, Wanted
+from kikuchi.learning.scaling.scaling import ScalingLearner, TargetMoments, TreeScaling
 from kikuchi.learning.scaling.scaling_tree import ScalingTree
 
 
@@ -21,7 +21,7 @@ class UnifiedScalingML(ScalingLearner):
     A depth-first walk over the junction tree scales all factors of a clique when it first comes
     there and takes what it changed along to the next clique. The clique that is visited always
     holds its exact marginal under the present model, so each scaling is a step of IPF and the
-    likelihood never falls; a sweep costs two propagations a separator where effective IPF (`ipf`)
+    likelihood never falls; a sweep costs two propagations per separator where effective IPF (`ipf`)
     needs one for each pair of factor and separator. `diagnostics` counts both.
 
     >>> import numpy as np
@@ -37,14 +37,14 @@ class UnifiedScalingML(ScalingLearner):
 
     order: Order = option("min-fill", "elimination order of the junction tree")
 
-    def _scale(self, graph: FactorGraph, wanted: Wanted, run: FitRun) -> Learned:
+    def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         base = self._start(graph)
         tree = ScalingTree(graph, run.clock.budget, log_tables=base, order=self.order)
-        climb = Climb(self, base, tree, wanted)
+        scaling = TreeScaling(self, base, tree, wanted)
         targets = wanted.tables
 
         def sweep() -> Step:
-            climb.count(tree.ups_sweep(targets.tables, targets.active))
-            return climb.step()
+            scaling.record(tree.ups_sweep(targets.tables, targets.active))
+            return scaling.step()
 
-        return climb.run(run, sweep)
+        return scaling.run(run, sweep)

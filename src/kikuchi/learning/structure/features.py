@@ -123,7 +123,7 @@ class Features:
 
     @cached_property
     def entry_sums(self) -> Array:
-        """sum_i s_i for every table entry: the parts of t(x), one term a factor."""
+        """sum_i s_i for every table entry: the parts of t(x), one term per factor."""
         return np.asarray(self.matrix.sum(axis=1)).ravel()
 
     @cached_property

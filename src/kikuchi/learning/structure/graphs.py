@@ -53,11 +53,11 @@ def pair_tables(data: Data, smoothing: float = 0.0) -> Array:
     one_hot[rows, at[columns] + data.states[rows, columns]] = 1.0
     counts = (one_hot * data.weights[:, None]).T @ one_hot
     if smoothing > 0:
-        share = 1.0 / np.repeat(data.cardinalities, data.cardinalities)
-        spread = smoothing * np.outer(share, share)
+        uniform = 1.0 / np.repeat(data.cardinalities, data.cardinalities)
+        spread = smoothing * np.outer(uniform, uniform)
         for i in range(data.n_variables):
             block = slice(at[i], at[i + 1])
-            spread[block, block] = smoothing * np.diag(share[block])
+            spread[block, block] = smoothing * np.diag(uniform[block])
         counts += spread
     return np.asarray(counts)
 
@@ -226,7 +226,7 @@ def grow_cliques(
     >>> [(size, len(cliques)) for size, cliques in grow_cliques(square, rows)]
     [(2, 4), (3, 2)]
     """
-    growth = _Growth(graph, mutual_information(Data.of(data, graph)), order)
+    growth = _CliqueGrowth(graph, mutual_information(Data.of(data, graph)), order)
     most = max(map(len, growth.cliques.values()))
     while most < growth.widest:
         yield most, growth.sorted()
@@ -236,7 +236,7 @@ def grow_cliques(
     yield most, growth.junction_tree
 
 
-class _Growth:
+class _CliqueGrowth:
     """Cliques that are alive, pairs that are together, and the cliques that limit both."""
 
     def __init__(self, graph: FactorGraph, information: Array, order: Order) -> None:

@@ -66,8 +66,8 @@ def induce_features(
     It starts from `start` (one feature for each state but the first of every variable) and looks at
     `candidates` (one for each pair of states but the first of every pair of variables). Candidates
     with fewer variables are preferred among equals. Stops when no candidate promises `min_gain`
-    nats a row. After each addition all parameters are fitted again, by `iis` unless a learner with
-    features is given. The likelihood never falls.
+    nats per row. After each addition all parameters are fitted again, by `iis` unless a learner
+    with features is given. The likelihood never falls.
 
     >>> rows = [[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
     >>> found = induce_features(rows, count=1)
@@ -95,7 +95,7 @@ def induce_features(
 
 
 def candidate_gain(feature: Feature, model: FactorGraph, data: Data | ArrayLike) -> float:
-    """max_a { a E_data[f] - log E_model[e^(a f)] } of one feature, in nats a row.
+    """max_a { a E_data[f] - log E_model[e^(a f)] } of one feature, in nats per row.
 
     >>> fair = FactorGraph([2], [((0,), [1, 1])])
     >>> heads = Feature.where((0,), (1,))

@@ -150,9 +150,9 @@ def _log_conditionals(
         p = 1.0 if field[x] == top else np.exp(field[x] - top)
         field[x] = p
         mass += p
-    share = weight / mass
+    scale = weight / mass
     for x in range(card):
-        field[x] = counts[here + x] - share * field[x]
+        field[x] = counts[here + x] - scale * field[x]
     return float(value - weight * np.log(mass))
 
 

@@ -1,9 +1,9 @@
 """Scaling and propagation on the tables of a junction tree (TEH-L14 to L16, L18).
 
 A table holds the probabilities of a clique, up to a factor that every reader divides out, so that
-rounding does not add up over millions of updates. A hop is a separator in one direction; hop `h`
-and hop `h ^ 1` are the two of one separator. Maps give the state of a separator or of a factor for
-each state of a clique. Zeros stay zero, and 0 / 0 is 0.
+rounding does not add up over millions of updates. Each separator has two messages, one in each
+direction: message `h` and message `h ^ 1` belong to one separator. Maps give the state of a
+separator or of a factor for each state of a clique. Zeros stay zero, and 0 / 0 is 0.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from kikuchi.inference.regions.kernels.regions import sum_down
 
-NOWHERE = np.uint64(2**63)
-"""In a walk: no hop after this visit."""
+NO_MESSAGE = np.uint64(2**63)
+"""In a walk: no message is sent after this visit."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -32,18 +32,18 @@ class Tables(NamedTuple):
     s: NDArray[np.float64]
 
 
-class Shape(NamedTuple):
-    """Where everything is; `near` lists the hops that leave each clique."""
+class TreeLayout(NamedTuple):
+    """Where everything is; `outgoing` lists the messages that leave each clique."""
 
     clique_at: NDArray[np.uint64]
     separator_at: NDArray[np.uint64]
     maps: NDArray[np.uint32]
-    hop_from: NDArray[np.uint64]
-    hop_to: NDArray[np.uint64]
-    from_map: NDArray[np.uint64]
-    to_map: NDArray[np.uint64]
-    near_at: NDArray[np.uint64]
-    near: NDArray[np.uint64]
+    sender: NDArray[np.uint64]
+    receiver: NDArray[np.uint64]
+    sender_map: NDArray[np.uint64]
+    receiver_map: NDArray[np.uint64]
+    outgoing_at: NDArray[np.uint64]
+    outgoing: NDArray[np.uint64]
     home: NDArray[np.uint64]
     factor_map: NDArray[np.uint64]
     factor_at: NDArray[np.uint64]
@@ -52,11 +52,11 @@ class Shape(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Cliques in the order of their visits, whether it is the first, and the hop after each."""
+    """Cliques in the order of their visits, which visits are first ones, and the message after."""
 
     visits: NDArray[np.uint64]
     first: NDArray[np.bool_]
-    hops: NDArray[np.uint64]
+    messages: NDArray[np.uint64]
 
 
 class Columns(NamedTuple):
@@ -75,56 +75,44 @@ class Columns(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _multiply(p, begin, end, maps, at, factor):
-    for i in range(end - begin):
-        p[begin + i] *= factor[maps[at + i]]
+def _sum_clique(layout, tables, c, map_at, states, out):
+    """Sums of a clique's table over all states with the same image under a map; their total."""
+    begin, end = layout.clique_at[c], layout.clique_at[c + _U1]
+    return sum_down(tables.p, begin, end, layout.maps, map_at, out, states)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _hop(shape, tables, h, keep_mass, work):
-    """One propagation along a hop, Hugin's form (TEH-L16, 6.24).
+def _multiply_clique(layout, tables, c, map_at, factor):
+    """Multiply a clique's table by a function of the image of its states under a map."""
+    begin = layout.clique_at[c]
+    for i in range(layout.clique_at[c + _U1] - begin):
+        tables.p[begin + i] *= factor[layout.maps[map_at + i]]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _send(layout, tables, h, keep_mass, work):
+    """One separator message, in Hugin's form (TEH-L16, 6.24).
 
     With `keep_mass` the mass of the sending table goes along, which is what collecting needs;
     without it the separator holds probabilities.
     """
-    c = shape.hop_from[h]
-    d = shape.hop_to[h]
-    begin = shape.separator_at[h >> _U1]
-    states = shape.separator_at[(h >> _U1) + _U1] - begin
-    total = sum_down(
-        tables.p,
-        shape.clique_at[c],
-        shape.clique_at[c + _U1],
-        shape.maps,
-        shape.from_map[h],
-        work,
-        states,
-    )
+    begin = layout.separator_at[h >> _U1]
+    states = layout.separator_at[(h >> _U1) + _U1] - begin
+    total = _sum_clique(layout, tables, layout.sender[h], layout.sender_map[h], states, work)
     scale = 1.0 if keep_mass else 1.0 / total
     for x in range(states):
         new = work[x] * scale
         old = tables.s[begin + x]
         tables.s[begin + x] = new
         work[x] = new / old if old > 0.0 else 0.0
-    _multiply(
-        tables.p, shape.clique_at[d], shape.clique_at[d + _U1], shape.maps, shape.to_map[h], work
-    )
+    _multiply_clique(layout, tables, layout.receiver[h], layout.receiver_map[h], work)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _factor_marginal(shape, tables, a, work):
+def _factor_marginal(layout, tables, a, work):
     """Probabilities of a factor's states in its clique; answers how many states there are."""
-    c = shape.home[a]
-    states = shape.factor_at[a + _U1] - shape.factor_at[a]
-    total = sum_down(
-        tables.p,
-        shape.clique_at[c],
-        shape.clique_at[c + _U1],
-        shape.maps,
-        shape.factor_map[a],
-        work,
-        states,
-    )
+    states = layout.factor_at[a + _U1] - layout.factor_at[a]
+    total = _sum_clique(layout, tables, layout.home[a], layout.factor_map[a], states, work)
     scale = 1.0 / total
     for x in range(states):
         work[x] *= scale
@@ -132,23 +120,16 @@ def _factor_marginal(shape, tables, a, work):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _tilt(shape, tables, a, factor):
-    c = shape.home[a]
-    _multiply(
-        tables.p,
-        shape.clique_at[c],
-        shape.clique_at[c + _U1],
-        shape.maps,
-        shape.factor_map[a],
-        factor,
-    )
+def _scale_factor(layout, tables, a, factor):
+    """Multiply a factor into its clique."""
+    _multiply_clique(layout, tables, layout.home[a], layout.factor_map[a], factor)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _scale_table(shape, tables, a, targets, weights, work):
+def _scale_table(layout, tables, a, targets, weights, work):
     """Scale one factor to its target (6.6, 6.7); answers (distance before, gain, possible)."""
-    states = _factor_marginal(shape, tables, a, work)
-    begin = shape.factor_at[a]
+    states = _factor_marginal(layout, tables, a, work)
+    begin = layout.factor_at[a]
     distance = 0.0
     gain = 0.0
     possible = True
@@ -168,12 +149,12 @@ def _scale_table(shape, tables, a, targets, weights, work):
         else:
             possible = possible and target == 0.0
             work[x] = 0.0
-    _tilt(shape, tables, a, work)
+    _scale_factor(layout, tables, a, work)
     return distance, gain, possible
 
 
 @njit(cache=True, error_model="numpy")
-def ups_sweep(shape, tables, walk, targets, active, weights, work):
+def ups_sweep(layout, tables, walk, targets, active, weights, work):
     """A walk that scales every active factor of a clique at its first visit (Algorithm 6.1).
 
     Scaling again when the walk comes back saves no sweeps.
@@ -187,23 +168,23 @@ def ups_sweep(shape, tables, walk, targets, active, weights, work):
     scalings = 0
     for t in range(np.uint64(walk.visits.size)):
         c = walk.visits[t]
-        for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
-            a = shape.clique_factors[k]
+        for k in range(layout.clique_factors_at[c], layout.clique_factors_at[c + _U1]):
+            a = layout.clique_factors[k]
             if active[a] and walk.first[t]:
-                off, more, possible = _scale_table(shape, tables, a, targets, weights, work)
+                off, more, possible = _scale_table(layout, tables, a, targets, weights, work)
                 if not possible:
                     return distance, gain, np.int64(a), propagations, scalings
                 distance = max(distance, off)
                 gain += more
                 scalings += 1
-        if walk.hops[t] != NOWHERE:
-            _hop(shape, tables, walk.hops[t], False, work)
+        if walk.messages[t] != NO_MESSAGE:
+            _send(layout, tables, walk.messages[t], False, work)
             propagations += 1
     return distance, gain, -1, propagations, scalings
 
 
 @njit(cache=True, error_model="numpy")
-def ipf_sweep(shape, tables, targets, active, weights, stack, work):
+def ipf_sweep(layout, tables, targets, active, weights, stack, work):
     """Effective IPF (TEH-L15): after each scaling all other cliques of its tree are told (6.12).
 
     Answers as `ups_sweep`.
@@ -212,53 +193,53 @@ def ipf_sweep(shape, tables, targets, active, weights, stack, work):
     gain = 0.0
     propagations = 0
     scalings = 0
-    for a in range(np.uint64(shape.home.size)):
+    for a in range(np.uint64(layout.home.size)):
         if not active[a]:
             continue
-        off, more, possible = _scale_table(shape, tables, a, targets, weights, work)
+        off, more, possible = _scale_table(layout, tables, a, targets, weights, work)
         if not possible:
             return distance, gain, np.int64(a), propagations, scalings
         distance = max(distance, off)
         gain += more
         scalings += 1
-        propagations += _distribute(shape, tables, shape.home[a], stack, work)
+        propagations += _distribute(layout, tables, layout.home[a], stack, work)
     return distance, gain, -1, propagations, scalings
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _distribute(shape, tables, root, stack, work):
-    """Propagate outwards from a clique; `stack` has room for two entries a clique."""
+def _distribute(layout, tables, root, stack, work):
+    """Propagate outwards from a clique; `stack` holds two entries per clique."""
     count = 0
     size = _U1
     stack[0, 0] = root
-    stack[0, 1] = NOWHERE
+    stack[0, 1] = NO_MESSAGE
     while size > _U0:
         size -= _U1
         c = stack[size, 0]
         came = stack[size, 1]
-        for k in range(shape.near_at[c], shape.near_at[c + _U1]):
-            h = shape.near[k]
+        for k in range(layout.outgoing_at[c], layout.outgoing_at[c + _U1]):
+            h = layout.outgoing[k]
             if h != came:
-                _hop(shape, tables, h, False, work)
+                _send(layout, tables, h, False, work)
                 count += 1
-                stack[size, 0] = shape.hop_to[h]
+                stack[size, 0] = layout.receiver[h]
                 stack[size, 1] = h ^ _U1
                 size += _U1
     return count
 
 
 @njit(cache=True, error_model="numpy")
-def calibrate(shape, tables, roots, down, work):
+def calibrate(layout, tables, roots, down, work):
     """Collect and distribute; answers log of the mass that the tables had together.
 
-    `down` are the hops from the roots outwards. Tables must be relative to their separators.
+    `down` are the messages from the roots outwards. Tables must be relative to their separators.
     """
     count = np.uint64(down.size)
     for k in range(count):
-        _hop(shape, tables, down[count - _U1 - k] ^ _U1, True, work)
+        _send(layout, tables, down[count - _U1 - k] ^ _U1, True, work)
     log_mass = 0.0
     for k in range(np.uint64(roots.size)):
-        begin, end = shape.clique_at[roots[k]], shape.clique_at[roots[k] + _U1]
+        begin, end = layout.clique_at[roots[k]], layout.clique_at[roots[k] + _U1]
         mass = 0.0
         for i in range(begin, end):
             mass += tables.p[i]
@@ -266,28 +247,28 @@ def calibrate(shape, tables, roots, down, work):
         for i in range(begin, end):
             tables.p[i] /= mass
     for k in range(count):
-        _hop(shape, tables, down[k], False, work)
+        _send(layout, tables, down[k], False, work)
     return log_mass
 
 
 @njit(cache=True, error_model="numpy")
-def tilt_all(shape, tables, steps, active, work):
+def scale_all(layout, tables, steps, active, work):
     """Multiply every active factor's clique by exp of its steps."""
-    for a in range(np.uint64(shape.home.size)):
+    for a in range(np.uint64(layout.home.size)):
         if active[a]:
-            begin = shape.factor_at[a]
-            for x in range(shape.factor_at[a + _U1] - begin):
+            begin = layout.factor_at[a]
+            for x in range(layout.factor_at[a + _U1] - begin):
                 work[x] = np.exp(steps[begin + x])
-            _tilt(shape, tables, a, work)
+            _scale_factor(layout, tables, a, work)
 
 
 @njit(cache=True, error_model="numpy")
-def factor_marginals(shape, tables, out, work):
+def factor_marginals(layout, tables, out, work):
     """Probabilities of all factors, laid out as their tables."""
-    for a in range(np.uint64(shape.home.size)):
-        states = _factor_marginal(shape, tables, a, work)
+    for a in range(np.uint64(layout.home.size)):
+        states = _factor_marginal(layout, tables, a, work)
         for x in range(states):
-            out[shape.factor_at[a] + x] = work[x]
+            out[layout.factor_at[a] + x] = work[x]
 
 
 # ---------------------------------------------------------------------- features
@@ -344,13 +325,13 @@ def improved_step(present, begin, states, columns, at, target):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _scale_features(shape, tables, a, columns, targets, theta, weights, present, work):
+def _scale_features(layout, tables, a, columns, targets, theta, weights, present, work):
     """Improve the features of one factor at once (2.54 with U the factor's own features).
 
     Answers (largest distance from a target before, change of log Z, possible).
     """
-    states = _factor_marginal(shape, tables, a, present)
-    begin = shape.factor_at[a]
+    states = _factor_marginal(layout, tables, a, present)
+    begin = layout.factor_at[a]
     distance = 0.0
     possible = True
     for x in range(states):
@@ -379,12 +360,12 @@ def _scale_features(shape, tables, a, columns, targets, theta, weights, present,
         work[x] = np.exp(work[x])
         mass += present[x] * work[x]
     if mass > 0.0:
-        _tilt(shape, tables, a, work)
+        _scale_factor(layout, tables, a, work)
     return distance, np.log(mass), possible and mass > 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def feature_sweep(shape, tables, walk, columns, targets, active, theta, weights, present, work):
+def feature_sweep(layout, tables, walk, columns, targets, active, theta, weights, present, work):
     """As `ups_sweep` with features (TEH-L18); answers the change of log Z in place of the gain."""
     distance = 0.0
     log_mass = 0.0
@@ -392,18 +373,18 @@ def feature_sweep(shape, tables, walk, columns, targets, active, theta, weights,
     scalings = 0
     for t in range(np.uint64(walk.visits.size)):
         c = walk.visits[t]
-        for k in range(shape.clique_factors_at[c], shape.clique_factors_at[c + _U1]):
-            a = shape.clique_factors[k]
+        for k in range(layout.clique_factors_at[c], layout.clique_factors_at[c + _U1]):
+            a = layout.clique_factors[k]
             if active[a] and walk.first[t]:
                 off, more, possible = _scale_features(
-                    shape, tables, a, columns, targets, theta, weights, present, work
+                    layout, tables, a, columns, targets, theta, weights, present, work
                 )
                 if not possible:
                     return distance, log_mass, np.int64(a), propagations, scalings
                 distance = max(distance, off)
                 log_mass += more
                 scalings += 1
-        if walk.hops[t] != NOWHERE:
-            _hop(shape, tables, walk.hops[t], False, work)
+        if walk.messages[t] != NO_MESSAGE:
+            _send(layout, tables, walk.messages[t], False, work)
             propagations += 1
     return distance, log_mass, -1, propagations, scalings
