@@ -91,8 +91,10 @@ class PytreeModel:
         self.facts = dict(facts or {})
 
     def copy(self) -> Self:
-        """The same tree: training replaces it and does not change its arrays."""
-        return type(self)(self.parameters, self.facts)
+        """The same model; arrays by name are copied, other trees are replaced and never changed."""
+        tree = self.parameters
+        values = {n: a.copy() for n, a in tree.items()} if is_named(tree) else tree
+        return type(self)(values, self.facts)
 
     def check_data(self, data: Any) -> Any:
         """Finite numbers, one case per row, or a tuple of such arrays."""
