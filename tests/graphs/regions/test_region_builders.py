@@ -18,9 +18,10 @@ from kikuchi import FactorGraph, complete, grid, random_graph, random_tree
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, KikuchiError, MethodError, ModelError
 from kikuchi.graphs.elimination import eliminate
+from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles
 from kikuchi.graphs.regions.builders import REGION_TEXTS, read_roots, region_graph, robustness
-from kikuchi.graphs.regions.junction import grown_cliques, junction_tree
+from kikuchi.graphs.regions.junction import grown_cliques
 from kikuchi.graphs.regions.region_graph import RegionGraph
 from kikuchi.graphs.regions.robustness import (
     grow_roots,
@@ -443,7 +444,8 @@ def test_tree_robust_chooses_by_the_graph() -> None:
 def test_junction_tree_cliques(seed: int) -> None:
     """Maximal, running intersection, every factor inside one."""
     graph = random_graph(14, 0.25, seed=seed)
-    cliques, separators = junction_tree(eliminate(graph))
+    junction = junction_tree(eliminate(graph))
+    cliques, separators = junction.cliques, junction.separators
     assert all(not set(a) <= set(b) for a, b in combinations(cliques, 2))
     assert all(not set(b) <= set(a) for a, b in combinations(cliques, 2))
     for a in range(graph.n_factors):
@@ -463,7 +465,7 @@ def test_grown_cliques(most: int) -> None:
     """Specs 10.4: at most K variables, inside cliques of the junction tree, none inside another."""
     graph = grid(5, 5)
     found, note = grown_cliques(graph, most)
-    limits = [set(c) for c in junction_tree(eliminate(graph))[0]]
+    limits = [set(c) for c in junction_tree(eliminate(graph)).cliques]
     assert max(map(len, found)) == most
     assert all(any(set(c) <= limit for limit in limits) for c in found)
     assert all(not set(a) <= set(b) and not set(b) <= set(a) for a, b in combinations(found, 2))

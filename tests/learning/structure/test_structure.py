@@ -12,7 +12,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
 from kikuchi.graphs.elimination import eliminate
-from kikuchi.graphs.regions.junction import junction_tree
+from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.learning.data import Data
 from kikuchi.learning.evaluation import mean_log_score
 from kikuchi.learning.scaling.ups_jt import UnifiedScalingML
@@ -149,7 +149,7 @@ def test_augmentation_adds_a_share_of_the_near_pairs() -> None:
 def test_cliques_grow_from_edges_to_the_junction_tree() -> None:
     truth = kk.grid(4, 4, seed=1, coupling=0.7)
     rows = kk.plan(truth).calibrate().sample(300, seed=0)
-    limits = [set(c) for c in junction_tree(eliminate(truth, "min-degree"))[0]]
+    limits = [set(c) for c in junction_tree(eliminate(truth, "min-degree")).cliques]
     steps = list(grow_cliques(truth, rows))
     assert [size for size, _ in steps] == list(range(2, max(map(len, limits)) + 1))
     assert sorted(steps[0][1]) == sorted(tuple(map(int, p)) for p in truth.pairs())

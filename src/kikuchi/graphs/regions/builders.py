@@ -16,9 +16,10 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable
+from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles
 from kikuchi.graphs.regions.hubs import hub_roots, strong_hubs
-from kikuchi.graphs.regions.junction import grown_cliques, junction_tree, mini_buckets
+from kikuchi.graphs.regions.junction import grown_cliques, mini_buckets
 from kikuchi.graphs.regions.parts import Region
 from kikuchi.graphs.regions.pruning import without_idle_regions
 from kikuchi.graphs.regions.region_graph import RegionGraph
@@ -123,8 +124,8 @@ def _cvm(graph: FactorGraph, *_: object) -> RegionGraph:
 
 
 def _junction_tree(graph: FactorGraph, *_: object) -> RegionGraph:
-    cliques, separators = junction_tree(eliminate(graph))
-    return RegionGraph.junction_graph(graph, cliques, separators)
+    tree = junction_tree(eliminate(graph))
+    return RegionGraph.junction_graph(graph, tree.cliques, tree.separators)
 
 
 def _junction(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:

@@ -1,4 +1,4 @@
-"""Junction trees and junction graphs: cliques, and separators along which they agree (TEH-M27)."""
+"""Junction graphs: cliques, and separators along which they agree (TEH-M27)."""
 
 from __future__ import annotations
 
@@ -8,45 +8,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from kikuchi.core.errors import BudgetError
-from kikuchi.graphs.elimination import Elimination, eliminate
+from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
 from kikuchi.graphs.regions import sets
 from kikuchi.graphs.regions.cycles import Edge, neighbour_sets, ordered, pair_edges
 from kikuchi.graphs.regions.sets import SetFamily
 
-Clique = tuple[int, ...]
-Separator = tuple[int, int, tuple[int, ...]]
-
 _MOST_OVERLAPS = 10_000_000
-
-
-def junction_tree(found: Elimination) -> tuple[list[Clique], list[Separator]]:
-    """Largest cliques of an elimination order, and the separators that join them to a forest.
-
-    >>> chain = FactorGraph([2] * 3, [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
-    >>> junction_tree(eliminate(chain))
-    ([(1, 2), (0, 1)], [(1, 0, (1,))])
-    """
-    if not found.complete:
-        raise BudgetError(
-            f"exact regions would need a table of at least 2^{found.log2_weight:.0f} states; "
-            "use junction:K, faces, loops:4 or bethe"
-        )
-    step = {int(v): k for k, v in enumerate(found.order)}
-    cliques: list[Clique] = []
-    separators: list[Separator] = []
-    home = [0] * len(step)
-    for k, members in reversed(list(enumerate(found.cliques))):
-        rest = tuple(v for v in members if step[v] != k)
-        if rest:
-            above = home[min(step[v] for v in rest)]
-            if len(cliques[above]) == len(rest):  # the clique above is inside this one
-                cliques[above], home[k] = members, above
-                continue
-            separators.append((len(cliques), above, rest))
-        home[k] = len(cliques)
-        cliques.append(members)
-    return cliques, separators
 
 
 def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
@@ -214,11 +183,11 @@ def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
     tree's own size the answer is the junction tree's cliques. Where no junction tree can be had,
     cliques grow along edges only.
     """
-    found = eliminate(graph)
-    if found.complete and found.width < most:
-        return junction_tree(found)[0], "the cliques of a junction tree"
-    limits = junction_tree(found)[0] if found.complete else None
-    where = "inside those of a junction tree" if found.complete else "along edges"
+    elimination = eliminate(graph)
+    limits = junction_tree(elimination).cliques if elimination.complete else None
+    if limits is not None and elimination.width < most:
+        return limits, "the cliques of a junction tree"
+    where = "along edges" if limits is None else "inside those of a junction tree"
     growth = _CliqueGrowth(graph, most, limits)
     return growth.run(), f"cliques grown to {most} variables {where}"
 

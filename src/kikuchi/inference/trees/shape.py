@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.inference.trees.kernels import joins, layout
 
 HUGE = 1e300  # sizes stop here
@@ -87,10 +88,7 @@ class Targets(NamedTuple):
 
 def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
     """The junction tree of a complete elimination."""
-    n = graph.n_variables
-    rank, offsets, names, residual, parent, home = layout.clique_tree(
-        n, found.order, found.neighbour_offsets, found.neighbours
-    )
+    rank, offsets, names, residual, parent, home = junction_tree(found)
     card, clique_size, separator_size = layout.sizes(
         graph.cardinalities, rank, offsets, names, residual
     )

@@ -91,7 +91,7 @@ class Forest:
 def forest_of(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> Forest:
     """Junction forest in which every scope lies in one clique."""
     from kikuchi.graphs.elimination import eliminate
-    from kikuchi.inference.trees.kernels.layout import clique_tree
+    from kikuchi.graphs.junction_tree import junction_tree
 
     skeleton = _skeleton(graph, scopes)
     found = eliminate(skeleton)
@@ -100,13 +100,8 @@ def forest_of(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> Forest:
             "tree-mf: the subsets are too densely joined for a junction tree; "
             "give smaller subsets, or use subgraph=auto"
         )
-    rank, offsets, members, residual, parent, _ = clique_tree(
-        graph.n_variables, found.order, found.neighbour_offsets, found.neighbours
-    )
-    variable = np.empty(len(rank), dtype=np.int64)
-    variable[rank] = np.arange(len(rank))
-    cliques = [tuple(int(variable[r]) for r in members[a:b]) for a, b in pairwise(offsets.tolist())]
-    return _by_tree(cliques, residual.tolist(), parent.tolist())
+    tree = junction_tree(found)
+    return _by_tree(tree.ranked_cliques, tree.residual.tolist(), tree.parent.tolist())
 
 
 def _by_tree(cliques: list[tuple[int, ...]], residual: list[int], parent: list[int]) -> Forest:

@@ -18,7 +18,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.regions.junction import Clique, Separator, junction_tree
+from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
 from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.learning.scaling.kernels import scaling as kernels
 
@@ -242,7 +242,8 @@ def _chosen(graph: FactorGraph, form: Form, order: Order) -> tuple[list[Clique],
     everything = tuple(range(graph.n_variables))
     if form == "table" or not everything:
         return [everything], []
-    cliques, separators = junction_tree(eliminate(graph, order))
+    tree = junction_tree(eliminate(graph, order), _ALLOW)
+    cliques, separators = tree.cliques, tree.separators
     if form == "auto":
         whole = float(np.prod(graph.cardinalities.astype(np.float64)))
         if whole <= 2.0 * _sizes(graph, cliques).sum():

@@ -17,7 +17,7 @@ from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.regions.junction import Clique, junction_tree
+from kikuchi.graphs.junction_tree import Clique, junction_tree
 from kikuchi.learning.data import Data
 
 Array = NDArray[np.float64]
@@ -241,7 +241,7 @@ class _CliqueGrowth:
 
     def __init__(self, graph: FactorGraph, information: Array, order: Order) -> None:
         self.information = information.tolist()
-        self.junction_tree = sorted(junction_tree(eliminate(graph, order))[0])
+        self.junction_tree = sorted(junction_tree(eliminate(graph, order)).cliques)
         limits = [frozenset(c) for c in self.junction_tree]
         self.widest = max(map(len, limits))
         self.limits_with: list[set[frozenset[int]]] = [set() for _ in range(graph.n_variables)]

@@ -21,7 +21,7 @@ from kikuchi.graphs.directed import (
 )
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.regions.junction import Clique, Separator, junction_tree
+from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
 
 if TYPE_CHECKING:
@@ -212,7 +212,8 @@ def _as_elimination(
 
 def _tree_facts(graph: FactorGraph, order: str, joint: NDArray[np.float64]) -> Result:
     found, fill = eliminated(graph, [NAMES.index(name) for name in order])
-    cliques, separators = junction_tree(found)
+    tree = junction_tree(found)
+    cliques, separators = tree.cliques, tree.separators
     states = [int(np.prod(graph.cardinalities[list(clique)])) for clique in cliques]
     return {
         "order": order,
