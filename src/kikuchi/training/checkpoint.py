@@ -154,7 +154,7 @@ class Checkpoint:
     def save(
         self,
         arrays: Mapping[str, Array],
-        progress: Mapping[str, Any],
+        progress: Mapping[str, Any] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the state in place of the one before; `facts` are read by nobody but people and
@@ -163,7 +163,7 @@ class Checkpoint:
         told = {
             **(facts or {}),
             "identity": self.identity | self.about,
-            "progress": dict(progress),
+            "progress": dict(progress or {}),
         }
         save(self.path, CHECKPOINT, arrays, told)
         self._last = time.monotonic()

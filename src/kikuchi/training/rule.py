@@ -58,6 +58,12 @@ class BaseRule(Configured, ABC):
             "one with score=, or leave out validation"
         )
 
+    def stationarity(self, gradient: Array, values: Array) -> Array:
+        """What must vanish at convergence: a mean gradient at some parameters, less whatever the
+        rule's own projection takes back. Rules without one give the gradient itself.
+        """
+        return gradient
+
     def warnings(self, state: State) -> list[str]:
         """What a reader of the result must know."""
         return []

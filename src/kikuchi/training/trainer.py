@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from os import PathLike
@@ -99,6 +99,7 @@ def train(
     threads: int | None = 1,
     tol: float = 0.0,
     average: float = 0.0,
+    last: bool = False,
     validation: Any = None,
     patience: int = 10,
     score: Score | None = None,
@@ -113,7 +114,8 @@ def train(
     With `tol` > 0 training ends when no entry of the mean gradient over an epoch, weight decay
     included, is larger. With `average` > 0 the answer is the mean of the parameters over that last
     fraction of the epochs (0.5: the second half); `tol` then judges the mean gradient over the same
-    epochs, once, at the end. With `validation` rows, training ends when their score has not
+    epochs, once, at the end. With `last` the answer is the last parameters all the same. With
+    `validation` rows, training ends when their score has not
     improved for `patience` epochs, and the answer is the parameters of the best epoch; `score(
     model, rows)`, larger for better, replaces that of the rule.
 
@@ -140,6 +142,7 @@ def train(
     model, data = model.copy(), model.check_data(data)
     trainer = _Trainer(model, data, rule, optimiser, int(epochs), int(batch_size), seed, tol)
     trainer.first_averaged = epochs if average == 0 else math.ceil(epochs * (1.0 - average))
+    trainer.last = last
     if validation is not None:
         trainer.early = _EarlyStopping(
             model.check_data(validation), int(patience), score or rule.score
@@ -160,7 +163,7 @@ def limited_threads(threads: int | None) -> Any:
     """A block in which numerical libraries use at most so many threads."""
     if threads is not None and threads < 1:
         raise MethodError(f"threads must be at least 1 or None, got {threads!r}")
-    return _libraries().limit(limits=threads)
+    return nullcontext() if threads is None else _libraries().limit(limits=threads)
 
 
 @cache
@@ -246,6 +249,7 @@ class _Trainer:
     checkpoint: Checkpoint | None = None
     early: _EarlyStopping | None = None
     first_averaged: int = 0
+    last: bool = False
 
     def __init__(
         self,
@@ -333,7 +337,7 @@ class _Trainer:
         if self.early is not None and self.early.best is not None:
             set_parameters(self.model, self.early.best)
             scores = list(self.early.scores)
-        elif stopped != "diverged" and self.updates.averaged is not None:
+        elif stopped != "diverged" and self.updates.averaged is not None and not self.last:
             set_parameters(self.model, self.updates.averaged)
         return Training(
             self.model, run.trace, self.at.epoch, stopped, self.warnings, carried, scores

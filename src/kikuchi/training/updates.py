@@ -19,7 +19,7 @@ from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
 from kikuchi.training.optimiser import Optimiser, is_weight, precision
 from kikuchi.training.rows import is_sparse, take_rows
-from kikuchi.training.rule import LossRule, Rule, State
+from kikuchi.training.rule import BaseRule, LossRule, Rule, State
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -64,6 +64,8 @@ class Updates(ABC):
     `summed` holds the sums of gradients for the stopping criterion, each batch weighted by its
     fraction of the rows; `averaged` the running mean of the parameters over `n_averaged` updates.
     """
+
+    rule: BaseRule
 
     def __init__(
         self,
@@ -121,6 +123,7 @@ class Updates(ABC):
             left = np.asarray(total) / epochs
             if decay and is_weight(left):
                 left = left - decay * np.asarray(values[name])
+            left = self.rule.stationarity(left, np.asarray(values[name]))
             largest = max(largest, float(np.max(np.abs(left), initial=0.0)))
         return largest
 
@@ -153,6 +156,8 @@ class Updates(ABC):
 
 class BatchUpdates(Updates):
     """One batch at a time: the rule estimates a gradient, the optimiser moves the parameters."""
+
+    rule: Rule[Any]
 
     def __init__(self, rule: Rule[Any], *arguments: Any, sums: bool) -> None:
         super().__init__(*arguments, sums=sums)
@@ -238,6 +243,8 @@ class ScanUpdates(Updates):
     of a second: budget, progress and Ctrl-C are seen between chunks. A last, smaller batch of an
     epoch has a program of its own.
     """
+
+    rule: LossRule
 
     def __init__(self, rule: LossRule, *arguments: Any, sums: bool) -> None:
         super().__init__(*arguments, sums=sums)
