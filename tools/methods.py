@@ -30,15 +30,49 @@ The default method is `{DEFAULT}`.
 """
 
 
+CAPABILITIES = """\
+## What each needs and gives
+
+With its default options. *Exact*: on every model that the method takes, where the budget allows,
+or on forests (graphs without cycles). *Bounds*: those on log Z that it certifies. Every entry is a
+class attribute of the method, which the tests hold against what it does.
+
+| name | exact | bounds | takes | observed marginals | log Z | covariances |
+|---|---|---|---|---|---|---|"""
+
+
 def render() -> str:
     """The whole page."""
     classes = {name: METHODS.find(name) for name in METHODS}
     lines = [HEAD, "| name | class | what it does |", "|---|---|---|"]
     for name, cls in classes.items():
         lines.append(f"| [`{name}`](#{name}) | `{path_of(cls)}` | {cell(cls.summary)} |")
+    lines += ["", CAPABILITIES]
+    lines += [f"| `{name}` | {' | '.join(capabilities(cls))} |" for name, cls in classes.items()]
     for name, cls in classes.items():
         lines += ["", *section(name, cls)]
     return "\n".join(lines) + "\n"
+
+
+def capabilities(cls: type[Method]) -> list[str]:
+    """The cells of one method in the table of what each needs and gives."""
+    needs = [
+        ("binary pairwise models", cls.needs_binary_pairwise),
+        ("positive tables", cls.needs_positive_tables),
+        ("forests", cls.needs_forest),
+        ("what a junction tree fits", cls.needs_junction_tree),
+        (f"at most {cls.most_joint_states or 0:,} states", cls.most_joint_states is not None),
+    ]
+    exact = {"affordable": "where the budget allows", "forests": "on forests", "never": ""}
+    takes = ", ".join(name for name, needed in needs if needed) or "any model"
+    return [
+        exact.get(cls.exactness, cls.exactness),
+        " and ".join(cls.certifies),
+        takes,
+        "yes" if cls.takes_observed_marginals else "",
+        "yes" if cls.gives_log_z else "",
+        "yes" if cls.gives_covariance else "",
+    ]
 
 
 def path_of(cls: type[Method]) -> str:

@@ -150,8 +150,8 @@ def _exact_for_report(
     method: Method, graph: FactorGraph, observed: Observed, budget: Budget
 ) -> Beliefs | None:
     """What an approximate answer is held against on its page, if that is cheap to have."""
-    from kikuchi.reports.comparison import cheap_exact, gives_marginals
+    from kikuchi.reports.comparison import cheap_exact
 
-    if method.name in ("jt", "enumerate", "auto") or not gives_marginals(method):
+    if method.exactness in ("always", "affordable") or not method.gives_marginals:
         return None
     return cheap_exact(graph, observed, budget)

@@ -11,7 +11,7 @@ from kikuchi.cli.command import Output, finish, grouped
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
-    from kikuchi.reports.facts import Fit, ModelFacts
+    from kikuchi.reports.facts import MethodFit, ModelFacts
 
 
 @grouped
@@ -42,7 +42,7 @@ class ModelAnswer(Answer):
 
     model: str
     about: ModelFacts
-    methods: list[Fit]
+    methods: list[MethodFit]
 
     def facts(self) -> list[tuple[str, str]]:
         """Sizes, structure and the cost of exact inference."""
@@ -50,8 +50,7 @@ class ModelAnswer(Answer):
 
     def table(self) -> TextTable:
         """Whether each method suits the model, and why."""
-        words = {True: "yes", False: "no", None: "maybe"}
-        rows = [[fit.method, words[fit.fits], fit.why] for fit in self.methods]
+        rows = [[fit.method, "yes" if fit.fits else "no", fit.why] for fit in self.methods]
         return TextTable(["method", "fits", "why"], rows)
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 
@@ -74,9 +75,7 @@ class Beliefs:
     def flat_factors(self) -> NDArray[np.float64]:
         """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
         if self._factor_tables is None:
-            from kikuchi.core.errors import KikuchiError
-
-            raise KikuchiError(f"{self.method} gives no factor beliefs; use jt, bp or mf")
+            raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
         return self._factor_tables()
 
     def covariance(self, variables: Sequence[Variable] | None = None) -> NDArray[np.float64]:
@@ -84,23 +83,21 @@ class Beliefs:
 
         Rows and columns are laid out as `flat_marginals`: all states of the first variable, then
         of the next. `variables` names the few that are wanted, in that order, and costs little
-        when they are few. Observed variables have rows and columns of zeros. Exact for `jt` and
-        `enumerate`; for `bp`, `mf`, `tap` and `plefka` it is linear response, how the converged
-        marginals answer to a small change of the log-weight of a state; for `adatap` its own
-        self-consistent matrix. Nothing is kept: two calls cost twice.
+        when they are few. Observed variables have rows and columns of zeros. Exact for exact
+        methods; for others it is linear response, how the converged marginals answer to a small
+        change of the log-weight of a state, or a matrix of the method's own (`adatap`). Nothing
+        is kept: two calls cost twice.
 
         >>> import kikuchi as kk
         >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 1], [1, 3]])])
         >>> kk.infer(pair, "jt").covariance().round(6).tolist()[0]
         [0.25, -0.25, 0.125, -0.125]
         """
-        from kikuchi.core.errors import KikuchiError, ModelError
-
         if self._covariance is None:
-            raise KikuchiError(
-                f"{self.method} gives no covariances; use jt or enumerate (exact), "
-                "or bp, mf, tap, plefka or adatap"
-            )
+            from kikuchi.inference.registry import METHODS
+
+            able = [name for name, cls in METHODS.items() if cls.gives_covariance]
+            raise KikuchiError(f"{self.method} gives no covariances; use one of {', '.join(able)}")
         if variables is None:
             return self._covariance(np.arange(self.graph.n_variables))
         asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,13 +89,52 @@ class Run(core_run.Run):
 class Method(Configured, ABC):
     """Base of all inference methods.
 
+    The class attributes say what a method needs and gives. `kikuchi info`, `auto`, the pages and
+    the documents read them; a test holds each of them against what the method does.
+
+    Attributes
+    ----------
+    exactness
+        Where the marginals and log Z are exact: on every model that the method takes ("always"),
+        where the budget allows ("affordable"), on graphs without cycles ("forests") or "never".
+    certifies
+        Which bounds on log Z the method proves with its default options: "lower", "upper".
+    needs_binary_pairwise, needs_positive_tables, needs_forest
+        Models that the method takes: variables of two states in factors of at most two variables,
+        tables without zeros, graphs without cycles (observed marginals cut a graph).
+    needs_junction_tree, most_joint_states
+        Whether the tables of a junction tree must fit the memory, and over how many joint states
+        a method that enumerates them sums at most, with its default options.
+    takes_observed_marginals, only_for_observed_marginals
+        Whether evidence may be distributions, and whether the method is pointless without them.
+    gives_log_z, gives_covariance
+        Whether an answer holds an estimate of log Z, and covariances.
+    caveat_with_zeros
+        What to beware of where tables have zeros.
+
     >>> from kikuchi import BeliefPropagation
-    >>> BeliefPropagation(damping=0.5).text
-    'bp:damping=0.5'
+    >>> BeliefPropagation(damping=0.5).text, BeliefPropagation.exactness
+    ('bp:damping=0.5', 'forests')
     """
 
     objective_name: ClassVar[str] = "objective"
+    exactness: ClassVar[Literal["always", "affordable", "forests", "never"]] = "never"
+    certifies: ClassVar[tuple[Literal["lower", "upper"], ...]] = ()
+    needs_binary_pairwise: ClassVar[bool] = False
+    needs_positive_tables: ClassVar[bool] = False
+    needs_forest: ClassVar[bool] = False
+    needs_junction_tree: ClassVar[bool] = False
+    most_joint_states: ClassVar[int | None] = None
     takes_observed_marginals: ClassVar[bool] = False
+    only_for_observed_marginals: ClassVar[bool] = False
+    gives_log_z: ClassVar[bool] = True
+    gives_covariance: ClassVar[bool] = False
+    caveat_with_zeros: ClassVar[str] = ""
+
+    @property
+    def gives_marginals(self) -> bool:
+        """False where options ask for a most probable state: beliefs are then max-marginals."""
+        return True
 
     def run(
         self,
@@ -123,18 +162,20 @@ class Method(Configured, ABC):
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
             reduced,
         )
-        if reduced.graph.n_factors == 0:
-            solution = _independent(reduced.graph, run.targets)
-        else:
-            solution = self._solve(reduced.graph, run)
-        return self._answer(reduced, solution, run)
+        return self._answer(reduced, self.solve(reduced.graph, run), run)
+
+    def solve(self, graph: FactorGraph, run: Run) -> Solution:
+        """Solve a graph that evidence has reduced already, as part of a run of another method."""
+        if graph.n_factors == 0:
+            return _independent(graph, run.targets)
+        return self._solve(graph, run)
 
     @abstractmethod
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         """The method itself, on a graph without evidence or single-state variables."""
 
     def _answer(self, reduced: Conditioned, solution: Solution, run: Run) -> Beliefs:
-        _refuse_nan(self.text, solution)
+        _check_numbers(self.text, solution)
         constant = reduced.graph.log_constant
         graph = reduced.original
         tables = solution.factor_tables
@@ -240,7 +281,7 @@ def _independent(graph: FactorGraph, targets: dict[int, NDArray[np.float64]]) ->
     )
 
 
-def _refuse_nan(text: str, solution: Solution) -> None:
+def _check_numbers(text: str, solution: Solution) -> None:
     numbers = [solution.log_z, solution.log_z_lower, solution.log_z_upper, solution.score]
     if np.isnan(solution.marginals).any() or any(x is not None and math.isnan(x) for x in numbers):
         raise KikuchiError(

@@ -177,11 +177,6 @@ def cheap_exact(
     return METHODS.parse(_EXACT).run(graph, evidence=observed, budget=limits)
 
 
-def gives_marginals(method: Method) -> bool:
-    """False for methods set to maximise: their beliefs are max-marginals, not to be compared."""
-    return getattr(method, "mode", "sum") == "sum"
-
-
 # ---------------------------------------------------------------------- parts
 
 
@@ -238,7 +233,7 @@ def _run(
 def _measured(
     method: Method, beliefs: Beliefs, exact: Beliefs | None, observed: Observed
 ) -> ComparedMethod:
-    if exact is None or not gives_marginals(method):
+    if exact is None or not method.gives_marginals:
         return ComparedMethod(method.text, beliefs)
     largest, mean = marginal_errors(beliefs, exact, observed)
     gap = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from kikuchi.core import text
 from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.shapes import grid_shape
+from kikuchi.inference.method import Method
 from kikuchi.inference.registry import METHODS
 
 
@@ -92,97 +94,67 @@ class ModelFacts:
             ),
         ]
 
-    def fitting_methods(self, bytes_allowed: int | None = DEFAULT_BYTES) -> list[Fit]:
-        """Which methods suit the model within a memory budget, and why.
+    def fitting_methods(self, bytes_allowed: int | None = DEFAULT_BYTES) -> list[MethodFit]:
+        """Which methods suit the model within a memory budget, and why."""
+        return [self._fit(cls, bytes_allowed) for cls in METHODS.values()]
 
-        Of methods that no rule here knows, `fits` is None and the reason is their own summary.
-        """
-        known = [*self._exact_fits(bytes_allowed), *self._approximate_fits()]
-        named = {fit.method: fit for fit in known}
-        return [named.get(name) or Fit(name, None, METHODS.find(name).summary) for name in METHODS]
+    def _fit(self, cls: type[Method], allowed: int | None) -> MethodFit:
+        unmet = [*self._unmet_needs(cls), *self._excessive_costs(cls, allowed)]
+        if unmet:
+            return MethodFit(cls.name, False, "; ".join(unmet))
+        exact = cls.exactness == "always" or (cls.exactness == "forests" and self.forest)
+        remarks = [
+            "exact here: there are no cycles" if exact and cls.exactness == "forests" else "",
+            self._tree_cost(allowed) if cls.needs_junction_tree else "",
+            self._states if cls.most_joint_states else "",
+            cls.caveat_with_zeros if self.zeros else "",
+        ]
+        return MethodFit(cls.name, True, "; ".join(filter(None, [cls.summary, *remarks])))
 
-    def _exact_fits(self, allowed: int | None) -> list[Fit]:
-        from kikuchi.inference.trees.enumeration import Enumeration
+    def _unmet_needs(self, cls: type[Method]) -> Iterator[str]:
+        """What a method needs and the model or its evidence does not offer."""
+        if self.observed_marginals and not cls.takes_observed_marginals:
+            yield "takes observed states, not observed marginals"
+        if cls.only_for_observed_marginals and not self.observed_marginals:
+            yield "for observed marginals"
+        if cls.needs_forest and not self.forest:
+            yield "for models without cycles"
+        faults = []
+        if cls.needs_binary_pairwise and set(self.cardinalities) - {1, 2}:
+            faults.append("has variables of more than two states")
+        if cls.needs_binary_pairwise and max(self.orders, default=0) > 2:
+            faults.append("has factors of more than two variables")
+        if cls.needs_positive_tables and self.zeros:
+            faults.append("has zeros")
+        if faults:
+            pairwise = "binary pairwise " if cls.needs_binary_pairwise else ""
+            positive = "positive " if cls.needs_positive_tables else ""
+            yield f"for {pairwise}{positive}models; this one {' and '.join(faults)}"
 
-        most = Enumeration().max_states
-        few = self.log10_states <= np.log10(most)
-        affordable = allowed is None or self.exact_bytes <= allowed
+    def _excessive_costs(self, cls: type[Method], allowed: int | None) -> Iterator[str]:
+        """What a method needs and the budget does not allow."""
+        most = cls.most_joint_states
+        if most is not None and self.log10_states > np.log10(most):
+            yield f"{self._states}, more than its limit of {most:,}"
+        if cls.needs_junction_tree and allowed is not None and self.exact_bytes > allowed:
+            yield f"{self._tree_cost(None)}, more than {format_bytes(allowed)}"
+
+    @property
+    def _states(self) -> str:
+        return f"{text.power_of_ten(self.log10_states)} joint states"
+
+    def _tree_cost(self, allowed: int | None) -> str:
         least = "at least " if self.exact_is_lower_bound else ""
-        need = f"needs {least}{format_bytes(self.exact_bytes)}"
-        if allowed is not None:
-            need += (
-                f" of {format_bytes(allowed)}"
-                if affordable
-                else (f", more than {format_bytes(allowed)}")
-            )
-        states = f"{text.power_of_ten(self.log10_states)} joint states"
-        limit = "" if few else f", more than its limit of {most:,}"
-        return [
-            Fit("jt", affordable, f"exact; {need}"),
-            Fit("enumerate", bool(few), f"exact; {states}{limit}"),
-        ]
-
-    def _approximate_fits(self) -> list[Fit]:
-        loops = (
-            "exact here: there are no cycles" if self.forest else "approximate: there are cycles"
-        )
-        stuck = "; zeros may separate the states it can reach" if self.zeros else ""
-        return [
-            Fit("auto", True, "exact if the budget allows, else an estimate and bounds"),
-            Fit("bp", True, loops),
-            Fit("mf", True, "approximate; certifies a lower bound on log Z"),
-            Fit("gibbs", True, f"sampling; no log Z{stuck}"),
-            *(Fit(name, True, METHODS.find(name).summary) for name in _ANY_MODEL),
-            Fit("ups-t", self.forest, METHODS.find("ups-t").summary),
-            *self._binary_fits(),
-            *self._observed_fits(),
-        ]
-
-    def _binary_fits(self) -> list[Fit]:
-        """Methods for binary pairwise models; all but `bo` need positive tables."""
-        missing = []
-        if set(self.cardinalities) - {1, 2}:
-            missing.append("has variables of more than two states")
-        if max(self.orders, default=0) > 2:
-            missing.append("has factors of more than two variables")
-        if self.zeros:
-            missing.append("has zeros")
-        why = f"for binary pairwise positive models; this one {' and '.join(missing)}"
-        return [
-            Fit(name, not missing, why if missing else METHODS.find(name).summary)
-            for name in _BINARY_PAIRWISE
-        ]
-
-    def _observed_fits(self) -> list[Fit]:
-        wanted = self.observed_marginals > 0
-        return [
-            Fit(name, wanted, METHODS.find(name).summary if wanted else "for observed marginals")
-            for name in _OBSERVED_MARGINALS
-        ]
-
-
-_ANY_MODEL = (
-    "alpha",
-    "clamp",
-    "fractional",
-    "gbp",
-    "kikuchi",
-    "mixture-mf",
-    "tree-mf",
-    "trw",
-    "ups",
-    "wmb",
-)
-_BINARY_PAIRWISE = ("adatap", "bo", "plefka", "saddle", "tap")
-_OBSERVED_MARGINALS = ("gis", "gis-bp", "is", "is-bp", "loopy-is")
+        limit = "" if allowed is None else f" of {format_bytes(allowed)}"
+        return f"needs {least}{format_bytes(self.exact_bytes)}{limit}"
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A method, whether it fits a model (None: no rule knows), and why."""
+class MethodFit:
+    """A method, whether it fits a model, and why."""
 
     method: str
-    fits: bool | None
+    fits: bool
     why: str
 
 

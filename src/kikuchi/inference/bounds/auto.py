@@ -11,7 +11,7 @@ from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, Run, Solution, option
-from kikuchi.inference.registry import parse_method
+from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
 from kikuchi.inference.trees.plan import Plan, make_plan
 
@@ -44,6 +44,9 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "exact if the budget allows, else the best approximation with bounds"
     objective_name: ClassVar[str] = "estimate of log Z"
+    exactness = "affordable"
+    certifies = ("lower", "upper")
+    gives_covariance: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
     exact: bool = option(True, "use exact inference where it fits the budget")
@@ -102,16 +105,16 @@ def _load_planner() -> None:
 def _exactly(graph: FactorGraph, run: Run, plan: Plan, why: str) -> Solution | None:
     """The exact answer, or None if the time ended before it was there."""
     try:
-        solution = JunctionTree(order=plan.order, seed=plan.seed)._solve(graph, run)
+        solution = JunctionTree(order=plan.order, seed=plan.seed).solve(graph, run)
     except BudgetError:
         return None
-    solution.diagnostics.update(chosen="jt", why=why)
+    solution.diagnostics.update(chosen=JunctionTree.name, why=why)
     return solution
 
 
 def _with_marginals(graph: FactorGraph, run: Run, text: str, why: str) -> Solution:
     """Observed marginals have methods of their own."""
-    solution = parse_method(text)._solve(graph, run)
+    solution = METHODS.parse(text).solve(graph, run)
     solution.diagnostics.update(chosen=text, why=f"there are observed marginals; {why}")
     return solution
 

@@ -197,6 +197,9 @@ class AdaptiveTap(Method):
     name: ClassVar[str] = "adatap"
     summary: ClassVar[str] = "adaptive TAP: Gaussian cavity fields, dense binary pairwise models"
     objective_name: ClassVar[str] = "adaptive TAP log Z"
+    needs_binary_pairwise: ClassVar[bool] = True
+    needs_positive_tables: ClassVar[bool] = True
+    gives_covariance: ClassVar[bool] = True
 
     damping: float = option(0.3, "share of each step that is not made, at first", low=0, below=1)
     tol: float = option(1e-9, "largest difference of a mean or variance to stop at", low=0)

@@ -186,6 +186,10 @@ class _Expanded(Method):
     """What methods of any order share."""
 
     objective_name: ClassVar[str] = "expanded log Z"
+    certifies = ("lower",)
+    needs_binary_pairwise: ClassVar[bool] = True
+    needs_positive_tables: ClassVar[bool] = True
+    gives_covariance: ClassVar[bool] = True
 
     damping: float = option(0.0, "share of each move that is not made", low=0, below=1)
     restarts: int = option(2, "starts from mean-field solutions, after the first", low=0)

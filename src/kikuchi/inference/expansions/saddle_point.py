@@ -99,6 +99,9 @@ class SaddlePoint(Method):
     name: ClassVar[str] = "saddle"
     summary: ClassVar[str] = "saddle point with cumulant corrections: binary pairwise models"
     objective_name: ClassVar[str] = "lower bound"
+    certifies = ("lower",)
+    needs_binary_pairwise: ClassVar[bool] = True
+    needs_positive_tables: ClassVar[bool] = True
 
     order: int = option(2, "cumulants that are added up", low=1, high=3)
     restarts: int = option(4, "random starts after the first; the best bound wins", low=0)

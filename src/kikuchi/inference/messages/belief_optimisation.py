@@ -57,6 +57,9 @@ class BeliefOptimisation(Method):
     name: ClassVar[str] = "bo"
     summary: ClassVar[str] = "belief optimisation: Bethe by descent, binary pairwise models"
     objective_name: ClassVar[str] = "Bethe log Z"
+    exactness = "forests"
+    needs_binary_pairwise: ClassVar[bool] = True
+    needs_positive_tables: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
     restarts: int = option(2, "random starts after the first; the least free energy wins", low=0)

@@ -45,6 +45,8 @@ class BeliefPropagation(Method):
     name: ClassVar[str] = "bp"
     summary: ClassVar[str] = "Belief propagation: Bethe approximation, exact on forests"
     objective_name: ClassVar[str] = "Bethe log Z"
+    exactness = "forests"
+    gives_covariance: ClassVar[bool] = True
 
     schedule: Literal["parallel", "sequential", "random", "residual", "tree"] = option(
         "sequential",
@@ -64,6 +66,11 @@ class BeliefPropagation(Method):
     anneal: int = option(1000, "iterations over which damping moves to damping_end", low=1)
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
     seed: int = option(0, "seed of the random schedule", low=0)
+
+    @property
+    def gives_marginals(self) -> bool:
+        """Whether it sums: in `max` mode the beliefs are max-marginals."""
+        return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         if self.schedule == "tree" and not graph.is_forest:

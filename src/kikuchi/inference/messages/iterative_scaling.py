@@ -44,7 +44,11 @@ class _ExactScaling(Method):
     """What `is` and `gis` share: a junction tree that is planned once."""
 
     objective_name: ClassVar[str] = "minus the dual value"
+    exactness = "always"
+    certifies = ("lower", "upper")
+    needs_junction_tree: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
+    only_for_observed_marginals: ClassVar[bool] = True
 
     tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
     max_iterations: int = option(10000, "most scalings or steps", low=1)
@@ -140,7 +144,9 @@ class PropagatedScaling(Method):
     name: ClassVar[str] = "is-bp"
     summary: ClassVar[str] = "iterative scaling with marginals of BP"
     objective_name: ClassVar[str] = "minus the Bethe dual value"
+    exactness = "forests"
     takes_observed_marginals: ClassVar[bool] = True
+    only_for_observed_marginals: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
 
     damping: float = option(0.0, "weight on the old message", low=0, below=1)

@@ -46,6 +46,8 @@ class LoopyScaling(Method):
     name: ClassVar[str] = "loopy-is"
     summary: ClassVar[str] = "loopy iterative scaling: BP with observed marginals"
     objective_name: ClassVar[str] = "Bethe log Z"
+    exactness = "forests"
+    only_for_observed_marginals: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
     schedule: Literal["parallel", "sequential"] = option(

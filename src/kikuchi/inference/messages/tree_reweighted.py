@@ -78,6 +78,8 @@ class TreeReweighted(Method):
     name: ClassVar[str] = "trw"
     summary: ClassVar[str] = "tree-reweighted BP: a certified upper bound on log Z"
     objective_name: ClassVar[str] = "upper bound"
+    exactness = "forests"
+    certifies = ("upper",)
 
     appearances: str | Sequence[float] = option(
         "uniform", "of factors in forests: uniform, sampled, optimised, or such as 0.5/0.5/1"

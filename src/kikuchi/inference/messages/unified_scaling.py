@@ -58,6 +58,7 @@ class UnifiedScaling(Method):
     name: ClassVar[str] = "ups"
     summary: ClassVar[str] = "unified propagation and scaling: Bethe, always converges"
     objective_name: ClassVar[str] = "Bethe log Z"
+    exactness = "forests"
     takes_observed_marginals: ClassVar[bool] = True
 
     clamps: str | Sequence[Sequence[int]] = option(
@@ -172,6 +173,9 @@ class UnifiedTreeScaling(Method):
     name: ClassVar[str] = "ups-t"
     summary: ClassVar[str] = "unified propagation and scaling on forests, exact"
     objective_name: ClassVar[str] = "minus the dual value"
+    exactness = "always"
+    certifies = ("lower", "upper")
+    needs_forest: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
     tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)

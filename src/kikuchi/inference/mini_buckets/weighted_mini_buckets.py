@@ -57,6 +57,7 @@ class WeightedMiniBuckets(Method):
     name: ClassVar[str] = "wmb"
     summary: ClassVar[str] = "weighted mini-buckets: certified bounds on log Z from both sides"
     objective_name: ClassVar[str] = "upper bound"
+    certifies = ("lower", "upper")
 
     ibound: int | None = option(None, "most variables of a message; none chooses by size", low=0)
     bound: Literal["both", "upper", "lower"] = option("both", "which bounds to seek")

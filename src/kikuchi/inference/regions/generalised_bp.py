@@ -34,6 +34,7 @@ class GeneralisedBP(Method):
     name: ClassVar[str] = "gbp"
     summary: ClassVar[str] = "Generalised BP: Kikuchi approximation over regions"
     objective_name: ClassVar[str] = "Kikuchi log Z"
+    exactness = "forests"
 
     regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)

@@ -47,6 +47,7 @@ class Kikuchi(Method):
     name: ClassVar[str] = "kikuchi"
     summary: ClassVar[str] = "Kikuchi free energy over regions, minimised convergently"
     objective_name: ClassVar[str] = "Kikuchi log Z"
+    exactness = "forests"
 
     regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     solver: Literal["double-loop", "penalty"] = option("double-loop", "how it is minimised")

@@ -52,6 +52,9 @@ class Gibbs(Method):
     name: ClassVar[str] = "gibbs"
     summary: ClassVar[str] = "Gibbs sampling with several chains, R-hat and effective sample size"
     objective_name: ClassVar[str] = "mean log-weight of the chains"
+    certifies = ("lower",)
+    gives_log_z: ClassVar[bool] = False
+    caveat_with_zeros: ClassVar[str] = "zeros may separate the states it can reach"
 
     chains: int = option(4, "independent chains", low=1, high=4096)
     sweeps: int = option(2000, "sweeps kept of each chain", low=1)

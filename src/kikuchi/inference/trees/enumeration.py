@@ -37,8 +37,12 @@ class Enumeration(Method):
     name: ClassVar[str] = "enumerate"
     summary: ClassVar[str] = "exact: sum over all states (small models)"
     objective_name: ClassVar[str] = "log of the sum so far"
+    exactness = "always"
+    certifies = ("lower", "upper")
+    most_joint_states: ClassVar[int | None] = 2**24
+    gives_covariance: ClassVar[bool] = True
 
-    max_states: int = option(2**24, "refuse models with more states than this", low=1)
+    max_states: int = option(most_joint_states, "refuse models with more states than this", low=1)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         total = self._count_states(graph)

@@ -74,6 +74,10 @@ class JunctionTree(Method):
 
     name: ClassVar[str] = "jt"
     summary: ClassVar[str] = "exact: junction tree, as far as memory allows"
+    exactness = "always"
+    certifies = ("lower", "upper")
+    needs_junction_tree: ClassVar[bool] = True
+    gives_covariance: ClassVar[bool] = True
 
     order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
     propagation: Propagation = option(
@@ -81,6 +85,11 @@ class JunctionTree(Method):
     )
     mode: Mode = option("sum", "sum for marginals, max for the most probable state")
     seed: int | None = option(None, "random ties in the elimination order", low=0)
+
+    @property
+    def gives_marginals(self) -> bool:
+        """Whether it sums: in `max` mode the beliefs are max-marginals."""
+        return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         found = make_plan(unconditioned(graph), self.order, self.seed)

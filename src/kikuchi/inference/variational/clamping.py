@@ -56,6 +56,7 @@ class Clamped(Method):
     name: ClassVar[str] = "clamp"
     summary: ClassVar[str] = "tightens the bounds of another method: sums over a few variables"
     objective_name: ClassVar[str] = "log Z of the branches so far"
+    certifies = ("lower",)
 
     method: str | Method = option("mf", "the method whose bounds are tightened")
     k: int = option(2, "how many variables to clamp", low=1)

@@ -60,6 +60,8 @@ class MeanField(Method):
     name: ClassVar[str] = "mf"
     summary: ClassVar[str] = "naive mean field: a certified lower bound on log Z"
     objective_name: ClassVar[str] = "lower bound"
+    certifies = ("lower",)
+    gives_covariance: ClassVar[bool] = True
 
     order: Literal["given", "random"] = option("given", "order of the updates in a sweep")
     restarts: int = option(4, "random starts after the uniform one; the best bound wins", low=0)

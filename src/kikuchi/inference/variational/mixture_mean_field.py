@@ -91,6 +91,7 @@ class MixtureMeanField(Method):
     name: ClassVar[str] = "mixture-mf"
     summary: ClassVar[str] = "mixture of mean field solutions: a lower bound on log Z"
     objective_name: ClassVar[str] = "lower bound"
+    certifies = ("lower",)
 
     components: int = option(4, "product distributions in the mixture", low=1)
     form: Literal["lambda", "eliminated"] = option(

@@ -72,6 +72,8 @@ class StructuredMeanField(Method):
     name: ClassVar[str] = "tree-mf"
     summary: ClassVar[str] = "structured mean field on a tree or any narrow subgraph: a lower bound"
     objective_name: ClassVar[str] = "lower bound"
+    exactness = "forests"
+    certifies = ("lower",)
 
     subgraph: str = option("auto", f"what the trial distribution keeps: {_CHOICES}")
     width: int = option(7, "variables of a clique less one, at most (auto)", low=0)
