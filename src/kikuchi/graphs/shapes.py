@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.numerics import distinct
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Edges = NDArray[np.uint32]
@@ -212,10 +213,7 @@ def _pair_keys(graph: FactorGraph, orders: NDArray[np.int64]) -> NDArray[np.uint
     """One number for each pair of variables that share a factor, sorted, each once."""
     starts = graph.scope_offsets[:-1][orders == 2]
     one, other = graph.scopes[starts], graph.scopes[starts + 1]
-    keys = np.sort(_keys(np.minimum(one, other), np.maximum(one, other), graph.n_variables))
-    fresh = np.ones(len(keys), dtype=bool)
-    fresh[1:] = keys[1:] != keys[:-1]
-    return keys[fresh]  # np.unique says the same fifty times slower
+    return distinct(_keys(np.minimum(one, other), np.maximum(one, other), graph.n_variables))
 
 
 def _keys(
@@ -225,7 +223,7 @@ def _keys(
 
 
 def _matching_shape(keys: NDArray[np.uint64], n: int) -> tuple[int, int] | None:
-    steps = np.unique(keys % np.uint64(n) - keys // np.uint64(n))
+    steps = distinct(keys % np.uint64(n) - keys // np.uint64(n))
     if steps.size > 4:  # right, down and their two ways round the border
         return None
     for cols in (int(step) for step in steps):

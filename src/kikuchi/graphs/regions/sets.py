@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.numerics import distinct
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -267,7 +268,7 @@ def _cut(fresh: SetFamily, chosen: Ints, roots: SetFamily, n_essential: int) -> 
     if fresh is roots:  # each pair of roots once
         later = cols > chosen[rows]
         rows, cols = rows[later], cols[later]
-    pairs = np.unique(rows * len(roots) + cols)
+    pairs = distinct(rows * len(roots) + cols)
     rows, cols = pairs // len(roots), pairs % len(roots)
     place, pair = spread(one.offsets[rows], one.sizes[rows])
     kept = roots.has(cols[pair], one.items[place])

@@ -36,6 +36,7 @@ _PATIENCE = 50  # orders without gain
 _MOST_EFFORT = 10**8  # list entries read, about a second
 _EFFORT_PER_SECOND = 10**8
 _SEARCH_SHARE = 0.02  # effort that may be spent for each multiply-add of the best tree
+_HOPELESS = 1e30  # multiply-adds: orders differ by a factor of fifty, no search makes this feasible
 _EFFORT_OF_A_TREE = 100  # list entries that building the tree is worth, for each variable
 
 WAY_OUT = (
@@ -364,7 +365,8 @@ def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None)
     last_gain = first
     for number in range(first, first + _MOST_ORDERS):
         allowed = min(_SEARCH_SHARE * best.operations, most)
-        if not best.complete or effort >= allowed or number - last_gain > _PATIENCE:
+        hopeless = not best.complete or best.operations > _HOPELESS
+        if hopeless or effort >= allowed or number - last_gain > _PATIENCE:
             break
         other = make_plan(conditioned, "min-weight", number)
         effort += other.elimination.effort + _EFFORT_OF_A_TREE * conditioned.graph.n_variables
