@@ -28,7 +28,7 @@ from kikuchi.inference.beliefs import Beliefs as Beliefs
 from kikuchi.inference.bounds.auto import Auto as Auto
 from kikuchi.inference.bounds.certificates import Certificate as Certificate
 from kikuchi.inference.bounds.certificates import certify as certify
-from kikuchi.inference.bounds.log_z_bounds import Bracket as Bracket
+from kikuchi.inference.bounds.log_z_bounds import LogZBounds as LogZBounds
 from kikuchi.inference.bounds.log_z_bounds import bounds as bounds
 from kikuchi.inference.expansions.adaptive_tap import AdaptiveTap as AdaptiveTap
 from kikuchi.inference.expansions.plefka import Plefka as Plefka

@@ -15,7 +15,7 @@ from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
-    from kikuchi.inference.bounds.log_z_bounds import Bracket, BracketStep
+    from kikuchi.inference.bounds.log_z_bounds import BoundStep, LogZBounds
     from kikuchi.reports.evidence import Observed
 
 _MOST_ROWS = 12
@@ -80,7 +80,7 @@ class BoundsAnswer(Answer):
     model: str
     graph: FactorGraph
     observed: Observed
-    result: Bracket
+    result: LogZBounds
 
     def facts(self) -> list[tuple[str, str]]:
         """The best bounds, who proved them, and the gap between them."""
@@ -120,7 +120,7 @@ class BoundsAnswer(Answer):
         return {**question(self.model, self.graph, self.observed), **self.result.to_dict()}
 
 
-def _few(steps: list[BracketStep]) -> list[BracketStep]:
+def _few(steps: list[BoundStep]) -> list[BoundStep]:
     """At most a dozen of the steps: the last of each method, and others evenly between."""
     last = {step.method: number for number, step in enumerate(steps)}
     keep = set(last.values())

@@ -12,7 +12,7 @@ from kikuchi.core import text
 from kikuchi.graphs.factor_graph import Evidence
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.registry import parse_method
-from kikuchi.plots.bracket import bracket
+from kikuchi.plots.bounds import bounds_over_time
 from kikuchi.plots.comparison import scatter
 from kikuchi.reports import html, model_parts, wording
 from kikuchi.reports.comparison import marginal_errors
@@ -139,7 +139,7 @@ def _bounds(beliefs: Beliefs) -> Picture | None:
     bounded = np.isfinite(lower) | np.isfinite(upper)
     if np.count_nonzero(bounded) < 2:
         return None
-    figure = bracket(
+    figure = bounds_over_time(
         columns["seconds"][bounded].tolist(),
         lower[bounded].tolist(),
         upper[bounded].tolist(),

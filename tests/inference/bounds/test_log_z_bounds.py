@@ -9,7 +9,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.bounds.log_z_bounds import Bracket, Portfolio, bounds, rungs
+from kikuchi.inference.bounds.log_z_bounds import LogZBounds, Portfolio, bound_schedule, bounds
 from oracle import enumerate_exact, random_model
 
 
@@ -66,8 +66,8 @@ def test_an_i_bound_below_the_largest_factor_is_refused() -> None:
 
 def test_a_method_that_cannot_take_the_model_is_left_out_with_its_reason() -> None:
     portfolio = Portfolio(kk.grid(2, 2, seed=0, states=3), *_clock())
-    assert portfolio.attempt("tap") is None
-    assert "binary" in portfolio.bracket.skipped["tap"]
+    assert portfolio.attempt(kk.parse_method("tap")) is None
+    assert "binary" in portfolio.bounds.skipped["tap"]
 
 
 def test_time_is_kept() -> None:
@@ -78,20 +78,20 @@ def test_time_is_kept() -> None:
     assert clock.seconds < 10.0
 
 
-def test_a_bracket_is_plain_data() -> None:
-    found = Bracket()
+def test_bounds_are_plain_data() -> None:
+    found = LogZBounds()
     assert found.gap == math.inf
     assert found.to_dict()["lower"] is None
-    found.see(kk.infer(kk.grid(3, 3, seed=0), "mf"))
+    found.update(kk.infer(kk.grid(3, 3, seed=0), "mf"))
     data = found.to_dict()
     assert data["lower_method"] == "mf"
     assert data["upper"] is None
     assert found.plot().axes[0].get_ylabel() == "log Z (nats)"
 
 
-def test_rungs_rise() -> None:
+def test_the_schedule_rises() -> None:
     portfolio = Portfolio(kk.grid(8, 8, seed=0), *_clock())
-    texts = [text for text, _ in rungs(portfolio)]
+    texts = [method.text for method, _ in bound_schedule(portfolio)]
     heights = [int(t.partition("ibound=")[2].split(",")[0]) for t in texts if t.startswith("wmb")]
     assert texts[0] == "mf"
     assert heights == sorted(set(heights))
@@ -101,5 +101,5 @@ def _clock() -> tuple[object, object, float]:
     return kk.Budget(seconds=20).start(), lambda *_, **__: None, 20.0
 
 
-def _methods(found: Bracket) -> list[str]:
+def _methods(found: LogZBounds) -> list[str]:
     return [step.method for step in found.history]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kikuchi as kk
-from kikuchi.inference.bounds import log_z_bounds as bracket
+from kikuchi.inference.bounds import log_z_bounds
 from kikuchi.inference.messages.tree_reweighted import TreeReweighted
 from kikuchi.inference.variational.mean_field import MeanField
 
@@ -18,22 +18,22 @@ def test_an_interrupt_before_a_method_iterates_keeps_the_bounds_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grid = kk.grid(4, 4, seed=0)
-    bracket.load_loops(bracket.LOOPS, kk.grid(2, 2, seed=0))
+    log_z_bounds.load_loops(log_z_bounds.LOOPS, kk.grid(2, 2, seed=0))
     monkeypatch.setattr(TreeReweighted, "_solve", interrupt)
-    found = bracket.bounds(grid, budget=kk.Budget(seconds=5.0))
+    found = log_z_bounds.bounds(grid, budget=kk.Budget(seconds=5.0))
     assert found.lower_method == "mf"
     assert found.lower <= kk.infer(grid, "jt").log_z
     assert not any(step.method.startswith("wmb") for step in found.history)
 
 
 def test_an_interrupt_with_nothing_to_keep_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    bracket.load_loops(bracket.LOOPS, kk.grid(2, 2, seed=0))
+    log_z_bounds.load_loops(log_z_bounds.LOOPS, kk.grid(2, 2, seed=0))
     monkeypatch.setattr(MeanField, "_solve", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        bracket.bounds(kk.grid(4, 4, seed=0), budget=kk.Budget(seconds=5.0))
+        log_z_bounds.bounds(kk.grid(4, 4, seed=0), budget=kk.Budget(seconds=5.0))
 
 
 def test_an_interrupt_while_loops_load_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kikuchi.inference.method.Run.record", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        bracket._load_loops.__wrapped__(("trw",), False)
+        log_z_bounds._load_loops.__wrapped__(("trw",), False)

@@ -18,11 +18,11 @@ from kikuchi.inference.trees.plan import Plan, make_plan
 if TYPE_CHECKING:
     from kikuchi.inference.bounds.auto_search import Search
 
-_PATIENCE = 600.0  # seconds of exact inference that nobody asked to shorten
-_SAFETY = 2.0  # a busy machine needs so many times the seconds of the plan
+_DEFAULT_SECONDS = 600.0  # default time limit of exact inference
+_SAFETY = 2.0  # times the planned seconds: other work may slow the machine
 _HOPELESS = 300.0  # times the budget: no other order saves so much
-_PLANNING = 0.05  # share of the time limit for seeking a cheaper order
-_SURE = 0.2  # share of the time limit below which exact inference needs no answer in reserve
+_PLANNING = 0.05  # part of the time limit for seeking a cheaper order
+_SURE = 0.2  # part of the time limit below which exact inference needs no answer in reserve
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,11 @@ class Auto(Method):
 
     If the cheapest junction tree found fits the memory and the seconds, the answer is exact.
     Otherwise estimates come first (belief propagation, then Kikuchi free energies over growing
-    regions) while certified bounds on log Z close from both sides; `bounds` is their share of the
-    time, which without a limit is 30 seconds. The estimate over the largest regions that settled
-    inside the bounds is returned; `diagnostics` name it (`chosen`), the reason (`why`), and what
-    else was tried. Observed marginals are met by `is` where the tree fits, by `is-bp` elsewhere.
+    regions) while certified bounds on log Z close from both sides; `bounds` is their part of the
+    time, which without a limit is 30 seconds. The converged estimate over the largest regions
+    that lies inside the bounds is returned; `diagnostics` name it (`chosen`), the reason (`why`),
+    and what else was tried. Observed marginals are met by `is` where the tree fits, by `is-bp`
+    elsewhere.
 
     >>> import kikuchi as kk
     >>> kk.infer(kk.grid(4, 4, seed=0), "auto").diagnostics["chosen"]
@@ -50,24 +51,24 @@ class Auto(Method):
     takes_observed_marginals: ClassVar[bool] = True
 
     exact: bool = option(True, "use exact inference where it fits the budget")
-    bounds: float = option(0.4, "share of the time for bounds if not exact", low=0, high=0.9)
+    bounds: float = option(0.4, "part of the time for bounds if not exact", low=0, high=0.9)
     ibound: int | None = option(None, "largest i-bound of the bounds; none is as time allows")
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        price, plan = _best_price(graph, run)
-        exact = self.exact and price.fits
-        why = price.why if self.exact else "exact inference was not asked for"
+        cost, plan = _least_cost(graph, run)
+        exact = self.exact and cost.fits
+        why = cost.why if self.exact else "exact inference was not asked for"
         if run.targets:
             return _with_marginals(graph, run, "is" if exact else "is-bp", why)
         search = None
         if exact:
-            if not price.sure:
+            if not cost.sure:
                 search = self._search(graph, run)
                 search.first_estimates()
             answer = _exactly(graph, run, plan, why)
             if answer is not None:
                 return answer
-            why = f"exact inference took longer than planned: {price.need}"
+            why = f"exact inference took longer than planned: {cost.need}"
         from kikuchi.inference.bounds.log_z_bounds import check_ibound
 
         check_ibound(graph, self.ibound)
@@ -81,23 +82,23 @@ class Auto(Method):
         return Search(graph, run)
 
 
-def _best_price(graph: FactorGraph, run: Run) -> tuple[_Price, Plan]:
-    """A junction tree and its price; a better order is sought unless the first is hopeless."""
+def _least_cost(graph: FactorGraph, run: Run) -> tuple[_ExactCost, Plan]:
+    """A junction tree and its cost; a better order is sought unless the first is hopeless."""
     with run.clock.paused():
         _load_planner()
     plan = make_plan(unconditioned(graph), "min-fill", None)
-    price = _Price.of(plan, run)
-    if plan.complete and price.excess < _HOPELESS:
+    cost = _ExactCost.of(plan, run)
+    if plan.complete and cost.excess < _HOPELESS:
         limit = run.clock.budget.seconds
         seconds = None if limit is None else _PLANNING * limit
         plan = make_plan(unconditioned(graph), "cheapest", None, seconds)
-        price = _Price.of(plan, run)
-    return price, plan
+        cost = _ExactCost.of(plan, run)
+    return cost, plan
 
 
 @functools.cache
 def _load_planner() -> None:
-    """Plan a small model: compiled loops take a while to load, once a process."""
+    """Plan a small model: compiled loops take a while to load, once per process."""
     pair = FactorGraph([2, 2], [((0, 1), [[1, 1], [1, 1]])])
     _ = make_plan(unconditioned(pair), "min-fill", None).operations
 
@@ -120,7 +121,7 @@ def _with_marginals(graph: FactorGraph, run: Run, text: str, why: str) -> Soluti
 
 
 @dataclass(frozen=True)
-class _Price:
+class _ExactCost:
     """What exact inference would cost beside what is allowed."""
 
     fits: bool
@@ -130,15 +131,15 @@ class _Price:
     excess: float
 
     @classmethod
-    def of(cls, plan: Plan, run: Run) -> _Price:
+    def of(cls, plan: Plan, run: Run) -> _ExactCost:
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
         seconds = _SAFETY * plan.seconds
         need = f"width {least}{plan.width}, {least}{format_bytes(plan.bytes)}, {_time(seconds)}"
-        allowed = _PATIENCE if budget.seconds is None else budget.seconds - run.clock.seconds
-        room = math.inf if budget.bytes is None else budget.bytes
-        excess = max(plan.bytes / room, seconds / max(allowed, 1e-9))
-        if not plan.complete or plan.bytes > room:
+        allowed = _DEFAULT_SECONDS if budget.seconds is None else budget.seconds - run.clock.seconds
+        memory = math.inf if budget.bytes is None else budget.bytes
+        excess = max(plan.bytes / memory, seconds / max(allowed, 1e-9))
+        if not plan.complete or plan.bytes > memory:
             limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
             why = f"exact inference does not fit {limit} ({need})"
         elif seconds > allowed:

@@ -1,4 +1,4 @@
-"""The search behind `auto` where exact inference does not fit: estimates and bounds by turns."""
+"""The search behind `auto` where exact inference does not fit: estimates and bounds in turn."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.bounds.log_z_bounds import LOOPS, Portfolio, load_loops, rungs
-from kikuchi.inference.method import Run, Solution, Step
+from kikuchi.inference.bounds.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
+from kikuchi.inference.method import Method, Run, Solution, Step
+from kikuchi.inference.regions.kikuchi import Kikuchi
+from kikuchi.inference.registry import METHODS
 
 _DEFAULT_SECONDS = 30.0  # when no limit was given
 _WINDOWS = ((2, 3), (3, 3), (3, 4), (4, 4))
 _BUCKETS = (4, 6, 8, 10, 12)
-_SECONDS_PER_BYTE = 2e-7  # of region tables, to settle
+_SECONDS_PER_BYTE = 2e-7  # of region tables, to converge
+_KIKUCHI_TOL = 1e-5
+_PROPAGATION = (
+    "bp:tol=1e-7",
+    "bp:schedule=residual,tol=1e-7",
+    "bp:damping=0.5,schedule=residual,tol=1e-7",
+)
 _LEAST_SECONDS = 0.05  # for the first estimate, however late it is
-_SETTLED = 1e-3  # residual below which an estimate counts although it had no time to converge
+_SMALL_RESIDUAL = 1e-3  # an estimate counts below it although it had no time to converge
 _TIGHT = 1.0  # nats
 _SLACK = 1e-6  # nats by which an estimate may leave the bounds
 
 
 class Search:
-    """Estimates and bounds of one graph, from cheap to dear, until the time ends."""
+    """Estimates and bounds of one graph, from cheap to costly, until the time ends."""
 
     def __init__(self, graph: FactorGraph, run: Run) -> None:
         self.graph = graph
@@ -37,21 +45,22 @@ class Search:
         self.tried: list[str] = []
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds left."""
-        return self.portfolio.left
+        return self.portfolio.seconds_left
 
     # ------------------------------------------------------------------ approximate
 
     def first_estimates(self) -> None:
         """Something to return whatever happens: belief propagation and cheap bounds."""
-        whole = self.left
-        self.estimate("bp:tol=1e-7", 0.1 * whole, at_least=_LEAST_SECONDS)
-        self.estimate("bp:schedule=residual,tol=1e-7", 0.05 * whole)  # often another fixed point
+        whole = self.seconds_left
+        plain, residual, damped = map(METHODS.parse, _PROPAGATION)
+        self.estimate(plain, 0.1 * whole, at_least=_LEAST_SECONDS)
+        self.estimate(residual, 0.05 * whole)  # often another fixed point
         if not any(beliefs.converged for beliefs in self.estimates):
-            self.estimate("bp:damping=0.5,schedule=residual,tol=1e-7", 0.05 * whole)
+            self.estimate(damped, 0.05 * whole)
         for text in ("mf", "trw"):
-            self.bound(text, 0.05 * whole)
+            self.bound(METHODS.parse(text), 0.05 * whole)
         self.record()
 
     def improve(self, share: float, ibound: int | None) -> None:
@@ -64,7 +73,8 @@ class Search:
             load_loops(LOOPS, self.graph)
         if not self.estimates:
             self.first_estimates()
-        bounds = (rung for rung in rungs(self.portfolio, ibound) if rung[0] not in self.tried)
+        schedule = bound_schedule(self.portfolio, ibound)
+        bounds = (entry for entry in schedule if entry[0].text not in self.tried)
         turns = _Turns(self.larger_regions(), bounds, share)
         try:
             self._take_turns(turns)
@@ -72,84 +82,84 @@ class Search:
             self.portfolio.interrupted = True
 
     def _take_turns(self, turns: _Turns) -> None:
-        while self.left > 0 and not self.portfolio.bracket.closed:
+        while self.seconds_left > 0 and not self.portfolio.bounds.closed:
             began = self.run.clock.seconds
             if turns.estimate_next():
-                text = next(turns.estimates, None)
-                if text is None:
+                method = next(turns.estimates, None)
+                if method is None:
                     turns.estimates_end()
                     continue
-                self.estimate(text, self.left * turns.portion(0))
+                self.estimate(method, self.seconds_left * turns.portion(0))
                 turns.spent[0] += self.run.clock.seconds - began
             elif turns.bound_next():
-                rung = next(turns.bounds, None)
-                if rung is None:
+                entry = next(turns.bounds, None)
+                if entry is None:
                     turns.bounds_end()
                     continue
-                self.bound(rung[0], rung[1] * turns.portion(1))
+                self.bound(entry[0], entry[1] * turns.portion(1))
                 turns.spent[1] += self.run.clock.seconds - began
             else:
                 break
             self.record()
 
-    def larger_regions(self) -> Iterator[str]:
-        """Method texts of Kikuchi approximations over growing regions.
+    def larger_regions(self) -> Iterator[Method]:
+        """Kikuchi approximations over growing regions.
 
         Sliding windows where the model is a grid; elsewhere short loops, then mini-buckets and
         their intersections.
         """
-        yield "kikuchi:tol=1e-5"
+        yield Kikuchi(tol=_KIKUCHI_TOL)
         if grid_shape(self.graph) is not None:
-            texts = [f"kikuchi:regions=blocks:{r}x{c},tol=1e-5" for r, c in _WINDOWS]
+            regions = [f"blocks:{rows}x{columns}" for rows, columns in _WINDOWS]
         else:
-            texts = [f"kikuchi:regions=buckets:{size},tol=1e-5" for size in _BUCKETS]
-        for text in texts:
-            if not self._has_time_for(text):
+            regions = [f"buckets:{size}" for size in _BUCKETS]
+        for method in (Kikuchi(regions=text, tol=_KIKUCHI_TOL) for text in regions):
+            if not self._has_time_for(method):
                 return
-            yield text
+            yield method
 
-    def _has_time_for(self, text: str) -> bool:
-        """Whether region tables of this size can settle in the time left; if not, why is kept."""
-        regions = text.partition("regions=")[2].partition(",")[0]
+    def _has_time_for(self, method: Kikuchi) -> bool:
+        """Whether region tables of this size can converge in the time left; if not, why is kept."""
+        skipped = self.portfolio.bounds.skipped
         try:
-            found = region_graph(self.graph, regions, budget=self.run.clock.budget)
+            regions = region_graph(self.graph, method.regions, budget=self.run.clock.budget)
         except (MethodError, BudgetError) as error:
-            self.portfolio.bracket.skipped[text] = str(error)
+            skipped[method.text] = str(error)
             return False
-        seconds = _SECONDS_PER_BYTE * found.bytes
-        if seconds > self.left:
-            self.portfolio.bracket.skipped[text] = f"would need about {seconds:.2g} s"
-        return seconds <= self.left
+        seconds = _SECONDS_PER_BYTE * regions.bytes
+        if seconds > self.seconds_left:
+            skipped[method.text] = f"would need about {seconds:.2g} s"
+        return seconds <= self.seconds_left
 
-    def estimate(self, text: str, seconds: float, *, at_least: float = 0.0) -> None:
+    def estimate(self, method: Method, seconds: float, *, at_least: float = 0.0) -> None:
         """Run a method and keep its answer if it has one."""
-        self.tried.append(text)
-        beliefs = self.portfolio.attempt(text, seconds, at_least=at_least)
+        self.tried.append(method.text)
+        beliefs = self.portfolio.attempt(method, seconds, at_least=at_least)
         if beliefs is not None and beliefs.log_z is not None:
             self.estimates.append(beliefs)
 
-    def bound(self, text: str, seconds: float) -> None:
+    def bound(self, method: Method, seconds: float) -> None:
         """Run a method for its bounds; where they meet, its marginals are exact too."""
-        self.tried.append(text)
-        beliefs = self.portfolio.attempt(text, seconds)
+        self.tried.append(method.text)
+        beliefs = self.portfolio.attempt(method, seconds)
         if beliefs is None or beliefs.log_z is None:
             return
-        if self.portfolio.bracket.closed:
+        if self.portfolio.bounds.closed:
             self.estimates.append(beliefs)
-        if self.portfolio.bracket.lower_method == beliefs.method and beliefs.log_z_upper is None:
+        if self.portfolio.bounds.lower_method == beliefs.method and beliefs.log_z_upper is None:
             self.trial = beliefs
 
     def record(self) -> None:
         """Put the state of the search in the trace."""
-        bracket = self.portfolio.bracket
+        proved = self.portfolio.bounds
         constant = self.graph.log_constant
         best = self.best
         self.run.record(
             Step(
                 len(self.run.trace) + 1,
                 objective=math.nan if best is None else _minus(best.log_z, constant),
-                lower=bracket.lower - constant,
-                upper=bracket.upper - constant,
+                lower=proved.lower - constant,
+                upper=proved.upper - constant,
             ),
             0,
         )
@@ -158,34 +168,34 @@ class Search:
 
     @property
     def best(self) -> Beliefs | None:
-        """The last estimate that settled inside the bounds; else, if these are tight, the trial
+        """The last converged estimate inside the bounds; else, if these are tight, the trial
         distribution behind the lower one (its KL divergence to the model is at most their gap);
-        else the settled estimate nearest to them; else the one with the smallest residual.
+        else the converged estimate nearest to them; else the one with the smallest residual.
         """
-        settled = [b for b in self.estimates if _has_settled(b)]
-        inside = [b for b in settled if self._violation(b) == 0.0]
+        nearly_converged = [b for b in self.estimates if _has_nearly_converged(b)]
+        inside = [b for b in nearly_converged if self._violation(b) == 0.0]
         if inside:
             return inside[-1]
-        if self.trial is not None and self.portfolio.bracket.gap <= _TIGHT:
+        if self.trial is not None and self.portfolio.bounds.gap <= _TIGHT:
             return self.trial
-        if settled:
-            return min(settled, key=self._violation)
+        if nearly_converged:
+            return min(nearly_converged, key=self._violation)
         return min(self.estimates, key=_residual, default=None)
 
     def _violation(self, beliefs: Beliefs) -> float:
         """Nats by which an estimate of log Z lies outside the certified bounds."""
-        bracket, log_z = self.portfolio.bracket, beliefs.log_z
+        proved, log_z = self.portfolio.bounds, beliefs.log_z
         assert log_z is not None  # estimates without log Z are not kept
-        outside = max(bracket.lower - log_z, log_z - bracket.upper, 0.0)
+        outside = max(proved.lower - log_z, log_z - proved.upper, 0.0)
         return outside if outside > _SLACK * max(1.0, abs(log_z)) else 0.0
 
     def answer(self, why: str) -> Solution:
         """The best estimate with the best bounds."""
         best = self.best
         if best is None:
-            reasons = "; ".join(f"{m}: {why}" for m, why in self.portfolio.bracket.skipped.items())
+            reasons = "; ".join(f"{m}: {why}" for m, why in self.portfolio.bounds.skipped.items())
             raise BudgetError(f"auto: no method gave an answer ({reasons or 'no time'})")
-        bracket, constant = self.portfolio.bracket, self.graph.log_constant
+        proved, constant = self.portfolio.bounds, self.graph.log_constant
         if self.portfolio.interrupted:
             self.run.stopped = "interrupted"
         elif not best.converged:
@@ -195,8 +205,8 @@ class Search:
             _minus(best.log_z, constant),
             converged=best.converged,
             iterations=best.iterations,
-            log_z_lower=bracket.lower - constant if math.isfinite(bracket.lower) else None,
-            log_z_upper=bracket.upper - constant if math.isfinite(bracket.upper) else None,
+            log_z_lower=proved.lower - constant if math.isfinite(proved.lower) else None,
+            log_z_upper=proved.upper - constant if math.isfinite(proved.upper) else None,
             factor_tables=lambda: best.flat_factors,
             covariance=lambda variables: best.covariance(variables.tolist()),
             warnings=self._warnings(best),
@@ -204,27 +214,27 @@ class Search:
                 "chosen": best.method,
                 "why": why,
                 "tried": self.tried,
-                "skipped": bracket.skipped,
-                "lower_method": bracket.lower_method,
-                "upper_method": bracket.upper_method,
+                "skipped": proved.skipped,
+                "lower_method": proved.lower_method,
+                "upper_method": proved.upper_method,
             },
         )
 
     def _warnings(self, best: Beliefs) -> list[str]:
-        found = list(best.warnings)
+        warnings = list(best.warnings)
         if self._violation(best) > 0.0:
-            found.append(
+            warnings.append(
                 f"the estimate {best.log_z:.6g} of log Z lies outside its certified bounds: "
                 "do not trust it; allow more seconds"
             )
-        return found
+        return warnings
 
 
 class _Turns:
-    """Whose turn it is: the kind of work that has had less than its share of the time."""
+    """Whose turn it is: the kind of work that has had less than its part of the time."""
 
     def __init__(
-        self, estimates: Iterator[str], bounds: Iterator[tuple[str, float]], share: float
+        self, estimates: Iterator[Method], bounds: Iterator[tuple[Method, float]], share: float
     ) -> None:
         self.estimates = estimates
         self.bounds = bounds
@@ -253,8 +263,8 @@ class _Turns:
         self.shares[1] = 0.0
 
 
-def _has_settled(beliefs: Beliefs) -> bool:
-    return beliefs.converged or _residual(beliefs) <= _SETTLED
+def _has_nearly_converged(beliefs: Beliefs) -> bool:
+    return beliefs.converged or _residual(beliefs) <= _SMALL_RESIDUAL
 
 
 def _residual(beliefs: Beliefs) -> float:

@@ -163,7 +163,9 @@ def quick_certificate(graph: FactorGraph, alpha: ArrayLike = 1.0) -> Certificate
     return _Proof(graph, alphas, Budget().start()).quick(one)
 
 
-def say_what_is_certain(graph: FactorGraph, solution: Solution, alpha: ArrayLike = 1.0) -> None:
+def attach_uniqueness_certificate(
+    graph: FactorGraph, solution: Solution, alpha: ArrayLike = 1.0
+) -> None:
     """Put in an answer whether its fixed point is certainly the only one, where that is cheap."""
     found = quick_certificate(graph, alpha)
     if found is None:

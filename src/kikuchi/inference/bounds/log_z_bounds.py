@@ -1,7 +1,7 @@
 """Certified bounds on log Z that close as time passes.
 
-`Portfolio` runs several methods on one graph under one clock and keeps what they prove; `bounds`
-climbs a ladder of ever dearer bounds with it: mean field and tree-reweighting first, then
+`Portfolio` runs several methods on one graph under one clock and keeps what they prove. `bounds`
+runs a schedule of ever costlier methods with it: mean field and tree-reweighting first, then
 structured mean field and weighted mini-buckets with rising i-bounds.
 """
 
@@ -20,8 +20,9 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method
 from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
-from kikuchi.inference.registry import parse_method
+from kikuchi.inference.registry import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,13 +31,13 @@ DEFAULT_SECONDS = 10.0
 LOOPS = ("mf", "trw", "tree-mf:width=1", "wmb:ibound=2")
 _ROUNDING = 1e-9  # of log Z: bounds that cross by less have met
 _ENTRIES_PER_SECOND = 2e8
-_EVALUATIONS = 60  # of a bound and its gradient that make a rung worth while
-_GROWTH = 8.0  # of the cost from one rung to the next
+_EVALUATIONS = 60  # of a bound and its gradient that make an i-bound worth while
+_GROWTH = 8.0  # of the cost from one i-bound to the next
 _MOST_IBOUND = 40
 
 
 @dataclass(frozen=True)
-class BracketStep:
+class BoundStep:
     """The best bounds at one moment, and the method that was running."""
 
     seconds: float
@@ -46,12 +47,12 @@ class BracketStep:
 
 
 @dataclass
-class Bracket:
+class LogZBounds:
     """The best certified bounds on log Z, and how they closed.
 
     Bounds that nothing has proved yet are infinite.
 
-    >>> Bracket(lower=1.0, upper=3.0).gap
+    >>> LogZBounds(lower=1.0, upper=3.0).gap
     2.0
     """
 
@@ -59,7 +60,7 @@ class Bracket:
     upper: float = math.inf
     lower_method: str = ""
     upper_method: str = ""
-    history: list[BracketStep] = field(default_factory=list)
+    history: list[BoundStep] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -72,23 +73,23 @@ class Bracket:
         """Whether the bounds have met, up to rounding."""
         return self.gap <= _ROUNDING * max(1.0, abs(self.lower))
 
-    def see(self, beliefs: Beliefs, started: float = 0.0) -> None:
+    def update(self, beliefs: Beliefs, started: float = 0.0) -> None:
         """Take what a run proved, step by step, the run having begun at `started` seconds."""
         trace = beliefs.trace
         for low, high, seconds in zip(trace.lower, trace.upper, trace.seconds, strict=True):
-            self._take(low, high, started + seconds, beliefs.method)
+            self._improve(low, high, started + seconds, beliefs.method)
         low = -math.inf if beliefs.log_z_lower is None else beliefs.log_z_lower
         high = math.inf if beliefs.log_z_upper is None else beliefs.log_z_upper
-        self._take(low, high, started + beliefs.seconds, beliefs.method)
+        self._improve(low, high, started + beliefs.seconds, beliefs.method)
 
-    def _take(self, lower: float, upper: float, seconds: float, method: str) -> None:
-        better = False
+    def _improve(self, lower: float, upper: float, seconds: float, method: str) -> None:
+        improved = False
         if lower > self.lower:  # False for NaN, which is "not known"
-            self.lower, self.lower_method, better = lower, method, True
+            self.lower, self.lower_method, improved = lower, method, True
         if upper < self.upper:
-            self.upper, self.upper_method, better = upper, method, True
-        if better:
-            self.history.append(BracketStep(seconds, self.lower, self.upper, method))
+            self.upper, self.upper_method, improved = upper, method, True
+        if improved:
+            self.history.append(BoundStep(seconds, self.lower, self.upper, method))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; infinite bounds are None."""
@@ -112,10 +113,10 @@ class Bracket:
 
     def plot(self, title: str | None = None) -> Figure:
         """Figure of both bounds against time."""
-        from kikuchi.plots.bracket import bracket
+        from kikuchi.plots.bounds import bounds_over_time
 
         steps = self.history
-        return bracket(
+        return bounds_over_time(
             [s.seconds for s in steps],
             [s.lower if math.isfinite(s.lower) else math.nan for s in steps],
             [s.upper if math.isfinite(s.upper) else math.nan for s in steps],
@@ -124,7 +125,7 @@ class Bracket:
         )
 
     def __repr__(self) -> str:
-        return f"Bracket({self.lower:.6f} <= log Z <= {self.upper:.6f}, gap {self.gap:.3g})"
+        return f"LogZBounds({self.lower:.6f} <= log Z <= {self.upper:.6f}, gap {self.gap:.3g})"
 
 
 class Portfolio:
@@ -135,41 +136,41 @@ class Portfolio:
         self.clock = clock
         self.progress = progress
         self.limit = limit
-        self.bracket = Bracket()
+        self.bounds = LogZBounds()
         self.interrupted = False
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds left."""
         return 0.0 if self.interrupted else self.limit - self.clock.seconds
 
     def attempt(
-        self, text: str, seconds: float = math.inf, *, at_least: float = 0.0
+        self, method: Method, seconds: float = math.inf, *, at_least: float = 0.0
     ) -> Beliefs | None:
         """Run a method for so many seconds at most, even late if `at_least` some are granted.
 
         A method that cannot take this model, or not within the memory, is left out; why is kept
-        in `bracket.skipped`.
+        in `bounds.skipped`.
         """
-        seconds = max(min(seconds, self.left), at_least)
+        seconds = max(min(seconds, self.seconds_left), at_least)
         if seconds <= 0.0:
             return None
         began = self.clock.seconds
         budget = Budget(seconds=seconds, bytes=self.clock.budget.bytes)
         try:
-            beliefs = parse_method(text).run(self.graph, budget=budget, progress=self.progress)
+            beliefs = method.run(self.graph, budget=budget, progress=self.progress)
         except (MethodError, BudgetError) as error:
-            self.bracket.skipped[text] = str(error)
+            self.bounds.skipped[method.text] = str(error)
             self.interrupted |= isinstance(error.__cause__, KeyboardInterrupt)
             return None
         except KeyboardInterrupt:
-            if not self.bracket.history:
+            if not self.bounds.history:
                 raise  # nothing to keep
             self.interrupted = True
-            self.bracket.skipped[text] = "interrupted before it had an answer"
+            self.bounds.skipped[method.text] = "interrupted before it had an answer"
             return None
         self.interrupted |= beliefs.stopped == "interrupted"
-        self.bracket.see(beliefs, began)
+        self.bounds.update(beliefs, began)
         return beliefs
 
 
@@ -180,19 +181,19 @@ def bounds(
     budget: Budget | None = None,
     ibound: int | None = None,
     progress: Progress | None = None,
-) -> Bracket:
+) -> LogZBounds:
     """Bounds on log Z from both sides, as tight as the time allows.
 
     Without a limit of seconds in `budget` it takes 10, counted from when the compiled loops are
-    loaded. No table has more than `ibound` + 1
-    variables (by default as many as memory and time allow); where that reaches the elimination
-    width the bounds meet. Ctrl-C ends with the best bounds so far.
+    loaded. No table has more than `ibound` + 1 variables (by default as many as memory and time
+    allow); where that reaches the elimination width the bounds meet. Ctrl-C ends with the best
+    bounds so far.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
-    >>> bracket = bounds(grid, ibound=2, budget=kk.Budget(seconds=1))
+    >>> proved = bounds(grid, ibound=2, budget=kk.Budget(seconds=1))
     >>> exact = kk.infer(grid, "jt").log_z
-    >>> bracket.lower <= exact <= bracket.upper
+    >>> proved.lower <= exact <= proved.upper
     True
     """
     budget = budget or Budget()
@@ -204,18 +205,18 @@ def bounds(
     seconds = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
     portfolio = Portfolio(reduced, clock, progress or silent, seconds)
     try:
-        for text, slice_ in rungs(portfolio, ibound):
-            portfolio.attempt(text, slice_)
-            if portfolio.bracket.closed or portfolio.left <= 0.0:
+        for method, allotted in bound_schedule(portfolio, ibound):
+            portfolio.attempt(method, allotted)
+            if portfolio.bounds.closed or portfolio.seconds_left <= 0.0:
                 break
     except KeyboardInterrupt:  # between two runs, while the next is planned
-        if not portfolio.bracket.history:
+        if not portfolio.bounds.history:
             raise
-    return portfolio.bracket
+    return portfolio.bounds
 
 
 def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
-    """Load the compiled loops that methods will need on a graph, which takes a while, once a
+    """Load the compiled loops that methods will need on a graph, which takes a while once per
     process: those for binary pairwise positive models, or those for all others.
     """
     plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
@@ -233,30 +234,35 @@ def _load_loops(texts: tuple[str, ...], general: bool) -> None:
         small = FactorGraph([2] * 4, pairs)
     portfolio = Portfolio(small, Budget().start(), silent, math.inf)
     for text in texts:
-        portfolio.attempt(text)
+        portfolio.attempt(METHODS.parse(text))
         if portfolio.interrupted:
             raise KeyboardInterrupt
 
 
-def rungs(portfolio: Portfolio, ibound: int | None = None) -> Iterator[tuple[str, float]]:
-    """Methods that bound log Z, each with the seconds it may take, from cheap to dear.
+def bound_schedule(
+    portfolio: Portfolio, ibound: int | None = None
+) -> Iterator[tuple[Method, float]]:
+    """Methods that bound log Z, each with the seconds it may take, from cheap to costly.
 
-    Structured mean field is nearly always the better lower bound; mini-buckets seek both only on
-    the first rung, and where theirs was the better one there.
+    Structured mean field nearly always gives the better lower bound. Mini-buckets are asked for
+    both bounds only at the first i-bound, and where theirs was the better lower bound there.
     """
-    whole = portfolio.left
-    yield "mf", 0.05 * whole
-    yield "trw", 0.10 * whole
-    heights = list(_heights(portfolio, ibound))
-    for number, (height, exact) in enumerate(heights):
-        last = number == len(heights) - 1
+    whole = portfolio.seconds_left
+    yield METHODS.parse("mf"), 0.05 * whole
+    yield METHODS.parse("trw"), 0.10 * whole
+    structured: set[str] = set()
+    ibounds = list(_ibounds(portfolio, ibound))
+    for number, (size, exact) in enumerate(ibounds):
+        last = number == len(ibounds) - 1
         if not exact:
-            yield f"tree-mf:width={height}", (0.3 if last else 0.1) * portfolio.left
-        ahead = portfolio.bracket.lower_method.startswith("tree-mf")
+            method = METHODS.parse(f"tree-mf:width={size}")
+            structured.add(method.text)
+            yield method, (0.3 if last else 0.1) * portfolio.seconds_left
+        ahead = portfolio.bounds.lower_method in structured
         both = exact or number == 0 or not ahead
-        text = f"wmb:ibound={height}" + ("" if both else ",bound=upper")
-        yield text, (0.9 if last else 0.2) * portfolio.left
-    yield "trw:appearances=optimised", portfolio.left
+        text = f"wmb:ibound={size}" + ("" if both else ",bound=upper")
+        yield METHODS.parse(text), (0.9 if last else 0.2) * portfolio.seconds_left
+    yield METHODS.parse("trw:appearances=optimised"), portfolio.seconds_left
 
 
 def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
@@ -269,25 +275,25 @@ def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
         )
 
 
-def _heights(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bool]]:
-    """i-bounds that memory and time allow, each several times dearer than the one before, and
-    whether they reach the width.
+def _ibounds(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bool]]:
+    """i-bounds that memory and time allow, each several times costlier than the one before, and
+    whether they reach the elimination width.
     """
     graph = portfolio.graph
     smallest = least_ibound(graph)
     highest = _MOST_IBOUND if ibound is None else ibound
     highest = min(highest, max(graph.n_variables - 1, smallest))
-    paid = 0.0
+    last_cost = 0.0
     wanted = None
-    for height in range(smallest, highest + 1):
-        plan = mini_bucket_plan(graph, height)
-        price = plan.operations
-        if not _affordable(portfolio, plan.bytes, price) and height > smallest:
+    for size in range(smallest, highest + 1):
+        plan = mini_bucket_plan(graph, size)
+        cost = plan.operations
+        if not _affordable(portfolio, plan.bytes, cost) and size > smallest:
             break
-        wanted = height
-        if plan.exact or price >= _GROWTH * paid:
-            paid, wanted = price, None
-            yield height, plan.exact
+        wanted = size
+        if plan.exact or cost >= _GROWTH * last_cost:
+            last_cost, wanted = cost, None
+            yield size, plan.exact
         if plan.exact:
             break
     if wanted is not None:
@@ -297,7 +303,7 @@ def _heights(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bo
 def _affordable(portfolio: Portfolio, needed: int, operations: float) -> bool:
     allowed = portfolio.clock.budget.bytes
     fits = allowed is None or needed <= allowed
-    return fits and _EVALUATIONS * operations / _ENTRIES_PER_SECOND <= portfolio.left
+    return fits and _EVALUATIONS * operations / _ENTRIES_PER_SECOND <= portfolio.seconds_left
 
 
 def _finite(value: float) -> float | None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.bounds.certificates import say_what_is_certain
+from kikuchi.inference.bounds.certificates import attach_uniqueness_certificate
 from kikuchi.inference.messages.reweighted import (
     ReweightedMessages,
     numbers_of,
@@ -204,7 +204,7 @@ class AlphaBP(_PowerMethod):
             max_iterations=self.max_iterations,
             way_out="try alpha nearer to 0.5, damping=0.5 or schedule=sequential",
         )
-        say_what_is_certain(multiplied, solution, powers)
+        attach_uniqueness_certificate(multiplied, solution, powers)
         size = graph.log_tables.size
         solution.factor_tables = lambda: engine.factor_tables()[:size]
         assert solution.log_z is not None

@@ -14,7 +14,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.bounds.certificates import say_what_is_certain
+from kikuchi.inference.bounds.certificates import attach_uniqueness_certificate
 from kikuchi.inference.expansions.linear_response import bethe_covariance
 from kikuchi.inference.messages.kernels import bp_binary, bp_messages, bp_tables
 from kikuchi.inference.method import Method, Run, Solution, Step, option
@@ -174,7 +174,7 @@ class BeliefPropagation(Method):
                 "try damping=0.5, schedule=residual or more max_iterations"
             )
         if self.mode == "sum":
-            say_what_is_certain(messages.graph, solution)
+            attach_uniqueness_certificate(messages.graph, solution)
         return solution
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ZOOM = 4.0  # the second panel appears when the first one is so many times taller than its end
 
 
-def bracket(
+def bounds_over_time(
     seconds: Sequence[float],
     lower: Sequence[float],
     upper: Sequence[float],
@@ -31,7 +31,7 @@ def bracket(
     Bounds that are not known yet are NaN. A second panel shows the end of the run from near when
     the first bounds were much wider.
 
-    >>> figure = bracket([0.1, 0.2], [1.0, 1.5], [3.0, 2.0], ["mf", "wmb"], estimate=1.7)
+    >>> figure = bounds_over_time([0.1, 0.2], [1.0, 1.5], [3.0, 2.0], ["mf", "wmb"], estimate=1.7)
     >>> figure.axes[0].get_ylabel()
     'log Z (nats)'
     """
