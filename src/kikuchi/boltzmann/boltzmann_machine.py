@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.boltzmann.estimator import Array, Limits, MachineEstimator, RandomState
-from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.estimator import Array, LearnerEstimator
 from kikuchi.boltzmann.settling import free_energy, settle_hidden, settle_visible
-from kikuchi.core.progress import Progress
+from kikuchi.core.options import option
 
 
-class BoltzmannMachine(MachineEstimator):
+@dataclass(eq=False, repr=False)
+class BoltzmannMachine(LearnerEstimator):
     """Binary machine with connections among visible and among hidden units as wished (WH-M2).
 
     Means of connected units are settled in the approximation `energy`, so that `free_energy` is
@@ -33,71 +32,37 @@ class BoltzmannMachine(MachineEstimator):
 
     The others are those of `RBM`, and so are the attributes, without `components_`.
 
+    >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
     >>> machine = BoltzmannMachine(2, architecture="poe", epochs=30, random_state=0).fit(rows)
     >>> machine.transform(rows[:3]).shape, machine.machine_.architecture
     ((3, 2), 'poe')
     """
 
-    def __init__(
-        self,
-        n_hidden: int = 25,
-        *,
-        architecture: str = "fcrf",
-        masks: Mapping[str, ArrayLike] | None = None,
-        learner: str = "cf:energy=mf,k=1",
-        energy: str = "mf",
-        learning_rate: float = 0.05,
-        optimiser: str = "sgd",
-        momentum: float = 0.9,
-        weight_decay: float = 1e-4,
-        schedule: str = "constant",
-        batch_size: int = 10,
-        epochs: int = 10,
-        start: str = "means",
-        limits: Limits | Literal["data"] | None = None,
-        scale: float = 0.01,
-        dtype: str = "float32",
-        threads: int | None = 1,
-        seconds: float | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        self.n_hidden = n_hidden
-        self.architecture = architecture
-        self.masks = masks
-        self.learner = learner
-        self.energy = energy
-        self.learning_rate = learning_rate
-        self.optimiser = optimiser
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.start = start
-        self.limits = limits
-        self.scale = scale
-        self.dtype = dtype
-        self.threads = threads
-        self.seconds = seconds
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.verbose = verbose
-        self.progress = progress
+    n_hidden: int = option(
+        25, "Number of hidden units; may be 0 where visible units are connected.", low=0
+    )
+    _: KW_ONLY
+    architecture: str = option(
+        "fcrf", "Connections inside a layer: brf (none), hrf (hidden), poe (visible), fcrf (both)."
+    )
+    masks: Mapping[str, ArrayLike] | None = option(
+        None, "Which connections there are, instead of an architecture."
+    )
+    learner: str = option(
+        "cf:energy=mf,k=1", 'Learning rule such as "cf:energy=mf,k=1" or "cd:k=1"; see `RULES`.'
+    )
+    energy: Literal["mf", "tap", "bethe", "exact"] = option(
+        "mf", "Approximation of `transform` and `free_energy`."
+    )
+    momentum: float = option(
+        0.9, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
+    )
+    weight_decay: float = option(1e-4, "Strength of the decay of weights towards 0.", low=0)
+    batch_size: int = option(10, "Rows of each update.", low=1)
 
-    def _start(self, n_visible: int, rng: np.random.Generator) -> Machine:
-        return Machine.random(
-            n_visible,
-            self.n_hidden,
-            architecture=self.architecture,
-            masks=self.masks,
-            scale=self.scale,
-            dtype=np.dtype(self.dtype),
-            random_state=rng,
-        )
+    def _structure(self) -> dict[str, Any]:
+        return {"architecture": self.architecture, "masks": self.masks}
 
     def _hidden_means(self, rows: Array) -> Array:
         if self.energy == "exact":

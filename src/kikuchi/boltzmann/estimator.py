@@ -1,13 +1,11 @@
-"""What the estimators share: scikit-learn's conventions around `train`."""
+"""What the estimators of machines share: data as states of units, free energies, samples, files."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import warnings
 from abc import abstractmethod
-from os import PathLike
-from typing import Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,173 +13,59 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
-from kikuchi.boltzmann.units import Units, parse_units
-from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError
-from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run
+from kikuchi.boltzmann.units import Binary, Units, parse_units
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
-from kikuchi.training.checkpoint import Checkpoint
-from kikuchi.training.model import load_model, save_model
-from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
+from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.estimator import (
+    FeatureTransformer,
+    RandomState,
+    TrainedEstimator,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 from kikuchi.training.rows import check_values, is_sparse
 from kikuchi.training.rule import Rule
-from kikuchi.training.trainer import Training, TrainingTrace, limited_threads, train
-from kikuchi.training.updates import TrainerState
-
-try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-except ImportError:
-    raise MissingExtraError(
-        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
-    ) from None
+from kikuchi.training.trainer import Training, limited_threads
 
 Array = NDArray[Any]
 Limits = tuple[float, float]
-RandomState = int | np.random.Generator | np.random.RandomState | None
 
 _BURN_IN = 1000  # steps of the chains that `sample` draws from
 
 
-class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators; see `RBM` for the parameters."""
-
-    n_hidden: int
-    learner: str
-    learning_rate: float
-    optimiser: str
-    momentum: float
-    weight_decay: float
-    schedule: str
-    batch_size: int
-    epochs: int
-    start: str
-    limits: Limits | Literal["data"] | None
-    dtype: str
-    threads: int | None
-    seconds: float | None
-    checkpoint: str | PathLike[str] | None
-    random_state: RandomState
-    verbose: int
-    progress: Progress | None
+class MachineResults:
+    """What fitting a machine leaves behind besides `FitResults`."""
 
     machine_: Machine
-    trace_: TrainingTrace
     limits_: Limits | None
+    log_z_: float | None
+
+
+@dataclass(eq=False, repr=False)
+class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
+    """Base of the estimators; see `RBM` for the attributes."""
+
+    file_kind: ClassVar[str] = "machine"
+    model_attribute: ClassVar[str] = "machine_"
+    model_class: ClassVar[Any] = Machine
+
+    n_hidden: int = option(100, "Number of hidden units.", low=0)
+    _: KW_ONLY
+    limits: Sequence[float] | str | None = option(
+        None,
+        "Values of the data that stand for the smallest and the largest state, such as (0, 255); "
+        '"data": the smallest and the largest that `fit` saw; none: data are states.',
+    )
+    dtype: Literal["float32", "float64"] = option("float32", "Type of the numbers.")
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, X: Any, y: object = None) -> Self:
-        """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
-        rows = self._rows(X, reset=True)
-        rng = generator(self.random_state)
-        checkpoint = None
-        if self.checkpoint is not None:
-            # A generator given by the caller cannot be compared: what it says is left out.
-            seed = self.random_state if isinstance(self.random_state, int) else None
-            about = {"random_state": repr(seed)}
-            checkpoint = Checkpoint(self.checkpoint, about=about)
-        self._train(self._begun(rows, rng), rows, rng, self.epochs, checkpoint, None)
-        return self
-
-    def partial_fit(self, X: Any, y: object = None) -> Self:
-        """One more pass over these rows, from the machine as it is; persistent chains go on."""
-        if self.schedule != "constant":
-            raise MethodError(
-                f"partial_fit knows no last epoch; use schedule='constant', not {self.schedule!r}"
-            )
-        first = not hasattr(self, "machine_")
-        rows = self._rows(X, reset=first)
-        if first:
-            rng = generator(self.random_state)
-            machine, state, before = self._begun(rows, rng), None, 0
-        else:
-            rng, machine, state = self._rng, self.machine_, self._state
-            before = self.n_iter_
-        self._train(machine, rows, rng, 1, None, state)
-        self.n_iter_ += before
-        return self
-
-    def _begun(self, rows: Any, rng: np.random.Generator) -> Machine:
-        """The machine before training, with biases at the means of the data if asked."""
-        if self.start not in ("means", "zero"):
-            raise MethodError(f"start must be 'means' or 'zero', got {self.start!r}")
-        machine = self._start(rows.shape[1], rng)
-        if self.start == "means":
-            machine.visible_bias[...] = machine.mean_biases(rows)
-        return machine
-
-    def _train(
-        self,
-        machine: Machine,
-        rows: Any,
-        rng: np.random.Generator,
-        epochs: int,
-        checkpoint: Checkpoint | None,
-        state: TrainerState | None,
-    ) -> None:
-        training = train(
-            machine,
-            rows,
-            self._rule(),
-            optimiser=self._optimiser(),
-            epochs=epochs,
-            batch_size=self.batch_size,
-            seed=rng,
-            run=Run(Budget(seconds=self.seconds).start(), self._progress(), TrainingTrace()),
-            checkpoint=checkpoint,
-            threads=self.threads,
-            state=state,
-        )
-        self._rng = rng
-        self._keep(training)
-        self.warnings_ += self._remarks(rows)
-
-    def _remarks(self, rows: Any) -> list[str]:
-        """What else must be said of a machine that was trained on these rows."""
-        return []
-
-    def _keep(self, training: Training[Machine]) -> None:
-        self.machine_ = training.model
-        self.trace_ = training.trace  # type: ignore[assignment]
-        self.n_iter_ = training.epochs
-        self.stopped_ = training.stopped
-        self.converged_ = training.converged
-        self.warnings_ = list(training.warnings)
-        self._state = training.state
-        self.log_z_: float | None = None
-        if training.stopped == "diverged":
-            warnings.warn(self.warnings_[0], ConvergenceWarning, stacklevel=4)
-
-    @abstractmethod
-    def _start(self, n_visible: int, rng: np.random.Generator) -> Machine:
-        """The machine before training."""
-
-    def _rule(self) -> Rule[Machine]:
-        return parse_rule(self.learner)
-
-    def _optimiser(self) -> Optimiser:
-        named = parse_optimiser(self.optimiser)
-        shared: dict[str, Any] = {
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "schedule": self.schedule,
-        }
-        if isinstance(named, Sgd):
-            shared["momentum"] = self.momentum
-        elif self.momentum:
-            raise MethodError(
-                f"momentum belongs to optimiser sgd; {named.name} has options of its own: give "
-                "momentum=0"
-            )
-        return dataclasses.replace(named, **shared)
-
-    def _progress(self) -> Progress:
-        if self.progress is not None:
-            return self.progress
-        return _Printed(type(self).__name__) if self.verbose else silent
+    def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
+        super()._keep(training, rng)
+        self.log_z_ = None
 
     # ------------------------------------------------------------------ rows
 
@@ -191,8 +75,6 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """Rows as states of the visible units in the machine's dtype, dense or CSR, checked."""
-        if self.dtype not in ("float32", "float64"):
-            raise MethodError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
         rows = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype))
         if reset:
             self.limits_ = self._limits_of(rows)
@@ -354,41 +236,18 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     # ------------------------------------------------------------------ files
 
-    def plain_options(self) -> dict[str, Any]:
-        """The options that a file or a page can hold: not generators, callbacks or arrays."""
-        return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays, facts, about = super()._fitted_state()
+        return arrays, facts, {**about, "log_z": self.log_z_, "limits": self.limits_}
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the machine and its options to a safetensors file."""
-        check_is_fitted(self, "machine_")
-        about = {
-            "estimator": type(self).__name__,
-            "options": self.plain_options(),
-            "epochs": self.n_iter_,
-            "stopped": self.stopped_,
-            "log_z": self.log_z_,
-            "limits": self.limits_,
-        }
-        save_model(path, self.machine_, about)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """The estimator of a file that `save` wrote."""
-        machine, about = load_model(path, Machine)
-        if about.get("estimator") != cls.__name__:
-            raise DataError(
-                f"{path}: holds {about.get('estimator', 'a machine without an estimator')}, not "
-                f"{cls.__name__}"
-            )
-        estimator = cls(**about["options"])
-        rng = generator(estimator.random_state)
-        estimator._rng = rng
-        estimator.n_features_in_ = machine.n_visible
-        estimator._keep(Training(machine, TrainingTrace(), about["epochs"], about["stopped"]))
-        estimator.log_z_ = about["log_z"]
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        self.n_features_in_ = self.machine_.n_visible
+        self.log_z_ = about["log_z"]
         limits = about.get("limits")
-        estimator.limits_ = None if limits is None else (limits[0], limits[1])
-        return estimator
+        self.limits_ = None if limits is None else (limits[0], limits[1])
 
     # ------------------------------------------------------------------ conventions
 
@@ -404,22 +263,56 @@ class MachineEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return tags
 
 
-class _Printed:
-    """Progress as lines on the screen."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class LearnerEstimator(MachineEstimator):
+    """What machines share that any rule may learn, from small random weights."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    learner: str = option("pcd:k=1", 'Learning rule such as "pcd:k=1" or "exact"; see `RULES`.')
+    start: Literal["means", "zero"] = option(
+        "means", "Visible biases at the start: those of the means of the data, or 0."
+    )
+    scale: float = option(0.01, "Standard deviation of the first weights.", low=0)
 
-    def __call__(
-        self, done: int, total: int, *, residual: float | None, objective: float | None
-    ) -> None:
-        told = "" if objective is None else f", objective {objective:.5g}"
-        print(f"[{self.name}] epoch {done} of {total}{told}", flush=True)
+    def _rule(self) -> Rule[Machine]:
+        return parse_rule(self.learner)
+
+    def _begin(self, rows: Any, rng: np.random.Generator) -> Machine:
+        machine = Machine.random(
+            rows.shape[1],
+            self.n_hidden,
+            scale=self.scale,
+            dtype=np.dtype(self.dtype),
+            random_state=rng,
+            **self._structure(),
+        )
+        if self.start == "means":
+            machine.visible_bias[...] = machine.mean_biases(rows)
+        return machine
+
+    @abstractmethod
+    def _structure(self) -> dict[str, Any]:
+        """Architecture and units, as `Machine.random` takes them."""
 
 
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except TypeError:
-        return False
-    return True
+class RestrictedMachine(MachineResults):
+    """How estimators of restricted machines compute: one product, then one function per unit."""
+
+    @property
+    def components_(self) -> Array:
+        """Weights, one row per hidden unit."""
+        return self.machine_.weights.T
+
+    def _hidden_means(self, rows: Array) -> Array:
+        return Layers(self.machine_).hidden(rows, None).mean
+
+    def _visible_means(self, hidden: Array) -> Array:
+        return Layers(self.machine_).visible(hidden, None).mean
+
+    def _free_energies(self, rows: Array) -> Array:
+        m = self.machine_
+        sums = np.asarray(Layers(m).hidden(rows, None).log_sums)
+        wide = np.float64  # the answer of a row must not depend on the rows beside it
+        energies: Array = -(rows.astype(wide) @ m.visible_bias.astype(wide)) - sums
+        if not isinstance(m.visible, Binary):
+            energies -= np.sum(m.visible.log_base(rows), axis=1, dtype=np.float64)
+        return energies

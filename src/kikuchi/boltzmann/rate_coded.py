@@ -6,18 +6,18 @@ of them that are on matter. So grey values are modelled as rates, without noise 
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from kikuchi.boltzmann.estimator import Array, Limits, RandomState
+from kikuchi.boltzmann.estimator import Array, MachineEstimator, RestrictedMachine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rbm import RBM
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence
 from kikuchi.boltzmann.units import Binomial, Units
-from kikuchi.core.progress import Progress
+from kikuchi.core.options import option
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
 
@@ -28,7 +28,8 @@ _FIRST_RISE, _LOW_START = 3.5, -4.0
 _DEAD = 1e-3  # spread over the data below which a hidden unit says nothing
 
 
-class RateCodedRBM(RBM):
+@dataclass(eq=False, repr=False, kw_only=True)
+class RateCodedRBM(RestrictedMachine, MachineEstimator):
     """Rate-coded restricted Boltzmann machine, learnt by TEH-L9 (TEH-M9, M10).
 
     Hidden units are told as the shares of their replicas that are on, in [0, 1].
@@ -58,54 +59,26 @@ class RateCodedRBM(RBM):
     True
     """
 
-    def __init__(
-        self,
-        n_hidden: int = 100,
-        *,
-        visible_replicas: int = 10,
-        hidden_replicas: int = 100,
-        nonnegative: bool = False,
-        learning_rate: float = 2.5e-4,
-        bias_factor: float = 2.0,
-        optimiser: str = "sgd",
-        momentum: float = 0.95,
-        weight_decay: float = 0.0,
-        schedule: str = "constant",
-        batch_size: int = 100,
-        epochs: int = 250,
-        scale: float | None = None,
-        hidden_start: float | None = None,
-        limits: Limits | Literal["data"] | None = (0.0, 1.0),
-        dtype: str = "float32",
-        threads: int | None = 1,
-        seconds: float | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        self.n_hidden = n_hidden
-        self.visible_replicas = visible_replicas
-        self.hidden_replicas = hidden_replicas
-        self.nonnegative = nonnegative
-        self.learning_rate = learning_rate
-        self.bias_factor = bias_factor
-        self.optimiser = optimiser
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.scale = scale  # type: ignore[assignment]
-        self.hidden_start = hidden_start
-        self.limits = limits
-        self.dtype = dtype
-        self.threads = threads
-        self.seconds = seconds
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.verbose = verbose
-        self.progress = progress
+    visible_replicas: int = option(10, "Binary units that one visible unit stands for.", low=1)
+    hidden_replicas: int = option(100, "Binary units that one hidden unit stands for.", low=1)
+    nonnegative: bool = option(False, "Hold weights at 0 or above: features become local parts.")
+    learning_rate: float = option(2.5e-4, "First rate of weights between replicas.", above=0)
+    bias_factor: float = option(2.0, "Rate of biases as a multiple of that of weights.", low=0)
+    momentum: float = option(
+        0.95, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
+    )
+    epochs: int = option(250, "Passes over the rows, each in an order of its own.", low=1)
+    scale: float | None = option(
+        None, "Standard deviation of the first weights; none: as suits the signs.", low=0
+    )
+    hidden_start: float | None = option(
+        None, "Hidden biases at the start; none: -0.5, or -4 where weights are non-negative."
+    )
+    limits: Sequence[float] | str | None = option(
+        (0.0, 1.0),
+        'Values of the data for no replica and for all of them; "data": those that `fit` saw; '
+        "none: data are numbers of replicas.",
+    )
 
     def _units(self) -> Units:
         return Binomial(replicas=self.visible_replicas)
@@ -113,7 +86,7 @@ class RateCodedRBM(RBM):
     def _rule(self) -> Rule[Machine]:
         return RateCodedDivergence(bias_factor=self.bias_factor, nonnegative=self.nonnegative)
 
-    def _begun(self, rows: Array, rng: np.random.Generator) -> Machine:
+    def _begin(self, rows: Any, rng: np.random.Generator) -> Machine:
         """Small random weights, and visible biases with which a mean row gives the mean again."""
         replicas = self.visible_replicas
         mean = np.asarray(rows.mean(axis=0), dtype=rows.dtype).reshape(1, -1)

@@ -1,0 +1,346 @@
+"""The scikit-learn shell of every family: options, checks, files, time limits, progress, warnings.
+
+An estimator is a dataclass whose fields are made by `core.options.option`: scikit-learn reads the
+generated signature, the command line makes its options from the fields, and ranges are checked in
+`fit`. `Estimator` is the shell of anything that can be fitted; `TrainedEstimator` adds what the
+trainer needs, so that a family writes only its model, its rule and what users do with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.options import checked_options, option
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.run import Run
+from kikuchi.core.seeds import generator
+from kikuchi.core.trace import Trace
+from kikuchi.training.checkpoint import Arrays, Checkpoint, load, part, prefixed, save
+from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
+from kikuchi.training.rule import BaseRule
+from kikuchi.training.trainer import Training, TrainingTrace, train
+from kikuchi.training.updates import TrainerState
+
+try:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+except ImportError:
+    raise MissingExtraError(
+        "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
+    ) from None
+
+__all__ = [
+    "ConvergenceWarning",
+    "Estimator",
+    "FeatureTransformer",
+    "FitResults",
+    "PrintedProgress",
+    "RandomState",
+    "TrainedEstimator",
+    "check_array",
+    "check_is_fitted",
+    "validate_data",
+]
+
+RandomState = int | np.random.Generator | np.random.RandomState | None
+
+
+class FitResults:
+    """What every fit leaves behind: iterations, why it ended, whether a stopping criterion was met,
+    what the reader must know, and the trace. Not a dataclass: these are no options.
+    """
+
+    n_iter_: int
+    stopped_: str
+    converged_: bool
+    warnings_: list[str]
+    trace_: Trace
+    n_features_in_: int
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
+    """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
+
+    A family names its files by `file_kind` and says what they
+    hold in `_fitted_state` and `_restore_state`.
+    """
+
+    file_kind: ClassVar[str] = "estimator"
+
+    seconds: float | None = option(None, "Time limit of the fit in seconds.", above=0)
+    checkpoint: str | PathLike[str] | None = option(
+        None, "File of the fit so far; a fit that was killed goes on from there."
+    )
+    random_state: RandomState = option(None, "Seed of everything random.")
+    verbose: int = option(0, "Print progress if above 0.", low=0)
+    progress: Progress | None = option(None, "Told a few times per second how far the fit is.")
+
+    # ------------------------------------------------------------------ for the families
+
+    def _check_options(self) -> None:
+        """Refuse options of the wrong type or out of range; called by `fit`."""
+        checked_options(self, type(self).__name__)
+
+    def _run(self) -> Run:
+        """A run with the time limit and the progress of the options."""
+        shown: Progress = PrintedProgress(type(self).__name__) if self.verbose else silent
+        return Run(Budget(seconds=self.seconds).start(), self.progress or shown, TrainingTrace())
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of the options; only a fit with the same seed goes on from it."""
+        if self.checkpoint is None:
+            return None
+        # The state of a generator given by the caller cannot be compared: it is left out.
+        seed = self.random_state if isinstance(self.random_state, int) else None
+        return Checkpoint(self.checkpoint, about={"random_state": repr(seed)})
+
+    def _ended(
+        self, iterations: int, stopped: str, converged: bool, remarks: list[str], trace: Trace
+    ) -> None:
+        """Keep how a fit ended; divergence is a warning of scikit-learn's as well."""
+        self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
+        self.warnings_, self.trace_ = list(remarks), trace
+        if stopped == "diverged":
+            warnings.warn(self.warnings_[0], ConvergenceWarning, stacklevel=5)
+
+    @abstractmethod
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        """Arrays of the fitted estimator, facts about what they are, and other fitted values."""
+
+    @abstractmethod
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        """Set the fitted attributes from what `_fitted_state` gave."""
+
+    # ------------------------------------------------------------------ files
+
+    def plain_options(self) -> dict[str, Any]:
+        """The options that a file or a page can hold: not generators, callbacks or arrays."""
+        return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what was learnt and the options to a safetensors file."""
+        check_is_fitted(self)
+        arrays, facts, about = self._fitted_state()
+        told = {
+            "estimator": type(self).__name__,
+            "options": self.plain_options(),
+            "epochs": self.n_iter_,
+            "stopped": self.stopped_,
+            "converged": self.converged_,
+            "warnings": self.warnings_,
+            "n_features_in": self.n_features_in_,
+            **about,
+        }
+        if hasattr(self, "feature_names_in_"):
+            told["feature_names_in"] = [str(name) for name in self.feature_names_in_]
+        arrays = arrays | prefixed(self.trace_.arrays(), "trace")
+        save(path, f"kikuchi {self.file_kind}", arrays, {**facts, "about": told})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """The estimator of a file that `save` wrote."""
+        arrays, facts = load(path, (f"kikuchi {cls.file_kind}",))
+        about = facts.get("about", {})
+        if about.get("estimator") != cls.__name__:
+            kind = about.get("estimator", f"a {cls.file_kind} without an estimator")
+            raise DataError(f"{path}: holds {kind}, not {cls.__name__}")
+        try:
+            estimator = cls(**about["options"])
+            trace = TrainingTrace()
+            for name, column in part(arrays, "trace").items():
+                getattr(trace, name)[:] = column.tolist()
+            if "n_features_in" in about:
+                estimator.n_features_in_ = about["n_features_in"]
+            if "feature_names_in" in about:
+                estimator.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
+            estimator.n_iter_, estimator.stopped_ = about["epochs"], about["stopped"]
+            estimator.converged_ = about.get("converged", estimator.stopped_ == "converged")
+            estimator.warnings_, estimator.trace_ = list(about.get("warnings", [])), trace
+            estimator._restore_state(arrays, facts, about)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: not the file of a {cls.__name__} ({error})") from None
+        return estimator
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TrainedEstimator(Estimator):
+    """Base of the estimators whose model is trained by `kikuchi.training.trainer.train`.
+
+    A family gives `_begin` (the model before training) and `_rule`; `_rows` if it reads its data in
+    another way. The trained model is in `model_`, or in the attribute that `model_attribute` names.
+    """
+
+    model_attribute: ClassVar[str] = "model_"
+    model_class: ClassVar[Any]
+
+    learning_rate: float = option(0.05, "First rate of the updates.", above=0)
+    optimiser: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
+    momentum: float = option(
+        0.0, "Fraction of the velocity that sgd keeps; 0 for other optimisers.", low=0, below=1
+    )
+    weight_decay: float = option(0.0, "Strength of the decay of weights towards 0.", low=0)
+    schedule: str = option(
+        "constant",
+        'Learning rate: "constant", "linear", "cosine", "exponential:factor=0.95", '
+        '"inverse-time:decay=0.05" or "warmup-cosine".',
+    )
+    batch_size: int = option(100, "Rows of each update.", low=1)
+    epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
+    threads: int | None = option(1, "Threads of matrix products; none: as libraries choose.", low=1)
+
+    # ------------------------------------------------------------------ for the families
+
+    @abstractmethod
+    def _begin(self, rows: Any, rng: np.random.Generator) -> Any:
+        """The model before training on these rows."""
+
+    @abstractmethod
+    def _rule(self) -> BaseRule:
+        """The learning rule of the options."""
+
+    def _rows(self, X: Any, *, reset: bool = False) -> Any:
+        """X as rows that the model learns from, checked."""
+        return validate_data(self, X, reset=reset, dtype=np.float64)
+
+    def _remarks(self, rows: Any) -> list[str]:
+        """What else must be said of a model that was trained on these rows."""
+        return []
+
+    @property
+    def _model(self) -> Any:
+        check_is_fitted(self, self.model_attribute)
+        return getattr(self, self.model_attribute)
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
+        self._check_options()
+        rows = self._rows(X, reset=True)
+        rng = generator(self.random_state)
+        self._train(self._begin(rows, rng), rows, rng, self.epochs, self._checkpoint(), None)
+        return self
+
+    def partial_fit(self, X: Any, y: object = None) -> Self:
+        """One more pass over these rows, from the model as it is; persistent chains go on."""
+        self._check_options()
+        if self.schedule != "constant":
+            raise MethodError(
+                f"partial_fit knows no last epoch; use schedule='constant', not {self.schedule!r}"
+            )
+        first = not hasattr(self, self.model_attribute)
+        rows = self._rows(X, reset=first)
+        if first:
+            rng = generator(self.random_state)
+            model, state, before = self._begin(rows, rng), None, 0
+        else:
+            rng, model, state, before = self._rng, self._model, self._state, self.n_iter_
+        self._train(model, rows, rng, 1, None, state)
+        self.n_iter_ += before
+        return self
+
+    def _train(
+        self,
+        model: Any,
+        rows: Any,
+        rng: np.random.Generator,
+        epochs: int,
+        checkpoint: Checkpoint | None,
+        state: TrainerState | None,
+    ) -> None:
+        training = train(
+            model,
+            rows,
+            self._rule(),
+            optimiser=self._optimiser(),
+            epochs=epochs,
+            batch_size=self.batch_size,
+            seed=rng,
+            run=self._run(),
+            checkpoint=checkpoint,
+            threads=self.threads,
+            state=state,
+        )
+        self._keep(training, rng)
+        self.warnings_ += self._remarks(rows)
+
+    def _keep(self, training: Training[Any], rng: np.random.Generator) -> None:
+        setattr(self, self.model_attribute, training.model)
+        self._rng, self._state = rng, training.state
+        self._ended(
+            training.epochs,
+            training.stopped,
+            training.converged,
+            training.warnings,
+            training.trace,
+        )
+
+    def _optimiser(self) -> Optimiser:
+        named = parse_optimiser(self.optimiser)
+        shared: dict[str, Any] = {
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "schedule": self.schedule,
+        }
+        if isinstance(named, Sgd):
+            shared["momentum"] = self.momentum
+        elif self.momentum:
+            raise MethodError(
+                f"momentum belongs to optimiser sgd; {named.name} has options of its own: give "
+                "momentum=0"
+            )
+        return dataclasses.replace(named, **shared)
+
+    # ------------------------------------------------------------------ files
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        model = self._model
+        return model.to_arrays(), {model.kind: model.describe()}, {}
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        model = self.model_class.from_arrays(arrays, facts[self.model_class.kind])
+        setattr(self, self.model_attribute, model)
+        self._rng, self._state = generator(self.random_state), None
+
+
+class FeatureTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: ignore[misc]
+    """Mixin of estimators whose `transform` gives features: `fit_transform`, names, containers."""
+
+
+class PrintedProgress:
+    """Progress as lines on the screen."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(
+        self, done: int, total: int, *, residual: float | None, objective: float | None
+    ) -> None:
+        """Print one line."""
+        told = "" if objective is None else f", objective {objective:.5g}"
+        print(f"[{self.name}] epoch {done} of {total}{told}", flush=True)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
