@@ -12,7 +12,7 @@ from cli_runner import fails, run
 
 pytest.importorskip("sklearn")
 
-from kikuchi.cli import ica
+from kikuchi.cli import folders
 from kikuchi.data.brain import simulate_brain
 from kikuchi.data.speech import speech_like
 from kikuchi.ica.measures import column_angles, matched_correlation
@@ -230,11 +230,11 @@ def test_a_lost_source_is_said(tmp_path: Path) -> None:
         (["--sources", "2", "--mixing", "sparse"], "mixing must be one of"),
         (["--sources", "2", "--noise", "pink"], "--noise is isotropic, diagonal, full"),
         (["--sources", "2", "--noise", "0.1,0.2"], "noise"),
-        (["--sources", "2", "--most", "3"], "--most is for --sources auto"),
+        (["--sources", "2", "--most", "3"], "--most is for --sources auto of mean-field"),
         (["--most", "0"], "--most must be at least 1"),
-        (["--threads", "0"], "--threads must be at least 1"),
-        (["--method", "infomax", "--threads", "2"], "has no option --threads"),
-        (["--method", "bayesian", "--restarts", "0"], "--restarts must be at least 1"),
+        (["--processes", "0"], "processes must be"),
+        (["--method", "infomax", "--processes", "2"], "has no option --processes"),
+        (["--method", "bayesian", "--restarts", "0"], "restarts must be"),
         (["--sources", "2", "--seed", "-1"], "--seed must be a whole number >= 0"),
         (["--sources", "2", "--detrend", "polynomial:1.7"], "with a whole number"),
         (["--prior", "laplace", "--prior", "gaussian"], "takes one --prior"),
@@ -242,7 +242,7 @@ def test_a_lost_source_is_said(tmp_path: Path) -> None:
         (["--method", "infomax"], "cannot choose a number of sources"),
         (["--method", "infomax", "--posterior", "lr"], "has no option --posterior"),
         (["--method", "bayesian", "--noise", "full"], "has no option --noise"),
-        (["--method", "bayesian", "--prior", "a", "--prior", "b"], "one --prior for all"),
+        (["--method", "bayesian", "--prior", "a", "--prior", "b"], "takes one --prior for all"),
         (["--sources", "2", "--orientation", "spatial"], "is for brain scans"),
         (["--sources", "2", "--orientation", "up"], "there is no orientation 'up'"),
         (["--sources", "2", "--mask", "none"], "is for brain scans"),
@@ -356,7 +356,7 @@ def test_a_folder_is_whole_or_not_there(
         (folder / "mixing.csv").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ica, "_write_files", fail)
+    monkeypatch.setattr(folders, "_write_files", fail)
     words = ["ica", "fit", table, "--sources", 1, "--iterations", 3, "--out", tmp_path / "out"]
     fails(words, "No space left on device")
     assert [p.name for p in tmp_path.iterdir()] == ["mixed.csv"]

@@ -12,7 +12,7 @@ import functools
 import inspect
 import shlex
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,7 @@ def finish(
     answer: Answer,
     output: Output,
     *,
+    head: Mapping[str, Any] | None = None,
     page: WritePage | None = None,
     files: Iterable[tuple[Path | None, WriteFile]] = (),
     written: Iterable[Path | None] = (),
@@ -105,8 +106,8 @@ def finish(
 ) -> None:
     """End a command: show the answer, warn, write what was asked for, and set the exit code.
 
-    `page` writes the report page, `files` are further files to write, `written` are those that
-    exist already, `notes` are last remarks on standard error.
+    `head` comes before the answer in JSON, `page` writes the report page, `files` are further files
+    to write, `written` are those that exist already, `notes` are last remarks on standard error.
     """
     from kikuchi.cli.outputs import STANDARD_OUTPUT, write_json
 
@@ -116,7 +117,8 @@ def finish(
         typer.echo(f"warning: {warning}", err=True)
     targets: list[Path | None] = [*written, output.json]
     if output.json is not None:
-        write_json(answer.to_dict(), output.json)
+        data = answer.to_dict()
+        write_json({**head, **data} if head else data, output.json)
     for path, write in files:
         if path is not None:
             write(path)
@@ -164,6 +166,9 @@ def was_given(context: typer.Context, name: str) -> bool:
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """Turn each parameter of a command that is a dataclass into options, one per field.
 
+    A parameter annotated with `EstimatorOptions` gets those of its options that were given, as a
+    dictionary.
+
     >>> def show(limits: Limits) -> None:
     ...     print(limits.seconds)
     >>> list(inspect.signature(grouped(show)).parameters)
@@ -172,24 +177,35 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     2.0
     """
     hints = typing.get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {
-        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
-    }
+    groups: dict[str, Any] = {}
+    generated: dict[str, tuple[int, Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in groups:
-            parameters += group_parameters(groups[name])
+        hint = hints[name]
+        options_of = [m for m in getattr(hint, "__metadata__", ()) if hasattr(m, "flags")]
+        if dataclasses.is_dataclass(hint):
+            groups[name] = hint
+            parameters += group_parameters(hint)
+        elif options_of:
+            before = sum(p.annotation is not typer.Context for p in parameters)
+            generated[name] = (before, options_of[0])
         else:
-            parameters.append(keyword(name, parameter.default, hints[name]))
+            parameters.append(keyword(name, parameter.default, hint))
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
+        for name, (_, options_of) in generated.items():
+            given = {n: values.pop(n) for n in options_of.flags}
+            context = values["context"]
+            values[name] = {n: v for n, v in given.items() if was_given(context, n)}
         for name, group in groups.items():
             fields = [f.name for f in dataclasses.fields(group) if f.init]
             values[name] = group(**{field_name: values.pop(field_name) for field_name in fields})
         function(**values)
 
-    return with_parameters(run, parameters)
+    target: Any = with_parameters(run, parameters)
+    target.generated = list(generated.values())
+    return run
 
 
 def group_parameters(group: Any) -> list[inspect.Parameter]:

@@ -2,60 +2,134 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kikuchi.ica.evaluation import PreparedRecording
     from kikuchi.ica.recordings import Recording
 
+ORIENTATIONS = ("spatial", "temporal")
 
-def read(
-    data: list[str],
-    rate: float | None,
-    mask: str | None,
-    stimulus: str | None,
-    orientation: str | None,
-) -> Recording:
-    """The recording; options of scans are refused for anything else."""
-    from kikuchi.core.errors import DataError
-    from kikuchi.ica.recordings import read_recording
-
-    chosen = None if mask == "none" else mask or "auto"
-    recording = read_recording(data, rate=rate, mask=chosen)
-    if recording.mask is None:
-        words = {"mask": mask, "stimulus": stimulus, "orientation": orientation}
-        for name, value in words.items():
-            if value is not None:
-                raise DataError(f"--{name} is for brain scans (.nii); leave it out")
-    return recording
-
-
-def prepared(
-    recording: Recording, where: str | None, detrend: str | None, *, missing: bool, wide: bool
-) -> NDArray[Any]:
-    """Rows as an estimator takes them; what no method can use is refused."""
-    from kikuchi.core.errors import DataError
-    from kikuchi.ica.fmri import samples_of
-
-    _refuse_gaps(recording, missing)
-    _refuse_constant(recording)
-    if where is None and recording.n_samples < recording.n_sensors and not wide:
-        raise DataError(
-            f"{recording.source}: {recording.n_samples} samples of {recording.n_sensors} sensors; "
-            "rows are samples: transpose the table, or give --wide if it is meant"
-        )
-    kind = detrend or ("none" if where is None else "polynomial")
-    if kind != "none":
-        if missing:
-            raise DataError("--detrend needs complete rows; leave --missing out")
-        recording = _without_trend(recording, kind)
-    if where is None:
-        return recording.data
-    return samples_of(recording, "spatial" if where == "spatial" else "temporal")
+Orientation = Annotated[
+    str | None,
+    typer.Option("--orientation", metavar="O", help="Of scans: spatial or temporal.  [spatial]"),
+]
+Mask = Annotated[
+    str | None,
+    typer.Option("--mask", metavar="FILE", help="Of scans: NIfTI file, auto or none.  [auto]"),
+]
+Detrend = Annotated[
+    str | None,
+    typer.Option(
+        "--detrend",
+        metavar="KIND",
+        help="Trends to remove: constant, polynomial[:order], cosine[:seconds], none.  [none; "
+        "polynomial of scans]",
+    ),
+]
+Stimulus = Annotated[
+    str | None, typer.Option("--stimulus", metavar="FILE", help="Of scans: one value per scan.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", metavar="HZ", help="Samples per second, if the file does not say."),
+]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="HxW", help="Sensors are pixels; constant ones are left out."),
+]
+Missing = Annotated[
+    bool, typer.Option("--missing", help="Empty cells were not observed; go on without them.")
+]
+Wide = Annotated[bool, typer.Option("--wide", help="Allow fewer samples than sensors in a table.")]
 
 
-def _refuse_gaps(recording: Recording, missing: bool) -> None:
+@dataclass(frozen=True)
+class RecordingOptions:
+    """How a recording is read, and what is done to it before sources are looked for."""
+
+    orientation: Orientation = None
+    mask: Mask = None
+    detrend: Detrend = None
+    stimulus: Stimulus = None
+    rate: Rate = None
+    image: Image = None
+    missing: Missing = False
+    wide: Wide = False
+
+    @property
+    def files(self) -> list[str]:
+        """Further files that are read."""
+        return [name for name in (self.mask, self.stimulus) if name is not None]
+
+    def check(self) -> None:
+        """Refuse an orientation that does not exist."""
+        from kikuchi.core.errors import MethodError, suggestion
+
+        if self.orientation is not None and self.orientation not in ORIENTATIONS:
+            known = suggestion(self.orientation, ORIENTATIONS)
+            raise MethodError(f"there is no orientation '{self.orientation}'; {known}")
+
+    def read(self, data: list[str]) -> PreparedRecording:
+        """The recording, and its samples as an estimator takes them."""
+        from kikuchi.cli.inputs import image_shape
+        from kikuchi.core.errors import DataError
+        from kikuchi.ica.evaluation import PreparedRecording
+
+        recording = self._recording(data)
+        where = None if recording.mask is None else self.orientation or "spatial"
+        stimulus = None if self.stimulus is None else read_stimulus(self.stimulus, recording)
+        shape = pixels = None
+        if self.image is not None:
+            if where is not None:
+                raise DataError(f"--image {self.image}: voxels are no images of that size")
+            shape = image_shape(self.image, recording.n_sensors)
+            recording, pixels = without_constant_pixels(recording)
+        samples = self._samples(recording, where)
+        return PreparedRecording(recording, samples, where, stimulus, shape, pixels)
+
+    def _recording(self, data: list[str]) -> Recording:
+        """The recording; options of scans are refused for anything else."""
+        from kikuchi.core.errors import DataError
+        from kikuchi.ica.recordings import read_recording
+
+        mask = None if self.mask == "none" else self.mask or "auto"
+        recording = read_recording(data, rate=self.rate, mask=mask)
+        if recording.mask is None:
+            for name in ("mask", "stimulus", "orientation"):
+                if getattr(self, name) is not None:
+                    raise DataError(f"--{name} is for brain scans (.nii); leave it out")
+        return recording
+
+    def _samples(self, recording: Recording, where: str | None) -> NDArray[Any]:
+        """Rows as an estimator takes them; what no method can use is refused."""
+        from kikuchi.core.errors import DataError
+        from kikuchi.ica.fmri import samples_of
+
+        _check_gaps(recording, self.missing)
+        _check_variation(recording)
+        samples, sensors = recording.n_samples, recording.n_sensors
+        if where is None and samples < sensors and not self.wide:
+            raise DataError(
+                f"{recording.source}: {samples} samples of {sensors} sensors; rows are samples: "
+                "transpose the table, or give --wide if it is meant"
+            )
+        kind = self.detrend or ("none" if where is None else "polynomial")
+        if kind != "none":
+            if self.missing:
+                raise DataError("--detrend needs complete rows; leave --missing out")
+            recording = _without_trend(recording, kind)
+        if where is None:
+            return recording.data
+        return samples_of(recording, "spatial" if where == "spatial" else "temporal")
+
+
+def _check_gaps(recording: Recording, missing: bool) -> None:
     import numpy as np
 
     from kikuchi.core.errors import DataError
@@ -98,7 +172,7 @@ def without_constant_pixels(recording: Recording) -> tuple[Recording, NDArray[An
     return replace(recording, data=recording.data[:, kept], sensors=names), kept
 
 
-def _refuse_constant(recording: Recording) -> None:
+def _check_variation(recording: Recording) -> None:
     import numpy as np
 
     from kikuchi.core.errors import DataError
@@ -130,15 +204,13 @@ def _without_trend(recording: Recording, text: str) -> Recording:
     )
 
 
-def read_stimulus(path: str | None, recording: Recording) -> NDArray[Any] | None:
-    """The stimulus, one value a scan."""
+def read_stimulus(path: str, recording: Recording) -> NDArray[Any]:
+    """The stimulus, one value per scan."""
     import numpy as np
 
     from kikuchi.core.errors import DataError
     from kikuchi.core.tables import read_table
 
-    if path is None:
-        return None
     values = read_table(path, what="a stimulus").values
     values = values.ravel() if values.ndim == 1 or 1 in values.shape else values
     if values.ndim != 1 or len(values) != recording.n_samples:
@@ -149,17 +221,3 @@ def read_stimulus(path: str | None, recording: Recording) -> NDArray[Any] | None
     if not np.isfinite(values).all() or np.ptp(values) == 0:
         raise DataError(f"{path}: a stimulus must be complete and must change")
     return values
-
-
-def image_shape(text: str | None, sensors: int, where: str | None) -> tuple[int, int] | None:
-    """Height and width of the images whose pixels are the sensors."""
-    from kikuchi.core.errors import DataError
-
-    if text is None:
-        return None
-    words = text.lower().split("x")
-    if where is None and len(words) == 2 and all(w.isdecimal() for w in words):
-        height, width = int(words[0]), int(words[1])
-        if height * width == sensors:
-            return height, width
-    raise DataError(f"--image {text}: {sensors} sensors are no images of that size")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kikuchi.core.budget import DEFAULT_BYTES, Budget, parse_bytes
-from kikuchi.core.errors import EvidenceError, MethodError
+from kikuchi.core.errors import DataError, EvidenceError, MethodError
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -75,6 +75,20 @@ def with_seed(method: Method, seed: int | None) -> Method:
     if seed is None or not random:
         return method
     return dataclasses.replace(method, seed=seed)  # type: ignore[call-arg]
+
+
+def image_shape(text: str, pixels: int) -> tuple[int, int]:
+    """Height and width of images of so many pixels, from a text such as `28x28`.
+
+    >>> image_shape("2x3", 6)
+    (2, 3)
+    """
+    parts = text.lower().split("x")
+    if len(parts) == 2 and all(p.isdecimal() for p in parts):
+        height, width = int(parts[0]), int(parts[1])
+        if height * width == pixels:
+            return height, width
+    raise DataError(f"--image {text}: {pixels} values are no images of that size")
 
 
 def split_methods(text: str) -> list[str]:

@@ -27,6 +27,7 @@ from kikuchi.cli import (
     sample,
     train,
 )
+from kikuchi.cli.estimators import EstimatorCommand
 from kikuchi.cli.startup import BAD_INPUT, INTERRUPTED
 from kikuchi.core.errors import KikuchiError
 
@@ -88,7 +89,7 @@ app.command("compare")(compare.compare)
 app.command("bounds")(bounds.bounds)
 app.command("certify")(certify.certify)
 app.command("learn")(learn.learn)
-app.command("train")(train.train)
+app.command("train", cls=EstimatorCommand)(train.train)
 app.add_typer(ica.app, name="ica")
 app.command("evaluate")(evaluate.evaluate)
 app.command("sample")(sample.sample)

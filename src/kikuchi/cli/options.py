@@ -43,6 +43,11 @@ Memory = Annotated[
 Seed = Annotated[
     int | None, typer.Option("--seed", metavar="N", help="Seed of methods that use random numbers.")
 ]
+FirstSeed = Annotated[int, typer.Option("--seed", metavar="N", help="Random numbers.")]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="HxW", help="Rows are images.  [square ones are seen]"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="OUT", help="Draw a picture: .png or .svg.")

@@ -198,13 +198,16 @@ def checked_options(instance: Any, label: str) -> dict[str, Any]:
     """
     hints = option_hints(cast(Any, type(instance)))
     return {
-        f.name: _checked(f"{label}: option {f.name}", f, hints[f.name], getattr(instance, f.name))
+        f.name: checked_value(
+            f"{label}: option {f.name}", f, hints[f.name], getattr(instance, f.name)
+        )
         for f in dataclasses.fields(instance)
         if "help" in f.metadata
     }
 
 
-def _checked(where: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
+def checked_value(where: str, f: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
+    """One value of an option, checked for type and range; `where` names it in messages."""
     kinds, optional = option_types(hint)
     if value is None and optional:
         return None

@@ -39,29 +39,44 @@ class FoundSource:
         return dict(vars(self))
 
 
+@dataclass(frozen=True)
+class PreparedRecording:
+    """A recording as it was read, and its `samples` as an estimator takes them.
+
+    `orientation` is that of brain scans and None for other data; `stimulus` has one value per scan.
+    `shape` is that of images whose pixels are the sensors, `pixels` which of them there are.
+    """
+
+    recording: Recording
+    samples: Array
+    orientation: str | None = None
+    stimulus: Array | None = None
+    shape: tuple[int, int] | None = None
+    pixels: NDArray[np.bool_] | None = None
+
+
 @dataclass
 class SourceEvaluation(Answer):
     """A fitted estimator, the recording, and the sources from the strongest to the weakest.
 
-    `recording` is as it was read, `samples` as the estimator saw them; `mixing` (sensors, sources)
-    and `values` (samples, sources) are in the order of `sources`. `shape` is that of images whose
-    pixels are the sensors, `pixels` which of them there are.
+    `mixing` (sensors, sources) and `values` (samples, sources) are in the order of `sources`; for
+    the other names see `PreparedRecording`.
     """
 
     estimator: Any
     method: str
-    recording: Recording
-    samples: Array
     mixing: Array
     values: Array
     sources: list[FoundSource]
+    components: BrainComponents | None
+    choice: Choice | None
     seconds: float
-    orientation: str | None = None
-    components: BrainComponents | None = None
-    stimulus: Array | None = None
-    choice: Choice | None = None
-    shape: tuple[int, int] | None = None
-    pixels: NDArray[np.bool_] | None = None
+    recording: Recording
+    samples: Array
+    orientation: str | None
+    stimulus: Array | None
+    shape: tuple[int, int] | None
+    pixels: NDArray[np.bool_] | None
     files: list[str] = field(default_factory=list)
 
     @property
@@ -224,19 +239,19 @@ def _noise_text(noise: Any) -> str:
 def evaluate(
     estimator: Any,
     method: str,
-    recording: Recording,
-    samples: Array,
-    where: str | None,
-    stimulus: Array | None,
-    seconds: float,
+    prepared: PreparedRecording,
+    *,
+    choice: Choice | None = None,
+    seconds: float = 0.0,
 ) -> SourceEvaluation:
     """Measure a fitted estimator on its samples; the strongest source comes first.
 
-    `where` is the orientation of brain scans and None for other data, `stimulus` has one value per
-    scan, `seconds` is the time that the fit took.
+    `choice` says how the number of sources was chosen, `seconds` is the time that the fit took.
     """
     from kikuchi.ica.fmri import components_of, stimulus_correlation
 
+    recording, samples, where = prepared.recording, prepared.samples, prepared.orientation
+    stimulus = prepared.stimulus
     values = estimator.transform(samples)
     power = np.sum(estimator.mixing_**2, axis=0) * values.var(axis=0)
     order = np.argsort(-power, kind="stable")
@@ -270,17 +285,7 @@ def evaluate(
         for k, i in enumerate(order)
     ]
     return SourceEvaluation(
-        estimator,
-        method,
-        recording,
-        samples,
-        mixing,
-        values,
-        sources,
-        seconds,
-        where,
-        components,
-        stimulus,
+        estimator, method, mixing, values, sources, components, choice, seconds, **vars(prepared)
     )
 
 

@@ -1,0 +1,148 @@
+"""Options of a command that are those of the estimators it fits.
+
+An estimator is a dataclass whose fields carry their help and range (`core.options.option`). A
+command names the fields that it offers and how they are called; types, defaults, help and ranges
+come from the fields. Since the classes load slowly, the options are made when the command is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from kikuchi.cli.command import keyword, with_parameters
+
+Given = dict[str, Any]
+"""Values of the fields that the command line gave."""
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """The options that a command takes from the estimators that it can fit.
+
+    `classes` maps the words of the command line to classes of the package `home`; `noun` is what
+    such a word names. `flags` maps a field to its option with its letter and metavar, such as
+    `--learner -l TEXT`.
+    """
+
+    home: str
+    classes: Mapping[str, str]
+    flags: Mapping[str, str]
+    noun: str = "method"
+
+    @cached_property
+    def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
+        """The fields of each class by name."""
+        return {word: _fields(self.find(word)) for word in self.classes}
+
+    def check(self, word: str) -> None:
+        """Refuse a word that names no class."""
+        from kikuchi.core.errors import MethodError, suggestion
+
+        if word not in self.classes:
+            known = suggestion(word, self.classes)
+            raise MethodError(f"there is no {self.noun} '{word}'; {known}")
+
+    def find(self, word: str) -> Any:
+        """The class that a word of the command line means."""
+        self.check(word)
+        return getattr(import_module(self.home), self.classes[word])
+
+    def make(self, word: str, given: Given, **more: Any) -> Any:
+        """The estimator with these options; those that it does not have are refused.
+
+        `more` are values that are no options of the command line.
+        """
+        from kikuchi.core.errors import MethodError
+        from kikuchi.core.options import checked_value
+
+        cls = self.find(word)
+        hints = _hints(cls)
+        for name, value in given.items():
+            flag = self.flags.get(name, f"--{name.replace('_', '-')}").split()[0]
+            if name not in self.fields[word]:
+                raise MethodError(f"{word} has no option {flag}; leave it out")
+            checked_value(flag, self.fields[word][name], hints[name], value)
+        return cls(**given, **more)
+
+    def parameters(self) -> list[Any]:
+        """The parameters of the command, as typer makes them."""
+        made = with_parameters(lambda **_: None, [self._parameter(name) for name in self.flags])
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(made)
+        return list(typer.main.get_command(app).params)
+
+    def _parameter(self, name: str) -> inspect.Parameter:
+        from kikuchi.core.options import option_range, option_types
+
+        words = [word for word in self.classes if name in self.fields[word]]
+        fields = [self.fields[word][name] for word in words]
+        kinds, _ = option_types(_hints(self.find(words[0]))[name])
+        kind = next((k for k in kinds if k in (int, float, bool)), str)
+        choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+        remarks = [
+            fields[0].metadata["help"].rstrip("."),
+            f"one of {', '.join(map(str, choices))}" if choices else "",
+            f"in {option_range(fields[0])}" if option_range(fields[0]) else "",
+            f"only of {' and '.join(words)}" if len(words) < len(self.classes) else "",
+        ]
+        *decls, metavar = self.flags[name].split() if kind is not bool else [self.flags[name], ""]
+        option = typer.Option(
+            *decls, metavar=metavar or None, help="; ".join(filter(None, remarks))
+        )
+        defaults = {f.default for f in fields}
+        default = defaults.pop() if len(defaults) == 1 else None
+        return keyword(name, default, Annotated[kind if kind is bool else kind | None, option])
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    from kikuchi.core.options import option_hints
+
+    if hasattr(cls, "__dataclass_fields__"):
+        return option_hints(cls)
+    return typing.get_type_hints(cls.__init__)
+
+
+def _fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    if dataclasses.is_dataclass(cls):
+        return {f.name: f for f in dataclasses.fields(cls)}
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    made = dataclasses.make_dataclass(
+        cls.__name__,
+        [
+            (p.name, Any, dataclasses.field(default=p.default, metadata={"help": ""}))
+            for p in parameters
+            if p.name != "self"
+        ],
+    )
+    return {f.name: f for f in dataclasses.fields(made)}
+
+
+class EstimatorCommand(TyperCommand):
+    """A command with parameters of the type `Annotated[Given, EstimatorOptions(...)]`."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, with those of the estimators put in when they are first asked for."""
+        names = {parameter.name for parameter in self.params}
+        for position, options in reversed(getattr(self.callback, "generated", [])):
+            if not names & set(options.flags):
+                self.params[position:position] = options.parameters()
+        return super().get_params(ctx)
+
+
+def fit_quietly(estimator: Any, rows: Any) -> Any:
+    """Fit; what there is to say is in `warnings_`, and shown once at the end."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(rows)

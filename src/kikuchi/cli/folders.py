@@ -1,0 +1,77 @@
+"""The folder that `kikuchi ica` writes: all files, or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kikuchi.core.errors import KikuchiError
+
+if TYPE_CHECKING:
+    from kikuchi.ica.evaluation import SourceEvaluation
+
+
+def check_folder(out: Path) -> None:
+    """Refuse at once a folder that holds something, or that cannot be made."""
+    if out.exists() and not out.is_dir():
+        raise KikuchiError(f"cannot write {out}: it is a file; give the name of a new folder")
+    if out.is_dir() and any(out.iterdir()):
+        raise KikuchiError(f"cannot write {out}: the folder is not empty; name a new one")
+    try:
+        with tempfile.TemporaryFile(dir=out.resolve().parent):
+            pass
+    except OSError as error:
+        raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
+
+
+def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
+    """The answer in a new folder: all files, or none."""
+    target = out.resolve()
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
+    try:
+        _write_files(work, evaluation)
+        umask = os.umask(0)
+        os.umask(umask)
+        work.chmod(0o777 & ~umask)
+        if target.is_dir():
+            target.rmdir()
+        work.rename(target)
+    except BaseException as error:
+        shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
+        raise
+
+
+def _write_files(folder: Path, evaluation: SourceEvaluation) -> None:
+    from kikuchi.cli.outputs import write_json
+    from kikuchi.ica.fmri import write_maps
+    from kikuchi.ica.recordings import Recording, write_recording, write_wav
+
+    names = tuple(source.name for source in evaluation.sources)
+    recording = evaluation.recording
+    write_recording(folder / "mixing.csv", Recording(evaluation.mixing, names))
+    more: dict[str, Any] = {}
+    if evaluation.components is not None:
+        write_maps(folder / "maps.nii.gz", evaluation.components.maps, recording)
+        courses = Recording(evaluation.components.courses.T, names, recording.rate)
+        write_recording(folder / "courses.csv", courses)
+    elif recording.source.lower().endswith(".wav") and recording.rate is not None:
+        more["gains"] = [
+            write_wav(folder / f"source_{k + 1}.wav", signal, recording.rate)
+            for k, signal in enumerate(evaluation.values.T)
+        ]
+    else:
+        write_recording(folder / "sources.npz", Recording(evaluation.values, names, recording.rate))
+    evaluation.files = sorted([*(path.name for path in folder.iterdir()), "model.json"])
+    from kikuchi import __version__
+
+    if evaluation.orientation is None:
+        more["sensors"] = list(recording.names)  # of each row of mixing.csv
+    write_json({"version": __version__, **evaluation.to_dict(), **more}, folder / "model.json")

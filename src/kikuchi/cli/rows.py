@@ -1,0 +1,137 @@
+"""Rows of numbers as `kikuchi train` takes them: read, scaled, checked, and divided for testing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from kikuchi.cli import options
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Divide = Annotated[
+    float | None,
+    typer.Option("--divide", metavar="X", help="Divide all values, such as by 255."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="X", help="Values become 1 from X up, 0 below."),
+]
+Drop = Annotated[
+    str | None,
+    typer.Option("--drop", metavar="C1,C2", help="Columns to leave out: names, or numbers from 0."),
+]
+HoldOut = Annotated[
+    float,
+    typer.Option(
+        "--hold-out", metavar="FRACTION", help="Part of the rows (0 to 1) kept for testing."
+    ),
+]
+
+
+class TrainingRows(NamedTuple):
+    """Rows to learn from, rows held out (None without), and the shape of images (None if none)."""
+
+    rows: NDArray[Any]
+    held_out: NDArray[Any] | None
+    shape: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What is done to a table of numbers before a machine learns from it."""
+
+    divide: Divide = None
+    threshold: Threshold = None
+    drop: Drop = None
+    hold_out: HoldOut = 0.0
+    image: options.Image = None
+
+    def read(self, path: str, visible: str, seed: int) -> TrainingRows:
+        """The rows of a file, within the range of the visible units."""
+        from kikuchi.boltzmann.units import parse_units
+        from kikuchi.cli.inputs import image_shape
+        from kikuchi.plots.images import square_shape
+        from kikuchi.training.rows import check_values
+
+        values = self._scaled(self._columns(path))
+        units = parse_units(visible)
+        advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
+        check_values(values, units.limits, advice, name=path, first=1)
+        pixels = values.shape[1]
+        shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
+        return TrainingRows(*self._divided(values, seed), shape)
+
+    def _columns(self, path: str) -> NDArray[Any]:
+        """The columns that are kept, complete."""
+        import numpy as np
+
+        from kikuchi.core.errors import DataError
+        from kikuchi.core.tables import read_table
+
+        table = read_table(path, arrays=("data", "images", "X"))
+        if table.values.ndim < 2 or not table.values.size:
+            raise DataError(f"{path}: rows of numbers are needed, got shape {table.values.shape}")
+        values = table.values.reshape(len(table.values), -1)
+        values = np.delete(values, self._dropped(table.names, values.shape[1]), axis=1)
+        if not values.size:
+            raise DataError(f"--drop {self.drop}: leaves no column of {path}")
+        gaps = np.argwhere(~np.isfinite(values))
+        if len(gaps):
+            row, column = (int(k) for k in gaps[0])
+            raise DataError(
+                f"{path}: row {row + 1}, column {column + 1} is missing or not finite (NaN); "
+                "complete the rows or leave them out"
+            )
+        return values
+
+    def _dropped(self, names: tuple[str, ...] | None, width: int) -> list[int]:
+        from kikuchi.core.errors import DataError
+
+        columns = []
+        for word in filter(None, (w.strip() for w in (self.drop or "").split(","))):
+            if names is not None and word in names:
+                columns.append(names.index(word))
+            elif word.removeprefix("-").isdecimal() and -width <= int(word) < width:
+                columns.append(int(word))
+            else:
+                known = "" if names is None else f" (columns: {', '.join(names[:8])} ...)"
+                raise DataError(f"--drop {word}: there is no such column{known}")
+        return columns
+
+    def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        from kikuchi.core.errors import DataError
+
+        if self.divide is not None:
+            if not 0 < self.divide < math.inf:
+                raise DataError(f"--divide must be positive and finite, got {self.divide:g}")
+            values = values / self.divide
+        if self.threshold is not None:
+            if not math.isfinite(self.threshold):
+                raise DataError(f"--threshold must be a finite number, got {self.threshold:g}")
+            values = (values >= self.threshold).astype(np.float64)
+        return values
+
+    def _divided(self, values: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Rows to learn from, and a random part held out."""
+        import numpy as np
+
+        from kikuchi.core.errors import DataError
+        from kikuchi.core.seeds import generator
+
+        fraction = self.hold_out
+        if not 0.0 <= fraction < 1.0:
+            raise DataError(f"--hold-out must be a fraction from 0 up to 1, got {fraction:g}")
+        kept = round(fraction * len(values))
+        if kept == len(values):
+            raise DataError(f"--hold-out {fraction:g} leaves none of {kept} rows to learn from")
+        if not kept:
+            return values, None
+        order = generator(seed).permutation(len(values))
+        return values[np.sort(order[kept:])], values[np.sort(order[:kept])]

@@ -1,0 +1,190 @@
+"""What commands share: option groups, options of estimators, the ending, and short functions."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import kikuchi.cli
+from kikuchi.cli.command import Limits, StrictOutput, finish, grouped, replay
+from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given
+from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import option
+
+MOST_PARAMETERS = 10
+MOST_LINES = 60
+
+
+@dataclass
+class Walker:
+    """An estimator as the command line sees it."""
+
+    n_legs: int = option(2, "Number of legs.", low=1)
+    gait: Literal["walk", "trot"] = option("walk", "How it moves.")
+    speed: float | None = option(None, "Metres per second.", above=0)
+    backwards: bool = option(False, "Go backwards.")
+
+
+@dataclass
+class Swimmer:
+    """Another, with an option of the same name and one of its own."""
+
+    speed: float | None = option(None, "Metres per second.", above=0)
+    stroke: str = option("crawl", "Which stroke.")
+
+
+OPTIONS = EstimatorOptions(
+    __name__,
+    {"walk": "Walker", "swim": "Swimmer"},
+    {
+        "n_legs": "--legs -k N",
+        "gait": "--gait G",
+        "speed": "--speed X",
+        "backwards": "--backwards",
+        "stroke": "--stroke TEXT",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Trip(Answer):
+    """What the test command answers."""
+
+    walker: Any
+
+    @property
+    def converged(self) -> bool:
+        return bool(self.walker.speed != 13)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [] if self.converged else ["unlucky"]
+
+    def facts(self) -> list[tuple[str, str]]:
+        return [("what", repr(self.walker))]
+
+    def table(self) -> TextTable:
+        return TextTable(["a"], [["1"]])
+
+    def remarks(self) -> list[str]:
+        return ["that is all"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self.walker))
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("go", cls=EstimatorCommand)
+@grouped
+def go(
+    kind: Annotated[str, typer.Argument()],
+    names: Annotated[list[str] | None, typer.Option("--name")] = None,
+    *,
+    settings: Annotated[Given, OPTIONS],
+    limits: Limits,
+    output: StrictOutput,
+) -> None:
+    """Go somewhere."""
+
+    def page(path: Path, command: str) -> None:
+        path.write_text(command)
+
+    def write(path: Path) -> None:
+        path.write_text("further")
+
+    chosen = OPTIONS.make(kind, settings)
+    assert names is None or limits.seconds is None
+    further = output.report.with_suffix(".txt") if output.report else None
+    finish(Trip(chosen), output, page=page, files=[(further, write)], notes=["bye"])
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_options_come_from_the_fields_of_the_estimators() -> None:
+    text = " ".join(run("--help").stdout.split())
+    assert "-k, --legs N Number of legs; in [1, inf); only of walk [default: 2]" in text
+    assert "--gait G How it moves; one of walk, trot; only of walk [default: walk]" in text
+    assert "--speed X Metres per second; in (0, inf) " in text
+    assert "--backwards Go backwards; only of walk " in text
+    assert text.index("--name") < text.index("--legs") < text.index("--seconds")
+
+
+def test_given_options_reach_the_estimator() -> None:
+    words = ["walk", "--legs", 4, "--speed", 1.5, "--backwards", "--gait", "trot", "--json", "-"]
+    data = json.loads(run(*words).stdout)
+    assert data == {"n_legs": 4, "gait": "trot", "speed": 1.5, "backwards": True}
+    assert json.loads(run("swim", "--json", "-").stdout) == {"speed": None, "stroke": "crawl"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fly"], "there is no method 'fly'"),
+        (["swim", "--legs", "2"], "swim has no option --legs; leave it out"),
+        (["walk", "--legs", "0"], r"--legs must be in \[1, inf\), got 0"),
+        (["walk", "--gait", "hop"], "--gait must be one of walk, trot, got 'hop'"),
+    ],
+)
+def test_bad_options_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        run(*words)
+
+
+def test_the_ending_of_a_command(tmp_path: Path) -> None:
+    page, answer = tmp_path / "p.html", tmp_path / "a.json"
+    words = ["walk", "--speed", "13", "--name", "a b", "--name", "c", "--report", page]
+    result = run(*words, "--json", answer)
+    assert result.exit_code == 0
+    assert (
+        result.stdout.startswith("what  Walker(") and "\n\na\n-\n1\nthat is all\n" in result.stdout
+    )
+    written = [f"written: {path}" for path in (answer, tmp_path / "p.txt", page)]
+    assert result.stderr.splitlines() == ["warning: unlucky", *written, "bye"]
+    assert page.read_text() == f"go walk --name 'a b' --name c --speed 13.0 --report {page}"
+    assert json.loads(answer.read_text())["speed"] == 13
+    quiet = run(*words, "--quiet", "--strict")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (3, "", "")
+    assert run("walk", "--strict").exit_code == 0
+
+
+def test_the_command_line_as_text_leaves_out_what_was_not_given() -> None:
+    said = []
+    small = typer.Typer(add_completion=False)
+
+    @small.command("show")
+    def show(context: typer.Context, n: int = 3, resume: bool = False, wide: bool = False) -> None:
+        said.append(replay(context))
+
+    CliRunner().invoke(small, ["--resume", "--wide"], catch_exceptions=False)
+    assert said == ["show --wide"]
+
+
+def functions() -> list[tuple[str, ast.FunctionDef]]:
+    folder = Path(kikuchi.cli.__file__).parent
+    return [
+        (f"{path.name}:{node.name}", node)
+        for path in sorted(folder.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    ]
+
+
+def test_no_function_of_the_command_line_is_long_or_takes_much() -> None:
+    found = functions()
+    assert len(found) > 100
+    for name, node in found:
+        taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        assert len(taken) <= MOST_PARAMETERS, name
+        assert (node.end_lineno or 0) - node.lineno + 1 <= MOST_LINES, name
