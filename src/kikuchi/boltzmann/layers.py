@@ -19,7 +19,7 @@ from kikuchi.boltzmann.units import Binary, Units
 from kikuchi.core.errors import ModelError
 
 Array = NDArray[Any]
-Scratch = MutableMapping[str, Array]
+Workspace = MutableMapping[str, Array]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Layer:
 
 
 class Layers:
-    """Draws the layers of one machine; arrays are kept in `scratch` and written over.
+    """Draws the layers of one machine; arrays are kept in `arrays` and overwritten.
 
     >>> machine = Machine.random(6, 4, random_state=0)
     >>> layers = Layers(machine)
@@ -45,9 +45,9 @@ class Layers:
     ((2, 4), [0.0, 1.0])
     """
 
-    def __init__(self, machine: Machine, scratch: Scratch | None = None) -> None:
+    def __init__(self, machine: Machine, arrays: Workspace | None = None) -> None:
         self.machine = machine
-        self.scratch: Scratch = {} if scratch is None else scratch
+        self.arrays: Workspace = {} if arrays is None else arrays
         _refuse_connected(machine)
 
     def hidden(
@@ -65,7 +65,7 @@ class Layers:
         there are none), which are written over.
         """
         m = self.machine
-        field = self._room(f"{name}_mean", (len(visible), m.n_hidden))
+        field = self._workspace(f"{name}_mean", (len(visible), m.n_hidden))
         layer_product(visible, m.weights, field)
         return self._layer(
             m.hidden, field, m.hidden_bias, m.hidden_weights, rng, start, sweeps, name
@@ -82,7 +82,7 @@ class Layers:
     ) -> Layer:
         """Visible units given hidden ones, as `hidden` does."""
         m = self.machine
-        field = self._room(f"{name}_mean", (len(hidden), m.n_visible))
+        field = self._workspace(f"{name}_mean", (len(hidden), m.n_visible))
         layer_product(hidden, m.weights.T, field)
         return self._layer(
             m.visible, field, m.visible_bias, m.visible_weights, rng, start, sweeps, name
@@ -101,7 +101,7 @@ class Layers:
         sweeps: int,
         name: str,
     ) -> Layer:
-        drawn = field if rng is None else self._room(f"{name}_drawn", field.shape)
+        drawn = field if rng is None else self._workspace(f"{name}_drawn", field.shape)
         if lateral is not None:
             return self._swept(field, bias, lateral, rng, start, sweeps, drawn, name)
         if isinstance(units, Binary):
@@ -140,14 +140,14 @@ class Layers:
 
         if rng is None:
             raise ModelError("connected units have no means in closed form: give a generator")
-        uniform = self._room("uniform", field.shape)
+        uniform = self._workspace("uniform", field.shape)
         field += bias
         if start is None:
             fill_uniform(uniform.reshape(-1), _word(rng))
             drawn[...] = uniform < 0.5
         elif start is not drawn:
             drawn[...] = start
-        totals = self._room(f"{name}_totals", field.shape)
+        totals = self._workspace(f"{name}_totals", field.shape)
         layer_product(drawn, lateral, totals)
         totals += field
         for _ in range(sweeps):
@@ -155,18 +155,18 @@ class Layers:
             sweep_connected(totals, lateral, drawn, uniform, field)
         return Layer(field, drawn, None)
 
-    def _room(self, name: str, shape: tuple[int, ...]) -> Array:
+    def _workspace(self, name: str, shape: tuple[int, ...]) -> Array:
         """An array to work in, the same one as long as its shape suits."""
-        return room(self.scratch, name, shape, self.machine.dtype)
+        return workspace(self.arrays, name, shape, self.machine.dtype)
 
 
-def room(scratch: Scratch, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array of `scratch` to write in; made anew when shape or dtype have changed."""
-    found = scratch.get(f"_{name}")
-    if found is None or found.shape != shape or found.dtype != dtype:
-        found = np.empty(shape, dtype)
-        scratch[f"_{name}"] = found
-    return found
+def workspace(arrays: Workspace, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array to write in, kept in `arrays`; made anew when shape or dtype have changed."""
+    array = arrays.get(f"_{name}")
+    if array is None or array.shape != shape or array.dtype != dtype:
+        array = np.empty(shape, dtype)
+        arrays[f"_{name}"] = array
+    return array
 
 
 def _word(rng: np.random.Generator) -> np.uint64:

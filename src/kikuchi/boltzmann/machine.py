@@ -23,6 +23,7 @@ from kikuchi.training.model import Parameters
 from kikuchi.training.rows import check_values, is_sparse
 
 if TYPE_CHECKING:
+    from kikuchi.boltzmann.sampling import MachineSampler
     from kikuchi.training.rule import Rule
 
 Array = NDArray[Any]
@@ -186,6 +187,12 @@ class Machine:
         from kikuchi.boltzmann.rules import parse_rule
 
         return parse_rule(text)
+
+    def sampler(self, workspace: Parameters) -> MachineSampler:
+        """The Gibbs chain of the machine; refuses connected units that are not binary."""
+        from kikuchi.boltzmann.sampling import MachineSampler
+
+        return MachineSampler(self, workspace)
 
     def constrain(self, direction: Parameters) -> None:
         """Symmetric lateral weights with zero diagonals, and no missing connections (WH-T10)."""

@@ -12,21 +12,21 @@ from kikuchi.core.options import Registry
 from kikuchi.training.rule import Rule
 
 RULES: Registry[Rule[Any]] = Registry(
-    "kikuchi.boltzmann.rules",
+    "kikuchi",
     "learner",
     {
-        "exact": "exact:ExactLikelihood",
-        "gibbs": "sampling:Equilibrium",
-        "cd": "sampling:ContrastiveDivergence",
-        "pcd": "sampling:PersistentDivergence",
-        "brief-gibbs": "sampling:BriefGibbs",
-        "pseudo": "pseudo:PseudoLikelihood",
-        "one-shot": "one_shot:OneShot",
-        "rate-cd": "rate_coded:RateCodedDivergence",
-        "cf": "contrastive:ContrastiveFreeEnergy",
-        "mf-star": "mean_field:MeanFieldStar",
-        "mf-joint": "mean_field:JointMeanField",
-        "mixture": "mixture:MixtureMeanField",
+        "exact": "boltzmann.rules.exact:ExactLikelihood",
+        "gibbs": "training.contrastive:EquilibriumRule",
+        "cd": "training.contrastive:ContrastiveDivergenceRule",
+        "pcd": "training.contrastive:PersistentDivergenceRule",
+        "brief-gibbs": "training.contrastive:BriefGibbsRule",
+        "pseudo": "boltzmann.rules.pseudo:PseudoLikelihood",
+        "one-shot": "boltzmann.rules.one_shot:OneShot",
+        "rate-cd": "boltzmann.rules.rate_coded:RateCodedDivergence",
+        "cf": "boltzmann.rules.contrastive:ContrastiveFreeEnergy",
+        "mf-star": "boltzmann.rules.mean_field:MeanFieldStar",
+        "mf-joint": "boltzmann.rules.mean_field:JointMeanField",
+        "mixture": "boltzmann.rules.mixture:MixtureMeanField",
     },
 )
 parse_rule = RULES.parse

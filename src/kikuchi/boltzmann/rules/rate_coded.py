@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.layers import room
+from kikuchi.boltzmann.layers import workspace
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import add_product
 from kikuchi.boltzmann.units import Binary, Binomial, Units
@@ -73,7 +73,7 @@ class RateCodedDivergence(Rule[Machine]):
         drawn = machine.hidden.draw(field, rng)
         again = machine.visible.mean(machine.visible_field(drawn))
         negative = machine.hidden.mean(machine.hidden_field(again))
-        weights = room(state, "ascent", machine.weights.shape, machine.dtype)
+        weights = workspace(state, "ascent", machine.weights.shape, machine.dtype)
         share = 1.0 / (len(batch) * per_visible * per_hidden)
         add_product(batch, positive, share, weights, fresh=True)
         add_product(again, negative, -share, weights)
