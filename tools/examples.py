@@ -89,8 +89,11 @@ def fences(text: str) -> list[Fence]:
 
 def run_page(path: Path) -> list[Fault]:
     """Run one page in a folder of its own."""
+    from kikuchi.inference.registry import METHODS
+
     text = path.read_text(encoding="utf-8")
     name = path.name
+    known = set(METHODS)
     module = ModuleType(f"page_{path.stem.replace('-', '_')}")
     sys.modules[module.__name__] = module
     with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
@@ -98,6 +101,8 @@ def run_page(path: Path) -> list[Fault]:
             return list(_run_fences(name, text, module))
         finally:
             del sys.modules[module.__name__]
+            for method in set(METHODS) - known:  # what the page added
+                METHODS.remove(method)
 
 
 @contextlib.contextmanager

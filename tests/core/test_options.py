@@ -120,6 +120,8 @@ def test_a_registry_imports_when_asked_and_takes_new_classes() -> None:
     toys: Registry[Toy] = Registry("tests", "toy", {"plain": Toy})
     assert toys.add(Other) is Other and toys.parse("other:fast=yes").fast
     assert toys.add(Other) is Other
+    toys.remove("other")
+    assert list(toys) == ["plain"] and toys.add(Other) is Other
 
     @dataclass(frozen=True)
     class Impostor(Toy):

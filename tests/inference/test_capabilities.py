@@ -119,6 +119,16 @@ def test_observed_marginals_are_met_or_refused(cls: type[Method]) -> None:
 
 
 @each_method
+def test_factor_beliefs_are_given_or_refused(cls: type[Method]) -> None:
+    beliefs = cls().run(MODELS["binary forest"])
+    if cls.gives_factor_beliefs:
+        assert beliefs.factor(0).shape == (2, 2)
+    else:
+        with pytest.raises(KikuchiError, match="gives no factor beliefs"):
+            beliefs.factor(0)
+
+
+@each_method
 def test_covariances_are_given_or_refused(cls: type[Method]) -> None:
     beliefs = cls().run(MODELS["binary forest"])
     if cls.gives_covariance:

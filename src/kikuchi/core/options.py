@@ -107,6 +107,10 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         self._entries[name] = cls
         return cls
 
+    def remove(self, name: str) -> None:
+        """Forget a class that `add` registered."""
+        del self._entries[name]
+
     def find(self, name: str) -> type[T]:
         """The class of a registered name; an unknown name is an error that suggests known ones."""
         if name not in self._entries:

@@ -107,8 +107,8 @@ class Method(Configured, ABC):
         a method that enumerates them sums at most, with its default options.
     takes_observed_marginals, only_for_observed_marginals
         Whether evidence may be distributions, and whether the method is pointless without them.
-    gives_log_z, gives_covariance
-        Whether an answer holds an estimate of log Z, and covariances.
+    gives_log_z, gives_factor_beliefs, gives_covariance
+        Whether an answer holds an estimate of log Z, a belief of each factor, and covariances.
     caveat_with_zeros
         What to beware of where tables have zeros.
 
@@ -128,6 +128,7 @@ class Method(Configured, ABC):
     takes_observed_marginals: ClassVar[bool] = False
     only_for_observed_marginals: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
+    gives_factor_beliefs: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
 
@@ -186,8 +187,8 @@ class Method(Configured, ABC):
             log_z=_shift(solution.log_z, constant),
             log_z_lower=_shift(solution.log_z_lower, constant),
             log_z_upper=_shift(solution.log_z_upper, constant),
-            converged=solution.converged,
-            iterations=solution.iterations,
+            converged=bool(solution.converged),
+            iterations=int(solution.iterations),
             seconds=run.clock.seconds,
             stopped=run.stopped,
             trace=run.trace,
