@@ -221,7 +221,7 @@ def test_checkpoint_and_resume(table: Path, tmp_path: Path) -> None:
     part = learn_json(*short, "-o", tmp_path / "a.uai")
     assert not part["converged"] and place.exists()
     fails(["learn", *short, "-o", tmp_path / "a.uai"], "there is a checkpoint already", "--resume")
-    fails(["learn", *words, "-o", tmp_path / "a.uai", "--resume"], "belongs to another learner")
+    fails(["learn", *words, "-o", tmp_path / "a.uai", "--resume"], "its learner is")
     fails(["learn", table, "-g", "chow-liu", "-o", tmp_path / "a.uai", "--resume"], "--checkpoint")
 
 
@@ -232,7 +232,7 @@ def test_killed_and_resumed_is_the_same_fit(tmp_path: Path) -> None:
     run("sample", model, "-n", "2000", "--out", rows, "-q")
     learner = "pcd:epochs=60,batch=50,learning_rate=0.02"
     place = tmp_path / "fit.npz"
-    often = "import kikuchi.learning.checkpoint as c; c._EVERY = 0.1"
+    often = "from kikuchi.training.checkpoint import Checkpoint as C; C.due = True"
     begin = f"{often}; from kikuchi.cli.main import main; main()"
     words = ["learn", rows, "-g", model, "-l", learner, "-o", tmp_path / "k.uai"]
     process = subprocess.Popen(

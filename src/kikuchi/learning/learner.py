@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,12 +21,13 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run
+from kikuchi.core.run import Run, State
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.checkpoint import Checkpoint, State
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
+from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.rows import fingerprint
 
 
 @dataclass
@@ -43,15 +45,31 @@ class Learned:
 class FitRun(Run):
     """A fit in progress: a run that knows where its state is saved.
 
-    `resumed` is the state that an interrupted fit left behind, or None.
+    The checkpoint, if any, belongs to one learner, one graph and one set of `rows` (arrays).
     """
 
     def __init__(
-        self, budget: Budget, progress: Progress, trace: Trace, checkpoint: Checkpoint | None
+        self,
+        learner: Learner,
+        graph: FactorGraph,
+        rows: tuple[NDArray[Any], ...],
+        budget: Budget | None,
+        progress: Progress | None,
+        checkpoint: str | Path | None,
     ) -> None:
-        super().__init__(budget.start(), progress, trace)
-        self.checkpoint = checkpoint
-        self.resumed: State | None = None if checkpoint is None else checkpoint.load()
+        trace = Trace(learner.objective_name)
+        super().__init__((budget or Budget()).start(), progress or silent, trace)
+        self.checkpoint: Checkpoint | None = None
+        if checkpoint is not None:
+            model = (graph.cardinalities, graph.scopes, graph.scope_offsets, graph.log_tables)
+            about = {"learner": learner.text, "model": fingerprint(model)[:32]}
+            self.checkpoint = Checkpoint(checkpoint, about={**about, "rows": fingerprint(rows)})
+
+    @cached_property
+    def resumed(self) -> State | None:
+        """The state that an interrupted fit left behind."""
+        saved = None if self.checkpoint is None else self.checkpoint.load()
+        return None if saved is None else saved.arrays
 
 
 @dataclass(frozen=True)
@@ -78,8 +96,8 @@ class Learner(Configured, ABC):
         """Fit the tables of `graph` to `data`; its own tables are where the learner starts."""
         rows = Data.of(data, graph)
         self._check(graph, rows)
-        kept = None if checkpoint is None else Checkpoint(Path(checkpoint), self.text, graph, rows)
-        run = FitRun(budget or Budget(), progress or silent, Trace(self.objective_name), kept)
+        arrays = (rows.states, rows.weights)
+        run = FitRun(self, graph, arrays, budget, progress, checkpoint)
         return self._answer(graph, self._fit(graph, rows, run), run, rows if score else None)
 
     @abstractmethod

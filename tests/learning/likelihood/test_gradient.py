@@ -18,7 +18,6 @@ import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.learning.ascent import penalised
-from kikuchi.learning.checkpoint import Checkpoint
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.gradient import GradientML
 from kikuchi.learning.likelihood.objective import (
@@ -29,6 +28,7 @@ from kikuchi.learning.likelihood.objective import (
 )
 from kikuchi.learning.registry import learn, parse_learner
 from kikuchi.learning.ties import FeatureMatrix, Parameters, tied_groups
+from kikuchi.training.checkpoint import CHECKPOINT, load
 from oracle import enumerate_exact, random_model
 
 
@@ -407,17 +407,17 @@ SLOW_FIT = """
 import sys, time
 import numpy as np
 import kikuchi as kk
-from kikuchi.learning import checkpoint
 from kikuchi.learning.registry import learn
+from kikuchi.training.checkpoint import Checkpoint
 
-checkpoint._EVERY = 0.0
-save = checkpoint.Checkpoint.save
+Checkpoint.due = True
+save = Checkpoint.save
 
 def slowly(self, state):
     save(self, state)
     time.sleep(0.05)
 
-checkpoint.Checkpoint.save = slowly
+Checkpoint.save = slowly
 graph, rows = kk.read(sys.argv[1]), np.load(sys.argv[2])
 learn(graph, rows, "gradient:tol=1e-9", checkpoint=sys.argv[3])
 """
@@ -440,8 +440,7 @@ def test_killed_without_warning_and_resumed(tmp_path: Path) -> None:
         while steps < 4 and worker.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
             if place.exists():
-                key = Checkpoint(place, "gradient:tol=1e-09", start, Data.of(rows, start))
-                steps = int((key.load() or {"done": np.array(0)})["done"])
+                steps = int(load(place, (CHECKPOINT,))[0]["done"])
     finally:
         worker.kill()
         worker.wait()

@@ -5,6 +5,7 @@ Rows TEH-L4 (brief Gibbs) and TEH-L8 (contrastive divergence) on graphs of any t
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,19 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
+from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.sampling.gibbs import conditional
 from kikuchi.learning.data import Data
+from kikuchi.learning.graph_model import GraphModel
 from kikuchi.learning.local.contrastive import (
     BriefGibbs,
     ContrastiveDivergence,
+    GibbsRule,
     PersistentDivergence,
-    _Climb,
 )
+from kikuchi.learning.ties import FeatureMatrix
+from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.model import load_model, save_model
 from oracle import random_model
 
 LEARNERS = [ContrastiveDivergence, PersistentDivergence, BriefGibbs]
@@ -64,10 +70,10 @@ def test_the_expected_update_of_cd_is_data_minus_one_sweep() -> None:
     graph = random_model(np.random.default_rng(1), 3, 4, 2, 3, scale=1.0)
     rows = np.repeat(_rows(graph, 25), 4000, axis=0)  # many copies: the mean over chains is sharp
     learner = ContrastiveDivergence(batch=len(rows))
-    climb = _Climb(learner, graph, Data.of(rows, graph), None)
-    flat = climb.flat.with_tables(np.array(graph.log_tables))
-    every = np.arange(len(rows))
-    update = climb._positive(flat, every) - climb._negative(flat, every)
+    data, model = Data.of(rows, graph), GraphModel(graph)
+    rule, rng = GibbsRule(learner, data, flatten(graph)), np.random.default_rng(0)
+    state = rule.begin(model, data, rng)
+    _, update = rule.table_gradient(model, model.tables, np.arange(len(rows)), state)
     counts = Data.of(rows, graph).counts(range(graph.n_variables)) / len(rows)
     expected = _factor_means(graph, counts) - _factor_means(graph, _swept(graph, counts))
     np.testing.assert_allclose(update, expected, atol=5 * 0.5 / np.sqrt(len(rows)))
@@ -127,6 +133,102 @@ def test_resumes_where_it_stopped(learner: Any, missing: bool, tmp_path: Path) -
     assert np.array_equal(rest.graph.log_tables, whole.graph.log_tables)
     other = learner(epochs=8, batch=40, seed=4).fit(_blank(truth), rows, score=False)
     assert not np.array_equal(other.graph.log_tables, whole.graph.log_tables)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("missing", [False, True])
+def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
+    learner: Any, missing: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The chains have moved and the parameters have not: that state must not be saved."""
+    truth = kk.grid(3, 3, seed=4)
+    rows = _rows(truth, 150)
+    if missing:
+        rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
+    chosen = learner(epochs=6, batch=40, seed=3)
+    whole = chosen.fit(_blank(truth), rows, score=False)
+    calls, original = 0, GibbsRule.table_gradient
+
+    def cut(self: GibbsRule, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        answer = original(self, *arguments)
+        if calls == 10:
+            raise KeyboardInterrupt
+        return answer
+
+    place = tmp_path / "fit.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(GibbsRule, "table_gradient", cut)
+        patch.setattr(Checkpoint, "due", True)
+        broken = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
+    assert broken.stopped == "interrupted" and not broken.converged and place.exists()
+    resumed = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
+    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
+
+
+def test_ctrl_c_from_the_keyboard_keeps_the_last_whole_update(tmp_path: Path) -> None:
+    truth = kk.grid(3, 3, seed=4)
+    rows = _rows(truth, 400)
+    chosen = PersistentDivergence(epochs=30, batch=40, seed=3)
+    whole = chosen.fit(_blank(truth), rows, score=False)
+    place = tmp_path / "fit.safetensors"
+    calls, original = 0, GibbsRule.table_gradient
+
+    def pressed(self: GibbsRule, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 25:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GibbsRule, "table_gradient", pressed)
+        broken = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
+    assert broken.stopped == "interrupted" and place.exists()
+    resumed = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
+    assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
+
+
+def test_the_last_parameters_instead_of_their_mean() -> None:
+    truth = kk.grid(3, 3, seed=4, coupling=0.5, field=0.3)
+    rows = _rows(truth, 4000)
+    mean, last = (
+        ContrastiveDivergence(epochs=40, average=average).fit(_blank(truth), rows, score=False)
+        for average in (True, False)
+    )
+    assert mean.converged and last.converged  # both are judged by the second half
+    assert mean.diagnostics["moment_difference"] == last.diagnostics["moment_difference"]
+    assert not np.array_equal(mean.graph.log_tables, last.graph.log_tables)
+    assert np.abs(mean.graph.log_tables - last.graph.log_tables).max() < 0.3
+
+
+def test_convergence_with_an_l1_penalty_counts_the_penalty() -> None:
+    """Nonzero parameters balance l1 at the optimum: the gradient alone does not vanish there."""
+    truth = kk.grid(2, 2, seed=4, coupling=0.5, field=0.3)
+    fit = PersistentDivergence(l1=0.05, epochs=100, chains=400).fit(
+        _blank(truth), _rows(truth, 2000)
+    )
+    assert fit.converged, fit
+    gradient = Data.of(_rows(truth, 2000), truth).factor_counts(truth) / 2000
+    gradient -= kk.infer(fit.graph, "jt").flat_factors
+    large = np.abs(fit.graph.log_tables) > 0.2
+    assert large.sum() >= 4
+    assert gradient[large] == pytest.approx(0.05 * np.sign(fit.graph.log_tables[large]), abs=0.01)
+
+
+def test_a_graph_model_comes_back_from_its_file(tmp_path: Path) -> None:
+    graph = random_model(np.random.default_rng(0), 4, 5)
+    for model in (
+        GraphModel(graph),
+        GraphModel(kk.grid(2, 2, seed=1), ties="shape"),
+        GraphModel(graph, features=FeatureMatrix(np.ones((graph.log_tables.size, 2)))),
+    ):
+        model.theta[:] += np.random.default_rng(1).normal(size=model.theta.shape)
+        save_model(tmp_path / "model.safetensors", model)
+        again, _ = load_model(tmp_path / "model.safetensors", GraphModel)
+        assert np.array_equal(again.tables, model.tables)
+        assert again.describe() == model.describe()
 
 
 def test_weights_count_as_copies() -> None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.ascent import Ascent, few_rows, penalised
+from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
+from kikuchi.learning.graph_model import GraphModel, PenalisedRule, penalty
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.objective import Likelihood, check_methods, input_variables
-from kikuchi.learning.stochastic import StochasticSteps
 from kikuchi.learning.ties import FeatureMatrix, Parameters
+from kikuchi.training.optimiser import Adam, Sgd
+from kikuchi.training.rule import State
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _LONGEST_STEP = 5.0  # nats that a parameter may move in the first trial of a step
 
@@ -98,13 +99,10 @@ class GradientML(Learner):
             on_divergence=self.on_divergence,
             response=self.correlations == "response",
         )
-        if run.resumed is not None:
-            likelihood.restore(run.resumed["levels"])
         if self.optimiser == "lbfgs":
             learned, theta = self._quasi_newton(likelihood, parameters, run)
         else:
-            ascent = _StochasticAscent(self, likelihood, parameters, run)
-            learned, theta = ascent.learned(), ascent.kept_theta
+            learned, theta = self._stochastic(likelihood, run)
         learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.warnings += likelihood.warnings
         learned.diagnostics |= likelihood.diagnostics
@@ -115,6 +113,8 @@ class GradientML(Learner):
     def _quasi_newton(
         self, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> tuple[Learned, Array]:
+        if run.resumed is not None:
+            likelihood.restore(run.resumed["levels"])
         ascent = Ascent(
             parameters,
             likelihood.known_at,
@@ -134,73 +134,48 @@ class GradientML(Learner):
             )
         return learned, ascent.point
 
-
-class _StochasticAscent:
-    """Adam or gradient ascent, in mini-batches."""
-
-    def __init__(
-        self, learner: GradientML, likelihood: Likelihood, parameters: Parameters, run: FitRun
-    ) -> None:
-        assert learner.optimiser != "lbfgs"
-        self.learner, self.likelihood, self.parameters = learner, likelihood, parameters
-        self.run = run
-        self.done = 0 if run.resumed is None else int(run.resumed["done"])
-        self.ascent = StochasticSteps(
-            learner.optimiser,
-            parameters.start,
-            rate=learner.learning_rate,
-            decay=learner.decay,
-            l1=learner.l1,
-            seed=learner.seed,
-            state=run.resumed,
+    def _stochastic(self, likelihood: Likelihood, run: FitRun) -> tuple[Learned, Array]:
+        kind = Adam if self.optimiser == "adam" else Sgd
+        done, learned = LikelihoodRule(self, likelihood).train(
+            GraphModel(likelihood.graph, self.ties, self.features),
+            likelihood.data,
+            run,
+            optimiser=kind(
+                learning_rate=self.learning_rate, schedule=f"inverse-time:decay={self.decay}"
+            ),
+            batch_size=self.batch or likelihood.data.n_rows,
         )
-        self.value, self.gradient = np.nan, np.zeros(0)
-        self.kept_theta = self.ascent.theta
+        theta = done.model.theta
+        if done.state is not None:
+            likelihood.restore(done.state.rule["levels"])
+        try:
+            value = likelihood.at(learned.log_tables)[0] - penalty(theta, self.l1, self.l2)
+        except StepAborted:  # no time is left: the mean over the last epoch
+            value = run.trace.objective[-1] if len(run.trace) else np.nan
+        learned.objective = None if np.isnan(value) else value
+        return learned, theta
 
-    def learned(self) -> Learned:
-        """Ascend and answer."""
-        done, converged = self.run.iterate_saving(
-            self._steps(),
-            self._state,
-            self.run.checkpoint,
-            tol=self.learner.tol,
-            limit=self.learner.epochs,
-        )
-        value = None if np.isnan(self.value) else self.value
-        return Learned(self.parameters.tables(self.kept_theta), value, converged, done)
 
-    def _steps(self) -> Iterator[Step]:
-        yield self._report()
-        while True:
-            for rows in self.ascent.batches(self.likelihood.data.n_rows, self.learner.batch):
-                self.ascent.step(
-                    self.gradient if rows is None else self._at(self.ascent.theta, rows)[1]
-                )
-            self.ascent.epoch += 1
-            self.done += 1
-            yield self._report()
+@dataclass(frozen=True)
+class LikelihoodRule(PenalisedRule):
+    """The gradient of the mean log-likelihood of a batch, by the inference of the learner."""
 
-    def _at(self, theta: Array, rows: NDArray[np.int64] | None = None) -> tuple[float, Array]:
-        objective = partial(self.likelihood.at, rows=rows)
-        return penalised(objective, self.parameters, theta, self.learner.l2)
+    name: ClassVar[str] = "likelihood"
+    objective_name: ClassVar[str] = "log-likelihood per row"
 
-    def _report(self) -> Step:
-        """Objective and gradient over all rows, and the point that is kept."""
-        theta = self.ascent.theta
-        value, self.gradient = self._at(theta)
-        self.value = value - self.learner.l1 * float(np.abs(theta).sum())
-        self.kept_theta = theta
-        return Step(self.done, residual=self._residual(theta), objective=self.value)
+    likelihood: Likelihood
 
-    def _residual(self, theta: Array) -> float:
-        l1, g = self.learner.l1, self.gradient
-        at_zero = np.sign(g) * np.maximum(np.abs(g) - l1, 0.0)
-        slope = np.where(theta == 0, at_zero, g - l1 * np.sign(theta))
-        return float(np.abs(slope).max(initial=0.0))
+    def begin(self, model: GraphModel, data: Any, rng: np.random.Generator) -> State:
+        """How far inner inference has been damped."""
+        return {"levels": self.likelihood.levels}
 
-    def _state(self) -> State:
-        return {
-            **self.ascent.state,
-            "done": np.array(self.done),
-            "levels": self.likelihood.levels,
-        }
+    def table_gradient(
+        self, model: GraphModel, tables: Array, rows: Ints, state: State
+    ) -> tuple[float, Array]:
+        """Clamped minus free statistics."""
+        likelihood = self.likelihood
+        likelihood.restore(state["levels"])
+        every = len(rows) == likelihood.data.n_rows
+        value, gradient = likelihood.at(tables, None if every else rows)
+        state["levels"] = likelihood.levels
+        return value, gradient

@@ -267,7 +267,7 @@ class Likelihood:
         on_divergence: str = "damp",
         response: bool = False,
     ) -> None:
-        self.data = data
+        self.graph, self.data = graph, data
         self.evaluations = 0
         self.positive, self.clamped_by, positive_engine = clamped_phase(
             graph, data, clamped, inference, clock, on_divergence

@@ -1,7 +1,8 @@
 """Learning from short Markov chains: contrastive divergence and its relatives (TEH-L4, TEH-L8).
 
 The gradient of the log-likelihood is data counts minus model counts. Here the model's counts come
-from Gibbs chains of a few sweeps, and so do those of hidden cells. Three places to start from:
+from Gibbs chains of a few sweeps, and so do those of hidden cells. The chains start in one of three
+places:
 
     cd           at the rows themselves, anew for every update
     pcd          where the chains of the update before ended
@@ -13,10 +14,9 @@ rate falls.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.options import option
-from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.sampling.sweepers import TableSweeper
 from kikuchi.learning.ascent import few_rows
-from kikuchi.learning.checkpoint import State
 from kikuchi.learning.data import Data
+from kikuchi.learning.graph_model import GraphModel, PenalisedRule
 from kikuchi.learning.learner import (
     FitRun,
     Learned,
@@ -39,24 +38,25 @@ from kikuchi.learning.learner import (
     check_undirected,
 )
 from kikuchi.learning.local.pseudo import pseudo_log_likelihood
-from kikuchi.learning.ties import Parameters
+from kikuchi.training.optimiser import Sgd
+from kikuchi.training.rule import State
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+States = NDArray[np.int32]
 
-_REPORT_EVERY = 0.2  # seconds between two steps within a long epoch
 _JUDGED_ROWS = 1000  # of which the trace holds the pseudo-likelihood
-_NEGATIVE, _POSITIVE, _FIRST = 1, 2, 3  # what a random stream is for
+_STREAM_WORDS = 4  # of the random stream of a chain
 
 
 @dataclass(frozen=True)
 class ContrastiveLearner(Learner):
     """What the three share: stochastic ascent with momentum, a falling rate and tail averages.
 
-    An update is velocity = momentum velocity + rate (data counts - chain counts - l2 theta), with
-    rate = learning_rate / (1 + decay epoch). The answer is the mean of theta over the second half
-    of the epochs (`average`). The fit counts as converged when the mean update direction of that
-    half is at most `tol`: the moments of the chains agree with those of the data.
+    An update is theta += rate velocity with velocity = momentum velocity + data counts - chain
+    counts - l2 theta and rate = learning_rate / (1 + decay epoch). The answer is the mean of theta
+    over the second half of the epochs (`average`). The fit counts as converged when the mean
+    gradient of that half is at most `tol`: the moments of chains and data agree.
 
     Hidden cells are drawn by sweeps that hold what the row observes, and kept for the next time.
     """
@@ -70,7 +70,7 @@ class ContrastiveLearner(Learner):
     batch: int = option(100, "rows of each update", low=1)
     learning_rate: float = option(0.1, "first rate of the updates", above=0)
     decay: float = option(0.05, "the rate is divided by 1 + decay times the epoch", low=0)
-    momentum: float = option(0.5, "share of the last update that is kept", low=0, below=1)
+    momentum: float = option(0.5, "fraction of the last update that is kept", low=0, below=1)
     l1: float = option(0.0, "penalty on the sizes of log-weights", low=0)
     l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
     ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
@@ -88,28 +88,61 @@ class ContrastiveLearner(Learner):
             "the chains",
             "use fewer chains, a smaller batch, or fewer rows",
         )
-        climb = _Climb(self, graph, data, run.resumed)
-        run.iterate_saving(climb.steps(), climb.state, run.checkpoint, tol=0.0, limit=self.epochs)
-        return climb.learned(run)
-
-    @abstractmethod
-    def _negative(self, climb: _Climb, rows: Ints) -> NDArray[Any]:
-        """Where the chains start, one a column, beside a batch of rows."""
-
-    def _keep(self, climb: _Climb, rows: Ints, ended: NDArray[Any]) -> None:
-        """Remember where the chains ended, if the next start depends on it."""
-
-    def _pool(self, climb: _Climb) -> NDArray[np.int32] | None:
-        """Persistent chains at the start, one a row; None if there are none."""
-        return None
+        used = data.weights > 0
+        data = data.like(np.ascontiguousarray(data.states[used]), data.weights[used])
+        rule = GibbsRule(self, data, flatten(graph))
+        schedule = f"inverse-time:decay={self.decay}"
+        done, learned = rule.train(
+            GraphModel(graph, self.ties),
+            data,
+            run,
+            optimiser=Sgd(
+                learning_rate=self.learning_rate, momentum=self.momentum, schedule=schedule
+            ),
+            batch_size=self.batch,
+            average=0.5,
+            last=not self.average,
+        )
+        if data.complete:
+            learned.objective = rule.objective(done.model)
+        residual = run.trace.last_residual
+        learned.diagnostics |= {
+            "moment_difference": None if np.isnan(residual) else residual,
+            "chains": self._chains(rule.batch),
+            "updates_per_epoch": rule.per_epoch,
+        }
+        learned.warnings += few_rows(graph, data, done.model.map, self.l1, self.l2)
+        if done.stopped == "epochs":
+            learned.warnings.append(
+                f"the moments of the chains still differ from the data's by {residual:.2g} on "
+                "average; use more epochs or another learning_rate"
+            )
+        if np.isneginf(graph.log_tables).any():
+            learned.warnings.append(
+                "the tables have zeros: chains that change one variable at a time may not reach "
+                "every state"
+            )
+        return learned
 
     def _chains(self, batch: int) -> int:
+        """Number of chains beside a batch of so many rows."""
         return batch
 
     @property
     def _restarts(self) -> bool:
-        """Whether hidden cells begin at a fixed state each time."""
+        """Whether hidden cells and chains begin at one fixed state each time."""
         return False
+
+    def _begin(self, completed: States, rng: np.random.Generator) -> States | None:
+        """Chains that persist between updates, one per row of the answer; None if none do."""
+        return None
+
+    @abstractmethod
+    def _start(self, rows: Ints, completed: States, state: State) -> States:
+        """Where the chains start beside a batch of rows, one per row of the answer."""
+
+    def _keep(self, rows: Ints, ended: States, state: State) -> None:
+        """Remember where the chains ended, if the next start depends on it."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +161,8 @@ class ContrastiveDivergence(ContrastiveLearner):
     name: ClassVar[str] = "cd"
     summary: ClassVar[str] = "contrastive divergence: short Gibbs chains from the rows"
 
-    def _negative(self, climb: _Climb, rows: Ints) -> NDArray[Any]:
-        return climb.completed[rows].T
+    def _start(self, rows: Ints, completed: States, state: State) -> States:
+        return completed[rows]
 
 
 @dataclass(frozen=True)
@@ -151,15 +184,14 @@ class PersistentDivergence(ContrastiveLearner):
     def _chains(self, batch: int) -> int:
         return self.chains
 
-    def _pool(self, climb: _Climb) -> NDArray[np.int32] | None:
-        rng = seeds.generator(np.random.SeedSequence([self.seed, _FIRST]))
-        return climb.completed[rng.integers(0, climb.n_rows, self.chains)]
+    def _begin(self, completed: States, rng: np.random.Generator) -> States | None:
+        return completed[rng.integers(0, len(completed), self.chains)]
 
-    def _negative(self, climb: _Climb, rows: Ints) -> NDArray[Any]:
-        return climb.pool.T
+    def _start(self, rows: Ints, completed: States, state: State) -> States:
+        return state["chains"]
 
-    def _keep(self, climb: _Climb, rows: Ints, ended: NDArray[Any]) -> None:
-        climb.pool[:] = ended.T
+    def _keep(self, rows: Ints, ended: States, state: State) -> None:
+        state["chains"][:] = ended
 
 
 @dataclass(frozen=True)
@@ -185,233 +217,131 @@ class BriefGibbs(ContrastiveLearner):
     def _restarts(self) -> bool:
         return self.restart
 
-    def _pool(self, climb: _Climb) -> NDArray[np.int32] | None:
-        return None if self.restart else climb.completed.copy()
+    def _begin(self, completed: States, rng: np.random.Generator) -> States | None:
+        return completed[:1].copy() if self.restart else completed.copy()
 
-    def _negative(self, climb: _Climb, rows: Ints) -> NDArray[Any]:
-        if self.restart:
-            return np.repeat(climb.fixed[:, None], len(rows), axis=1)
-        return climb.pool[rows].T
+    def _start(self, rows: Ints, completed: States, state: State) -> States:
+        return state["chains"][np.zeros_like(rows) if self.restart else rows]
 
-    def _keep(self, climb: _Climb, rows: Ints, ended: NDArray[Any]) -> None:
+    def _keep(self, rows: Ints, ended: States, state: State) -> None:
         if not self.restart:
-            climb.pool[rows] = ended.T
+            state["chains"][rows] = ended
 
 
-# ---------------------------------------------------------------------- one fit
+# ---------------------------------------------------------------------- the gradient
 
 
-class _Climb:
-    """theta, its velocity and mean, the chains, and how far the passes have come."""
+@dataclass(frozen=True)
+class GibbsRule(PenalisedRule):
+    """Mean counts of a batch, its hidden cells drawn, minus those of short Gibbs chains.
 
-    def __init__(
-        self, learner: ContrastiveLearner, graph: FactorGraph, data: Data, state: State | None
-    ) -> None:
-        self.learner = learner
-        self.graph = graph
-        self.parameters = Parameters(graph, learner.ties)
-        self.flat = flatten(graph)
-        used = data.weights > 0
-        self.observed = np.ascontiguousarray(data.states[used])
-        self.weights = data.weights[used]
-        self.data = data
-        self.n_rows = len(self.observed)
-        self.batch = min(learner.batch, self.n_rows)
-        self.missing = self.observed < 0
-        self.has_hidden = bool(self.missing.any())
-        self._make_sweepers()
-        if state is None:
-            self._begin()
-        else:
-            self._restore(state)
-        self.fixed = self.completed[0].copy() if state is None else np.array(state["fixed"])
+    The rule's state holds the completed rows (if cells are hidden), the chains that persist, and
+    the random streams of both. The objective is the pseudo-log-likelihood of some rows at the
+    beginning of each epoch.
+    """
 
-    def _make_sweepers(self) -> None:
-        order = np.arange(self.graph.n_variables)
-        chains = self.learner._chains(self.batch)
-        self.free = TableSweeper(self.flat, chains, order)
-        self.held = TableSweeper(self.flat, self.batch, order)
-        for sweeper, purpose in ((self.free, _NEGATIVE), (self.held, _POSITIVE)):
-            sequence = np.random.SeedSequence([self.learner.seed, purpose])
-            sweeper.seed(seeds.kernel_seeds(sequence, sweeper.chains))
+    name: ClassVar[str] = "gibbs"
+    objective_name: ClassVar[str] = "pseudo-log-likelihood per row"
 
-    def _begin(self) -> None:
-        self.theta = self.parameters.start.copy()
-        self.velocity = np.zeros_like(self.theta)
-        self.mean = np.zeros_like(self.theta)
-        self.slope = np.zeros_like(self.theta)  # summed over the averaged updates
-        self.averaged = 0
-        self.epoch = 0
-        self.update = 0  # within the epoch
-        self.completed = self.observed.copy()
-        if self.has_hidden:
-            rng = seeds.generator(np.random.SeedSequence([self.learner.seed, _FIRST, 1]))
-            cards = self.graph.cardinalities.astype(np.int64)
-            random = rng.integers(0, np.broadcast_to(cards, self.observed.shape))
-            self.completed[self.missing] = random[self.missing]
-        pool = self.learner._pool(self)
-        self.pool = np.zeros((0, 0), dtype=np.int32) if pool is None else pool
+    data: Data
+    flat: GraphArrays
 
-    def _restore(self, state: State) -> None:
-        for name in ("theta", "velocity", "mean", "slope"):
-            setattr(self, name, np.array(state[name], dtype=np.float64))
-        self.epoch, self.update, self.averaged = (int(x) for x in state["counters"])
-        self.completed = self.observed.copy()
-        self.completed[self.missing] = state["hidden"]
-        self.pool = np.array(state["pool"], dtype=np.int32)
-        self.free.streams[:] = state["free_streams"]
-        self.held.streams[:] = state["held_streams"]
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that the next update depends on."""
-        return {
-            "theta": self.theta,
-            "velocity": self.velocity,
-            "mean": self.mean,
-            "slope": self.slope,
-            "counters": np.array([self.epoch, self.update, self.averaged]),
-            "hidden": self.completed[self.missing],
-            "fixed": self.fixed,
-            "pool": self.pool,
-            "free_streams": self.free.streams,
-            "held_streams": self.held.streams,
-        }
-
-    # ------------------------------------------------------------------ updates
-
-    def steps(self) -> Iterator[Step]:
-        """One step for each epoch, and more where an epoch takes long."""
-        last = time.perf_counter()
-        if self.epoch >= self.learner.epochs:  # resumed at the very end
-            yield Step(self.epoch, self._residual(), self._judged())
-        while self.epoch < self.learner.epochs:
-            sequence = np.random.SeedSequence([self.learner.seed, _FIRST, 2, self.epoch])
-            order = seeds.generator(sequence).permutation(self.n_rows)
-            updates = self.n_rows // self.batch
-            while self.update < updates:
-                rows = order[self.update * self.batch : (self.update + 1) * self.batch]
-                self._update(np.sort(rows))
-                self.update += 1
-                if time.perf_counter() - last > _REPORT_EVERY and self.update < updates:
-                    yield Step(self.epoch, self._residual())
-                    last = time.perf_counter()
-            self.epoch += 1
-            self.update = 0
-            yield Step(self.epoch, self._residual(), self._judged())
-            last = time.perf_counter()
-
-    def _update(self, rows: Ints) -> None:
-        learner = self.learner
-        tables = self.parameters.tables(self.theta)
-        flat = self.flat.with_tables(tables)
-        gradient = self._positive(flat, rows) - self._negative(flat, rows)
-        slope = self.parameters.pull_back(tables, gradient) - learner.l2 * self.theta
-        rate = learner.learning_rate / (1.0 + learner.decay * self.epoch)
-        self.velocity = learner.momentum * self.velocity + rate * slope
-        self.theta = self.theta + self.velocity
-        if learner.l1:
-            shrunk = np.maximum(np.abs(self.theta) - rate * learner.l1, 0.0)
-            self.theta = np.sign(self.theta) * shrunk
-        if 2 * self.epoch >= learner.epochs:
-            self.averaged += 1
-            self.mean += (self.theta - self.mean) / self.averaged
-            self.slope += slope - learner.l1 * np.sign(self.theta)
-
-    def _positive(self, flat: Any, rows: Ints) -> Array:
-        """Mean counts of the batch, its hidden cells drawn."""
-        from kikuchi.learning.local.kernels.contrastive import held_sweeps
-
-        held, learner = self.held, self.learner
-        if self.has_hidden and learner._restarts:
-            gaps = self.missing[rows]
-            self.completed[rows] = np.where(gaps, self.fixed, self.completed[rows])
-        held.set(self.completed[rows].T.astype(np.int64))
-        if self.has_hidden:
-            free = np.ascontiguousarray(self.missing[rows].T).ravel()
-            held_sweeps(
-                flat,
-                *held._rows,
-                held.states,
-                held.streams,
-                free,
-                learner.hidden_sweeps,
-                held.field,
-                held.entries,
-            )
-            self.completed[rows] = held.states.reshape(-1, len(rows)).T
-        return self._counts(held, self.weights[rows])
-
-    def _negative(self, flat: Any, rows: Ints) -> Array:
-        """Mean counts of the chains after their sweeps."""
-        free, learner = self.free, self.learner
-        free.set(np.ascontiguousarray(learner._negative(self, rows)).astype(np.int64))
-        free.flat = flat
-        free.burn(learner.sweeps)
-        learner._keep(self, rows, free.states.reshape(-1, free.chains))
-        weights = self.weights[rows] if learner.paired else np.ones(free.chains)
-        return self._counts(free, weights)
-
-    def _counts(self, sweeper: TableSweeper, weights: Array) -> Array:
-        from kikuchi.learning.local.kernels.contrastive import add_entries
-
-        counts = np.zeros(self.graph.log_tables.size)
-        add_entries(sweeper.entries, np.ascontiguousarray(weights / weights.sum()), counts)
-        return counts
-
-    # ------------------------------------------------------------------ reading
+    @cached_property
+    def batch(self) -> int:
+        """Rows of each update but perhaps the last of an epoch."""
+        return min(int(self.learner.batch), self.data.n_rows)
 
     @property
-    def answer(self) -> Array:
-        """The parameters to answer with."""
-        return self.mean if self.learner.average and self.averaged else self.theta
+    def per_epoch(self) -> int:
+        """Updates of an epoch."""
+        return -(-self.data.n_rows // self.batch)
 
-    def _residual(self) -> float:
-        """Largest mean update direction of the averaged half; NaN before it."""
-        if not self.averaged:
-            return float("nan")
-        return float(np.abs(self.slope).max(initial=0.0)) / self.averaged
+    @cached_property
+    def _sweepers(self) -> dict[int, TableSweeper]:
+        return {}
 
-    def _judged(self) -> float:
-        if self.has_hidden:
-            return float("nan")
-        model = self.graph.with_log_tables(self.parameters.tables(self.answer))
-        some = slice(0, _JUDGED_ROWS)
-        return pseudo_log_likelihood(model, self.data.like(self.observed[some], self.weights[some]))
+    def begin(self, model: GraphModel, data: Any, rng: np.random.Generator) -> State:
+        """Hidden cells at random, chains where the learner starts them, and random streams."""
+        from kikuchi.inference.sampling.kernels.gibbs import seed_streams
 
-    def learned(self, run: FitRun) -> Learned:
-        """The answer, and whether the chains' moments agree with the data's."""
-        residual = self._residual()
-        complete = self.epoch >= self.learner.epochs
-        converged = complete and residual <= self.learner.tol
-        learned = Learned(
-            self.parameters.tables(self.answer),
-            None if self.has_hidden else self._judged(),
-            converged,
-            self.epoch,
-            diagnostics={
-                "moment_difference": None if np.isnan(residual) else residual,
-                "chains": self.free.chains,
-                "updates_an_epoch": self.n_rows // self.batch,
-            },
-        )
-        learned.warnings += few_rows(
-            self.graph, self.data, self.parameters, self.learner.l1, self.learner.l2
-        )
-        if converged:
-            run.stopped = "converged"
-        elif complete:
-            learned.warnings.append(
-                f"the moments of the chains still differ from the data's by {residual:.2g} on "
-                "average; use more epochs or another learning_rate"
-            )
-        else:
-            learned.warnings.append(
-                f"ended after {self.epoch} of {self.learner.epochs} epochs ({run.stopped}): the "
-                "rate has not fallen yet"
-            )
-        if np.isneginf(self.graph.log_tables).any():
-            learned.warnings.append(
-                "the tables have zeros: chains that change one variable at a time may not reach "
-                "every state"
-            )
-        return learned
+        state: State = {"updates": np.zeros(1, dtype=np.int64), "objective": np.full(1, np.nan)}
+        completed = self.data.states
+        if not self.data.complete:
+            random = rng.integers(0, np.broadcast_to(self.data.cardinalities, completed.shape))
+            completed = np.where(completed < 0, random, completed).astype(np.int32)
+            state["completed"] = completed
+            state["clamped_streams"] = seed_streams(seeds.kernel_seeds(rng, self.batch))
+        chains = self.learner._begin(completed, rng)
+        if chains is not None:
+            state["chains"] = chains
+        words = seeds.kernel_seeds(rng, self.learner._chains(self.batch))
+        state["chain_streams"] = seed_streams(words)
+        return state
+
+    def table_gradient(
+        self, model: GraphModel, tables: Array, rows: Ints, state: State
+    ) -> tuple[float, Array]:
+        """Counts of the rows minus those of the chains."""
+        if state["updates"][0] % self.per_epoch == 0 and self.data.complete:
+            state["objective"][0] = self.objective(model)
+        state["updates"] += 1
+        flat, weights = self.flat.with_tables(tables), self.data.weights[rows]
+        counts = self._frequencies(model, self._positive(flat, rows, state), weights)
+        ended = self._negative(flat, rows, state)
+        expected = self._frequencies(model, ended, weights if self.learner.paired else None)
+        return float(state["objective"][0]), counts - expected
+
+    def _frequencies(self, model: GraphModel, states: States, weights: Array | None) -> Array:
+        """How often each entry of each table occurs in some states."""
+        rows = self.data.like(states, np.ones(len(states)) if weights is None else weights)
+        return rows.factor_counts(model.graph) / rows.total
+
+    def objective(self, model: GraphModel) -> float:
+        """The pseudo-log-likelihood of the first rows."""
+        first = slice(0, _JUDGED_ROWS)
+        rows = self.data.like(self.data.states[first], self.data.weights[first])
+        return pseudo_log_likelihood(model.fitted, rows)
+
+    def _sweeper(self, flat: GraphArrays, states: States, streams: NDArray[Any]) -> TableSweeper:
+        """Chains at these states, one per row, with their own random streams."""
+        chains = len(states)
+        if chains not in self._sweepers:
+            order = np.arange(self.data.n_variables)
+            self._sweepers[chains] = TableSweeper(self.flat, chains, order)
+        sweeper = self._sweepers[chains]
+        sweeper.flat, sweeper.streams = flat, streams[: _STREAM_WORDS * chains]
+        sweeper.set(states.T.astype(np.int64))
+        return sweeper
+
+    def _positive(self, flat: GraphArrays, rows: Ints, state: State) -> States:
+        """The rows, their hidden cells drawn given the others."""
+        if self.data.complete:
+            return self.data.states[rows]
+        from kikuchi.learning.local.kernels.contrastive import clamped_sweeps
+
+        start, missing = state["completed"][rows], self.data.states[rows] < 0
+        if self.learner._restarts:
+            start = np.where(missing, state["chains"], start)
+        sweeper = self._sweeper(flat, start, state["clamped_streams"])
+        free = np.ascontiguousarray(missing.T).ravel()
+        clamped_sweeps(
+            flat, *sweeper._rows, sweeper.states, sweeper.streams, free,
+            self.learner.hidden_sweeps, sweeper.field, sweeper.entries,
+        )  # fmt: skip
+        state["completed"][rows] = _by_chain(sweeper)
+        return state["completed"][rows]
+
+    def _negative(self, flat: GraphArrays, rows: Ints, state: State) -> States:
+        """The chains after their sweeps."""
+        learner = self.learner
+        start = learner._start(rows, state.get("completed", self.data.states), state)
+        sweeper = self._sweeper(flat, start, state["chain_streams"])
+        sweeper.burn(learner.sweeps)
+        ended = _by_chain(sweeper)
+        learner._keep(rows, ended, state)
+        return ended
+
+
+def _by_chain(sweeper: TableSweeper) -> States:
+    """The states of the chains, one per row."""
+    return np.ascontiguousarray(sweeper.states.reshape(-1, sweeper.chains).T, dtype=np.int32)

@@ -19,12 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress
 from kikuchi.core.run import Step
-from kikuchi.core.trace import Trace
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.checkpoint import Checkpoint
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
@@ -70,13 +68,8 @@ class ScalingLearner(Learner):
         """
         check_undirected(self.name, graph)
         wanted = self._target_moments(graph, targets)
-        kept = None
-        if checkpoint is not None:
-            numbers = np.concatenate([wanted.tables.tables, wanted.features])
-            rows = np.zeros((0, graph.n_variables), dtype=np.int32)
-            stand_in = Data(rows, numbers, graph.cardinalities.astype(np.int64))
-            kept = Checkpoint(Path(checkpoint), self.text, graph, stand_in)
-        run = FitRun(budget or Budget(), progress or silent, Trace(self.objective_name), kept)
+        arrays = (wanted.tables.tables, wanted.features)
+        run = FitRun(self, graph, arrays, budget, progress, checkpoint)
         return self._answer(graph, self._scale(graph, wanted, run), run, None)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
