@@ -145,7 +145,7 @@ def test_binary_form_equals_tables() -> None:
     for steps in (0.4, 1.0):  # damped messages, and whole steps that keep their exponentials
         ratios = ReweightedMessages(graph, weights, steps, schedule="parallel")
         tables = ReweightedMessages(graph, weights, steps, schedule="parallel")
-        tables._pairs = None
+        tables._ratios = None
         for _ in range(6):
             assert ratios.sweeps(1) == pytest.approx(tables.sweeps(1), abs=1e-12)
             np.testing.assert_allclose(ratios.marginals(), tables.marginals(), atol=1e-12)

@@ -13,8 +13,9 @@ import pytest
 import kikuchi as kk
 from kikuchi import BeliefPropagation, Budget, FactorGraph
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
-from kikuchi.inference.messages import belief_propagation as module
 from kikuchi.inference.messages.kernels import bp_messages
+from kikuchi.inference.messages.ratios import RatioMessages
+from kikuchi.inference.messages.tables import Damping
 from oracle import enumerate_exact, random_model
 
 SCHEDULES = ["parallel", "sequential", "random", "residual"]
@@ -53,7 +54,7 @@ def random_forest(rng: np.random.Generator, zeros: float = 0.0, n: int = 7) -> F
 def force(monkeypatch: pytest.MonkeyPatch, arithmetic: str) -> None:
     """Make every run use one arithmetic."""
     if arithmetic != "ratios":
-        monkeypatch.setattr(module._Ratios, "of", classmethod(lambda cls, graph: None))
+        monkeypatch.setattr(RatioMessages, "of", classmethod(lambda cls, graph: None))
     if arithmetic == "logarithms":
         monkeypatch.setattr(bp_messages, "TABLE_FLOOR", np.inf)
 
@@ -401,14 +402,15 @@ def test_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> N
             raise KeyboardInterrupt
         return 1.0
 
-    monkeypatch.setattr(module._Ratios, "sequential", stop)
+    monkeypatch.setattr(RatioMessages, "sequential", stop)
     beliefs = BeliefPropagation().run(CYCLE)
     assert (beliefs.iterations, beliefs.stopped, beliefs.converged) == (2, "interrupted", False)
 
 
 def test_annealed_damping_reaches_its_end() -> None:
     method = BeliefPropagation(damping=0.1, damping_end=0.9, anneal=10)
-    assert [method._damping_at(i) for i in (0, 5, 10, 50)] == pytest.approx([0.1, 0.5, 0.9, 0.9])
+    damping = Damping(0.1, "linear", end=0.9, anneal=10)
+    assert [damping.at(i) for i in (0, 5, 10, 50)] == pytest.approx([0.1, 0.5, 0.9, 0.9])
     assert method.run(CYCLE).log_z == pytest.approx(4.8463225686, abs=1e-7)
 
 

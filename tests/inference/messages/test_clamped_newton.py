@@ -1,4 +1,4 @@
-"""Newton's method under UPS: steps on trees, the Hessian of the pins, and the metric of a tree.
+"""Newton's method under UPS: steps on trees, the Hessian in the clamped marginals, tree metrics.
 
 Rows TEH-I16, TEH-I17.
 """
@@ -12,19 +12,21 @@ import kikuchi as kk
 from kikuchi import Budget, FactorGraph
 from kikuchi.core.lbfgs import Memory
 from kikuchi.graphs.cutsets import greedy_cutsets
-from kikuchi.inference.messages import clamped_directions as pin_directions
-from kikuchi.inference.messages.clamped_messages import PinnedMessages
-from kikuchi.inference.messages.clamped_schedules import Schedule, Walks, make_schedule
+from kikuchi.inference.messages import clamped_directions
+from kikuchi.inference.messages.clamped_messages import ClampedMessages
 from kikuchi.inference.messages.kernels import bp_messages
 from kikuchi.inference.messages.tree_metric import TreeMetric
+from kikuchi.inference.messages.update_order import UpdateOrder, Walks, make_update_order
 from oracle import random_model
 
 
-def solved(graph: FactorGraph, held: np.ndarray, pins: np.ndarray) -> tuple[PinnedMessages, Walks]:
+def solved(
+    graph: FactorGraph, held: np.ndarray, marginals: np.ndarray
+) -> tuple[ClampedMessages, Walks]:
     """All trees solved by Newton's method from the first walk on."""
     schedule = schedule_of(graph, held)
-    messages = PinnedMessages(graph, bp_messages.LOG_SUM)
-    messages.pin(held, pins)
+    messages = ClampedMessages(graph, bp_messages.LOG_SUM)
+    messages.clamp(held, marginals)
     messages.collect(schedule)
     progress = Walks.begin(schedule)
     messages.newton(schedule, progress, 200, 1e-13)
@@ -32,13 +34,13 @@ def solved(graph: FactorGraph, held: np.ndarray, pins: np.ndarray) -> tuple[Pinn
     return messages, progress
 
 
-def schedule_of(graph: FactorGraph, held: np.ndarray) -> Schedule:
-    schedule = make_schedule(graph, held)
+def schedule_of(graph: FactorGraph, held: np.ndarray) -> UpdateOrder:
+    schedule = make_update_order(graph, held)
     assert schedule is not None
     return schedule
 
 
-def some_pins(rng: np.random.Generator, graph: FactorGraph) -> np.ndarray:
+def some_marginals(rng: np.random.Generator, graph: FactorGraph) -> np.ndarray:
     return np.concatenate([rng.dirichlet(np.full(c, 2.0)) for c in graph.cardinalities])
 
 
@@ -50,7 +52,7 @@ def test_newton_meets_the_pins_where_walks_do_not(seed: int, scale: float) -> No
     held = greedy_cutsets(graph)[0] | (rng.random(8) < 0.3)
     if not held.any():
         pytest.skip("a forest")
-    messages, progress = solved(graph, held, some_pins(rng, graph))
+    messages, progress = solved(graph, held, some_marginals(rng, graph))
     assert progress.worst <= 1e-12
     tables = np.split(messages.factor_beliefs(), graph.table_offsets[1:-1])
     beliefs = np.split(messages.variable_beliefs(), graph.state_offsets[1:-1])
@@ -83,22 +85,26 @@ def test_gradient_and_hessian_against_differences(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_model(rng, n=8, n_factors=12, scale=0.7)
     held = greedy_cutsets(graph)[0]
-    schedule, pins, free = schedule_of(graph, held), some_pins(rng, graph), np.zeros(8, dtype=bool)
-    messages, _ = solved(graph, held, pins)
+    schedule, marginals, free = (
+        schedule_of(graph, held),
+        some_marginals(rng, graph),
+        np.zeros(8, dtype=bool),
+    )
+    messages, _ = solved(graph, held, marginals)
     states = np.flatnonzero(np.repeat(held, graph.cardinalities))
     changes = messages._towards(states)
 
     def gradient(at: np.ndarray) -> np.ndarray:
-        return changes @ solved(graph, held, at)[0].pull(free)
+        return changes @ solved(graph, held, at)[0].gradient(free)
 
     def energy(at: np.ndarray) -> float:
         found, _ = solved(graph, held, at)
         return -found.log_z(found.variable_beliefs())
 
     h = 1e-5
-    ends = [(pins + h * change, pins - h * change) for change in changes]
+    ends = [(marginals + h * change, marginals - h * change) for change in changes]
     slopes = [(energy(up) - energy(down)) / (2 * h) for up, down in ends]
-    np.testing.assert_allclose(gradient(pins), slopes, atol=1e-7)
+    np.testing.assert_allclose(gradient(marginals), slopes, atol=1e-7)
     rows = [(gradient(up) - gradient(down)) / (2 * h) for up, down in ends]
     np.testing.assert_allclose(messages.curvature(schedule, held), rows, atol=1e-5)
 
@@ -142,7 +148,7 @@ def test_memory_finds_the_minimum_of_a_quadratic() -> None:
 def test_large_sets_go_by_quasi_newton_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = kk.grid(7, 7, seed=1, coupling=1.5, field=0.3)
     small = kk.infer(graph, "ups", budget=Budget(seconds=20))
-    monkeypatch.setattr(pin_directions, "NEWTON_STATES", 0)
+    monkeypatch.setattr(clamped_directions, "NEWTON_STATES", 0)
     monkeypatch.setattr("kikuchi.inference.messages.clamped_descent.NEWTON_STATES", 0)
     large = kk.infer(graph, "ups", budget=Budget(seconds=20))
     plain = kk.infer(graph, "ups:accelerate=false", budget=Budget(iterations=large.iterations))

@@ -198,7 +198,7 @@ def test_weights_of_one_are_belief_propagation() -> None:
             continue
         # Logarithms, forced by a table whose entries are too far apart, give the same.
         logs = ReweightedMessages(graph, np.ones(graph.n_factors))
-        logs._pairs = None
+        logs._ratios = None
         logs._set_mode(1)
         logs.sweeps(500, 0.3)
         assert logs.arithmetic == "logarithms"

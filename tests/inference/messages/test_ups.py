@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 import kikuchi as kk
 from kikuchi import Budget, FactorGraph, UnifiedScaling
 from kikuchi.core.errors import BudgetError, EvidenceError, MethodError
-from kikuchi.inference.messages.clamped_messages import PinnedMessages, free_energy_limit, pins_of
-from kikuchi.inference.messages.clamped_schedules import Walks, make_schedule
+from kikuchi.inference.messages.clamped_messages import (
+    ClampedMessages,
+    free_energy_limit,
+    observed_marginals,
+)
 from kikuchi.inference.messages.kernels import bp_messages
+from kikuchi.inference.messages.update_order import Walks, make_update_order
 from oracle import enumerate_exact, random_model
 
 CYCLE = kk.boltzmann_graph(
@@ -257,11 +261,11 @@ def test_scaled_marginals_are_exact_and_dual_is_monotone() -> None:  # TEH-I16
     targets = {1: np.array([0.2, 0.8]), 2: np.array([0.6, 0.4]), 5: np.array([0.9, 0.1])}
     found = kk.infer(graph, "ups-t", evidence=targets)
     assert np.all(np.diff(found.trace.objective) <= 1e-12)  # minus the dual falls
-    pinned, pins = pins_of(graph, targets)
-    schedule = make_schedule(graph, pinned)
+    observed, marginals = observed_marginals(graph, targets)
+    schedule = make_update_order(graph, observed)
     assert schedule is not None
-    messages = PinnedMessages(graph, bp_messages.SUM)
-    messages.pin(pinned, pins)
+    messages = ClampedMessages(graph, bp_messages.SUM)
+    messages.clamp(observed, marginals)
     messages.collect(schedule)
     progress = Walks.begin(schedule)
     messages.scale(schedule, progress, 1, 0.0)
@@ -361,7 +365,7 @@ def test_zeros_start_from_consistent_beliefs() -> None:
 
 
 def test_stuck_by_zeros_is_said() -> None:
-    """Two tied variables in turn: neither can move while the other is pinned, but both at once."""
+    """Two tied variables in turn: neither can move while the other is clamped, but both at once."""
     table = np.array([[3.0, 1.0], [1.0, 2.0]])
     tied = FactorGraph(
         [2, 2, 2],
@@ -404,9 +408,9 @@ def test_budget_and_best_so_far() -> None:
 
 def test_interrupt_restores_the_last_complete_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = PinnedMessages.scale
+    original = ClampedMessages.scale
 
-    def scale(self: PinnedMessages, *words: object) -> None:
+    def scale(self: ClampedMessages, *words: object) -> None:
         nonlocal calls
         calls += 1
         if calls == 6:
@@ -414,7 +418,7 @@ def test_interrupt_restores_the_last_complete_iteration(monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         original(self, *words)
 
-    monkeypatch.setattr(PinnedMessages, "scale", scale)
+    monkeypatch.setattr(ClampedMessages, "scale", scale)
     found = kk.infer(kk.grid(4, 4, seed=0), "ups")
     assert found.stopped == "interrupted" and found.iterations == 5
     assert found.log_z == pytest.approx(found.trace.objective[-1], abs=1e-12)

@@ -72,7 +72,7 @@ def starting_marginals(
     graph: FactorGraph, targets: Mapping[int, Array], seconds: float | None = None
 ) -> Array:
     """As `consistent_marginals`, but an error where there are none."""
-    from kikuchi.inference.messages.clamped_messages import contradiction
+    from kikuchi.inference.messages.tables import contradiction
 
     found = consistent_marginals(graph, targets, seconds)
     if found is not None:

@@ -22,62 +22,89 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.local_consistency import starting_marginals
 from kikuchi.inference.messages.clamped_directions import NEWTON_STATES, Directions, directions
 from kikuchi.inference.messages.clamped_messages import (
-    PinnedMessages,
-    Saved,
-    UnderflowError,
+    ClampedMessages,
+    MessageState,
     by_original,
-    contradiction,
     free_energy_limit,
-    pins_of,
+    observed_marginals,
 )
-from kikuchi.inference.messages.clamped_schedules import Schedule, Walks, make_schedule
 from kikuchi.inference.messages.kernels import bp_messages
+from kikuchi.inference.messages.tables import UnderflowError, contradiction
+from kikuchi.inference.messages.update_order import UpdateOrder, Walks, make_update_order
 from kikuchi.inference.method import Run, Solution, Step
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_STATIONARY = 1e-5  # largest gradient, as a change of a probability, that counts as none
-_NEAR = 1e-7  # Newton's step that counts as none
-_START_SWEEPS = 20
-_START_DAMPING = 0.5
-_SOLVED = 1e-12  # trees are solved until no pin is missed by more, or by this
-_SHARE = 0.1  # share of the tolerance if that is less,
-_FINEST = 1e-14  # but for rounding
-_FEASIBLE = 1e-11  # a tree that misses a pin by more keeps its last beliefs
-_NOISE = 1e-10  # rounding of the free energy in one iteration: such a rise is none
-_GAPS = 10  # times that may lie between it and its dual
-_WALKS = 50  # walks before Newton's method is tried, four times as many each time it fails
-_NEWTON_STEPS = 100
-_PATIENCE = 4  # rounds before steps of all pins at once are tried between the sets
-_SLOW = 0.75  # share of the residual that is left after a round, at which they are
-_JOINT_STEPS = 10  # at a time
-_TRIALS = 6
-_TRIAL_WALKS = 60
-_SHORTER = 0.25
-_ARMIJO = 1e-4
-_ROUNDING = 1e-13  # of the free energy, relative
-_MOST_OF = 0.9  # of a probability may be used up in one step
-_TINY = 1e-12  # probabilities that do not shorten a step
-_ALONE = 1000  # walks of UPS-T before Newton's method is tried too
-_FIRST_WALKS = 32  # recorded one by one by UPS-T
+
+@dataclass(frozen=True)
+class _Accuracy:
+    """What counts as zero, or as solved."""
+
+    gradient: float = 1e-5  # of a stationary point, as a change of a probability
+    newton_step: float = 1e-7  # of a stationary point
+    solved: float = 1e-12  # distance of a clamped marginal at which a tree is solved,
+    tol_fraction: float = 0.1  # or this fraction of the tolerance if that is less,
+    finest: float = 1e-14  # but for rounding
+    feasible: float = 1e-11  # a tree that misses a clamped marginal by more keeps its last beliefs
+    rise: float = 1e-10  # of the free energy in one iteration that rounding explains
+    rounding: float = 1e-13  # of the free energy, relative
+    dual_gap: float = 10.0  # times these two that may lie between the free energy and its dual
+
+    def inner(self, tol: float) -> float:
+        """How far trees are solved in a run with this tolerance."""
+        return max(self.finest, min(self.solved, self.tol_fraction * tol))
+
+    def noise(self, log_z: float) -> float:
+        """A change of the free energy that may be rounding."""
+        return self.rise + self.rounding * abs(log_z)
+
+
+@dataclass(frozen=True)
+class _TreeWork:
+    """How trees are solved: by walks, and by Newton's method where those are slow."""
+
+    walks: int = 50  # before Newton's method is tried; four times as many each time it fails
+    newton_steps: int = 100
+    walks_alone: int = 1000  # of UPS-T before Newton's method is tried too
+    single_walks: int = 32  # that UPS-T records one by one
+    start_sweeps: int = 20  # of loopy scaling for the first marginals
+    start_damping: float = 0.5
+
+
+@dataclass(frozen=True)
+class _JointSteps:
+    """When all marginals of a set are moved at once, and how."""
+
+    patience: int = 4  # rounds of all sets before the first
+    slow: float = 0.75  # fraction of the residual left after a round at which they are taken
+    steps: int = 10  # at a time
+    trials: int = 6  # lengths of one step
+    trial_walks: int = 60
+    shorten: float = 0.25
+    sufficient: float = 1e-4  # fraction of the predicted decrease (Armijo)
+    largest_loss: float = 0.9  # fraction of a probability that one step may take
+    negligible: float = 1e-12  # probabilities that do not shorten a step
+
+
+_ACCURACY, _TREES, _JOINT = _Accuracy(), _TreeWork(), _JointSteps()
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
     """Locally consistent beliefs: the marginals, the messages that give the rest, minus F."""
 
-    messages: Saved
+    messages: MessageState
     beliefs: Array
     log_z: float
 
 
 @dataclass(frozen=True)
-class Away:
+class StationarityGap:
     """Two estimates of the distance from a stationary point.
 
-    `free` is what a pinned variable would move by if it were free: small wherever the gradient is.
-    `newton` is Newton's step, small also where ties make the gradient steep.
+    `free` is how far a clamped variable would move if it were free: small wherever the gradient is.
+    `newton` is the size of Newton's step, small also where ties make the gradient steep.
     """
 
     free: float
@@ -89,8 +116,8 @@ class Away:
         return min(self.free, self.newton)
 
 
-class Descent:
-    """A run of UPS (`steps`) or UPS-T (`walks`) with some sets of variables to pin in turn."""
+class ClampedDescent:
+    """A run of UPS (`steps`) or UPS-T (`walks`) with sets of variables to clamp in turn."""
 
     def __init__(
         self,
@@ -107,32 +134,32 @@ class Descent:
         self.run = run
         self.sets = sets
         self.tol = tol
-        self.inner_tol = max(_FINEST, min(_SOLVED, _SHARE * tol))
+        self.inner_tol = _ACCURACY.inner(tol)
         self.max_walks = max_walks
         self.propagate_first = propagate_first
         self.accelerate = accelerate
         self.helpless = False
-        self.observed, self.beliefs = pins_of(graph, run.targets)
+        self.observed, self.beliefs = observed_marginals(graph, run.targets)
         self.zeros = not bool(np.all(np.isfinite(graph.log_tables)))
         self.limit = free_energy_limit(graph)
         self.limit += 1e-6 * (1.0 + abs(self.limit))
-        self.schedules: list[Schedule | None] = [None] * len(sets)
+        self.orders: list[UpdateOrder | None] = [None] * len(sets)
         self.messages = self._new_messages(bp_messages.SUM)
         self.point: Point | None = None
         self.complete: deque[bool] = deque(maxlen=len(sets))
         self.residuals: deque[float] = deque([0.0] * len(sets), maxlen=len(sets))
         self.counts = {"walks": 0, "messages": 0, "scalings": 0, "unfinished": 0}
 
-    def _new_messages(self, mode: int) -> PinnedMessages:
+    def _new_messages(self, mode: int) -> ClampedMessages:
         try:
-            return PinnedMessages(self.graph, mode)
+            return ClampedMessages(self.graph, mode)
         except UnderflowError:
-            return PinnedMessages(self.graph, bp_messages.LOG_SUM)
+            return ClampedMessages(self.graph, bp_messages.LOG_SUM)
 
     # ------------------------------------------------------------------ UPS
 
     def steps(self) -> Iterator[Step]:
-        """Pin one set after the other and solve the rest."""
+        """Clamp one set after the other and solve the rest."""
         self._begin()
         count = len(self.sets)
         moves: deque[float] = deque([math.inf] * count, maxlen=count)
@@ -140,7 +167,7 @@ class Descent:
         while True:
             before, number = self.beliefs, turn % count
             progress = self._solve_set(number)
-            if self.run.clock.expired and progress.worst > _FEASIBLE:
+            if self.run.clock.expired and progress.worst > _ACCURACY.feasible:
                 return  # the trees are half done: the last complete iteration is the answer
             self.complete.append(self._accept(number, progress))
             done, turn = done + 1, turn + 1
@@ -157,7 +184,7 @@ class Descent:
                 return  # nothing moves any more, but not because all is solved
             due = self._joint_steps_due(done, residual, number)
             if due:  # small steps far from a stationary point are no convergence yet
-                residual = max(residual, self._away(number).least)
+                residual = max(residual, self._stationarity_gap(number).least)
             yield Step(done, residual if math.isfinite(residual) else math.nan, self.point.log_z)
             if due:
                 self.helpless = True
@@ -184,184 +211,190 @@ class Descent:
         """Marginals after some damped sweeps of loopy scaling."""
         try:
             messages = self._new_messages(mode)
-            messages.pin(self.observed, self.beliefs)
+            messages.clamp(self.observed, self.beliefs)
             order = np.arange(self.graph.n_variables, dtype=np.uint32)
-            for _ in range(_START_SWEEPS):
-                messages.sequential(order, _START_DAMPING, bp_messages.LINEAR)
+            for _ in range(_TREES.start_sweeps):
+                messages.sequential(order, _TREES.start_damping, bp_messages.LINEAR)
             return messages.variable_beliefs()
         except UnderflowError:
             return self._propagated(bp_messages.LOG_SUM)
 
     def _solve_set(self, number: int, most: int | None = None) -> Walks:
-        """Solve all trees with one set pinned, as far as walks and time allow."""
-        schedule = self._schedule(number)
+        """Solve all trees with one set clamped, as far as walks and time allow."""
+        order = self._order(number)
         try:
-            self.messages.pin(self.sets[number] | self.observed, self.beliefs)
-            self.messages.collect(schedule)
-            progress = Walks.begin(schedule)
-            for _ in self._solving(schedule, progress, most or self.max_walks):
-                if self.run.targets and progress.worst > _FEASIBLE:
-                    self._refuse_contradiction(schedule)
-            self.messages.distribute(schedule)
-            self._count(schedule, progress)
+            self.messages.clamp(self.sets[number] | self.observed, self.beliefs)
+            self.messages.collect(order)
+            progress = Walks.begin(order)
+            for _ in self._solving(order, progress, most or self.max_walks):
+                if self.run.targets and progress.worst > _ACCURACY.feasible:
+                    self._check_targets(order)
+            self.messages.distribute(order)
+            self._count(order, progress)
             return progress
         except UnderflowError:
-            self.messages = PinnedMessages(self.graph, bp_messages.LOG_SUM)
+            self.messages = ClampedMessages(self.graph, bp_messages.LOG_SUM)
             if self.point is not None:
                 self.messages.restore(self.point.messages)
             return self._solve_set(number, most)
 
-    def _solving(self, schedule: Schedule, progress: Walks, most: int) -> Iterator[None]:
+    def _solving(self, order: UpdateOrder, progress: Walks, most: int) -> Iterator[None]:
         """Walks and Newton steps in turn until all trees are solved; a look between two calls."""
-        walks, tol = _WALKS, self.inner_tol
+        walks, tol = _TREES.walks, self.inner_tol
         while progress.worst > tol and progress.most < most:
             end = min(progress.most + walks, most)
             while progress.worst > tol and progress.most < end:
-                loops = min(schedule.loops_per_call, end - progress.most)
-                self.messages.scale(schedule, progress, loops, tol)
+                loops = min(order.loops_per_call, end - progress.most)
+                self.messages.scale(order, progress, loops, tol)
                 yield
                 if self.run.clock.expired:
                     return
             if progress.worst > tol and progress.most < most:
-                self.messages.newton(schedule, progress, _NEWTON_STEPS, tol)
+                self.messages.newton(order, progress, _TREES.newton_steps, tol)
                 yield
             if self.run.clock.expired:
                 return
             walks *= 4
 
     def _accept(self, number: int, progress: Walks) -> bool:
-        """Make what was found the current point, but for trees that are not solved.
+        """Make the solved trees the current point; those that are not solved keep their beliefs.
 
-        Answers whether there were none.
+        Answers whether all were solved.
         """
-        schedule, messages = self._schedule(number), self.messages
-        unfinished = np.append(progress.residual > _FEASIBLE, False)  # the last is "no tree"
-        found = messages.variable_beliefs()
+        order, messages = self._order(number), self.messages
+        unfinished = np.append(
+            progress.residual > _ACCURACY.feasible, False
+        )  # the last is "no tree"
+        beliefs = messages.variable_beliefs()
         self.counts["unfinished"] += int(unfinished.sum())
         if unfinished.any() and len(self.sets) > 1:
             if self.point is None:
                 return False
-            messages.restore(self.point.messages, unfinished[schedule.factor_tree])
-            kept = np.repeat(unfinished[schedule.variable_tree], self.graph.cardinalities)
-            found = np.where(kept, self.beliefs, found)
-        log_z = messages.log_z(found)
-        if len(self.sets) > 1 and not self._not_higher(found, log_z):
+            messages.restore(self.point.messages, unfinished[order.factor_tree])
+            kept = np.repeat(unfinished[order.variable_tree], self.graph.cardinalities)
+            beliefs = np.where(kept, self.beliefs, beliefs)
+        log_z = messages.log_z(beliefs)
+        if len(self.sets) > 1 and not self._not_higher(beliefs, log_z):
             if self.point is not None:
                 messages.restore(self.point.messages)
-            same = _distance(self.beliefs, found) <= self.tol  # then only rounding was refused
+            same = _distance(self.beliefs, beliefs) <= self.tol  # then only rounding was refused
             return self.point is not None and same and not unfinished.any()
-        self.beliefs = found
-        self.point = Point(messages.save(), found, log_z)
+        self.beliefs = beliefs
+        self.point = Point(messages.save(), beliefs, log_z)
         return not unfinished.any()
 
-    def _not_higher(self, found: Array, log_z: float) -> bool:
+    def _not_higher(self, beliefs: Array, log_z: float) -> bool:
         """Whether the free energy did not rise, and beliefs and dual agree on it."""
-        gap = abs(self.messages.log_z(found, primal=True) - log_z)
-        allowed = _NOISE + _ROUNDING * abs(log_z)
+        gap = abs(self.messages.log_z(beliefs, primal=True) - log_z)
+        allowed = _ACCURACY.noise(log_z)
         before = -math.inf if self.point is None else self.point.log_z
-        return gap <= _GAPS * allowed and log_z >= before - allowed
+        return gap <= _ACCURACY.dual_gap * allowed and log_z >= before - allowed
 
-    # ------------------------------------------------------------------ steps of all pins at once
+    # ------------------------------------------------------------------ joint steps
 
     def _joint_steps_due(self, done: int, residual: float, number: int) -> bool:
         """After some rounds if those are slow, and where all is stuck unless it did not help."""
         if not self.accelerate or len(self.sets) == 1:
             return False
         if residual <= self.tol:
-            return not self.helpless and not self._stationary(self._away(number))
+            return not self.helpless and not self._stationary(self._stationarity_gap(number))
         a_round_ago = self.residuals[0]
         self.residuals.append(residual)
-        return done > _PATIENCE * len(self.sets) and residual > _SLOW * a_round_ago
+        return done > _JOINT.patience * len(self.sets) and residual > _JOINT.slow * a_round_ago
 
-    def _away(self, number: int) -> Away:
+    def _stationarity_gap(self, number: int) -> StationarityGap:
         """How far the point is from a stationary one."""
         free = self.messages.stationarity(self.observed)
-        gradient = self.messages.pull(self.observed)
+        gradient = self.messages.gradient(self.observed)
         if free == 0.0 or not self._newton_fits(number) or not np.isfinite(gradient).all():
-            return Away(free, math.inf)
+            return StationarityGap(free, math.inf)
         step = self._directions(number).propose(self.messages, gradient)
-        return Away(free, float(np.abs(step).max(initial=0.0)))
+        return StationarityGap(free, float(np.abs(step).max(initial=0.0)))
 
-    def _stationary(self, away: Away) -> bool:
-        return away.free <= max(_STATIONARY, self.tol) or away.newton <= max(_NEAR, self.tol)
+    def _stationary(self, gap: StationarityGap) -> bool:
+        return gap.free <= max(_ACCURACY.gradient, self.tol) or gap.newton <= max(
+            _ACCURACY.newton_step, self.tol
+        )
 
     def _newton_fits(self, number: int) -> bool:
         return int(self.graph.cardinalities[self.sets[number]].sum()) <= NEWTON_STATES
 
     def _directions(self, number: int) -> Directions:
-        return directions(self.graph, self._schedule(number), self.sets[number])
+        return directions(self.graph, self._order(number), self.sets[number])
 
     def _joint_steps(self, number: int) -> Iterator[float]:
-        """Steps of the pins of one set, each to a lower free energy; yields the change."""
+        """Steps of all marginals of one set, each to a lower free energy; yields the change."""
         chosen = self._directions(number)
-        for _ in range(_JOINT_STEPS):
-            pins, gradient = self.beliefs, self.messages.pull(self.observed)
+        for _ in range(_JOINT.steps):
+            before, gradient = self.beliefs, self.messages.gradient(self.observed)
             if not np.isfinite(gradient).all():
                 return
             step = chosen.propose(self.messages, gradient)
             if not self._line_search(number, step, gradient):
                 return
-            chosen.learn(self.beliefs - pins, self.messages.pull(self.observed) - gradient)
-            moved = _distance(pins, self.beliefs)
+            chosen.learn(self.beliefs - before, self.messages.gradient(self.observed) - gradient)
+            moved = _distance(before, self.beliefs)
             yield moved
             if moved <= self.tol:
                 return  # the sets in turn do the rest
 
     def _line_search(self, number: int, step: Array, gradient: Array) -> bool:
-        """Move the pins by a part of a step to a lower free energy; False if none was found."""
-        before, pins = self.point, self.beliefs
+        """Move along part of a step to a lower free energy; False if no length gives one."""
+        before, marginals = self.point, self.beliefs
         assert before is not None
         slope = float(gradient @ step)
-        share = _longest(pins, step)
-        for _ in range(_TRIALS):
-            self.beliefs = _moved(self.graph, pins, share * step)
-            progress = self._solve_set(number, _TRIAL_WALKS)
-            if progress.worst <= _FEASIBLE and self._lower(step, share, slope, before.log_z):
+        length = _longest(marginals, step)
+        for _ in range(_JOINT.trials):
+            self.beliefs = _moved(self.graph, marginals, length * step)
+            progress = self._solve_set(number, _JOINT.trial_walks)
+            if progress.worst <= _ACCURACY.feasible and self._lower(
+                step, length, slope, before.log_z
+            ):
                 return True
-            self.beliefs = pins
+            self.beliefs = marginals
             self.messages.restore(before.messages)
             if self.run.clock.expired:
                 return False
-            share *= _SHORTER
+            length *= _JOINT.shorten
         return False
 
-    def _lower(self, step: Array, share: float, slope: float, before: float) -> bool:
+    def _lower(self, step: Array, length: float, slope: float, before: float) -> bool:
         """Take the solved trees as the new point if the free energy fell enough.
 
-        Changes that drown in rounding are judged by the slope at the end of the step.
+        Changes below rounding are judged by the slope at the end of the step.
         """
-        found = self.messages.variable_beliefs()
-        log_z = self.messages.log_z(found)
-        gain, rounding = log_z - before, _ROUNDING * (1.0 + abs(log_z))
-        after = float(self.messages.pull(self.observed) @ step)
+        beliefs = self.messages.variable_beliefs()
+        log_z = self.messages.log_z(beliefs)
+        gain, rounding = log_z - before, _ACCURACY.rounding * (1.0 + abs(log_z))
+        after = float(self.messages.gradient(self.observed) @ step)
         flat = abs(gain) <= rounding and abs(after) <= 0.9 * abs(slope)
-        if not flat and gain < max(rounding, -_ARMIJO * share * slope):
+        if not flat and gain < max(rounding, -_JOINT.sufficient * length * slope):
             return False
-        if not self._not_higher(found, log_z):
+        if not self._not_higher(beliefs, log_z):
             return False
-        self.beliefs = found
-        self.point = Point(self.messages.save(), found, log_z)
+        self.beliefs = beliefs
+        self.point = Point(self.messages.save(), beliefs, log_z)
         return True
 
-    def _schedule(self, number: int) -> Schedule:
-        found = self.schedules[number]
-        if found is None:
-            found = make_schedule(self.graph, self.sets[number] | self.observed)
-            assert found is not None  # the sets were checked
-            self.schedules[number] = found
-        return found
+    def _order(self, number: int) -> UpdateOrder:
+        order = self.orders[number]
+        if order is None:
+            order = make_update_order(self.graph, self.sets[number] | self.observed)
+            assert order is not None  # the sets were checked
+            self.orders[number] = order
+        return order
 
-    def _refuse_contradiction(self, schedule: Schedule) -> None:
+    def _check_targets(self, order: UpdateOrder) -> None:
         """A dual value above the limit proves that nothing meets the targets."""
-        self.messages.distribute(schedule)
+        self.messages.distribute(order)
         if -self.messages.log_z(self.messages.variable_beliefs()) > self.limit:
             raise contradiction()
 
-    def _count(self, schedule: Schedule, progress: Walks) -> None:
+    def _count(self, order: UpdateOrder, progress: Walks) -> None:
         self.counts["walks"] += progress.most
-        self.counts["messages"] += schedule.pass_messages
-        self.counts["messages"] += int(progress.walks @ schedule.core_messages)
-        self.counts["scalings"] += int(progress.walks @ schedule.core_scalings)
+        self.counts["messages"] += order.pass_messages
+        self.counts["messages"] += int(progress.walks @ order.core_messages)
+        self.counts["scalings"] += int(progress.walks @ order.core_scalings)
 
     # ------------------------------------------------------------------ UPS-T
 
@@ -371,30 +404,30 @@ class Descent:
             yield from self._walks()
         except UnderflowError:
             self.run.trace.clear()
-            self.messages = PinnedMessages(self.graph, bp_messages.LOG_SUM)
+            self.messages = ClampedMessages(self.graph, bp_messages.LOG_SUM)
             yield from self._walks()
 
     def _walks(self) -> Iterator[Step]:
-        messages, schedule = self.messages, self._schedule(0)
-        messages.pin(self.observed, self.beliefs)
-        messages.collect(schedule)
-        progress = Walks.begin(schedule)
+        messages, order = self.messages, self._order(0)
+        messages.clamp(self.observed, self.beliefs)
+        messages.collect(order)
+        progress = Walks.begin(order)
         limit = self.run.clock.iterations(self.max_walks)
         loops = 1
         while True:
-            loops = max(1, min(loops, schedule.loops_per_call, limit - progress.most))
-            messages.scale(schedule, progress, loops, self.tol)
-            if progress.worst > self.tol and _ALONE < progress.most < limit:
-                messages.newton(schedule, progress, _NEWTON_STEPS, self.tol)
+            loops = max(1, min(loops, order.loops_per_call, limit - progress.most))
+            messages.scale(order, progress, loops, self.tol)
+            if progress.worst > self.tol and _TREES.walks_alone < progress.most < limit:
+                messages.newton(order, progress, _TREES.newton_steps, self.tol)
             if self.run.targets and progress.worst > self.tol:
-                self._refuse_contradiction(schedule)
+                self._check_targets(order)
             else:
-                messages.distribute(schedule)
+                messages.distribute(order)
             self.beliefs = messages.variable_beliefs()
             self.counts |= {"walks": 0, "messages": 0, "scalings": 0}
-            self._count(schedule, progress)
+            self._count(order, progress)
             yield Step(max(1, progress.most), progress.worst, messages.log_z(self.beliefs))
-            loops *= 1 if progress.most < _FIRST_WALKS else 2
+            loops *= 1 if progress.most < _TREES.single_walks else 2
 
     # ------------------------------------------------------------------ answer
 
@@ -405,11 +438,11 @@ class Descent:
             messages.restore(self.point.messages)
             marginals, log_z = self.point.beliefs, self.point.log_z
         else:
-            messages._refresh()
+            messages.refresh()
             marginals = messages.variable_beliefs()
             log_z = messages.log_z(marginals)
-        away = self._last_away()
-        stuck = converged and not self._stationary(away)
+        gap = self._last_stationarity_gap()
+        stuck = converged and not self._stationary(gap)
         if stuck:
             converged = False
             self.run.stopped = "diverged"
@@ -421,38 +454,38 @@ class Descent:
             converged=converged,
             iterations=iterations,
             factor_tables=messages.factor_beliefs,
-            diagnostics={**self._diagnostics(), "stationarity": away.least},
+            diagnostics={**self._diagnostics(), "stationarity": gap.least},
         )
         if converged and self.graph.is_forest:
             solution.log_z_lower = solution.log_z_upper = solution.log_z
         if stuck:
-            solution.warnings.append(self._stuck(away.least))
+            solution.warnings.append(self._stuck(gap.least))
         elif not converged:
             solution.warnings.append(self._warning())
         return solution
 
-    def _last_away(self) -> Away:
-        """The distance from a stationary point, for the set that was pinned last."""
-        pinned = self.messages.pinned.astype(bool) & ~self.observed
+    def _last_stationarity_gap(self) -> StationarityGap:
+        """The distance from a stationary point, for the set that was clamped last."""
+        clamped = self.messages.clamped.astype(bool) & ~self.observed
         for number, held in enumerate(self.sets):
-            if np.array_equal(held, pinned):
-                return self._away(number)
-        return Away(self.messages.stationarity(self.observed), math.inf)
+            if np.array_equal(held, clamped):
+                return self._stationarity_gap(number)
+        return StationarityGap(self.messages.stationarity(self.observed), math.inf)
 
     def _diagnostics(self) -> dict[str, Any]:
-        schedules = [self._schedule(k) for k in range(len(self.sets))]
+        orders = [self._order(k) for k in range(len(self.sets))]
         return {
             "arithmetic": self.messages.arithmetic,
             "residual": self.run.trace.last_residual,
             "clamp_sets": [int(s.sum()) for s in self.sets],
-            "messages_per_walk": [int(s.core_messages.sum()) for s in schedules],
-            "scalings_per_walk": [int(s.core_scalings.sum()) for s in schedules],
+            "messages_per_walk": [int(s.core_messages.sum()) for s in orders],
+            "scalings_per_walk": [int(s.core_scalings.sum()) for s in orders],
             "tilts": by_original(self.messages.tilts(self.run.targets), self.run),
             **self.counts,
         }
 
     def _stuck(self, stationarity: float) -> str:
-        text = f"not at a stationary point: a pinned variable would move by {stationarity:.2g}; "
+        text = f"not at a stationary point: a clamped variable would move by {stationarity:.2g}; "
         if self.zeros:
             return text + "zeros tie the sets to each other: give other clamps, or use loopy-is"
         return text + "the steps had become very small: lower tol, or give other clamps"
@@ -476,14 +509,16 @@ def _distance(before: Array, after: Array) -> float:
     return float(np.abs(after - before).max(initial=0.0))
 
 
-def _longest(pins: Array, step: Array) -> float:
-    """The share of a step, at most 1, that uses up no more than most of any probability."""
-    falls = (step < 0) & (pins > _TINY)
-    return float(min(1.0, _MOST_OF * np.min(pins[falls] / -step[falls], initial=math.inf)))
+def _longest(marginals: Array, step: Array) -> float:
+    """The part of a step, at most 1, that takes no more than most of any probability."""
+    falls = (step < 0) & (marginals > _JOINT.negligible)
+    return float(
+        min(1.0, _JOINT.largest_loss * np.min(marginals[falls] / -step[falls], initial=math.inf))
+    )
 
 
-def _moved(graph: FactorGraph, pins: Array, step: Array) -> Array:
-    """The marginals pins + step, without negative ones."""
-    weights = np.maximum(pins + step, (1.0 - _MOST_OF) * pins)
+def _moved(graph: FactorGraph, marginals: Array, step: Array) -> Array:
+    """The marginals after a step, without negative ones."""
+    weights = np.maximum(marginals + step, (1.0 - _JOINT.largest_loss) * marginals)
     totals = np.add.reduceat(weights, graph.state_offsets[:-1])
     return np.asarray(weights / np.repeat(totals, graph.cardinalities))

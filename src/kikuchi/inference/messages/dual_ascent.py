@@ -15,11 +15,8 @@ from kikuchi.core.lbfgs import Memory, Metric
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import FactorTables
-from kikuchi.inference.messages.clamped_messages import (
-    by_original,
-    contradiction,
-    free_energy_limit,
-)
+from kikuchi.inference.messages.clamped_messages import by_original, free_energy_limit
+from kikuchi.inference.messages.tables import contradiction
 from kikuchi.inference.method import Run, Solution, Step
 
 Array = NDArray[np.float64]
@@ -49,7 +46,7 @@ class Oracle(Protocol):
         """Beliefs of the factors, if there are any."""
 
 
-class Climb:
+class DualAscent:
     """Scaling of one variable after the other, or of all by a share."""
 
     def __init__(
@@ -149,7 +146,7 @@ _ROUNDING = 1e-14  # of the dual, relative
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _DualPoint:
     """Tilts and what the oracle says there; `gradient` is that of minus the dual."""
 
     tilts: Array
@@ -158,7 +155,7 @@ class _Place:
     gradient: Array
 
 
-class QuasiClimb(Climb):
+class QuasiNewtonAscent(DualAscent):
     """The same dual by L-BFGS: some fifty runs of the oracle where scaling takes thousands.
 
     The metric is that of scaling. A step is taken only if the dual does not fall. Where
@@ -206,7 +203,7 @@ class QuasiClimb(Climb):
         solution.diagnostics["runs"] = self.runs
         return solution
 
-    def _metric(self, place: _Place) -> Metric:
+    def _metric(self, place: _DualPoint) -> Metric:
         """(log q - log o) / (q - o): times the gradient it is minus the step of scaling."""
         q, o = place.marginals[self.where], self.wanted
         apart = self.on & (q > 0) & (np.abs(q - o) > 1e-6 * o)
@@ -215,7 +212,7 @@ class QuasiClimb(Climb):
         weights = np.where(apart, ratio, 1.0 / np.where(self.on, o, 1.0))
         return lambda v: weights * v
 
-    def _at(self, tilts: Array) -> _Place:
+    def _at(self, tilts: Array) -> _DualPoint:
         """Run the oracle with these tilts."""
         for k, v in enumerate(self.targets):
             self.oracle.tilt(v, tilts[self.starts[k] : self.starts[k + 1]])
@@ -225,9 +222,9 @@ class QuasiClimb(Climb):
         log_z = self.oracle.log_z() - float(xlogy(self.wanted, tilts).sum())
         if self.oracle.certifies and -log_z > self.limit:
             raise contradiction()
-        return _Place(tilts, marginals, log_z, np.where(self.on, now - self.wanted, 0.0))
+        return _DualPoint(tilts, marginals, log_z, np.where(self.on, now - self.wanted, 0.0))
 
-    def _settle(self, place: _Place) -> _Place:
+    def _settle(self, place: _DualPoint) -> _DualPoint:
         """Make a place the current one."""
         if math.isnan(self.first_log_z):
             self.first_log_z = place.log_z
@@ -237,7 +234,7 @@ class QuasiClimb(Climb):
             self.measured[v] = tilt - tilt.max()
         return place
 
-    def _search(self, place: _Place, step: Array) -> _Place | None:
+    def _search(self, place: _DualPoint, step: Array) -> _DualPoint | None:
         """A place along a step where minus the dual is lower and less steep.
 
         Not the search of `Lbfgs`: minus the dual is convex, so that a slope that still falls proves
@@ -263,7 +260,7 @@ class QuasiClimb(Climb):
             share = 4.0 * share if math.isinf(high) else low + 0.3 * (high - low)
         return best
 
-    def _round(self, place: _Place) -> _Place:
+    def _round(self, place: _DualPoint) -> _DualPoint:
         """Scale every variable once."""
         for k in range(len(self.targets)):
             here = slice(self.starts[k], self.starts[k + 1])

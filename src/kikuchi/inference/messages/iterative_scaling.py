@@ -26,9 +26,13 @@ from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.beliefs import FactorTables
-from kikuchi.inference.messages.belief_propagation import _Tables, _UnderflowError
-from kikuchi.inference.messages.dual_ascent import Climb, QuasiClimb
+from kikuchi.inference.messages.dual_ascent import DualAscent, QuasiNewtonAscent
 from kikuchi.inference.messages.kernels import bp_messages
+from kikuchi.inference.messages.tables import (
+    TableMessages,
+    UnderflowError,
+    with_logarithms_if_needed,
+)
 from kikuchi.inference.method import Method, Run, Solution, option
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.plan import factor_targets, make_plan, variable_targets
@@ -57,17 +61,17 @@ class _ExactScaling(Method):
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
         oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
-        climb = self._climb(oracle, graph, run.targets)
-        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
-        solution = climb.solution(run, iterations, converged)
+        ascent = self._ascent(oracle, graph, run.targets)
+        iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
+        solution = ascent.solution(run, iterations, converged)
         if converged:
             solution.log_z_lower = solution.log_z_upper = solution.log_z
         return solution
 
-    def _climb(
+    def _ascent(
         self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
-    ) -> Climb:
-        return Climb(oracle, graph, targets, parallel=True)
+    ) -> DualAscent:
+        return DualAscent(oracle, graph, targets, parallel=True)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,12 @@ class IterativeScaling(_ExactScaling):
         "lbfgs", "how the dual is climbed: all tilts at once, or one variable after the other"
     )
 
-    def _climb(
+    def _ascent(
         self, oracle: _TreeOracle, graph: FactorGraph, targets: Mapping[int, Array]
-    ) -> Climb:
+    ) -> DualAscent:
         if self.solver == "lbfgs":
-            return QuasiClimb(oracle, graph, targets)
-        return Climb(oracle, graph, targets, parallel=False)
+            return QuasiNewtonAscent(oracle, graph, targets)
+        return DualAscent(oracle, graph, targets, parallel=False)
 
 
 @dataclass(frozen=True)
@@ -156,17 +160,13 @@ class PropagatedScaling(Method):
     inner_iterations: int = option(2000, "most sweeps of belief propagation at a time", low=1)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        try:
-            return self._run(graph, run, bp_messages.SUM)
-        except _UnderflowError:
-            run.trace.clear()
-            return self._run(graph, run, bp_messages.LOG_SUM)
+        return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
 
-    def _run(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
+    def _solved(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
         oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
-        climb = Climb(oracle, graph, run.targets, self.parallel)
-        iterations, converged = run.iterate(climb.steps(), tol=self.tol, limit=self.max_iterations)
-        solution = climb.solution(run, iterations, converged)
+        ascent = DualAscent(oracle, graph, run.targets, self.parallel)
+        iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
+        solution = ascent.solution(run, iterations, converged)
         solution.diagnostics["sweeps"] = oracle.sweeps
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
@@ -237,21 +237,21 @@ def plug_in_scaling(
     (True, [-2.959466, -2.959466])
     """
     oracle = _MethodOracle(graph, list(targets), method)
-    climb = Climb(oracle, graph, targets, parallel=False)
+    ascent = DualAscent(oracle, graph, targets, parallel=False)
     order = list(targets)
     tilts, residuals = [], []
-    steps = climb.steps()
+    steps = ascent.steps()
     converged = False
     for _ in range(sweeps * len(order) + 1):
         step = next(steps)
-        flat = [climb.tilts[v] - climb.tilts[v][0] for v in order]
+        flat = [ascent.tilts[v] - ascent.tilts[v][0] for v in order]
         tilts.append(np.concatenate([np.zeros(0), *flat]))
         residuals.append(step.residual)
         if step.residual <= tol:
             converged = True
             break
     return ScalingPath(
-        tuple(order), np.array(tilts), np.array(residuals), climb.marginals, converged
+        tuple(order), np.array(tilts), np.array(residuals), ascent.marginals, converged
     )
 
 
@@ -338,7 +338,7 @@ class _BetheOracle:
         self.size = graph.log_tables.size
         joined = _tilted(graph, list(targets), [np.zeros(len(t)) for t in targets.values()])
         self.number = {v: graph.n_factors + k for k, v in enumerate(targets)}
-        self.messages = _Tables(joined, mode)
+        self.messages = TableMessages(joined, mode)
         self.method = method
         self.clock = clock
         self.certifies = graph.is_forest
@@ -355,12 +355,12 @@ class _BetheOracle:
         linear = messages.mode == bp_messages.SUM
         least = bp_messages.TABLE_FLOOR
         if linear and np.any((np.exp(log_tilt) < least) & (log_tilt > -np.inf)):
-            raise _UnderflowError
+            raise UnderflowError
         table = messages.tables[joined.table_offsets[a] : joined.table_offsets[a + 1]]
         message = messages.m[joined.message_offsets[e] : joined.message_offsets[e + 1]]
         table[:] = np.exp(log_tilt) if linear else log_tilt
         message[:] = table / table.sum() if linear else log_tilt
-        messages._refresh()
+        messages.refresh()
 
     def marginals(self) -> Array:
         method = self.method

@@ -11,29 +11,28 @@ import numpy as np
 
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_messages import (
-    PinnedMessages,
-    UnderflowError,
+    ClampedMessages,
     by_original,
-    pins_of,
+    observed_marginals,
 )
-from kikuchi.inference.messages.kernels import bp_messages
+from kikuchi.inference.messages.tables import Damping, with_logarithms_if_needed
 from kikuchi.inference.method import Method, Run, Solution, Step, option
 
 
 @dataclass(frozen=True)
 class LoopyScaling(Method):
-    """Belief propagation in which observed variables bounce messages (TEH-I14, Algorithm 5.1).
+    """Belief propagation with variables clamped to observed marginals (TEH-I14, Algorithm 5.1).
 
     Looks for a stationary point of the Bethe free energy among beliefs that agree with each other
     and with the observed marginals (TEH-M23, M24). A variable without one sends what belief
-    propagation sends; one with target o answers each factor by o divided by that factor's own
+    propagation sends; one with observed marginal o sends each factor o divided by that factor's own
     message. Exact on forests; without observed marginals it is loopy belief propagation.
 
     `log_z` is minus the Bethe free energy of the beliefs: on a forest log Z - KL(Q || P), where Q
     is the distribution nearest to the model P that has the observed marginals. `damping` is the
     weight on the old message (thesis eq. 5.28 weighs the new one); with `damping_end` it moves
     there linearly over `anneal` iterations. Nothing guarantees convergence: scaling acts on
-    marginals that have not settled. Method `ups` finds the same points and always converges.
+    marginals that have not converged. Method `ups` finds the same points and always converges.
     `diagnostics["tilts"]` holds the log-tilts of the observed variables (largest entry 0).
 
     >>> import kikuchi as kk
@@ -66,20 +65,16 @@ class LoopyScaling(Method):
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        try:
-            return self._run(graph, run, bp_messages.SUM)
-        except UnderflowError:
-            run.trace.clear()
-            return self._run(graph, run, bp_messages.LOG_SUM)
+        return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
 
-    def _run(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
-        messages = PinnedMessages(graph, mode)
-        messages.pin(*pins_of(graph, run.targets))
+    def _solved(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
+        messages = ClampedMessages(graph, mode)
+        messages.clamp(*observed_marginals(graph, run.targets))
         iterations, converged = run.iterate(
             self._steps(messages), tol=self.tol, limit=self.max_iterations
         )
         marginals = messages.variable_beliefs()
-        messages._refresh()
+        messages.refresh()
         solution = Solution(
             marginals,
             log_z=messages.log_z(marginals),
@@ -102,28 +97,20 @@ class LoopyScaling(Method):
             solution.log_z_lower = solution.log_z_upper = solution.log_z
         return solution
 
-    def _steps(self, messages: PinnedMessages) -> Iterator[Step]:
+    def _steps(self, messages: ClampedMessages) -> Iterator[Step]:
         order = np.arange(messages.graph.n_variables, dtype=np.uint32)
-        linear = self.damping_kind == "linear"
-        kind = bp_messages.LINEAR if linear else bp_messages.GEOMETRIC
+        damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
         done = 0
         while True:
-            damping = self._damping_at(done)
             if self.schedule == "parallel":
-                residual = messages.parallel(1, damping, kind)
+                residual = messages.parallel(1, damping.at(done), damping.code)
             else:
-                residual = messages.sequential(order, damping, kind)
+                residual = messages.sequential(order, damping.at(done), damping.code)
             done += 1
             energy = math.nan
             if self.trace_energy:
                 energy = messages.log_z(messages.variable_beliefs())
             yield Step(done, residual, energy)
-
-    def _damping_at(self, iteration: int) -> float:
-        if self.damping_end is None:
-            return self.damping
-        share = min(1.0, iteration / self.anneal)
-        return self.damping + share * (self.damping_end - self.damping)
 
 
 def _changing_messages(graph: FactorGraph) -> int:

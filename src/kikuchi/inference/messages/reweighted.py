@@ -17,7 +17,7 @@ which is where its bound comes from (`ReweightedMessages.log_z_upper`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,12 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.numerics import entropy, log, segment_sums, xlogy
+from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.messages.belief_propagation import _binary_model, _layout
-from kikuchi.inference.messages.kernels import bp_messages, bp_tables
+from kikuchi.inference.messages.kernels import beliefs, bp_messages
 from kikuchi.inference.messages.kernels import reweighted as kernels
+from kikuchi.inference.messages.ratios import PairEdges
+from kikuchi.inference.messages.tables import message_layout
 from kikuchi.inference.method import Run
 
 Array = NDArray[np.float64]
@@ -68,7 +70,7 @@ class ReweightedMessages:
         _require_bytes(graph, budget or Budget(), copies)
         self.graph = graph
         self.schedule = schedule
-        self.layout = _layout(graph)
+        self.layout = message_layout(graph)
         self.state_at = graph.state_offsets.view(np.uint64)
         self.orders = np.diff(graph.scope_offsets)
         self.field = _fields(graph)
@@ -79,7 +81,8 @@ class ReweightedMessages:
         self._new = np.zeros_like(self.messages)
         largest = max(int(np.diff(graph.table_offsets).max()), int(graph.cardinalities.max()))
         self._work = np.empty(2 * (largest + 1))
-        self._pairs = _Pairs.of(graph)
+        factors = spin_factors(graph)
+        self._ratios = None if factors is None else _LogRatios(graph, factors)
         self._reading: Reading | None = None
         self.set_weights(weights, steps)
 
@@ -96,8 +99,8 @@ class ReweightedMessages:
         peaks = np.maximum.reduceat(self._log_tables, graph.table_offsets[:-1])
         self._log_tables -= np.repeat(peaks, sizes)
         self._peaks = peaks
-        if self._pairs is not None:
-            self._pairs.set_powers(self.power, self.gain)
+        if self._ratios is not None:
+            self._ratios.set_powers(self.power, self.gain)
         floor = bp_messages.TABLE_FLOOR
         low = (self._log_tables > -np.inf) & (self._log_tables < np.log(floor))
         self._set_mode(bp_messages.LOG_SUM if low.any() else bp_messages.SUM)
@@ -111,7 +114,7 @@ class ReweightedMessages:
     @property
     def arithmetic(self) -> str:
         """How the messages are computed: "ratios", "probabilities" or "logarithms"."""
-        if self._pairs is not None:
+        if self._ratios is not None:
             return "ratios"
         return "probabilities" if self._mode == bp_messages.SUM else "logarithms"
 
@@ -130,8 +133,8 @@ class ReweightedMessages:
         messages have left the range of doubles.
         """
         self._reading = None
-        if self._pairs is not None:
-            residual = self._pairs.sweeps(self.messages, count, damping, self.order, self.schedule)
+        if self._ratios is not None:
+            residual = self._ratios.sweeps(self.messages, count, damping, self.order, self.schedule)
             self._stale = True
         else:
             gain = self.gain * (1.0 - damping)
@@ -280,7 +283,7 @@ class ReweightedMessages:
         while self._stale and not self._refresh():
             pass
         out = np.empty_like(self._tables)
-        bp_tables.factor_beliefs(self.layout, self._tables, self._nu, out, self._mode)
+        beliefs.factor_beliefs(self.layout, self._tables, self._nu, out, self._mode)
         for a in np.flatnonzero(self.orders == 1):
             v = int(self.graph.scopes[self.graph.scope_offsets[a]])
             lo, hi = self.graph.state_offsets[v : v + 2]
@@ -306,60 +309,30 @@ class ReweightedMessages:
         return np.maximum(out, 0.0)
 
 
-class Reading:
+class Reading(NamedTuple):
     """Beliefs and normalisers at some messages (see `kernels.reweighted.factor_reading`)."""
 
-    def __init__(
-        self,
-        log_b: Array,
-        node_norms: Array,
-        factor_norms: Array,
-        cross: Array,
-        log_ratio: Array,
-    ) -> None:
-        self.log_b = log_b
-        self.node_norms = node_norms
-        self.factor_norms = factor_norms
-        self.cross = cross
-        self.log_ratio = log_ratio
+    log_b: Array
+    node_norms: Array
+    factor_norms: Array
+    cross: Array
+    log_ratio: Array
 
 
-class _Pairs:
-    """A positive binary pairwise model by nodes, for the loops over log-ratios."""
+class _LogRatios:
+    """Sweeps over the log-ratios of a positive binary pairwise model, node by node."""
 
-    @classmethod
-    def of(cls, graph: FactorGraph) -> _Pairs | None:
-        if (
-            np.any(graph.cardinalities != 2)
-            or np.any(np.diff(graph.scope_offsets) > 2)
-            or not np.all(np.isfinite(graph.log_tables))
-        ):
-            return None
-        return cls(graph)
-
-    def __init__(self, graph: FactorGraph) -> None:
-        model = _binary_model(graph)
-        edges = graph.variable_edges
-        pair_edges = edges[np.diff(graph.scope_offsets)[graph.edge_factors[edges]] == 2]
-        self.factor = graph.edge_factors[pair_edges]
-        self.at = 2 * pair_edges.astype(np.int64)
-        slot = np.empty(graph.n_edges, dtype=np.uint32)
-        slot[pair_edges] = np.arange(len(pair_edges), dtype=np.uint32)
-        partner = np.empty(graph.n_edges, dtype=np.uint32)
-        partner[model.edges] = model.edges.reshape(-1, 2)[:, ::-1].ravel()
-        self.reverse = slot[partner[pair_edges]]
-        coupling = np.zeros(graph.n_edges)
-        coupling[model.edges] = np.repeat(model.couplings, 2)
-        self.coupling = coupling[pair_edges]
-        self.pull = model.pulls[pair_edges]
-        counts = np.bincount(graph.scopes[pair_edges], minlength=graph.n_variables)
-        self.start = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
-        self.field = model.fields
+    def __init__(self, graph: FactorGraph, factors: SpinFactors) -> None:
+        self.pairs = PairEdges(graph, factors)
+        self.factor = graph.edge_factors[self.pairs.edge]
+        self.at = 2 * self.pairs.edge.astype(np.int64)
+        self.local_field = factors.local_fields[self.pairs.edge]
+        self.field = factors.fields
 
     def set_powers(self, power: Array, gain: Array) -> None:
         """What follows from the weights, once for many sweeps."""
         self.power, self.gain = power[self.factor], gain[self.factor]
-        self.kappa = 2.0 * self.power * self.coupling
+        self.kappa = 2.0 * self.power * self.pairs.coupling
         with np.errstate(over="ignore", under="ignore"):
             self.k = np.exp(self.kappa)
         self.full = bool(np.all(np.abs(self.gain * self.power - 1.0) < 1e-14))
@@ -373,21 +346,22 @@ class _Pairs:
         order: NDArray[np.uint32],
         schedule: str,
     ) -> float:
-        """Sweeps on the log-ratios that `messages` hold beyond each factor's own pull."""
-        z = messages[self.at + 1] - messages[self.at] - self.pull
+        """Sweeps on the log-ratios that `messages` hold beyond each factor's own local field."""
+        z = messages[self.at + 1] - messages[self.at] - self.local_field
         log_n = self.power * z
         mild = self.mild and bool(np.abs(log_n).max(initial=0.0) < kernels.MILD)
         now = (z, np.exp(log_n) if mild else log_n)
         spare = (np.empty_like(z), np.empty_like(z)) if schedule == "parallel" else now
         gain = self.gain * (1.0 - damping)
-        state = (self.start, self.reverse, self.k, self.kappa, self.power, gain, self.field)
+        pairs = self.pairs
+        state = (pairs.start, pairs.reverse, self.k, self.kappa, self.power, gain, self.field)
         residual = 0.0
         for _ in range(count):
             residual = kernels.binary_sweep(
                 *state, *now, *spare, order, mild, self.full and damping == 0.0
             )
             now, spare = spare, now
-        ratio = now[0] + self.pull
+        ratio = now[0] + self.local_field
         messages[self.at] = np.minimum(-ratio, 0.0)
         messages[self.at + 1] = np.minimum(ratio, 0.0)
         return float(residual)

@@ -1,7 +1,7 @@
 """Unified propagation and scaling: the Bethe free energy, minimised with certainty (TEH-I16, I17).
 
-Pin enough variables to cut all cycles. The Bethe free energy is then a sum of convex problems on
-trees, each solved by one walk that mixes propagation and scaling. Pin other variables and repeat:
+Clamp enough variables to cut all cycles. The Bethe free energy is then a sum of convex problems on
+trees, each solved by one walk that mixes propagation and scaling. Clamp other variables and repeat:
 the free energy never rises.
 """
 
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.clamped_descent import Descent
-from kikuchi.inference.messages.clamped_messages import pins_of
+from kikuchi.inference.messages.clamped_descent import ClampedDescent
+from kikuchi.inference.messages.clamped_messages import observed_marginals
 from kikuchi.inference.method import Method, Run, Solution, option
 
 Mask = NDArray[np.bool_]
@@ -30,19 +30,19 @@ _NAMED = ("auto", "rows-columns", "columns", "greedy")
 class UnifiedScaling(Method):
     """Convergent minimisation of the Bethe free energy, with observed marginals (TEH-I17, WH-I5).
 
-    Coordinate descent: in each iteration one set of variables is pinned at its current marginals,
+    Coordinate descent: in each iteration one set of variables is clamped at its current marginals,
     so that with the observed ones all cycles are cut, and the rest is solved to the optimum by
     UPS-T (walks, and Newton's method where those are slow). The Bethe free energy never rises, and
     it is that of beliefs which agree with each other and with the observed marginals: a tree that
     cannot be solved keeps those it had. In the limit they are a stationary point: a fixed point of
     `bp` or `loopy-is`, also where those do not converge. Strong factors and zeros tie variables of
-    different sets, so that sets in turn hardly move; `accelerate` then moves all pins of a set at
-    once, each time to a lower free energy. Without it this is the algorithm of the thesis.
-    `diagnostics["stationarity"]` says how far the answer is from a stationary point: what a pinned
-    variable would move by if it were free, or Newton's step, whichever is less.
+    different sets, so that sets in turn hardly move; `accelerate` then moves all marginals of a set
+    at once, each time to a lower free energy. Without it this is the algorithm of the thesis.
+    `diagnostics["stationarity"]` says how far the answer is from a stationary point: how far a
+    clamped variable would move if it were free, or the size of Newton's step, whichever is less.
 
     `log_z` and the trace are minus the Bethe free energy (see `loopy-is` for what that means with
-    observed marginals). `clamps` says which variables are pinned in turn: on grids even columns,
+    observed marginals). `clamps` says which variables are clamped in turn: on grids even columns,
     odd rows, odd columns, even rows (`rows-columns`) or even and odd columns (`columns`); `greedy`
     finds small sets for any graph; `auto` is rows-columns on a grid and greedy elsewhere. In Python
     the sets can be given, `clamps=[[0], [2]]`, and as a text too: `0/2`, with + between variables.
@@ -62,18 +62,19 @@ class UnifiedScaling(Method):
     takes_observed_marginals: ClassVar[bool] = True
 
     clamps: str | Sequence[Sequence[int]] = option(
-        "auto", "sets pinned in turn: auto, rows-columns, columns, greedy, or such as 0+4/2"
+        "auto", "sets clamped in turn: auto, rows-columns, columns, greedy, or such as 0+4/2"
     )
     start: Literal["uniform", "bp"] = option(
         "uniform", "first marginals: uniform, or after a few damped sweeps of belief propagation"
     )
     accelerate: bool = option(
-        True, "between the sets, also quasi-Newton steps of the pins that lower the free energy"
+        True,
+        "between the sets, also move all clamped marginals at once to a lower free energy",
     )
     tol: float = option(
         1e-9, "largest change of a probability in one round of all sets to stop at", above=0
     )
-    max_iterations: int = option(10000, "most sets pinned", low=1)
+    max_iterations: int = option(10000, "most sets clamped", low=1)
     max_walks: int = option(100000, "most walks over a tree in one iteration", low=1)
 
     def __post_init__(self) -> None:
@@ -81,9 +82,9 @@ class UnifiedScaling(Method):
         super().__post_init__()
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        observed, _ = pins_of(graph, run.targets)
+        observed, _ = observed_marginals(graph, run.targets)
         sets = self._sets(graph, run, observed)
-        descent = Descent(
+        descent = ClampedDescent(
             graph,
             run,
             sets,
@@ -157,7 +158,7 @@ class UnifiedTreeScaling(Method):
 
     Needs observed variables that cut every cycle; a forest has none to cut. The problem is then
     convex with one optimum. A walk over the paths between observed variables scales each of them
-    once, every time at its exact current marginal, at the cost of one message an edge and
+    once, every time at its exact current marginal, at the cost of one message per edge and
     direction. On a forest the answer is exact; elsewhere it is the Bethe approximation.
 
     The trace is minus the dual value, which falls to `log_z` = minus the least Bethe free energy.
@@ -182,14 +183,14 @@ class UnifiedTreeScaling(Method):
     max_iterations: int = option(1_000_000, "most walks over a tree", low=1)
 
     def _solve(self, graph: FactorGraph, run: Run) -> Solution:
-        observed, _ = pins_of(graph, run.targets)
+        observed, _ = observed_marginals(graph, run.targets)
         if not cuts_cycles(graph, observed):
             raise MethodError(
                 "method ups-t needs a graph whose cycles are all cut by variables with observed "
                 "marginals; use ups"
             )
         sets = [np.zeros_like(observed)]
-        descent = Descent(graph, run, sets, tol=self.tol, max_walks=self.max_iterations)
+        descent = ClampedDescent(graph, run, sets, tol=self.tol, max_walks=self.max_iterations)
         iterations, converged = run.iterate(
             descent.walks(), tol=self.tol, limit=self.max_iterations
         )

@@ -293,10 +293,10 @@ def factor_messages(a, layout, tables, nu, new, work, mode):
         k = last - back
         states = at[k + _U1] - at[k]
         if mode == SUM:
-            found = _contract_both_sum(
+            step_status = _contract_both_sum(
                 source, source_at, size, states, work, begin, nu, new, at[k], work, top
             )
-            status = max(status, found)
+            status = max(status, step_status)
         else:
             _contract_first_log(source, source_at, size, states, work, begin, new, at[k], mode)
             _contract_last_log(source, source_at, size, states, nu, at[k], work, top, mode)
@@ -323,19 +323,19 @@ def one_message(e, layout, tables, nu, new, work, mode):
         states = at[k + _U1] - at[k]
         size = size // states
         if mode == SUM:
-            found = _contract_last_sum(source, source_at, size, states, nu, at[k], work, top)
-            status = max(status, found)
+            step_status = _contract_last_sum(source, source_at, size, states, nu, at[k], work, top)
+            status = max(status, step_status)
         else:
             _contract_last_log(source, source_at, size, states, nu, at[k], work, top, mode)
         source, source_at = work, top
         top += size
-    found, begin, size = _prefix_weights(scope_at[a], e, at, nu, work, mode)
+    prefix_status, begin, size = _prefix_weights(scope_at[a], e, at, nu, work, mode)
     states = at[e + _U1] - at[e]
     if mode == SUM:
         _contract_first_sum(source, source_at, size, states, work, begin, new, at[e])
     else:
         _contract_first_log(source, source_at, size, states, work, begin, new, at[e], mode)
-    return max(status, found)
+    return max(status, prefix_status)
 
 
 # ---------------------------------------------------------------------- messages
@@ -424,7 +424,7 @@ def damp(old, new, begin, end, damping, kind, mode):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def settle(old, new, begin, end, damping, kind, mode):
+def update_message(old, new, begin, end, damping, kind, mode):
     """Normalise `new`, measure how far it is from `old`, then move `old`: (status, distance)."""
     change = 0.0
     if mode == SUM and damping == 0.0:  # the common case in one pass

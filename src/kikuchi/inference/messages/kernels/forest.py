@@ -1,4 +1,4 @@
-"""The forest that pinned variables leave: the depth-first walk over it and its core (TEH-I16)."""
+"""The forest that clamped variables leave: the depth-first walk over it and its core (TEH-I16)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _U1 = np.uint64(1)
 
 
 @njit(cache=True, error_model="numpy")
-def euler_tour(layout, pinned):
-    """Depth-first walk over the forest that the pins leave (recipe 10.1 on factor graphs).
+def euler_tour(layout, clamped):
+    """Depth-first walk over the forest that clamped variables leave (recipe 10.1 on factor graphs).
 
     Answers the edges in the order in which they are entered and left, which of the two it is,
     whether an edge is entered from its factor, and where the walk of each tree begins. Trees start
-    at a factor with a pinned variable where there is one. Factors of one variable are left out:
+    at a factor with a clamped variable where there is one. Factors of one variable are left out:
     what they say never changes. An empty walk with `ok` False means that a cycle is left.
     """
     scope_at, _, _, variable_at, edges, edge_factor, scopes = layout
@@ -26,11 +26,11 @@ def euler_tour(layout, pinned):
     from_factor = np.zeros(n_edges, np.uint8)
     tree_start = np.zeros(n_factors + _U1, np.int64)
     seen_factor = np.zeros(n_factors, np.uint8)
-    seen_variable = np.zeros(pinned.size, np.uint8)
-    depth_room = n_factors + np.uint64(pinned.size) + _U1
-    entered_by = np.empty(depth_room, np.uint64)
-    cursor = np.empty(depth_room, np.uint64)
-    at_factor = np.empty(depth_room, np.uint8)
+    seen_variable = np.zeros(clamped.size, np.uint8)
+    most_depth = n_factors + np.uint64(clamped.size) + _U1
+    entered_by = np.empty(most_depth, np.uint64)
+    cursor = np.empty(most_depth, np.uint64)
+    at_factor = np.empty(most_depth, np.uint8)
     none = n_edges
     length = _U0
     trees = _U0
@@ -38,10 +38,10 @@ def euler_tour(layout, pinned):
         for root in range(n_factors):
             if seen_factor[root] or scope_at[root + _U1] - scope_at[root] == _U1:
                 continue
-            has_pin = False
+            has_clamped = False
             for k in range(scope_at[root], scope_at[root + _U1]):
-                has_pin = has_pin or pinned[scopes[k]] != 0
-            if round_ == 0 and not has_pin:
+                has_clamped = has_clamped or clamped[scopes[k]] != 0
+            if round_ == 0 and not has_clamped:
                 continue
             seen_factor[root] = 1
             tree_start[trees] = np.int64(length)
@@ -75,7 +75,7 @@ def euler_tour(layout, pinned):
                     tour[length] = np.uint32(e)
                     length += _U1
                     from_factor[e] = 1
-                    if pinned[v]:
+                    if clamped[v]:
                         tour[length] = np.uint32(e)
                         leaving[length] = 1
                         length += _U1
@@ -103,8 +103,8 @@ def euler_tour(layout, pinned):
 
 
 @njit(cache=True, error_model="numpy")
-def core_edges(tour, leaving, from_factor, tree_start, scopes, pinned):
-    """Edges on a path between two pinned leaves, or that hold the only one of their tree.
+def core_edges(tour, leaving, from_factor, tree_start, scopes, clamped):
+    """Edges on a path between two clamped leaves, or that hold the only one of their tree.
 
     Only these need to be walked more than once (the set S of TEH-I16).
     """
@@ -118,14 +118,14 @@ def core_edges(tour, leaving, from_factor, tree_start, scopes, pinned):
             e = tour[place]
             if not leaving[place]:
                 before[e] = count
-                if from_factor[e] and pinned[scopes[e]]:
+                if from_factor[e] and clamped[scopes[e]]:
                     count += 1
         total = count
         count = 0
         for place in range(lo, hi):
             e = tour[place]
             if not leaving[place]:
-                if from_factor[e] and pinned[scopes[e]]:
+                if from_factor[e] and clamped[scopes[e]]:
                     count += 1
                     core[e] = 1
             else:

@@ -90,8 +90,8 @@ def cavities(v, layout, state_at, power, log_b, ell, nu, mode):
         e = np.uint64(edges[i])
         a = np.uint64(edge_factor[e])
         if scope_at[a + _U1] - scope_at[a] > _U1:
-            found, _ = _cavity(e, state_at[v], at, power[a], log_b, ell, nu, mode)
-            status = max(status, found)
+            edge_status, _ = _cavity(e, state_at[v], at, power[a], log_b, ell, nu, mode)
+            status = max(status, edge_status)
     return status
 
 
@@ -101,8 +101,8 @@ def refresh(layout, state_at, field, power, ell, log_b, nu, mode):
     status = OK
     for v in range(np.uint64(state_at.size) - _U1):
         log_belief(v, layout, state_at, field, ell, log_b)
-        found = cavities(v, layout, state_at, power, log_b, ell, nu, mode)
-        status = max(status, found)
+        edge_status = cavities(v, layout, state_at, power, log_b, ell, nu, mode)
+        status = max(status, edge_status)
     return status
 
 
@@ -110,7 +110,7 @@ def refresh(layout, state_at, field, power, ell, log_b, nu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def _settle(e, begin, at, power, gain, field, ell, new, mode):
+def _update_message(e, begin, at, power, gain, field, ell, new, mode):
     """Move the message along `e` towards its target in `new`; answers how far that was.
 
     The distance is the largest difference of n and its target as probabilities, so that a message
@@ -164,7 +164,7 @@ def sequential(
             status = one_message(e, layout, tables, nu, new, work, mode)
             if status != OK:
                 return status, residual  # nothing was moved by a number that is too small
-            change = _settle(e, state_at[v], at, power[a], gain[a], field, ell, new, mode)
+            change = _update_message(e, state_at[v], at, power[a], gain[a], field, ell, new, mode)
             residual = max(residual, change)
         log_belief(v, layout, state_at, field, ell, log_b)
         status = cavities(v, layout, state_at, power, log_b, ell, nu, mode)
@@ -189,7 +189,7 @@ def parallel(layout, tables, state_at, field, power, gain, ell, log_b, nu, new, 
             return status, residual
         for e in range(lo, hi):
             begin = state_at[scopes[e]]
-            change = _settle(e, begin, at, power[a], gain[a], field, ell, new, mode)
+            change = _update_message(e, begin, at, power[a], gain[a], field, ell, new, mode)
             residual = max(residual, change)
     return refresh(layout, state_at, field, power, ell, log_b, nu, mode), residual
 
@@ -234,8 +234,8 @@ def factor_reading(
             continue
         taken = 0.0
         for e in range(lo, hi):
-            found, top = _cavity(e, state_at[scopes[e]], at, power[a], log_b, ell, nu, mode)
-            status = max(status, found)
+            edge_status, top = _cavity(e, state_at[scopes[e]], at, power[a], log_b, ell, nu, mode)
+            status = max(status, edge_status)
             taken += top
         status = max(status, factor_messages(a, layout, tables, nu, new, work, mode))
         for e in range(lo, hi):

@@ -1,15 +1,16 @@
-"""Newton's method for pinned leaves of a forest (the problem of TEH-I16).
+"""Newton's method for clamped leaves of a forest (the problem of TEH-I16).
 
 On a tree with tilted leaves, Q(x) prop. to prod_a phi_a(x_a) prod_l exp tilt_l(x_l), the dual
 
-    D(tilts) = sum_l sum_x pin_l(x) tilt_l(x) - log Z(tilts)
+    D(tilts) = sum_l sum_x c_l(x) tilt_l(x) - log Z(tilts)
 
-is concave; its gradient is g = pin - q at the leaves and minus its Hessian is the covariance C of
-the leaves' indicators under Q. A damped Newton step solves (C + mu diag(pin)) step = g.
+is concave, c being the marginals at which the leaves are clamped. Its gradient is g = c - q at the
+leaves and minus its Hessian is the covariance C of the leaves' indicators under Q. A damped Newton
+step solves (C + mu diag(c)) step = g.
 
 C is dense, but indicators of a Markov tree have the covariance of a linear Gaussian tree: given y_v
 the mean of y_u is P(u | v) y_v. So the step is what a Kalman smoother finds that observes the
-leaves with noise mu diag(pin): one pass up, one down, linear in the size of the tree. Numbers stay
+leaves with noise mu diag(c): one pass up, one down, linear in the size of the tree. Numbers stay
 bounded because no covariance is ever inverted alone, only I + (covariance)(information).
 """
 
@@ -19,11 +20,11 @@ import numpy as np
 from numba import njit
 
 from kikuchi.inference.messages.kernels.bp_messages import OK, SUM
-from kikuchi.inference.messages.kernels.scaling import walk
+from kikuchi.inference.messages.kernels.walks import walk
 
 _U1 = np.uint64(1)
 _TRIALS = 12  # most shortenings of a step
-_OVERSHOOT = 0.0  # a step is too long if the slope at its end is below minus this share
+_OVERSHOOT = 0.0  # a step is too long if the slope at its end is below minus this fraction
 _EASIER = 0.1  # of the damping after a whole step
 _HARDER = 5.0  # times the damping after a step that had to be shortened twice
 _LONGEST = 50.0  # change of a tilt in one step
@@ -33,54 +34,35 @@ _MOST = 1e6
 
 @njit(cache=True, error_model="numpy")
 def newton_trees(
-    layout,
-    tables,
-    m,
-    nu,
-    new,
-    work,
-    pinned,
-    pins,
-    state_at,
-    plan,
-    buffers,
-    residual,
-    walks,
-    damping,
-    loops,
-    tol,
-    mode,
+    layout, tables, m, nu, new, work, clamping, plan, buffers, trees, loops, tol, mode
 ):
     """At most `loops` steps on each tree whose residual is above `tol`; answers the status.
 
     `plan` has the edges of the core in the order in which they are entered and left, and the
-    updates that refresh all messages of a tree. `residual`, `walks` and `damping` are those of each
-    tree; a step counts as three walks: two for the smoother, and one for each refreshing.
+    updates that refresh all messages of a tree. `trees` is (residual, walks, damping),
+    each with one entry per tree; a step counts as three walks: two for the smoother, and one for
+    each refreshing.
     """
     tour, leaving, from_factor, start, leaves, leaf_start, op_edge, op_kind, op_start, core = plan
+    residual, walks, damping = trees
     at = layout[2]
     for tree in range(start.size - 1):
         if residual[tree] <= tol:
             continue
         here = leaves[leaf_start[tree] : leaf_start[tree + 1]]
-        begin, end = np.uint64(op_start[tree]), np.uint64(op_start[tree + 1])
-        path = tour[start[tree] : start[tree + 1]]
-        left = leaving[start[tree] : start[tree + 1]]
-        status, _ = walk(
-            layout, tables, m, nu, new, work, pinned, pins, state_at, op_edge, op_kind, begin, end,
-            mode,
-        )  # fmt: skip
+        updates = (op_edge, op_kind, np.uint64(op_start[tree]), np.uint64(op_start[tree + 1]))
+        path = tour[start[tree] : start[tree + 1]], leaving[start[tree] : start[tree + 1]]
+        status, _ = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
         if status != OK:
             return status
         gradient, tried, step, old = buffers[0], buffers[1], buffers[2], buffers[3]
-        residual[tree] = leaf_gradient(here, at, layout[6], m, nu, pins, state_at, gradient, mode)
+        residual[tree] = leaf_gradient(here, at, layout[6], m, nu, clamping, gradient, mode)
         for _ in range(loops):
             if residual[tree] <= tol or damping[tree] >= _MOST:
                 break
             smooth(
-                path, left, from_factor, core, layout, tables, nu, pinned, pins, state_at, buffers,
-                damping[tree], mode,
-            )  # fmt: skip
+                path, from_factor, core, layout, tables, nu, clamping, buffers, damping[tree], mode
+            )
             slope = along(here, at, gradient, step)
             if not slope > 0.0:
                 damping[tree] *= _HARDER
@@ -96,13 +78,10 @@ def newton_trees(
             while True:
                 status = tilt_leaves(here, at, old, step, share, nu, mode)
                 if status == OK:
-                    status, _ = walk(
-                        layout, tables, m, nu, new, work, pinned, pins, state_at, op_edge, op_kind,
-                        begin, end, mode,
-                    )  # fmt: skip
+                    status, _ = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
                 if status != OK:
                     return status
-                worst = leaf_gradient(here, at, layout[6], m, nu, pins, state_at, tried, mode)
+                worst = leaf_gradient(here, at, layout[6], m, nu, clamping, tried, mode)
                 after = along(here, at, tried, step)
                 trial += 1
                 if after >= -_OVERSHOOT * slope or trial == _TRIALS:
@@ -121,14 +100,15 @@ def newton_trees(
 
 
 @njit(cache=True, error_model="numpy")
-def respond(layout, tables, nu, pinned, pins, state_at, plan, buffers, changes, mu, mode, out):
-    """How the tilts answer to changes of the pins, summed over the leaves of each variable.
+def respond(layout, tables, nu, clamping, plan, buffers, changes, mu, mode, out):
+    """How the tilts respond to changes of the clamped marginals, summed by variable.
 
-    For each row of `changes` (one entry a state) the row of `out` gains (C + mu diag(pin))^-1 of
+    For each row of `changes` (one entry per state) the row of `out` gains (C + mu diag(c))^-1 of
     it, tree by tree. Messages must be refreshed and the trees solved.
     """
     tour, leaving, from_factor, start, leaves, leaf_start, _, _, _, core = plan
     at, scopes = layout[2], layout[6]
+    state_at = clamping[2]
     gradient, step = buffers[0], buffers[2]
     for row in range(changes.shape[0]):
         for tree in range(start.size - 1):
@@ -140,10 +120,8 @@ def respond(layout, tables, nu, pinned, pins, state_at, plan, buffers, changes, 
                     moved = max(moved, abs(gradient[i]))
             if moved == 0.0:
                 continue
-            smooth(
-                tour[start[tree] : start[tree + 1]], leaving[start[tree] : start[tree + 1]],
-                from_factor, core, layout, tables, nu, pinned, pins, state_at, buffers, mu, mode,
-            )  # fmt: skip
+            path = tour[start[tree] : start[tree + 1]], leaving[start[tree] : start[tree + 1]]
+            smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, mode)
             for e in here:
                 for i in range(at[e], at[e + 1]):
                     out[row, state_at[scopes[e]] + (i - at[e])] += step[i]
@@ -153,12 +131,13 @@ def respond(layout, tables, nu, pinned, pins, state_at, plan, buffers, changes, 
 
 
 @njit(cache=True, error_model="numpy")
-def leaf_gradient(leaves, at, scopes, m, nu, pins, state_at, out, mode):
-    """pin - q along the leaf edges; answers its largest entry."""
+def leaf_gradient(leaves, at, scopes, m, nu, clamping, out, mode):
+    """c - q along the leaf edges; answers its largest entry."""
+    _, clamped_to, state_at = clamping
     worst = 0.0
     for e in leaves:
         begin, end = at[e], at[e + 1]
-        pin_at = state_at[scopes[e]]
+        states_at = state_at[scopes[e]]
         top = 0.0
         if mode != SUM:
             top = -np.inf
@@ -169,7 +148,7 @@ def leaf_gradient(leaves, at, scopes, m, nu, pins, state_at, out, mode):
             out[i] = nu[i] * m[i] if mode == SUM else np.exp(nu[i] + m[i] - top)
             total += out[i]
         for i in range(begin, end):
-            out[i] = pins[pin_at + (i - begin)] - out[i] / total
+            out[i] = clamped_to[states_at + (i - begin)] - out[i] / total
             worst = max(worst, abs(out[i]))
     return worst
 
@@ -214,43 +193,31 @@ def tilt_leaves(leaves, at, old, step, share, nu, mode):
 
 
 @njit(cache=True, error_model="numpy")
-def smooth(
-    path,
-    left,
-    from_factor,
-    core,
-    layout,
-    tables,
-    nu,
-    pinned,
-    pins,
-    state_at,
-    buffers,
-    mu,
-    mode,
-):
-    """The damped Newton step of one tree into `step` (one entry a state of each leaf edge)."""
+def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, mode):
+    """The damped Newton step of one tree into `step` (one entry per state of each leaf edge).
+
+    `path` is (edges, whether each is left or entered).
+    """
+    walked, left = path
+    clamped, clamped_to, state_at = clamping
     scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
-    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, space = buffers
-    root = np.int64(edge_factor[path[0]])
-    for place in range(path.size):
+    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, _ = buffers
+    root = np.int64(edge_factor[walked[0]])
+    for place in range(walked.size):
         if not left[place]:
             continue
-        e = np.int64(path[place])
+        e = np.int64(walked[place])
         v = np.int64(scopes[e])
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
-            eliminate(
-                np.int64(edge_factor[e]), e, layout, tables, nu, core, eta, y, lam, lam_at, gain,
-                gain_at, space, mode,
-            )  # fmt: skip
+            eliminate(np.int64(edge_factor[e]), e, layout, tables, nu, core, buffers, mode)
             continue
         lam[lam_at[e] : lam_at[e + 1]] = 0.0
         eta[begin : begin + states] = 0.0
-        if pinned[v]:
+        if clamped[v]:
             for x in range(states):
-                pin = pins[state_at[v] + np.uint64(x)]
-                information = 1.0 / (mu * max(pin, 1e-100)) if pin > 0.0 else 0.0
+                mass = clamped_to[state_at[v] + np.uint64(x)]
+                information = 1.0 / (mu * max(mass, 1e-100)) if mass > 0.0 else 0.0
                 lam[lam_at[e] + x * states + x] = information
                 eta[begin + x] = information * gradient[begin + x]
             continue
@@ -261,14 +228,11 @@ def smooth(
                     lam[lam_at[e] + k] += lam[lam_at[f] + k]
                 for x in range(states):
                     eta[begin + x] += eta[np.int64(at[f]) + x]
-    eliminate(
-        root, np.int64(-1), layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space,
-        mode,
-    )  # fmt: skip
-    for place in range(path.size):
+    eliminate(root, np.int64(-1), layout, tables, nu, core, buffers, mode)
+    for place in range(walked.size):
         if left[place]:
             continue
-        e = np.int64(path[place])
+        e = np.int64(walked[place])
         v = np.int64(scopes[e])
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
@@ -281,7 +245,7 @@ def smooth(
                     for z in range(states):
                         total += gain[gain_at[k] + x * states + z] * y[begin + z]
                     y[np.int64(at[k]) + x] = total
-        elif pinned[v]:
+        elif clamped[v]:
             for x in range(states):
                 information = lam[lam_at[e] + x * states + x]
                 step[begin + x] = eta[begin + x] - information * y[begin + x]
@@ -294,14 +258,15 @@ def smooth(
 
 
 @njit(cache=True, error_model="numpy")
-def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode):
+def eliminate(a, parent, layout, tables, nu, core, buffers, mode):
     """Take in what the children of factor `a` know: lam and eta of the parent edge, and the gains.
 
     With y_c = R y_p + noise of covariance N and the children's information L, eta:
     y_c = (I + N L)^-1 (R y_p + N eta); the parent's is R' L (I + N L)^-1 R and R'(eta - L y_c).
     """
     scope_at, table_at, at, _, _, _, _ = layout
-    joint, noise, rate, parents, system, right, place_of, states_of, entry = space
+    _, _, _, _, eta, y, lam, lam_at, gain, gain_at, space = buffers
+    _, noise, rate, _, system, right, place_of, states_of, _ = space
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     above = np.int64(1) if parent < 0 else np.int64(at[parent + 1] - at[parent])
     size = np.int64(0)
@@ -311,12 +276,9 @@ def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, ga
         if lo + k != parent and core[lo + k]:
             place_of[k] = size
             size += states_of[k]
-    factor_belief(np.int64(table_at[a]), np.int64(table_at[a + 1]), lo, hi, at, tables, nu, joint,
-                  entry, states_of, mode)  # fmt: skip
-    moments(
-        joint, np.int64(table_at[a + 1] - table_at[a]), hi - lo, parent - lo, above, place_of,
-        states_of, entry, size, noise, rate, parents,
-    )  # fmt: skip
+    factor_belief(a, layout, tables, nu, space, mode)
+    entries = np.int64(table_at[a + 1] - table_at[a])
+    moments(entries, hi - lo, parent - lo, above, size, space)
     columns = above + 1
     for i in range(size):
         for j in range(size):
@@ -370,8 +332,12 @@ def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, ga
 
 
 @njit(cache=True, error_model="numpy")
-def factor_belief(begin, end, lo, hi, at, tables, nu, joint, entry, states_of, mode):
+def factor_belief(a, layout, tables, nu, space, mode):
     """prop. to the table times what its variables send, summing to 1."""
+    scope_at, table_at, at, _, _, _, _ = layout
+    joint, _, _, _, _, _, _, states_of, entry = space
+    begin, end = np.int64(table_at[a]), np.int64(table_at[a + 1])
+    lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     order = hi - lo
     entry[:order] = 0
     top = 0.0 if mode == SUM else -np.inf
@@ -404,10 +370,9 @@ def advance(entry, states_of, order):
 
 
 @njit(cache=True, error_model="numpy")
-def moments(
-    joint, entries, order, parent, above, place_of, states_of, entry, size, noise, rate, parents
-):
+def moments(entries, order, parent, above, size, space):
     """rate = P(child | parent), noise = expected covariance of the children given the parent."""
+    joint, noise, rate, parents, _, _, place_of, states_of, entry = space
     noise[:size, :size] = 0.0
     rate[:size, :above] = 0.0
     parents[:above] = 0.0

@@ -1,4 +1,4 @@
-"""The order of the updates on the forest that pinned variables leave (TEH-I16)."""
+"""The order of the updates on the forest that clamped variables leave (TEH-I16)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core.numerics import segment_sums
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.messages.belief_propagation import _layout
-from kikuchi.inference.messages.kernels import forest, scaling
+from kikuchi.inference.messages.kernels import forest, walks
+from kikuchi.inference.messages.tables import message_layout
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -20,12 +20,12 @@ _OPS_PER_CALL = 500_000  # updates between two looks at the clock
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
-    """The order of the updates on the forest that some pinned variables leave (TEH-I16).
+class UpdateOrder:
+    """The order of the updates on the forest that some clamped variables leave (TEH-I16).
 
     `up` and `down` are the two passes over all of it (`down` also reaches factors of one variable,
     which have no message to give back); `core` is the depth-first walk over the paths
-    between pinned leaves, tree by tree, that is repeated. `newton_plan` is the same core as
+    between clamped leaves, tree by tree, that is repeated. `newton_plan` is the same core as
     `kernels.tree_newton` reads it. `factor_tree` and `variable_tree` say which tree with something
     to scale a factor or a free variable is in, -1 if in none.
     """
@@ -48,20 +48,20 @@ class Schedule:
 
     @property
     def core_messages(self) -> NDArray[np.int64]:
-        """Messages from factors to variables in one walk over each tree: one an edge."""
+        """Messages from factors to variables in one walk over each tree: one per edge."""
         return np.diff(self.core_start) // 2
 
     @property
     def core_scalings(self) -> NDArray[np.int64]:
-        """Scalings in one walk over each tree: one for each factor of a pinned variable."""
-        bounces = (self.core_kind == scaling.BOUNCE).astype(np.float64)
-        return segment_sums(bounces, self.core_start).astype(np.int64)
+        """Scalings in one walk over each tree: one for each factor of a clamped variable."""
+        at_leaves = (self.core_kind == walks.CLAMPED).astype(np.float64)
+        return segment_sums(at_leaves, self.core_start).astype(np.int64)
 
     @property
     def pass_messages(self) -> int:
         """Messages from factors to variables in the two passes over everything."""
         kinds = np.concatenate([self.up_kind, self.down_kind])
-        return int(np.count_nonzero(kinds == scaling.MESSAGE))
+        return int(np.count_nonzero(kinds == walks.MESSAGE))
 
     @property
     def loops_per_call(self) -> int:
@@ -71,15 +71,15 @@ class Schedule:
 
 @dataclass(eq=False)
 class Walks:
-    """Progress on the trees of one schedule: the last residual and the walks made of each."""
+    """Progress on the trees of one update order: last residual of and walks over each."""
 
     residual: Array
     walks: NDArray[np.int64]
 
     @classmethod
-    def begin(cls, schedule: Schedule) -> Walks:
+    def begin(cls, order: UpdateOrder) -> Walks:
         """Nothing done yet."""
-        n = schedule.n_trees
+        n = order.n_trees
         return cls(np.full(n, np.inf), np.zeros(n, dtype=np.int64))
 
     @property
@@ -93,41 +93,41 @@ class Walks:
         return int(self.walks.max(initial=0))
 
 
-def make_schedule(graph: FactorGraph, pinned: Mask) -> Schedule | None:
-    """The schedule for some pinned variables; None if they leave a cycle.
+def make_update_order(graph: FactorGraph, clamped: Mask) -> UpdateOrder | None:
+    """The update order for some clamped variables; None if they leave a cycle.
 
     >>> from kikuchi import grid
-    >>> make_schedule(grid(2, 2), np.zeros(4, dtype=bool)) is None
+    >>> make_update_order(grid(2, 2), np.zeros(4, dtype=bool)) is None
     True
-    >>> make_schedule(grid(2, 2), np.array([1, 0, 0, 0], dtype=bool)).core_messages.tolist()
+    >>> make_update_order(grid(2, 2), np.array([1, 0, 0, 0], dtype=bool)).core_messages.tolist()
     [8]
     """
-    flags = pinned.astype(np.uint8)
-    ok, tour, leaving, from_factor, tree_start = forest.euler_tour(_layout(graph), flags)
+    flags = clamped.astype(np.uint8)
+    ok, tour, leaving, from_factor, tree_start = forest.euler_tour(message_layout(graph), flags)
     if not ok:
         return None
     core = forest.core_edges(tour, leaving, from_factor, tree_start, graph.scopes, flags)
     left = leaving.astype(bool)
     to_variable = from_factor[tour].astype(bool) ^ left  # down from a factor, or up from below
-    answer = np.where(pinned[graph.scopes[tour]], scaling.BOUNCE, scaling.CAVITY)
-    kinds = np.where(to_variable, scaling.MESSAGE, answer).astype(np.uint8)
+    answer = np.where(clamped[graph.scopes[tour]], walks.CLAMPED, walks.CAVITY)
+    kinds = np.where(to_variable, walks.MESSAGE, answer).astype(np.uint8)
     inside = core[tour].astype(bool)
     sizes = segment_sums(inside.astype(np.float64), tree_start).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
     alone = np.flatnonzero(np.diff(graph.scope_offsets)[graph.edge_factors] == 1).astype(np.uint32)
-    to_alone = np.where(pinned[graph.scopes[alone]], scaling.BOUNCE, scaling.CAVITY)
+    to_alone = np.where(clamped[graph.scopes[alone]], walks.CLAMPED, walks.CAVITY)
     number = np.where(sizes > 0, np.cumsum(sizes > 0) - 1, -1)
     tree = np.repeat(number, np.diff(tree_start))
     factor_tree = np.full(graph.n_factors, -1)
     variable_tree = np.full(graph.n_variables, -1)
     factor_tree[graph.edge_factors[tour]] = tree
     variable_tree[graph.scopes[tour]] = tree
-    variable_tree[pinned] = -1
+    variable_tree[clamped] = -1
     factor_tree[graph.edge_factors[alone]] = variable_tree[graph.scopes[alone]]
     plan = _newton_plan(
         tour[inside], left[inside], kinds[inside], tree[inside], from_factor, starts, core
     )
-    return Schedule(
+    return UpdateOrder(
         tour[left],
         kinds[left],
         np.concatenate([tour[~left], alone]),
@@ -154,7 +154,7 @@ def _newton_plan(
 
     Those are all messages up and then all down, with what the leaves send left as it is.
     """
-    at_leaf = left & (kinds == scaling.BOUNCE)
+    at_leaf = left & (kinds == walks.CLAMPED)
     fresh = np.flatnonzero(~at_leaf)
     fresh = fresh[np.lexsort((fresh, ~left[fresh], tree[fresh]))]
     return (
