@@ -12,7 +12,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.options import option_range
-from kikuchi.inference.method import Method, Run, Solution
+from kikuchi.inference.method import Method, MethodRun, Solution
 from kikuchi.inference.registry import METHODS, parse_method
 from oracle import enumerate_exact, random_model
 
@@ -197,7 +197,7 @@ class Flat(Method):
     name: ClassVar[str] = "flat"
     summary: ClassVar[str] = "Says nothing"
 
-    def _solve(self, graph: kk.FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: kk.FactorGraph, run: MethodRun) -> Solution:
         cards = graph.cardinalities
         return Solution(np.repeat(1.0 / cards, cards))
 

@@ -21,7 +21,7 @@ from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     make_mixture,
@@ -177,5 +177,5 @@ def _as_mixture(flat: GraphArrays, start: JointMixture) -> Mixture:
 def _follow_gradients(flat: GraphArrays, mixture: Mixture, limit: int) -> Mixture:
     from kikuchi.inference.variational.mixture_gradient import maximise
 
-    run = Run(Budget().start(), silent, Trace(), 0.0)
+    run = MethodRun(Budget().start(), silent, Trace(), 0.0)
     return maximise(flat, mixture, limit, run)[0]

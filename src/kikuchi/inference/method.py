@@ -29,7 +29,7 @@ from kikuchi.inference.expansions.linear_response import product_covariance
 
 __all__ = [
     "Method",
-    "Run",
+    "MethodRun",
     "Solution",
     "Step",
     "expand_covariance",
@@ -58,7 +58,7 @@ class Solution:
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
-class Run(core_run.Run):
+class MethodRun(core_run.Run):
     """A run of a method: besides the work in progress, the observed marginals.
 
     `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
@@ -155,7 +155,7 @@ class Method(Configured, ABC):
             )
         single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
         reduced = graph.condition({**states, **single})
-        run = Run(
+        run = MethodRun(
             clock,
             progress or silent,
             Trace(self.objective_name),
@@ -165,17 +165,17 @@ class Method(Configured, ABC):
         )
         return self._answer(reduced, self.solve(reduced.graph, run), run)
 
-    def solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         """Solve a graph that evidence has reduced already, as part of a run of another method."""
         if graph.n_factors == 0:
             return _independent(graph, run.targets)
         return self._solve(graph, run)
 
     @abstractmethod
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         """The method itself, on a graph without evidence or single-state variables."""
 
-    def _answer(self, reduced: Conditioned, solution: Solution, run: Run) -> Beliefs:
+    def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
         _check_numbers(self.text, solution)
         constant = reduced.graph.log_constant
         graph = reduced.original
@@ -200,7 +200,9 @@ class Method(Configured, ABC):
             _covariance=self._covariance(reduced, solution, run),
         )
 
-    def _covariance(self, reduced: Conditioned, solution: Solution, run: Run) -> Covariance | None:
+    def _covariance(
+        self, reduced: Conditioned, solution: Solution, run: MethodRun
+    ) -> Covariance | None:
         """Covariances of the original graph, refused where memory or convergence forbid."""
         inner = solution.covariance
         if inner is None:

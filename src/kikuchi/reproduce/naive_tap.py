@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.graphs.binary import couplings_and_fields, spins_to_bits
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class NaiveTap(Method):
     tol: float = option(1e-12, "stop when no mean moves more than this in a sweep", above=0)
     max_iterations: int = option(400, "most sweeps", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         form = couplings_and_fields(graph)
         weights, biases, _ = spins_to_bits(form.couplings.toarray(), form.fields)
         means = np.full(graph.n_variables, 0.5)

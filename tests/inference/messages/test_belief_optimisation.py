@@ -15,7 +15,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.messages.belief_optimisation import _Energy
 from kikuchi.inference.messages.kernels.belief_optimisation import cells, value_and_gradient
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 from oracle import enumerate_exact
 
 
@@ -50,7 +50,7 @@ def bethe(q: np.ndarray, weights: np.ndarray, biases: np.ndarray) -> float:
 
 
 def energy_of(graph: FactorGraph, targets: dict[int, np.ndarray] | None = None) -> _Energy:
-    run = Run.__new__(Run)
+    run = MethodRun.__new__(MethodRun)
     run.targets = targets or {}
     bits = boltzmann_parameters(graph)
     assert bits is not None

@@ -20,7 +20,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 from kikuchi.inference.variational import mean_field
 from kikuchi.inference.variational.kernels.mean_field import bound, sweep_tables
 from oracle import enumerate_exact, random_model
@@ -226,7 +226,7 @@ def read_grid(path: Path) -> kk.FactorGraph:
 
 
 def climb_all(graph: kk.FactorGraph, method: kk.MeanField) -> mean_field._Climb:
-    run = Run(Budget().start(), silent, Trace(), 0.0)
+    run = MethodRun(Budget().start(), silent, Trace(), 0.0)
     climb = mean_field._Climb(method, flatten(graph), boltzmann_parameters(graph), run)
     for start in range(method.restarts + 1):
         climb.from_start(start)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, option
+from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
 from kikuchi.inference.trees.plan import Plan, make_plan
@@ -54,7 +54,7 @@ class Auto(Method):
     bounds: float = option(0.4, "part of the time for bounds if not exact", low=0, high=0.9)
     ibound: int | None = option(None, "largest i-bound of the bounds; none is as time allows")
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         cost, plan = _least_cost(graph, run)
         exact = self.exact and cost.fits
         why = cost.why if self.exact else "exact inference was not asked for"
@@ -76,13 +76,13 @@ class Auto(Method):
         search.improve(self.bounds, self.ibound)
         return search.answer(why)
 
-    def _search(self, graph: FactorGraph, run: Run) -> Search:
+    def _search(self, graph: FactorGraph, run: MethodRun) -> Search:
         from kikuchi.inference.bounds.auto_search import Search
 
         return Search(graph, run)
 
 
-def _least_cost(graph: FactorGraph, run: Run) -> tuple[_ExactCost, Plan]:
+def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, Plan]:
     """A junction tree and its cost; a better order is sought unless the first is hopeless."""
     with run.clock.paused():
         _load_planner()
@@ -103,7 +103,7 @@ def _load_planner() -> None:
     _ = make_plan(unconditioned(pair), "min-fill", None).operations
 
 
-def _exactly(graph: FactorGraph, run: Run, plan: Plan, why: str) -> Solution | None:
+def _exactly(graph: FactorGraph, run: MethodRun, plan: Plan, why: str) -> Solution | None:
     """The exact answer, or None if the time ended before it was there."""
     try:
         solution = JunctionTree(order=plan.order, seed=plan.seed).solve(graph, run)
@@ -113,7 +113,7 @@ def _exactly(graph: FactorGraph, run: Run, plan: Plan, why: str) -> Solution | N
     return solution
 
 
-def _with_marginals(graph: FactorGraph, run: Run, text: str, why: str) -> Solution:
+def _with_marginals(graph: FactorGraph, run: MethodRun, text: str, why: str) -> Solution:
     """Observed marginals have methods of their own."""
     solution = METHODS.parse(text).solve(graph, run)
     solution.diagnostics.update(chosen=text, why=f"there are observed marginals; {why}")
@@ -131,7 +131,7 @@ class _ExactCost:
     excess: float
 
     @classmethod
-    def of(cls, plan: Plan, run: Run) -> _ExactCost:
+    def of(cls, plan: Plan, run: MethodRun) -> _ExactCost:
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
         seconds = _SAFETY * plan.seconds

@@ -11,7 +11,7 @@ from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.log_z_bounds import LOOPS, Portfolio, bound_schedule, load_loops
-from kikuchi.inference.method import Method, Run, Solution, Step
+from kikuchi.inference.method import Method, MethodRun, Solution, Step
 from kikuchi.inference.regions.kikuchi import Kikuchi
 from kikuchi.inference.registry import METHODS
 
@@ -34,7 +34,7 @@ _SLACK = 1e-6  # nats by which an estimate may leave the bounds
 class Search:
     """Estimates and bounds of one graph, from cheap to costly, until the time ends."""
 
-    def __init__(self, graph: FactorGraph, run: Run) -> None:
+    def __init__(self, graph: FactorGraph, run: MethodRun) -> None:
         self.graph = graph
         self.run = run
         budget = run.clock.budget

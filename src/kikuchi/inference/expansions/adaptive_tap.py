@@ -33,7 +33,7 @@ from kikuchi.inference.expansions.spins import (
     spin_marginals,
     spin_model,
 )
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -205,7 +205,7 @@ class AdaptiveTap(Method):
     tol: float = option(1e-9, "largest difference of a mean or variance to stop at", low=0)
     max_iterations: int = option(1000, "most sweeps over all variables", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
         _require_memory(model.size, run.clock.budget)
         search = _Search(self, model, run.clock)

@@ -34,7 +34,7 @@ from kikuchi.inference.expansions.spins import (
     spin_marginals,
     spin_model,
 )
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -202,7 +202,7 @@ class _Expanded(Method):
     def _order(self) -> int:
         """Terms of the expansion."""
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         search = Descent(
             spin_model(graph, self.name),
             run,
@@ -289,7 +289,14 @@ class Descent:
     """Coordinate descent on the expansion from one or more starts."""
 
     def __init__(
-        self, model: SpinModel, run: Run, *, order: int, damping: float, tol: float, limit: int
+        self,
+        model: SpinModel,
+        run: MethodRun,
+        *,
+        order: int,
+        damping: float,
+        tol: float,
+        limit: int,
     ) -> None:
         self.model = model
         self.run = run

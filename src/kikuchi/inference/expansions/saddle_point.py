@@ -35,7 +35,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import factored
 from kikuchi.inference.expansions.plefka import Descent, Expansion, strong_coupling_warnings
 from kikuchi.inference.expansions.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
-from kikuchi.inference.method import Method, Run, Solution, option
+from kikuchi.inference.method import Method, MethodRun, Solution, option
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ class SaddlePoint(Method):
     max_iterations: int = option(2000, "most sweeps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
         search = Descent(model, run, order=1, damping=0.0, tol=self.tol, limit=self.max_iterations)
         search.from_starts(self.restarts, self.seed)

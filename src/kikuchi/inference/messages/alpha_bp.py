@@ -21,7 +21,7 @@ from kikuchi.inference.messages.reweighted import (
     numbers_text,
     shortened,
 )
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -42,13 +42,13 @@ class _PowerMethod(Method):
         return shortened(super().text)
 
     @abstractmethod
-    def _powers(self, graph: FactorGraph, run: Run) -> Array:
+    def _powers(self, graph: FactorGraph, run: MethodRun) -> Array:
         """The power of each factor: 1 / weight."""
 
     def _pass(
         self,
         graph: FactorGraph,
-        run: Run,
+        run: MethodRun,
         powers: Array,
         steps: Array | float,
         *,
@@ -168,7 +168,7 @@ class AlphaBP(_PowerMethod):
         object.__setattr__(self, "prior", _prior_text(self.prior))
         super().__post_init__()
 
-    def _powers(self, graph: FactorGraph, run: Run) -> Array:
+    def _powers(self, graph: FactorGraph, run: MethodRun) -> Array:
         assert isinstance(self.alpha, str)
         alpha = numbers_of(self.name, "alpha", self.alpha, run)
         orders = np.diff(graph.scope_offsets)
@@ -188,7 +188,7 @@ class AlphaBP(_PowerMethod):
             )
         return np.where(orders > 1, alpha, 1.0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         powers = self._powers(graph, run)
         priors, constant = _priors_left(str(self.prior), run)
         multiplied = with_prior(graph, priors)
@@ -246,7 +246,7 @@ class FractionalBP(_PowerMethod):
         object.__setattr__(self, "fraction", numbers_text(self.name, "fraction", self.fraction))
         super().__post_init__()
 
-    def _powers(self, graph: FactorGraph, run: Run) -> Array:
+    def _powers(self, graph: FactorGraph, run: MethodRun) -> Array:
         assert isinstance(self.fraction, str)
         fraction = numbers_of(self.name, "fraction", self.fraction, run)
         many = np.diff(graph.scope_offsets) > 1
@@ -257,7 +257,7 @@ class FractionalBP(_PowerMethod):
             )
         return np.where(many, fraction, 1.0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         solution, _ = self._pass(
             graph,
             run,
@@ -355,7 +355,7 @@ def _bad_prior(prior: Any) -> MethodError:
     )
 
 
-def _priors_left(text: str, run: Run) -> tuple[dict[int, Array], float]:
+def _priors_left(text: str, run: MethodRun) -> tuple[dict[int, Array], float]:
     """Priors of the variables that evidence has left, and the log-weight of the observed ones."""
     if text == "none" or run.reduced is None:
         return {}, 0.0

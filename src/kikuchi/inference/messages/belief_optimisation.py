@@ -14,7 +14,7 @@ from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class BeliefOptimisation(Method):
     max_iterations: int = option(2000, "most steps of each start", low=1)
     seed: int = option(0, "seed of the random starts", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         bits = boltzmann_parameters(graph)
         if bits is None:
             raise MethodError(
@@ -86,7 +86,7 @@ class BeliefOptimisation(Method):
 class _Energy:
     """F, its gradient and Hessian over the logits of the variables that are not observed."""
 
-    def __init__(self, bits: BoltzmannParameters, graph: FactorGraph, run: Run) -> None:
+    def __init__(self, bits: BoltzmannParameters, graph: FactorGraph, run: MethodRun) -> None:
         n = graph.n_variables
         rows = np.repeat(np.arange(n), bits.degrees)
         upper = rows < bits.neighbours
@@ -197,7 +197,7 @@ class _End:
 class _Search:
     """Descents from all starts, and the lowest end."""
 
-    def __init__(self, method: BeliefOptimisation, energy: _Energy, run: Run) -> None:
+    def __init__(self, method: BeliefOptimisation, energy: _Energy, run: MethodRun) -> None:
         self.method = method
         self.energy = energy
         self.run = run

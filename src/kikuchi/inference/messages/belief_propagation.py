@@ -24,7 +24,7 @@ from kikuchi.inference.messages.tables import (
     message_layout,
     with_logarithms_if_needed,
 )
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class BeliefPropagation(Method):
         """Whether it sums: in `max` mode the beliefs are max-marginals."""
         return self.mode == "sum"
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         if self.schedule == "tree" and not graph.is_forest:
             raise MethodError(
                 "method bp: schedule=tree needs a graph without cycles; use sequential or residual"
@@ -91,7 +91,7 @@ class BeliefPropagation(Method):
             lambda mode: self._solved(TableMessages(graph, mode), run), run
         )
 
-    def _solved(self, messages: RatioMessages | TableMessages, run: Run) -> Solution:
+    def _solved(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Solution:
         """Sweep until nothing changes, and read the answer."""
         is_tree = self.schedule == "tree"
         limit = 2 if is_tree else self.max_iterations
@@ -102,7 +102,7 @@ class BeliefPropagation(Method):
             converged, run.stopped = True, "converged"
         return self._read(messages, iterations, converged, run)
 
-    def _steps(self, messages: RatioMessages | TableMessages, run: Run) -> Iterator[Step]:
+    def _steps(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Iterator[Step]:
         limit = run.clock.iterations(self.max_iterations)
         orders = self._orders(messages.graph)
         damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
@@ -136,7 +136,11 @@ class BeliefPropagation(Method):
     # ------------------------------------------------------------------ reading
 
     def _read(
-        self, messages: RatioMessages | TableMessages, iterations: int, converged: bool, run: Run
+        self,
+        messages: RatioMessages | TableMessages,
+        iterations: int,
+        converged: bool,
+        run: MethodRun,
     ) -> Solution:
         marginals = messages.variable_beliefs()
         solution = Solution(

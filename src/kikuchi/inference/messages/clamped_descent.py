@@ -31,7 +31,7 @@ from kikuchi.inference.messages.clamped_messages import (
 from kikuchi.inference.messages.kernels import bp_messages
 from kikuchi.inference.messages.tables import UnderflowError, contradiction
 from kikuchi.inference.messages.update_order import UpdateOrder, Walks, make_update_order
-from kikuchi.inference.method import Run, Solution, Step
+from kikuchi.inference.method import MethodRun, Solution, Step
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -122,7 +122,7 @@ class ClampedDescent:
     def __init__(
         self,
         graph: FactorGraph,
-        run: Run,
+        run: MethodRun,
         sets: list[Mask],
         *,
         tol: float,

@@ -22,7 +22,7 @@ from kikuchi.inference.messages.update_order import (
     Walks,
     newton_space,
 )
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -230,7 +230,7 @@ def observed_marginals(graph: FactorGraph, targets: Targets) -> tuple[Mask, Arra
     return observed, marginals
 
 
-def by_original(tilts: Mapping[int, Array], run: Run) -> dict[int, list[float]]:
+def by_original(tilts: Mapping[int, Array], run: MethodRun) -> dict[int, list[float]]:
     """Tilts as plain lists, by the number that each variable has in the original graph."""
     return {int(run.variables[v]): tilt.tolist() for v, tilt in tilts.items()}
 

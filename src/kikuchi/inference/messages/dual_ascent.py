@@ -17,7 +17,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import FactorTables
 from kikuchi.inference.messages.clamped_messages import by_original, free_energy_limit
 from kikuchi.inference.messages.tables import contradiction
-from kikuchi.inference.method import Run, Solution, Step
+from kikuchi.inference.method import MethodRun, Solution, Step
 
 Array = NDArray[np.float64]
 Tilts = dict[int, Array]
@@ -111,7 +111,7 @@ class DualAscent:
 
     # ------------------------------------------------------------------ answer
 
-    def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
+    def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
         """Marginals of the model as it was tilted last."""
         if not len(self.marginals):
             raise BudgetError("the run was interrupted before it had any marginals")
@@ -195,7 +195,7 @@ class QuasiNewtonAscent(DualAscent):
             memory.add(moved, found.gradient - place.gradient)
             place = self._settle(found)
 
-    def solution(self, run: Run, iterations: int, converged: bool) -> Solution:
+    def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
         """The last place that was accepted."""
         for v, tilt in self.measured.items():
             self.oracle.tilt(v, tilt)

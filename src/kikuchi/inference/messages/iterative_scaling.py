@@ -33,7 +33,7 @@ from kikuchi.inference.messages.tables import (
     UnderflowError,
     with_logarithms_if_needed,
 )
-from kikuchi.inference.method import Method, Run, Solution, option
+from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.plan import factor_targets, make_plan, variable_targets
 
@@ -59,7 +59,7 @@ class _ExactScaling(Method):
     order: Order = option("min-fill", "elimination order of the junction tree")
     seed: int | None = option(None, "random ties in the elimination order", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         oracle = _TreeOracle(graph, list(run.targets), self.order, self.seed, run.clock)
         ascent = self._ascent(oracle, graph, run.targets)
         iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
@@ -159,10 +159,10 @@ class PropagatedScaling(Method):
     inner_tol: float = option(1e-10, "largest change of a message in belief propagation", above=0)
     inner_iterations: int = option(2000, "most sweeps of belief propagation at a time", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
 
-    def _solved(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
+    def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         oracle = _BetheOracle(graph, run.targets, mode, self, run.clock)
         ascent = DualAscent(oracle, graph, run.targets, self.parallel)
         iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)

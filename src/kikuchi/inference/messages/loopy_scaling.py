@@ -16,7 +16,7 @@ from kikuchi.inference.messages.clamped_messages import (
     observed_marginals,
 )
 from kikuchi.inference.messages.tables import Damping, with_logarithms_if_needed
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class LoopyScaling(Method):
     max_iterations: int = option(2000, "most sweeps over all messages", low=1)
     trace_energy: bool = option(False, "also record the Bethe log Z at every step")
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
 
-    def _solved(self, graph: FactorGraph, run: Run, mode: int) -> Solution:
+    def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
         messages = ClampedMessages(graph, mode)
         messages.clamp(*observed_marginals(graph, run.targets))
         iterations, converged = run.iterate(

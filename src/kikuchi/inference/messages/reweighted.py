@@ -33,7 +33,7 @@ from kikuchi.inference.messages.kernels import beliefs, bp_messages
 from kikuchi.inference.messages.kernels import reweighted as kernels
 from kikuchi.inference.messages.ratios import PairEdges
 from kikuchi.inference.messages.tables import message_layout
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 
 Array = NDArray[np.float64]
 
@@ -432,7 +432,7 @@ def numbers_text(method: str, name: str, value: Any, words: Sequence[str] = ()) 
     )
 
 
-def numbers_of(method: str, name: str, text: str, run: Run) -> Array:
+def numbers_of(method: str, name: str, text: str, run: MethodRun) -> Array:
     """The numbers of such a text, one for each factor that evidence has left."""
     numbers = np.array([float(part) for part in text.split("/")])
     assert run.reduced is not None

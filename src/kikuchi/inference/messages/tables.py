@@ -18,7 +18,7 @@ from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import beliefs, bp_messages, sweeps
-from kikuchi.inference.method import Run, Solution
+from kikuchi.inference.method import MethodRun, Solution
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -28,7 +28,7 @@ class UnderflowError(Exception):
     """Probabilities became too small; the run must start again with logarithms."""
 
 
-def with_logarithms_if_needed(solve: Callable[[int], Solution], run: Run) -> Solution:
+def with_logarithms_if_needed(solve: Callable[[int], Solution], run: MethodRun) -> Solution:
     """`solve(mode)` with probabilities, and with logarithms if a number underflows."""
     try:
         return solve(bp_messages.SUM)

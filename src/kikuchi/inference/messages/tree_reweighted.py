@@ -25,7 +25,7 @@ from kikuchi.inference.messages.reweighted import (
     numbers_text,
     shortened,
 )
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -108,7 +108,7 @@ class TreeReweighted(Method):
         """The method as one text; long lists of numbers are cut."""
         return shortened(super().text)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         appearances = self._appearances(graph, run)
         descent = _Descent(self, graph, run, appearances)
         iterations, converged = run.iterate(
@@ -116,7 +116,7 @@ class TreeReweighted(Method):
         )
         return descent.solution(iterations, converged)
 
-    def _appearances(self, graph: FactorGraph, run: Run) -> Appearances:
+    def _appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
         assert isinstance(self.appearances, str)
         if self.appearances not in _NAMED:
             rho = numbers_of(self.name, "appearances", self.appearances, run)
@@ -133,7 +133,7 @@ class _Descent:
     """One run: messages, appearances, and the smallest bound so far."""
 
     def __init__(
-        self, method: TreeReweighted, graph: FactorGraph, run: Run, appearances: Appearances
+        self, method: TreeReweighted, graph: FactorGraph, run: MethodRun, appearances: Appearances
     ) -> None:
         self.method = method
         self.graph = graph

@@ -19,7 +19,7 @@ from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_descent import ClampedDescent
 from kikuchi.inference.messages.clamped_messages import observed_marginals
-from kikuchi.inference.method import Method, Run, Solution, option
+from kikuchi.inference.method import Method, MethodRun, Solution, option
 
 Mask = NDArray[np.bool_]
 
@@ -81,7 +81,7 @@ class UnifiedScaling(Method):
         object.__setattr__(self, "clamps", _clamps_text(self.clamps))
         super().__post_init__()
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         observed, _ = observed_marginals(graph, run.targets)
         sets = self._sets(graph, run, observed)
         descent = ClampedDescent(
@@ -100,7 +100,7 @@ class UnifiedScaling(Method):
 
     # ------------------------------------------------------------------ sets
 
-    def _sets(self, graph: FactorGraph, run: Run, observed: Mask) -> list[Mask]:
+    def _sets(self, graph: FactorGraph, run: MethodRun, observed: Mask) -> list[Mask]:
         if cuts_cycles(graph, observed):
             return [np.zeros_like(observed)]
         if self.clamps == "greedy":
@@ -126,7 +126,7 @@ class UnifiedScaling(Method):
             "each pair; use clamps=greedy"
         )
 
-    def _given_sets(self, graph: FactorGraph, run: Run, observed: Mask) -> list[Mask]:
+    def _given_sets(self, graph: FactorGraph, run: MethodRun, observed: Mask) -> list[Mask]:
         assert isinstance(self.clamps, str)
         sets = []
         for number, text in enumerate(self.clamps.split("/")):
@@ -182,7 +182,7 @@ class UnifiedTreeScaling(Method):
     tol: float = option(1e-10, "largest distance of a marginal from its target", above=0)
     max_iterations: int = option(1_000_000, "most walks over a tree", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         observed, _ = observed_marginals(graph, run.targets)
         if not cuts_cycles(graph, observed):
             raise MethodError(

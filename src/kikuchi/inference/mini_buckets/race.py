@@ -19,7 +19,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Run, Solution, Step
+from kikuchi.inference.method import MethodRun, Solution, Step
 from kikuchi.inference.mini_buckets.bounds import Bound, Descent, Lower, Scratch, Upper
 from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, SplitOrder, least_ibound, make_plan
 from kikuchi.inference.mini_buckets.support import LiveGraph, boxed_graph
@@ -122,7 +122,7 @@ class Race:
 class Bracket:
     """One run: the plans, the races for both bounds, and the answer."""
 
-    def __init__(self, options: Options, live: LiveGraph, run: Run) -> None:
+    def __init__(self, options: Options, live: LiveGraph, run: MethodRun) -> None:
         self.options = options
         self.live = live
         self.run = run

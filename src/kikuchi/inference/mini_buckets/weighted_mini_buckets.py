@@ -16,7 +16,7 @@ import numpy as np
 
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution
+from kikuchi.inference.method import Method, MethodRun, Solution
 from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, SplitOrder, mini_bucket_plan
 from kikuchi.inference.mini_buckets.race import Bracket
 from kikuchi.inference.mini_buckets.support import LiveGraph, live_graph
@@ -67,7 +67,7 @@ class WeightedMiniBuckets(Method):
     max_iterations: int = option(1000, "most steps of each search", low=0)
     seed: int = option(0, "seed of the ties in the orders after the first", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         live = live_graph(graph)
         if self.bound == "lower":
             run.trace.objective_name = "lower bound"

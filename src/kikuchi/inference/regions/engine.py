@@ -18,7 +18,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
 from kikuchi.graphs.state_maps import StateMaps
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 from kikuchi.inference.regions.kernels import regions as kernels
 
 Array = NDArray[np.float64]
@@ -335,7 +335,7 @@ def _smallest_holders(groups: Iterator[Sequence[int]], count: int) -> list[int]:
     return home
 
 
-def region_beliefs(graph: FactorGraph, regions: str, run: Run) -> RegionBeliefs:
+def region_beliefs(graph: FactorGraph, regions: str, run: MethodRun) -> RegionBeliefs:
     """The engine's state for a graph and a choice of regions; the text names original variables."""
     from kikuchi.graphs.regions.builders import region_graph
 

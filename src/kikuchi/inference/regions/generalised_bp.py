@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.regions.engine import RegionBeliefs, region_beliefs
 
 _LARGE = 50_000  # entries of all region tables
@@ -44,7 +44,7 @@ class GeneralisedBP(Method):
     tol: float = option(1e-9, "largest disagreement of beliefs to stop at; 0 runs on", low=0)
     max_iterations: int = option(1000, "most sweeps over all edges", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
         best = _SmallestResidual(beliefs)
         iterations, converged = run.iterate(
@@ -85,7 +85,7 @@ class _SmallestResidual:
         self.beliefs.b[:] = self._b
 
 
-def mark_diverged(beliefs: RegionBeliefs, run: Run) -> bool:
+def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
     """Mark a run as diverged if its beliefs answer another model (`has_floored_mass`)."""
     diverged = beliefs.has_floored_mass()
     if diverged:

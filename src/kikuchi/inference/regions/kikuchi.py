@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs, region_beliefs
 from kikuchi.inference.regions.generalised_bp import mark_diverged, read_regions
 from kikuchi.inference.regions.kernels import regions as kernels
@@ -55,7 +55,7 @@ class Kikuchi(Method):
     tol: float = option(1e-9, "largest change of a belief to stop at; 0 runs on", low=0)
     max_iterations: int = option(5000, "most outer steps, or gradient steps for penalty", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
         if self.solver == "penalty":
             return self._by_penalty(beliefs, run)
@@ -90,7 +90,7 @@ class Kikuchi(Method):
                 break
         return max(change, moved)
 
-    def _by_penalty(self, beliefs: RegionBeliefs, run: Run) -> Solution:
+    def _by_penalty(self, beliefs: RegionBeliefs, run: MethodRun) -> Solution:
         penalised = _Penalised(beliefs)
         iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
         residual = beliefs.disagreement()
@@ -168,7 +168,7 @@ class _Penalised:
         parents = np.array([len(p) for p in beliefs.regions.parents], dtype=np.float64)
         self.shares = 1.0 / np.maximum(parents, 1.0)
 
-    def minimise(self, run: Run, limit: int, tol: float) -> tuple[int, bool]:
+    def minimise(self, run: MethodRun, limit: int, tol: float) -> tuple[int, bool]:
         """L-BFGS for each penalty weight in turn, from where the last one ended."""
         limit = run.clock.iterations(limit)
         most = -(-limit // len(_PENALTIES))

@@ -15,7 +15,7 @@ from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
 
 Array = NDArray[np.float64]
@@ -70,12 +70,12 @@ class Gibbs(Method):
     rhat: float = option(1.01, "largest split R-hat that counts as converged", above=1.0)
     seed: int = option(0, "seed of the chains", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         chains = _Chains(self, graph, run)
         run.iterate(chains.steps(), tol=0.0, limit=chains.burn_in + chains.sweeps)
         return chains.solution()
 
-    def _answer(self, reduced: Conditioned, solution: Solution, run: Run) -> Beliefs:
+    def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
         """Give the diagnostics of every variable of the original graph; observed ones are sure."""
         found = solution.diagnostics
         if "rhat" in found:
@@ -162,7 +162,7 @@ def colouring(graph: FactorGraph) -> NDArray[np.int64]:
 class _Chains:
     """All chains of one run: where they are and what has been kept of them."""
 
-    def __init__(self, method: Gibbs, graph: FactorGraph, run: Run) -> None:
+    def __init__(self, method: Gibbs, graph: FactorGraph, run: MethodRun) -> None:
         self.method = method
         self.graph = graph
         self.run = run

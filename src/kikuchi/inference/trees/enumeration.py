@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import clamped_covariance
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 _INDEX = np.uint64
 _VISITS = 2**18  # steps of the walk between two looks at the clock: about 10 ms
@@ -44,7 +44,7 @@ class Enumeration(Method):
 
     max_states: int = option(most_joint_states, "refuse models with more states than this", low=1)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         total = self._count_states(graph)
         walk = _Walk(graph)
         self._walk_to_the_end(walk, total, run)
@@ -82,7 +82,7 @@ class Enumeration(Method):
             )
         return total
 
-    def _walk_to_the_end(self, walk: _Walk, total: int, run: Run) -> None:
+    def _walk_to_the_end(self, walk: _Walk, total: int, run: MethodRun) -> None:
         try:
             for step in walk.steps():
                 run.record(step, total)

@@ -20,7 +20,7 @@ from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance
 from kikuchi.inference.expansions.linear_response import clamped_covariance
-from kikuchi.inference.method import Method, Run, Solution, expand_factors, option
+from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
 from kikuchi.inference.trees.engine import Read, Report, Underflow, Watch, propagate
 from kikuchi.inference.trees.engine import Run as TreeRun
 from kikuchi.inference.trees.plan import (
@@ -91,7 +91,7 @@ class JunctionTree(Method):
         """Whether it sums: in `max` mode the beliefs are max-marginals."""
         return self.mode == "sum"
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         found = make_plan(unconditioned(graph), self.order, self.seed)
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
@@ -120,7 +120,7 @@ class JunctionTree(Method):
         )
 
     def _covariance_of(
-        self, graph: FactorGraph, marginals: NDArray[np.float64], run: Run
+        self, graph: FactorGraph, marginals: NDArray[np.float64], run: MethodRun
     ) -> Covariance:
         """Covariances by one run for each state of the variables asked for, less one of each."""
         unhurried = Budget(bytes=run.clock.budget.bytes)
@@ -301,7 +301,7 @@ def _joined(graph: FactorGraph, variables: list[int]) -> FactorGraph:
     )
 
 
-def _reporter(run: Run) -> Report:
+def _reporter(run: MethodRun) -> Report:
     """Tell the progress a few times a second at most."""
     last = 0.0
 

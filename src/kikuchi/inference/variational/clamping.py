@@ -26,7 +26,7 @@ from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import entropy, logsumexp, normalise_log
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.structured_subgraph import strengths
 
 F8 = NDArray[np.float64]
@@ -80,7 +80,7 @@ class Clamped(Method):
 
         return parse_method(str(self.method))
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         inner = self._inner()
         whole = inner.run(graph, budget=_share(run, 2.0))
         if whole.log_z_lower is None and whole.log_z_upper is None:
@@ -95,7 +95,7 @@ class Clamped(Method):
 
     # ------------------------------------------------------------------ which variables
 
-    def _chosen(self, graph: FactorGraph, run: Run, whole: Beliefs) -> list[int]:
+    def _chosen(self, graph: FactorGraph, run: MethodRun, whole: Beliefs) -> list[int]:
         if self.variables is not None:
             chosen = self._given(graph, run)
         else:
@@ -108,7 +108,7 @@ class Clamped(Method):
             )
         return chosen
 
-    def _given(self, graph: FactorGraph, run: Run) -> list[int]:
+    def _given(self, graph: FactorGraph, run: MethodRun) -> list[int]:
         """The variables named, as numbers of the reduced graph; observed ones are left out."""
         original = graph if run.reduced is None else run.reduced.original
         place = {int(v): n for n, v in enumerate(run.variables)}
@@ -146,7 +146,9 @@ class Clamped(Method):
 class _Branches:
     """The runs of the inner method, one for each joint state of the clamped variables."""
 
-    def __init__(self, inner: Method, graph: FactorGraph, run: Run, chosen: list[int]) -> None:
+    def __init__(
+        self, inner: Method, graph: FactorGraph, run: MethodRun, chosen: list[int]
+    ) -> None:
         self.inner = inner
         self.graph = graph
         self.run = run
@@ -310,7 +312,7 @@ def _mixed(weights: F8, found: list[Beliefs]) -> F8:
     return total
 
 
-def _share(run: Run, parts: float) -> Budget:
+def _share(run: MethodRun, parts: float) -> Budget:
     """An equal part of the time that is left; iterations and memory as they are."""
     budget = run.clock.budget
     seconds = budget.seconds

@@ -25,7 +25,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.expansions.linear_response import mean_field_covariance
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 Array = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class MeanField(Method):
     max_iterations: int = option(1000, "sweeps at most of each start", low=1)
     seed: int = option(0, "seed of the random starts and orders", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         flat = flatten(graph)
         climb = _Climb(self, flat, boltzmann_parameters(graph), run)
         try:
@@ -99,7 +99,7 @@ class _Climb:
     """All starts of one run, and the best peak that they reached."""
 
     def __init__(
-        self, method: MeanField, flat: GraphArrays, bits: BoltzmannParameters | None, run: Run
+        self, method: MeanField, flat: GraphArrays, bits: BoltzmannParameters | None, run: MethodRun
     ) -> None:
         self.method = method
         self.flat = flat

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log
 from kikuchi.inference.graph_arrays import GraphArrays
-from kikuchi.inference.method import Run
+from kikuchi.inference.method import MethodRun
 from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     mixture_bound,
@@ -117,7 +117,7 @@ class Objective:
         return np.asarray(q * (to_q - mean[:, self.owner]))
 
 
-def maximise(flat: GraphArrays, start: Mixture, limit: int, run: Run) -> tuple[Mixture, int]:
+def maximise(flat: GraphArrays, start: Mixture, limit: int, run: MethodRun) -> tuple[Mixture, int]:
     """The best mixture that L-BFGS sees from `start`, and the evaluations it took."""
     kept = np.flatnonzero(start.weights > 0.0)
     start = _restricted(start, kept)

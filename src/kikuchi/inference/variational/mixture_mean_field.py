@@ -37,7 +37,7 @@ from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.mean_field import _Climb as _Starts
 
@@ -110,7 +110,7 @@ class MixtureMeanField(Method):
     max_iterations: int = option(500, "sweeps at most for each number of components", low=1)
     seed: int = option(0, "seed of the starts", low=0)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         needed = 8 * self.components * (2 * int(graph.state_offsets[-1]) + 3 * self.components)
         run.clock.budget.require_bytes(3 * needed, "the mixture", _WAY_OUT)
         if self.entropy == "exact":
@@ -134,7 +134,7 @@ class _Climb:
     """The best mixture so far, and the ways to a better one."""
 
     def __init__(
-        self, method: MixtureMeanField, graph: FactorGraph, run: Run, naive: Solution
+        self, method: MixtureMeanField, graph: FactorGraph, run: MethodRun, naive: Solution
     ) -> None:
         self.method = method
         self.graph = graph
@@ -451,11 +451,11 @@ def _refuse_many_states(graph: FactorGraph) -> None:
 
 
 def _mean_field_peaks(
-    graph: FactorGraph, run: Run, seed: int, components: int
+    graph: FactorGraph, run: MethodRun, seed: int, components: int
 ) -> tuple[Solution, list[F8]]:
     """The answer of `mf`, and the different solutions that its starts led to, best first."""
     starts = MeanField().restarts if components == 1 else max(MeanField().restarts, 2 * components)
-    inner = Run(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
+    inner = MethodRun(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
     climb = _Starts(
         MeanField(seed=seed, restarts=starts), flatten(graph), boltzmann_parameters(graph), inner
     )

@@ -31,7 +31,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, Run, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational import structured_subgraph as subgraphs
 from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.structured_builder import lay_out
@@ -100,7 +100,7 @@ class StructuredMeanField(Method):
         if kind in ("subsets", "factors"):
             read_ranges(rest)
 
-    def _solve(self, graph: FactorGraph, run: Run) -> Solution:
+    def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         naive = naive_solution(graph, run, self.seed)
         layout = self._layout(graph, run, naive.marginals)
         if layout is None or run.stopped == "interrupted":
@@ -119,7 +119,7 @@ class StructuredMeanField(Method):
 
     # ------------------------------------------------------------------ which forest
 
-    def _layout(self, graph: FactorGraph, run: Run, q: F8) -> Layout | None:
+    def _layout(self, graph: FactorGraph, run: MethodRun, q: F8) -> Layout | None:
         """The arrays of the forest; None if the time ended while they were made."""
         forest = self._forest(graph, run, q)
         pieces = graph.n_variables
@@ -128,7 +128,7 @@ class StructuredMeanField(Method):
             forest = subgraphs.split(forest, pieces)
         return lay_out(graph, forest, run.clock)
 
-    def _forest(self, graph: FactorGraph, run: Run, q: F8) -> Forest:
+    def _forest(self, graph: FactorGraph, run: MethodRun, q: F8) -> Forest:
         kind, _, rest = self.subgraph.partition(":")
         if kind in ("auto", "tree"):
             width = 1 if kind == "tree" else self.width
@@ -153,7 +153,7 @@ class StructuredMeanField(Method):
             scopes = subgraphs.subset_scopes(graph, label)
         return subgraphs.forest_of(graph, scopes)
 
-    def _labels(self, graph: FactorGraph, run: Run, text: str) -> NDArray[np.int64]:
+    def _labels(self, graph: FactorGraph, run: MethodRun, text: str) -> NDArray[np.int64]:
         """The subset of every variable; those not named stand alone."""
         original = run.variables if len(run.variables) else np.arange(graph.n_variables)
         number = {int(v): k for k, v in enumerate(original)}
@@ -185,7 +185,7 @@ class _Peak:
 class _Climb:
     """All starts of one run, and the best peak that they reached."""
 
-    def __init__(self, method: StructuredMeanField, layout: Layout, run: Run) -> None:
+    def __init__(self, method: StructuredMeanField, layout: Layout, run: MethodRun) -> None:
         self.method = method
         self.layout = layout
         self.run = run
@@ -338,20 +338,20 @@ class _Climb:
 # ---------------------------------------------------------------------- parts
 
 
-def naive_solution(graph: FactorGraph, run: Run, seed: int) -> Solution:
+def naive_solution(graph: FactorGraph, run: MethodRun, seed: int) -> Solution:
     """The naive mean field solution of a reduced graph, in a part of the time that is left."""
     budget = run.clock.budget
     if budget.seconds is not None:
         left = max(_NAIVE_SHARE * (budget.seconds - run.clock.seconds), 1e-6)
         budget = replace(budget, seconds=left)
-    inner = Run(budget.start(), silent, Trace(), 0.0, reduced=run.reduced)
+    inner = MethodRun(budget.start(), silent, Trace(), 0.0, reduced=run.reduced)
     solution = MeanField(seed=seed)._solve(graph, inner)
     if inner.stopped == "interrupted":
         run.stopped = "interrupted"
     return solution
 
 
-def _out_of_time(naive: Solution, run: Run) -> Solution:
+def _out_of_time(naive: Solution, run: MethodRun) -> Solution:
     """The naive solution, with the reason why there is no better one."""
     if run.stopped != "interrupted":
         run.stopped = "seconds"
@@ -363,7 +363,7 @@ def _out_of_time(naive: Solution, run: Run) -> Solution:
     return naive
 
 
-def _deadline(run: Run, share: float) -> Callable[[], bool]:
+def _deadline(run: MethodRun, share: float) -> Callable[[], bool]:
     """Whether a share of the time that is left now has passed."""
     seconds = run.clock.budget.seconds
     if seconds is None:
@@ -400,11 +400,11 @@ def _refuse_beyond(what: str, asked: list[int], count: int) -> None:
         )
 
 
-def _original(graph: FactorGraph, run: Run) -> FactorGraph:
+def _original(graph: FactorGraph, run: MethodRun) -> FactorGraph:
     return graph if run.reduced is None else run.reduced.original
 
 
-def _reduced_factors(graph: FactorGraph, run: Run) -> NDArray[np.int64]:
+def _reduced_factors(graph: FactorGraph, run: MethodRun) -> NDArray[np.int64]:
     return np.arange(graph.n_factors) if run.reduced is None else run.reduced.factors
 
 
