@@ -24,7 +24,7 @@ from kikuchi.training.rows import check_values, is_sparse
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.sampling import MachineSampler
-    from kikuchi.training.rule import Rule
+    from kikuchi.training.rule import GradientEstimate, Rule
 
 Array = NDArray[Any]
 LATERAL = ("visible_weights", "hidden_weights")
@@ -193,6 +193,48 @@ class Machine:
         from kikuchi.boltzmann.sampling import MachineSampler
 
         return MachineSampler(self, workspace)
+
+    def check_pseudo(self, data: Any) -> None:
+        """Refuse machines and rows that have no closed-form conditionals."""
+        from kikuchi.boltzmann.pseudo import check_pseudo
+
+        check_pseudo(self, data)
+
+    def pseudo_gradient(self, batch: Array, rows: NDArray[np.int64]) -> GradientEstimate:
+        """Pseudo-log-likelihood per row of the batch, and its gradient (TEH-L10)."""
+        from kikuchi.boltzmann.pseudo import pseudo_gradient
+
+        return pseudo_gradient(self, batch)
+
+    def check_pairwise(self) -> None:
+        """Refuse machines with hidden units, without couplings, or of units that are not binary."""
+        what = None
+        if self.n_hidden:
+            what = f"{self.n_hidden} hidden units"
+        elif self.visible_weights is None:
+            what = "no connections of visible units"
+        elif not isinstance(self.visible, Binary):
+            what = f"{self.visible.name} units"
+        if what is not None:
+            raise MethodError(
+                f"learner one-shot is for connected binary machines without hidden units, and this "
+                f"one has {what}; use learner pseudo or cd"
+            )
+
+    def bits(self, data: Array) -> tuple[Array, Array]:
+        """The rows, each of weight 1."""
+        return np.asarray(data, dtype=np.float64), np.ones(len(data))
+
+    def couple(self, means: Array, couplings: Array) -> Parameters:
+        """These couplings where the mask has them, and biases that suit the means (TEH-L7)."""
+        weights = masked("visible_weights", couplings, self.masks.get("visible_weights"))
+        bias = np.log(means) - np.log1p(-means) - weights @ means
+        changed = {"visible_weights": weights, "visible_bias": bias}
+        return {n: a.astype(self.dtype) for n, a in (self.parameters | changed).items()}
+
+    def label(self, variable: int) -> str:
+        """The name of a visible unit in messages."""
+        return f"unit {variable}"
 
     def constrain(self, direction: Parameters) -> None:
         """Symmetric lateral weights with zero diagonals, and no missing connections (WH-T10)."""

@@ -10,8 +10,8 @@ from sklearn.neural_network import BernoulliRBM
 
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
+from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.rules import RULES, parse_rule
-from kikuchi.boltzmann.rules.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.units import Binary, Binomial, Gaussian
 from kikuchi.core.errors import BudgetError, DataError, MethodError, ModelError
 from kikuchi.training.trainer import train

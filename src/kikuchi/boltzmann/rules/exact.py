@@ -40,6 +40,10 @@ class ExactLikelihood(Rule[Machine]):
         exact(machine)
         return {}
 
+    def score(self, model: Machine, rows: Array) -> float:
+        """Log-likelihood per row."""
+        return float(np.mean(clamped(model, rows).log_weights)) - exact(model).log_z
+
     def gradient(
         self,
         machine: Machine,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,52 +13,36 @@ from kikuchi.boltzmann.units import Binary
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.training.model import Parameters
 from kikuchi.training.rows import is_sparse
-from kikuchi.training.rule import GradientEstimate, Rule, State
+from kikuchi.training.rule import GradientEstimate
 
 Array = NDArray[Any]
 
 _SAFE = 600.0  # a product of ratios stays between exp(-this) and exp(this)
 
 
-@dataclass(frozen=True)
-class PseudoLikelihood(Rule[Machine]):
-    """The gradient of sum_i log p(v_i | all other visible units), a true objective (TEH-L10).
+def check_pseudo(machine: Machine, data: Any) -> None:
+    """Refuse other units, connected hidden units and rows that are not 0 or 1."""
+    what = None
+    if not isinstance(machine.visible, Binary) or not isinstance(machine.hidden, Binary):
+        what = "units that are not binary; use learner cd"
+    elif machine.hidden_weights is not None:
+        what = "connected hidden units; use learner cd, or architecture brf or poe"
+    if what is not None:
+        raise MethodError(f"learner pseudo cannot learn machines with {what}")
+    values = data.data if is_sparse(data) else data
+    if not np.all((values == 0) | (values == 1)):
+        raise DataError("learner pseudo needs rows of 0 and 1; threshold the data")
+
+
+def pseudo_gradient(machine: Machine, batch: Array) -> GradientEstimate:
+    """Pseudo-log-likelihood per row and its gradient.
 
     All flips of a row cost as much as one: with D visible and K hidden units O(DK) operations, not
-    O(D^2 K). Rows must be 0 or 1; hidden units must not be connected among themselves.
+    O(D^2 K).
     """
-
-    name: ClassVar[str] = "pseudo"
-    summary: ClassVar[str] = "pseudo-likelihood: each visible unit given all others"
-    objective_name: ClassVar[str] = "pseudo-log-likelihood per row"
-    takes_sparse: ClassVar[bool] = True
-
-    def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
-        """Refuses other units, connected hidden units and rows that are not 0 or 1."""
-        what = None
-        if not isinstance(machine.visible, Binary) or not isinstance(machine.hidden, Binary):
-            what = "units that are not binary; use learner cd"
-        elif machine.hidden_weights is not None:
-            what = "connected hidden units; use learner cd, or architecture brf or poe"
-        if what is not None:
-            raise MethodError(f"learner pseudo cannot learn machines with {what}")
-        values = data.data if is_sparse(data) else data
-        if not np.all((values == 0) | (values == 1)):
-            raise DataError("learner pseudo needs rows of 0 and 1; threshold the data")
-        return {}
-
-    def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
-    ) -> GradientEstimate:
-        """Gradient and value per row."""
-        odds, ascent = _flips(machine, batch)
-        value = -float(np.sum(np.logaddexp(0.0, odds))) / len(batch)
-        return GradientEstimate({n: a.astype(machine.dtype) for n, a in ascent.items()}, value)
+    odds, ascent = _flips(machine, batch)
+    value = -float(np.sum(np.logaddexp(0.0, odds))) / len(batch)
+    return GradientEstimate({n: a.astype(machine.dtype) for n, a in ascent.items()}, value)
 
 
 def pseudo_log_likelihood(machine: Machine, rows: Array) -> Array:
@@ -69,8 +52,8 @@ def pseudo_log_likelihood(machine: Machine, rows: Array) -> Array:
     >>> (pseudo_log_likelihood(machine, np.eye(3)) / np.log(2)).round(6).tolist()
     [-3.0, -3.0, -3.0]
     """
-    found: Array = -np.sum(np.logaddexp(0.0, _flips(machine, np.asarray(rows))[0]), axis=1)
-    return found
+    odds, _ = _flips(machine, np.asarray(rows))
+    return np.asarray(-np.sum(np.logaddexp(0.0, odds), axis=1))
 
 
 def _flips(machine: Machine, batch: Array) -> tuple[Array, Parameters]:
@@ -89,15 +72,15 @@ def _flips(machine: Machine, batch: Array) -> tuple[Array, Parameters]:
     flips(
         v, own, expit(field), expit(-field), np.exp(w), np.exp(-w), chunk, odds, hidden, corrections
     )
-    pull = -expit(odds) * (1.0 - 2.0 * v)  # of each flip on the unit's own field
+    own_gradient = -expit(odds) * (1.0 - 2.0 * v)  # of each flip, by the unit's own field
     n = len(v)
     ascent = {
         "weights": -(v.T @ hidden + corrections) / n,
-        "visible_bias": pull.sum(axis=0) / n,
+        "visible_bias": own_gradient.sum(axis=0) / n,
         "hidden_bias": -hidden.sum(axis=0) / n,
     }
     if machine.visible_weights is not None:
-        pairs = pull.T @ v / n
+        pairs = own_gradient.T @ v / n
         ascent["visible_weights"] = pairs + pairs.T
         np.fill_diagonal(ascent["visible_weights"], 0.0)
     return odds, ascent

@@ -1,0 +1,152 @@
+"""Rules that need no partition function: pseudo-likelihood, and linear response in one step.
+
+A family gets them by giving its model the few methods of `PseudoModel` or `PairwiseModel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import DataError
+from kikuchi.core.options import option
+from kikuchi.training.model import Parameters, Trainable
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+_SINGULAR = 1e-12  # smallest eigenvalue of a covariance that is inverted
+
+
+class PseudoModel(Trainable, Protocol):
+    """A model whose conditionals of one variable given all others have a closed form."""
+
+    def check_pseudo(self, data: Any) -> None:
+        """Refuse models and data that have no such conditionals."""
+
+    def pseudo_gradient(self, batch: Any, rows: Ints) -> GradientEstimate:
+        """Pseudo-log-likelihood per row of the batch, and its gradient."""
+
+
+class PairwiseModel(Trainable, Protocol):
+    """A model of binary variables with biases and couplings of pairs, and nothing hidden."""
+
+    def check_pairwise(self) -> None:
+        """Refuse models that are not of this kind."""
+
+    def bits(self, data: Any) -> tuple[Floats, Floats]:
+        """The data as rows of 0 and 1, and the weight of each row."""
+
+    def couple(self, means: Floats, couplings: Floats) -> Parameters:
+        """Parameters with these couplings, and with the biases that mean field gives these means:
+        b_i = logit(m_i) - sum_j W_ij m_j, over the couplings that the model has.
+        """
+
+    def label(self, variable: int) -> str:
+        """The name of a variable in messages."""
+
+
+@dataclass(frozen=True)
+class PseudoLikelihoodRule(Rule[Any]):
+    """The gradient of sum_i log p(x_i | all other variables), a true objective (TEH-L10)."""
+
+    name: ClassVar[str] = "pseudo"
+    summary: ClassVar[str] = "pseudo-likelihood: each visible unit given all others"
+    objective_name: ClassVar[str] = "pseudo-log-likelihood per row"
+    takes_sparse: ClassVar[bool] = True
+
+    def begin(self, model: PseudoModel, data: Any, rng: np.random.Generator) -> State:
+        """Refuses models and rows without closed-form conditionals."""
+        model.check_pseudo(data)
+        return {}
+
+    def gradient(
+        self, model: PseudoModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+    ) -> GradientEstimate:
+        """Gradient and value per row."""
+        return model.pseudo_gradient(batch, rows)
+
+    def score(self, model: PseudoModel, rows: Any) -> float:
+        """Pseudo-log-likelihood per row."""
+        model.check_pseudo(rows)
+        dense = rows.toarray() if hasattr(rows, "toarray") else rows
+        return float(model.pseudo_gradient(dense, np.arange(len(dense))).objective or 0.0)
+
+
+@dataclass(frozen=True)
+class OneShotRule(Rule[Any]):
+    """Linear response for models without hidden variables: one matrix inversion (TEH-L7).
+
+    The error falls with the square of the couplings. `prior` rows of the uniform distribution are
+    added to the data, so that means stay off 0 and 1. Couplings that the model lacks are dropped.
+
+    >>> from kikuchi.boltzmann import Machine, train
+    >>> rows = np.array([[1, 1], [1, 1], [1, 0], [0, 1], [0, 0], [0, 0]])
+    >>> done = train(Machine.random(2, 0, architecture="poe", random_state=0), rows, "one-shot")
+    >>> done.stopped, bool(done.model.visible_weights[0, 1] > 0)
+    ('converged', True)
+    """
+
+    name: ClassVar[str] = "one-shot"
+    summary: ClassVar[str] = "visible machines by linear response: one matrix inversion"
+
+    prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
+
+    def begin(self, model: PairwiseModel, data: Any, rng: np.random.Generator) -> State:
+        """Refuses models with hidden variables, or without couplings of pairs."""
+        model.check_pairwise()
+        return {}
+
+    def solve(self, model: PairwiseModel, data: Any) -> Parameters:
+        """Couplings and biases from the moments of all rows."""
+        model.check_pairwise()
+        rows, weights = model.bits(data)
+        means, covariance = moments(rows, weights, self.prior)
+        constant = np.flatnonzero((means <= 0) | (means >= 1))
+        if constant.size:
+            name = model.label(int(constant[0]))
+            raise DataError(f"data: {name} is in the same state in every row; raise prior")
+        return model.couple(means, linear_response_couplings(covariance))
+
+    def gradient(
+        self, model: PairwiseModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+    ) -> GradientEstimate:
+        """The step from the present parameters to the solution for this batch."""
+        wanted = self.solve(model, batch)
+        return GradientEstimate({n: wanted[n] - a for n, a in model.parameters.items()})
+
+
+def moments(rows: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats]:
+    """Means and covariances of weighted rows of bits and `prior` rows of the uniform distribution.
+
+    >>> means, covariance = moments(np.array([[1.0], [0.0]]), np.ones(2), prior=2.0)
+    >>> means.tolist(), covariance.tolist()
+    ([0.5], [[0.25]])
+    """
+    total = weights.sum() + prior
+    p, uniform = weights / total, prior / total
+    means = p @ rows + 0.5 * uniform
+    second = (rows * p[:, None]).T @ rows + uniform * (0.25 + 0.25 * np.eye(rows.shape[1]))
+    return means, second - np.outer(means, means)
+
+
+def linear_response_couplings(covariance: Floats) -> Floats:
+    """Couplings of the mean field model with this covariance of bits: W_ij = -[C^-1]_ij (TEH-L7).
+
+    In the mean field approximation [C^-1]_ij = delta_ij / (m_i (1 - m_i)) - W_ij; the diagonal of
+    the answer has no meaning.
+
+    >>> linear_response_couplings(np.array([[0.25, 0.05], [0.05, 0.25]])).round(3)[0, 1]
+    np.float64(0.833)
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] < _SINGULAR:
+        raise DataError(
+            "data: the covariance of the variables is singular (some are functions of others); "
+            "raise prior"
+        )
+    return np.asarray(-(vectors / values) @ vectors.T)
