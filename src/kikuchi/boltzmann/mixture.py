@@ -26,7 +26,7 @@ from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     make_mixture,
     mixture_bound,
-    room_for_a_table,
+    table_workspace,
 )
 from kikuchi.training.model import Parameters
 
@@ -138,7 +138,7 @@ class _Climb:
         self.mixture = mixture
         self.alive = np.ones(int(flat.state_offsets[-1]), dtype=np.bool_)
         self.field = np.zeros(flat.max_card)
-        self.scratch = room_for_a_table(flat)
+        self.scratch = table_workspace(flat)
         self.bounds = np.zeros(len(mixture.weights))
         self.sweeps = 0
 

@@ -110,7 +110,7 @@ def test_texts_go_both_ways() -> None:
         ("clamp:method=(mf:tol=1", "parentheses do not match"),
         ("clamp:method=mf),k=1", "parentheses do not match"),
         ("clamp:method=mf:restarts=-1", "restarts"),
-        ("clamp:method=none", "must name a method"),
+        ("clamp:method=none", "there is no method 'none'"),
         ("clamp:k=0", "k must be"),
         ("clamp:k=20", "clamp fewer"),
     ],

@@ -25,7 +25,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import entropy, logsumexp, normalise_log
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.beliefs import Beliefs, FactorTables
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.structured_subgraph import strengths
 
@@ -44,7 +44,7 @@ class Clamped(Method):
     (`coupling`), most neighbours (`degree`), or the strength weighted by the entropy that the
     unclamped method gives them (`entropy`). The estimate is the log-sum-exp of the branches'
     estimates, and marginals are those of the branches weighted by it. The time of the budget is
-    shared among the branches; if it ends early, the lower bound sums the branches that are done.
+    divided among the branches; if it ends early, the lower bound sums the branches that are done.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
@@ -71,22 +71,23 @@ class Clamped(Method):
         if isinstance(self.variables, Sequence) and not isinstance(self.variables, str):
             object.__setattr__(self, "variables", " ".join(str(v) for v in self.variables))
         super().__post_init__()
-        if self.method is None:
-            raise MethodError("method clamp: option method must name a method, such as trw or mf")
         self._inner()
 
     def _inner(self) -> Method:
-        from kikuchi.inference.registry import parse_method
+        from kikuchi.inference.registry import METHODS
 
-        return parse_method(str(self.method))
+        return METHODS.parse(self.method)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         inner = self._inner()
-        whole = inner.run(graph, budget=_share(run, 2.0))
+        whole = inner.run(graph, budget=_part_of_budget(run, 2.0))
         if whole.log_z_lower is None and whole.log_z_upper is None:
+            from kikuchi.inference.registry import METHODS
+
+            able = [name for name, cls in METHODS.items() if cls.certifies]
             raise MethodError(
                 f"clamp: {inner.text} gave no bound on log Z, so there is nothing to tighten; "
-                "use a method with bounds, such as trw, wmb, mf or tree-mf"
+                f"use a method with bounds: {', '.join(able)}"
             )
         chosen = self._chosen(graph, run, whole)
         branches = _Branches(inner, graph, run, chosen)
@@ -111,14 +112,14 @@ class Clamped(Method):
     def _given(self, graph: FactorGraph, run: MethodRun) -> list[int]:
         """The variables named, as numbers of the reduced graph; observed ones are left out."""
         original = graph if run.reduced is None else run.reduced.original
-        place = {int(v): n for n, v in enumerate(run.variables)}
-        found: list[int] = []
+        number = {int(v): n for n, v in enumerate(run.variables)}
+        chosen: list[int] = []
         for word in str(self.variables).split():
             known = original.names is not None and word in original.names
             v = original.index(int(word) if word.isdigit() and not known else word)
-            if v in place and place[v] not in found:
-                found.append(place[v])
-        return found
+            if v in number and number[v] not in chosen:
+                chosen.append(number[v])
+        return chosen
 
     def _strongest(self, graph: FactorGraph, whole: Beliefs) -> list[int]:
         """Greedy: factors to variables that are clamped already count no more."""
@@ -153,7 +154,7 @@ class _Branches:
         self.graph = graph
         self.run = run
         self.chosen = chosen
-        self.found: list[Beliefs] = []
+        self.answers: list[Beliefs] = []
         self.total = int(np.prod(graph.cardinalities[chosen].astype(np.int64), initial=1))
         self.done = 0
 
@@ -173,14 +174,14 @@ class _Branches:
 
     def _branch(self, state: tuple[int, ...]) -> None:
         clamped = dict(zip(self.chosen, state, strict=True))
-        budget = _share(self.run, self.total - self.done + 0.0)
+        budget = _part_of_budget(self.run, self.total - self.done + 0.0)
         try:
             beliefs = self.inner.run(self.graph, evidence=clamped, budget=budget)
         except ImpossibleEvidenceError:
             beliefs = None  # a branch without weight adds nothing to Z
         self.done += 1
         if beliefs is not None:
-            self.found.append(beliefs)
+            self.answers.append(beliefs)
             if beliefs.stopped == "interrupted":
                 raise KeyboardInterrupt
         lower = self._lower()
@@ -190,7 +191,7 @@ class _Branches:
 
     def _values(self, name: str) -> list[float | None]:
         constant = self.graph.log_constant
-        values = [getattr(beliefs, name) for beliefs in self.found]
+        values = [getattr(beliefs, name) for beliefs in self.answers]
         return [None if value is None else value - constant for value in values]
 
     def _sum(self, name: str) -> float:
@@ -219,17 +220,19 @@ class _Branches:
             lower = max(lower, whole.log_z_lower - constant)
         if whole.log_z_upper is not None:
             upper = min(upper, whole.log_z_upper - constant)
-        if not self.found and self.done == self.total:
+        if not self.answers and self.done == self.total:
             raise ImpossibleEvidenceError(
                 "no state of the model has positive weight (Z = 0); check the zeros in its tables "
                 "and the evidence"
             )
         complete = self.done == self.total
-        converged = complete and all(beliefs.converged for beliefs in self.found)
+        converged = complete and all(beliefs.converged for beliefs in self.answers)
         if self.run.stopped not in ("seconds", "interrupted"):
             self.run.stopped = "converged" if converged else "iterations"
         weights = self._weights(complete)
-        marginals = whole.flat_marginals if weights is None else _mixed(weights, self.found)
+        marginals = whole.flat_marginals
+        if weights is not None:
+            marginals = _weighted(weights, [beliefs.flat_marginals for beliefs in self.answers])
         estimate = self._sum("log_z") if complete else math.nan
         if math.isnan(estimate) and whole.log_z is not None and not complete:
             estimate = whole.log_z - constant
@@ -253,31 +256,30 @@ class _Branches:
 
     def _weights(self, complete: bool) -> F8 | None:
         """Probability of each branch by its estimate, or else by the middle of its bounds."""
-        heights = []
-        for beliefs in self.found:
+        log_weights = []
+        for beliefs in self.answers:
             known = (beliefs.log_z_lower, beliefs.log_z_upper)
             bounds = [b for b in known if b is not None]
             if beliefs.log_z is not None:
-                heights.append(beliefs.log_z)
+                log_weights.append(beliefs.log_z)
             elif bounds:
-                heights.append(sum(bounds) / len(bounds))
+                log_weights.append(sum(bounds) / len(bounds))
             else:
-                heights.append(-math.inf)
-        if not complete or not heights or max(heights) == -math.inf:
+                log_weights.append(-math.inf)
+        if not complete or not log_weights or max(log_weights) == -math.inf:
             return None
-        return normalise_log(heights)
+        return normalise_log(log_weights)
 
-    def _factor_tables(self, weights: F8 | None) -> _Tables | None:
-        if weights is None or any(beliefs._factor_tables is None for beliefs in self.found):
+    def _factor_tables(self, weights: F8 | None) -> FactorTables | None:
+        if weights is None or any(beliefs._factor_tables is None for beliefs in self.answers):
             return None
-        return _Tables(weights, self.found)
+        return lambda: _weighted(weights, [beliefs.flat_factors for beliefs in self.answers])
 
     def _label(self, v: int) -> str:
-        return (
-            self.graph.label(v)
-            if self.run.reduced is None
-            else (self.run.reduced.original.label(int(self.run.variables[v])))
-        )
+        reduced = self.run.reduced
+        if reduced is None:
+            return self.graph.label(v)
+        return reduced.original.label(int(self.run.variables[v]))
 
     def _warnings(self) -> list[str]:
         if self.done < self.total:
@@ -285,34 +287,21 @@ class _Branches:
                 f"the budget ended after {self.done} of {self.total} branches: the lower bound "
                 "sums those, all else is of the unclamped model"
             ]
-        late = sum(not beliefs.converged for beliefs in self.found)
+        late = sum(not beliefs.converged for beliefs in self.answers)
         if late:
             return [f"{late} of {self.total} branches did not converge; allow more time"]
         return []
 
 
-@dataclass
-class _Tables:
-    """Factor beliefs of the branches, weighted, when somebody asks."""
-
-    weights: F8
-    found: list[Beliefs]
-
-    def __call__(self) -> F8:
-        total = np.zeros_like(self.found[0].flat_factors)
-        for weight, beliefs in zip(self.weights, self.found, strict=True):
-            total += weight * beliefs.flat_factors
-        return total
-
-
-def _mixed(weights: F8, found: list[Beliefs]) -> F8:
-    total = np.zeros_like(found[0].flat_marginals)
-    for weight, beliefs in zip(weights, found, strict=True):
-        total += weight * beliefs.flat_marginals
+def _weighted(weights: F8, arrays: list[F8]) -> F8:
+    """The weighted sum of arrays, without a copy of all of them side by side."""
+    total = np.zeros_like(arrays[0])
+    for weight, array in zip(weights, arrays, strict=True):
+        total += weight * array
     return total
 
 
-def _share(run: MethodRun, parts: float) -> Budget:
+def _part_of_budget(run: MethodRun, parts: float) -> Budget:
     """An equal part of the time that is left; iterations and memory as they are."""
     budget = run.clock.budget
     seconds = budget.seconds

@@ -19,13 +19,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core import seeds
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.expansions.linear_response import mean_field_covariance
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.variational.ascent import LocalOptimum, MultiStartAscent, normalised
 
 Array = NDArray[np.float64]
 
@@ -72,78 +72,59 @@ class MeanField(Method):
     seed: int = option(0, "seed of the random starts and orders", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        flat = flatten(graph)
-        climb = _Climb(self, flat, boltzmann_parameters(graph), run)
-        try:
-            for start in range(self.restarts + 1):
-                climb.from_start(start)
-                if climb.must_end:
-                    break
-        except KeyboardInterrupt:
-            run.stopped = "interrupted"
-            climb.end_here()
-        return climb.solution(graph)
+        ascent = MeanFieldAscent(self, graph, run)
+        ascent.from_all_starts()
+        return ascent.solution()
 
 
-@dataclass
-class _Peak:
-    """Where one start ended."""
+class MeanFieldAscent(MultiStartAscent):
+    """All starts of one run, and the local optima that they led to."""
 
-    q: Array
-    bound: float
-    converged: bool
-    residual: float
-
-
-class _Climb:
-    """All starts of one run, and the best peak that they reached."""
-
-    def __init__(
-        self, method: MeanField, flat: GraphArrays, bits: BoltzmannParameters | None, run: MethodRun
-    ) -> None:
+    def __init__(self, method: MeanField, graph: FactorGraph, run: MethodRun) -> None:
+        super().__init__(method.seed, run)
         self.method = method
-        self.flat = flat
-        self.run = run
-        self.rng = seeds.generator(method.seed)
+        self.graph = graph
+        self.flat = flat = flatten(graph)
+        bits = boltzmann_parameters(graph)
         self.constraints = Constraints(flat)
         self.alive = self.constraints.alive
         self.engine: _Engine = _TableEngine(flat, self.alive) if bits is None else _BitsEngine(bits)
         self.scratch = _scratch(flat)
-        self.done = 0
-        self.peaks: list[_Peak] = []
+        self.optima: list[LocalOptimum] = []
         self.first_steps: list[int] = []
 
+    def from_all_starts(self) -> None:
+        """Ascend from one start after the other until the budget or the user ends the run."""
+        try:
+            for number in range(self.method.restarts + 1):
+                self.from_start(number)
+                if self.must_end:
+                    break
+        except KeyboardInterrupt:
+            self.run.stopped = "interrupted"
+            self.end_here()
+
     def from_start(self, number: int) -> None:
-        """Climb from the uniform start (number 0) or from a random one."""
+        """Ascend from the uniform start (number 0) or from a random one."""
         self.first_steps.append(len(self.run.trace))
         uniform = number == 0
         masses = (
             np.ones(len(self.alive)) if uniform else self.rng.standard_exponential(len(self.alive))
         )
-        self.engine.set(self._normalised(masses * self.alive))
+        self.engine.set(normalised(masses * self.alive, self.flat.state_offsets))
         limit = self.done + self.method.max_iterations + self._preparation_sweeps
-        self._take(self._preparation(), 0.0, limit)
+        self.take(self._preparation(), 0.0, limit)
         if self.constraints.any and not self._enter_box():
             self.end_here()
             return
-        converged = not self.must_end and self._take(self._ascent(), self.method.tol, limit)
+        converged = not self.must_end and self.take(self._ascent(), self.method.tol, limit)
         self.end_here(converged)
 
     def end_here(self, converged: bool = False) -> None:
         """Take the current distribution as where this start ended."""
         q = self.engine.q()
-        self.peaks.append(_Peak(q, self._bound(q), converged, self.run.trace.last_residual))
-
-    def _take(self, steps: Iterator[Step], tol: float, limit: int) -> bool:
-        done, converged = self.run.iterate(steps, tol=tol, limit=limit)
-        self.done = max(self.done, done)
-        return converged
-
-    @property
-    def must_end(self) -> bool:
-        """Whether the budget is used up or the user has interrupted."""
-        used_up = self.run.clock.iterations(self.done + 1) <= self.done
-        return self.run.stopped in ("seconds", "interrupted") or used_up or self.run.clock.expired
+        residual = self.run.trace.last_residual
+        self.optima.append(LocalOptimum(self._bound(q), q, converged, residual))
 
     # ------------------------------------------------------------------ phases of a start
 
@@ -184,7 +165,7 @@ class _Climb:
         q = self.engine.q()
         box = self.constraints.box(q)
         if box is not None:
-            self.engine.set(self._normalised(q * box, box))
+            self.engine.set(normalised(q * box, self.flat.state_offsets, box))
             return True
         state = self.constraints.find_state(q, self.rng, self.run.clock)
         if state is None:
@@ -220,15 +201,6 @@ class _Climb:
 
     # ------------------------------------------------------------------ values
 
-    def _normalised(self, masses: Array, fallback: NDArray[np.bool_] | None = None) -> Array:
-        """Masses divided by their sum in each variable; where that is 0, equal on `fallback`."""
-        starts = self.flat.state_offsets[:-1]
-        sums = np.repeat(np.add.reduceat(masses, starts), self.flat.cards)
-        if fallback is not None and np.any(sums == 0.0):
-            masses = np.where(sums == 0.0, fallback, masses)
-            sums = np.repeat(np.add.reduceat(masses, starts), self.flat.cards)
-        return np.asarray(masses / sums)
-
     def _bound(self, q: Array) -> float:
         from kikuchi.inference.variational.kernels.mean_field import bound
 
@@ -243,22 +215,22 @@ class _Climb:
 
     # ------------------------------------------------------------------ answer
 
-    def solution(self, graph: FactorGraph) -> Solution:
-        """The best peak as an answer."""
-        constant = graph.log_constant
-        number = int(np.argmax([peak.bound for peak in self.peaks]))
-        best = self.peaks[number]
-        found = best.bound > -math.inf
+    def solution(self) -> Solution:
+        """The best local optimum as an answer."""
+        graph, constant = self.graph, self.graph.log_constant
+        number = int(np.argmax([optimum.bound for optimum in self.optima]))
+        best = self.optima[number]
+        bound = best.bound if best.bound > -math.inf else None
         self.run.stopped = self._why_stopped(best)
-        bounds = [p.bound + constant if p.bound > -math.inf else None for p in self.peaks]
+        bounds = [o.bound + constant if o.bound > -math.inf else None for o in self.optima]
         return Solution(
-            marginals=best.q,
-            log_z=best.bound if found else None,
-            log_z_lower=best.bound if found else None,
+            marginals=best.beliefs,
+            log_z=bound,
+            log_z_lower=bound,
             converged=best.converged,
             iterations=self.done,
-            factor_tables=lambda: self._factor_tables(best.q),
-            covariance=lambda variables: mean_field_covariance(graph, best.q, variables),
+            factor_tables=lambda: self._factor_tables(best.beliefs),
+            covariance=lambda variables: mean_field_covariance(graph, best.beliefs, variables),
             warnings=self._warnings(best),
             diagnostics={
                 "bounds": bounds,
@@ -267,14 +239,14 @@ class _Climb:
             },
         )
 
-    def _why_stopped(self, best: _Peak) -> str:
+    def _why_stopped(self, best: LocalOptimum) -> str:
         if self.run.stopped in ("seconds", "interrupted"):
             return self.run.stopped
-        if len(self.peaks) > self.method.restarts:
+        if len(self.optima) > self.method.restarts:
             return "converged" if best.converged else "iterations"
         return "seconds" if self.run.clock.expired else "iterations"
 
-    def _warnings(self, best: _Peak) -> list[str]:
+    def _warnings(self, best: LocalOptimum) -> list[str]:
         warnings = []
         if best.bound == -math.inf:
             warnings.append(
@@ -286,9 +258,9 @@ class _Climb:
                 f"mean field still moved by {best.residual:.1e} after {self.method.max_iterations} "
                 "sweeps; the bound holds, but raise max_iterations for a better one"
             )
-        if len(self.peaks) <= self.method.restarts:
+        if len(self.optima) <= self.method.restarts:
             warnings.append(
-                f"the budget ended after {len(self.peaks)} of {self.method.restarts + 1} starts"
+                f"the budget ended after {len(self.optima)} of {self.method.restarts + 1} starts"
             )
         return warnings
 
@@ -313,7 +285,7 @@ class _Engine(ABC):
     def sweeps(
         self, order: NDArray[np.uint32], temperatures: Array, tol: float
     ) -> tuple[int, float]:
-        """One sweep a temperature, fewer when the largest change is at most `tol`."""
+        """One sweep per temperature, fewer when the largest change is at most `tol`."""
 
     @abstractmethod
     def use_tables(self, flat: GraphArrays) -> None:
@@ -354,7 +326,7 @@ class _TableEngine(_Engine):
 
 
 class _BitsEngine(_Engine):
-    """Binary variables, at most two in a factor, no zeros: one number a variable."""
+    """Binary variables, at most two in a factor, no zeros: one number per variable."""
 
     def __init__(self, bits: BoltzmannParameters) -> None:
         self._bits = bits

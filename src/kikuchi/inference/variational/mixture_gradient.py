@@ -20,7 +20,7 @@ from kikuchi.inference.method import MethodRun
 from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     mixture_bound,
-    room_for_a_table,
+    table_workspace,
 )
 
 F8 = NDArray[np.float64]
@@ -39,7 +39,7 @@ class Objective:
         self.live = mixture.q > 0.0
         self.n = len(mixture.weights)
         self.owner = np.repeat(np.arange(flat.n_variables), flat.cards.astype(np.int64))
-        self.scratch = room_for_a_table(flat)
+        self.scratch = table_workspace(flat)
 
     def pack(self, mixture: Mixture) -> F8:
         """The vector of a mixture."""

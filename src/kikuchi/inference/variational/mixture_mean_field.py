@@ -28,24 +28,22 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core import seeds
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import entropy, log, logsumexp, xlogy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
-from kikuchi.graphs.binary import boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-from kikuchi.inference.variational.mean_field import MeanField
-from kikuchi.inference.variational.mean_field import _Climb as _Starts
+from kikuchi.inference.variational.ascent import MultiStartAscent, normalised
+from kikuchi.inference.variational.mean_field import MeanField, MeanFieldAscent
 
 F8 = NDArray[np.float64]
 
 _TRIAL_SWEEPS = 12  # of each candidate for a new component
 _APART = 1e-3  # components closer than this in every probability are the same
-_NUDGE = 0.3  # standard deviation of the log-probabilities of a perturbed copy
+_PERTURBATION = 0.3  # standard deviation of the log-probabilities of a perturbed copy
 _NEW_WEIGHT = 0.3
 _MOST_STATES = 2**22  # enumerated for the exact entropy of a mixture
 _WAY_OUT = "use fewer components, or mf"
@@ -114,48 +112,46 @@ class MixtureMeanField(Method):
         needed = 8 * self.components * (2 * int(graph.state_offsets[-1]) + 3 * self.components)
         run.clock.budget.require_bytes(3 * needed, "the mixture", _WAY_OUT)
         if self.entropy == "exact":
-            _refuse_many_states(graph)
-        naive, peaks = _mean_field_peaks(graph, run, self.seed, self.components)
-        climb = _Climb(self, graph, run, naive)
+            _check_enumerable(graph)
+        naive, solutions = _mean_field_solutions(graph, run, self.seed, self.components)
+        ascent = MixtureAscent(self, graph, run, naive)
         if naive.log_z is None:
             return naive
-        climb.begin(peaks)
-        if self.components > 1 and not climb.must_end:
+        ascent.begin(solutions)
+        if self.components > 1 and not ascent.must_end:
             if self.start != "random":
-                climb.grow()
-            if self.start != "grow" and not climb.must_end:
-                climb.all_at_once()
-        if self.form == "eliminated" and not climb.must_end:
-            climb.follow_gradients()
-        return climb.solution()
+                ascent.grow()
+            if self.start != "grow" and not ascent.must_end:
+                ascent.all_at_once()
+        if self.form == "eliminated" and not ascent.must_end:
+            ascent.follow_gradients()
+        return ascent.solution()
 
 
-class _Climb:
+class MixtureAscent(MultiStartAscent):
     """The best mixture so far, and the ways to a better one."""
 
     def __init__(
         self, method: MixtureMeanField, graph: FactorGraph, run: MethodRun, naive: Solution
     ) -> None:
+        super().__init__(method.seed, run)
         self.method = method
         self.graph = graph
-        self.run = run
         self.naive = naive
         self.flat: GraphArrays = flatten(graph)
-        self.rng = seeds.generator(method.seed)
         self.alive = Constraints(self.flat).alive
         self.field = np.zeros(self.flat.max_card)
-        self.scratch = room_for_a_table(self.flat)
-        self.done = 0
+        self.scratch = table_workspace(self.flat)
         self.converged = bool(naive.converged)
         self.bounds: list[float] = []
         self.candidates: list[F8] = []
         self.best: Mixture
         self.best_bound = -math.inf
 
-    def begin(self, peaks: list[F8]) -> None:
+    def begin(self, solutions: list[F8]) -> None:
         """One component: the best mean field solution."""
-        self.candidates = peaks[1:]
-        self._keep(self._mixture(np.ones(1), peaks[:1]), self.converged)
+        self.candidates = solutions[1:]
+        self._keep(self._mixture(np.ones(1), solutions[:1]), self.converged)
         self.bounds = [self.best_bound]
 
     # ------------------------------------------------------------------ starts
@@ -163,9 +159,9 @@ class _Climb:
     def grow(self) -> None:
         """Add one component after the other while the bound rises."""
         for size in range(2, self.method.components + 1):
-            found = self._best_candidate()
-            if found is not None:
-                self._ascend(found)
+            extended = self._best_candidate()
+            if extended is not None:
+                self._ascend(extended)
             if self.must_end:
                 break
             self.bounds.extend([self.best_bound] * (size - len(self.bounds)))
@@ -194,16 +190,16 @@ class _Climb:
             if k % 3 == 0 and k // 3 < len(fresh):
                 yield fresh[k // 3]
             elif k % 3 == 1:
-                yield self._nudged(self.best.q[heavy[k // 3 % len(heavy)]])
+                yield self._perturbed(self.best.q[heavy[k // 3 % len(heavy)]])
             else:
                 yield self._supported(self.rng.standard_exponential(len(self.alive)))
 
     def _apart(self, q: F8) -> bool:
         return bool(np.all(np.abs(self.best.q - q).max(axis=1) > _APART))
 
-    def _nudged(self, q: F8) -> F8:
-        noise = np.exp(_NUDGE * self.rng.standard_normal(len(q)))
-        return self._normalised(q * noise)
+    def _perturbed(self, q: F8) -> F8:
+        noise = np.exp(_PERTURBATION * self.rng.standard_normal(len(q)))
+        return normalised(q * noise, self.graph.state_offsets)
 
     def _extended(self, q: F8) -> Mixture:
         weights = np.append((1.0 - _NEW_WEIGHT) * self.best.weights, _NEW_WEIGHT)
@@ -230,14 +226,10 @@ class _Climb:
 
     def _supported(self, masses: F8) -> F8:
         """Random masses on the support of the mean field solution, so that the bound is finite."""
-        return self._normalised(masses * (self.naive.marginals > 0.0))
+        return normalised(masses * (self.naive.marginals > 0.0), self.graph.state_offsets)
 
     def _mixture(self, weights: F8, rows: list[F8]) -> Mixture:
         return make_mixture(self.flat, weights, np.array(rows))
-
-    def _normalised(self, masses: F8) -> F8:
-        sums = np.add.reduceat(masses, self.graph.state_offsets[:-1])
-        return np.asarray(masses / np.repeat(sums, self.graph.cardinalities))
 
     # ------------------------------------------------------------------ ascent
 
@@ -251,8 +243,7 @@ class _Climb:
 
     def _ascend(self, mixture: Mixture) -> None:
         limit = self.done + self.method.max_iterations
-        _, converged = self.run.iterate(self._steps(mixture), tol=self.method.tol, limit=limit)
-        self._keep(mixture, converged)
+        self._keep(mixture, self.take(self._steps(mixture), self.method.tol, limit))
 
     def _steps(self, mixture: Mixture) -> Iterator[Step]:
         bounds = np.zeros(len(mixture.weights))
@@ -275,18 +266,17 @@ class _Climb:
         """Maximise the bound without lambda over everything at once."""
         from kikuchi.inference.variational.mixture_gradient import maximise
 
-        found, evaluations = maximise(self.flat, self.best, self.method.max_iterations, self.run)
+        mixture, evaluations = maximise(self.flat, self.best, self.method.max_iterations, self.run)
         self.done += evaluations
-        self._keep(found, self.converged)
+        self._keep(mixture, self.converged)
         self.bounds[-1] = self.best_bound
 
     @property
     def must_end(self) -> bool:
-        """Whether the budget is used up or the user has interrupted."""
+        """Whether the budget is used up or the user has interrupted; late is recorded as such."""
         if self.run.stopped != "interrupted" and self.run.clock.expired:
             self.run.stopped = "seconds"
-        used_up = self.run.clock.iterations(self.done + 1) <= self.done
-        return self.run.stopped in ("seconds", "interrupted") or used_up
+        return super().must_end
 
     # ------------------------------------------------------------------ answer
 
@@ -296,8 +286,7 @@ class _Climb:
         value = self.best_bound
         if self.method.entropy == "exact":
             value = max(value, exact_mixture_bound(self.graph, best.weights, best.q))
-        if self.run.stopped not in ("seconds", "interrupted"):
-            self.run.stopped = "converged" if self.converged else "iterations"
+        self.record_stop(self.converged)
         constant = self.graph.log_constant
         return Solution(
             marginals=best.weights @ best.q,
@@ -379,7 +368,7 @@ def mixture_bound(
     )
 
     if scratch is None:
-        scratch = room_for_a_table(flat)
+        scratch = table_workspace(flat)
     overlaps(flat.state_offsets, mixture)
     bounds = np.zeros(len(mixture.weights))
     component_bounds(flat, mixture.q, 1.0, bounds, scratch)
@@ -388,7 +377,7 @@ def mixture_bound(
     return mean + float(explicit if form == "lambda" else eliminated)
 
 
-def room_for_a_table(flat: GraphArrays) -> F8:
+def table_workspace(flat: GraphArrays) -> F8:
     """Scratch for the contraction of any one factor."""
     return np.zeros(int(np.diff(flat.table_offsets).max(initial=1)))
 
@@ -403,7 +392,7 @@ def exact_mixture_bound(graph: FactorGraph, weights: ArrayLike, components: Arra
     >>> round(exact_mixture_bound(coin, [0.25, 0.75], [[1, 0], [0, 1]]), 6)
     1.386294
     """
-    _refuse_many_states(graph)
+    _check_enumerable(graph)
     a = np.asarray(weights, dtype=np.float64)
     rows = np.asarray(components, dtype=np.float64)
     mixed = np.zeros(1)
@@ -441,7 +430,7 @@ def sample_set_bound(graph: FactorGraph, states: ArrayLike) -> float:
     return float(logsumexp(graph.log_score(np.unique(x, axis=0))))
 
 
-def _refuse_many_states(graph: FactorGraph) -> None:
+def _check_enumerable(graph: FactorGraph) -> None:
     count = float(np.prod(graph.cardinalities.astype(np.float64)))
     if count > _MOST_STATES:
         raise MethodError(
@@ -450,28 +439,20 @@ def _refuse_many_states(graph: FactorGraph) -> None:
         )
 
 
-def _mean_field_peaks(
+def _mean_field_solutions(
     graph: FactorGraph, run: MethodRun, seed: int, components: int
 ) -> tuple[Solution, list[F8]]:
     """The answer of `mf`, and the different solutions that its starts led to, best first."""
     starts = MeanField().restarts if components == 1 else max(MeanField().restarts, 2 * components)
     inner = MethodRun(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
-    climb = _Starts(
-        MeanField(seed=seed, restarts=starts), flatten(graph), boltzmann_parameters(graph), inner
-    )
-    try:
-        for start in range(starts + 1):
-            climb.from_start(start)
-            if climb.must_end:
-                break
-    except KeyboardInterrupt:
-        inner.stopped = "interrupted"
-        climb.end_here()
-    naive = climb.solution(graph)
+    ascent = MeanFieldAscent(MeanField(seed=seed, restarts=starts), graph, inner)
+    ascent.from_all_starts()
+    naive = ascent.solution()
     if inner.stopped in ("seconds", "interrupted"):
         run.stopped = inner.stopped
-    found: list[F8] = []
-    for peak in sorted(climb.peaks, key=lambda peak: -peak.bound):
-        if peak.bound > -math.inf and all(np.abs(q - peak.q).max() > _APART for q in found):
-            found.append(peak.q)
-    return naive, found
+    different: list[F8] = []
+    for optimum in sorted(ascent.optima, key=lambda optimum: -optimum.bound):
+        q = optimum.beliefs
+        if optimum.bound > -math.inf and all(np.abs(p - q).max() > _APART for p in different):
+            different.append(q)
+    return naive, different

@@ -26,13 +26,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core import seeds
 from kikuchi.core.errors import MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational import structured_subgraph as subgraphs
+from kikuchi.inference.variational.ascent import LocalOptimum, MultiStartAscent, normalised
 from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.structured_builder import lay_out
 from kikuchi.inference.variational.structured_layout import Layout
@@ -41,8 +41,8 @@ from kikuchi.inference.variational.structured_subgraph import Forest
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 
-_NAIVE_SHARE = 0.2
-_SEARCH_SHARE = 0.3
+_NAIVE_PART = 0.2
+_SEARCH_PART = 0.3
 _CHUNK = 2e7  # elementary steps between two looks at the clock
 _CHUNK_TREES = 100_000
 # Cliques between the ends of cut factors, in all, and their entries: with more, trees are cut.
@@ -105,17 +105,17 @@ class StructuredMeanField(Method):
         layout = self._layout(graph, run, naive.marginals)
         if layout is None or run.stopped == "interrupted":
             return _out_of_time(naive, run)
-        climb = _Climb(self, layout, run)
+        ascent = StructuredAscent(self, layout, run)
         uniform = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
-        if climb.start(naive.marginals, keep=naive.log_z is not None):
-            climb.ascend()
+        if ascent.start(naive.marginals, keep=naive.log_z is not None):
+            ascent.ascend()
         for number in range(self.restarts + 1):
-            if climb.must_end:
+            if ascent.must_end:
                 break
-            q = uniform if number == 0 else climb.random_product()
-            if climb.start(q, keep=False):
-                climb.ascend()
-        return climb.solution(naive)
+            q = uniform if number == 0 else ascent.random_product()
+            if ascent.start(q, keep=False):
+                ascent.ascend()
+        return ascent.solution(naive)
 
     # ------------------------------------------------------------------ which forest
 
@@ -137,12 +137,12 @@ class StructuredMeanField(Method):
                 subgraphs.strengths(graph, q),
                 width,
                 self.states,
-                _deadline(run, _SEARCH_SHARE),
+                _deadline(run, _SEARCH_PART),
             )
         elif kind == "factors":
             known = {int(a): k for k, a in enumerate(_reduced_factors(graph, run))}
             asked = [a for group in read_ranges(rest) for a in group]
-            _refuse_beyond("factor", asked, _original(graph, run).n_factors)
+            _check_numbers("factor", asked, _original(graph, run).n_factors)
             scopes = [list(graph.scope(known[a])) for a in asked if a in known]
         else:
             label = (
@@ -159,7 +159,7 @@ class StructuredMeanField(Method):
         number = {int(v): k for k, v in enumerate(original)}
         groups = read_ranges(text)
         asked = [v for group in groups for v in group]
-        _refuse_beyond("variable", asked, _original(graph, run).n_variables)
+        _check_numbers("variable", asked, _original(graph, run).n_variables)
         if len(set(asked)) != len(asked):
             twice = next(v for v in asked if asked.count(v) > 1)
             raise MethodError(f"tree-mf: variable {twice} is in two subsets; each may be in one")
@@ -172,29 +172,23 @@ class StructuredMeanField(Method):
 
 
 @dataclass
-class _Peak:
-    """Where one start ended."""
+class StructuredOptimum(LocalOptimum):
+    """A local optimum with the marginals that its clique beliefs have on cut factors."""
 
-    bound: float
-    belief: F8
     marginals: F8
-    converged: bool
-    residual: float
 
 
-class _Climb:
-    """All starts of one run, and the best peak that they reached."""
+class StructuredAscent(MultiStartAscent):
+    """All starts of one run, and the best local optimum that they led to."""
 
     def __init__(self, method: StructuredMeanField, layout: Layout, run: MethodRun) -> None:
+        super().__init__(method.seed, run)
         self.method = method
         self.layout = layout
-        self.run = run
-        self.rng = seeds.generator(method.seed)
         self.work = layout.work()
         self.log_tables = layout.graph.log_tables
         self.values = np.zeros(layout.n_trees)
-        self.done = 0
-        self.best: _Peak | None = None
+        self.best: StructuredOptimum | None = None
         self.bounds: list[float] = []
 
     def start(self, q: F8, *, keep: bool) -> bool:
@@ -258,7 +252,7 @@ class _Climb:
     def ascend(self) -> None:
         """Sweeps until nothing moves."""
         limit = self.done + self.method.max_iterations
-        _, converged = self.run.iterate(self._steps(), tol=self.method.tol, limit=limit)
+        converged = self.take(self._steps(), self.method.tol, limit)
         self.bounds[-1] = self.bound
         self._keep_best(converged, self.run.trace.last_residual)
 
@@ -279,23 +273,17 @@ class _Climb:
         bound = self.bounds[-1]
         if self.best is None or bound > self.best.bound or (bound == self.best.bound and converged):
             work = self.work
-            self.best = _Peak(bound, work.belief.copy(), work.marginals.copy(), converged, residual)
+            beliefs, marginals = work.belief.copy(), work.marginals.copy()
+            self.best = StructuredOptimum(bound, beliefs, converged, residual, marginals)
 
     def random_product(self) -> F8:
         """A random product distribution."""
         graph = self.layout.graph
         masses = self.rng.standard_exponential(int(graph.state_offsets[-1]))
-        sums = np.add.reduceat(masses, graph.state_offsets[:-1])
-        return np.asarray(masses / np.repeat(sums, graph.cardinalities))
-
-    @property
-    def must_end(self) -> bool:
-        """Whether the budget is used up or the user has interrupted."""
-        used_up = self.run.clock.iterations(self.done + 1) <= self.done
-        return self.run.stopped in ("seconds", "interrupted") or used_up or self.run.clock.expired
+        return normalised(masses, graph.state_offsets)
 
     def solution(self, naive: Solution) -> Solution:
-        """The best peak as an answer."""
+        """The best local optimum as an answer."""
         best, layout = self.best, self.layout
         diagnostics = {
             "width": layout.forest.width,
@@ -315,8 +303,7 @@ class _Climb:
                 "no bound and the marginals are a guess; use jt or bp, or a larger width"
             ]
             return naive
-        if self.run.stopped not in ("seconds", "interrupted"):
-            self.run.stopped = "converged" if best.converged else "iterations"
+        self.record_stop(best.converged)
         warnings = []
         if not best.converged and not self.must_end:
             warnings.append(
@@ -324,12 +311,12 @@ class _Climb:
                 f"{self.method.max_iterations} sweeps; the bound holds, but raise max_iterations"
             )
         return Solution(
-            marginals=layout.variable_marginals(best.belief),
+            marginals=layout.variable_marginals(best.beliefs),
             log_z=best.bound,
             log_z_lower=best.bound,
             converged=best.converged,
             iterations=max(self.done, 1),
-            factor_tables=lambda: layout.factor_tables(best.belief, best.marginals),
+            factor_tables=lambda: layout.factor_tables(best.beliefs, best.marginals),
             warnings=warnings,
             diagnostics=diagnostics,
         )
@@ -342,10 +329,10 @@ def naive_solution(graph: FactorGraph, run: MethodRun, seed: int) -> Solution:
     """The naive mean field solution of a reduced graph, in a part of the time that is left."""
     budget = run.clock.budget
     if budget.seconds is not None:
-        left = max(_NAIVE_SHARE * (budget.seconds - run.clock.seconds), 1e-6)
+        left = max(_NAIVE_PART * (budget.seconds - run.clock.seconds), 1e-6)
         budget = replace(budget, seconds=left)
     inner = MethodRun(budget.start(), silent, Trace(), 0.0, reduced=run.reduced)
-    solution = MeanField(seed=seed)._solve(graph, inner)
+    solution = MeanField(seed=seed).solve(graph, inner)
     if inner.stopped == "interrupted":
         run.stopped = "interrupted"
     return solution
@@ -363,12 +350,12 @@ def _out_of_time(naive: Solution, run: MethodRun) -> Solution:
     return naive
 
 
-def _deadline(run: MethodRun, share: float) -> Callable[[], bool]:
-    """Whether a share of the time that is left now has passed."""
+def _deadline(run: MethodRun, part: float) -> Callable[[], bool]:
+    """Whether a part of the time that is left now has passed."""
     seconds = run.clock.budget.seconds
     if seconds is None:
         return lambda: False
-    end = run.clock.seconds + share * (seconds - run.clock.seconds)
+    end = run.clock.seconds + part * (seconds - run.clock.seconds)
     return lambda: run.clock.seconds >= end
 
 
@@ -392,7 +379,7 @@ def read_ranges(text: str) -> list[list[int]]:
     return groups
 
 
-def _refuse_beyond(what: str, asked: list[int], count: int) -> None:
+def _check_numbers(what: str, asked: list[int], count: int) -> None:
     wrong = [k for k in asked if k >= count]
     if wrong:
         raise MethodError(
