@@ -87,7 +87,7 @@ class EstimatorOptions:
         words = [word for word in self.classes if name in self.fields[word]]
         fields = [self.fields[word][name] for word in words]
         kinds, _ = option_types(_hints(self.find(words[0]))[name])
-        kind = next((k for k in kinds if k in (int, float, bool)), str)
+        kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
         choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
         remarks = [
             fields[0].metadata["help"].rstrip("."),

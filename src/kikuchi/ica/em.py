@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
-from kikuchi.core.run import Step
-from kikuchi.ica.mixing import MixingPrior, MixingTask, update_mixing
+from kikuchi.core.run import State, Step
+from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
 from kikuchi.ica.model import Model, Observations, is_learned
-from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
+from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.resuming import from_json_array, json_array
+from kikuchi.training.checkpoint import part, prefixed
 
 Array = NDArray[np.float64]
 
@@ -31,8 +33,9 @@ CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the grad
 _GROWTH = 1.2  # of over-relaxation after a good step
 _MOST_RELAXED = 20.0
 _WORSE = 1.2  # growth of the EM step that ends over-relaxation where no objective can be trusted
-_ROUND = 25  # L-BFGS steps before its scales are taken anew
+_ROUND = 25  # L-BFGS steps before its coordinates are chosen anew
 _LOOK_BACK = 4  # steps of L-BFGS that must all be small at the end
+_NOT_RELAXED = (1.0, -math.inf, math.inf)  # length of a step, last objective, last change
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Rules:
 class Statistics:
     """Everything that the M-step needs of data and sources, as sums over samples.
 
-    `cross` is X <S>^T and `second` is <SS^T>, or one a channel (D, I, I) with missing values.
+    `cross` is X <S>^T and `second` is <SS^T>, or one per channel (D, I, I) with missing values.
     """
 
     count: float
@@ -66,11 +69,8 @@ class Statistics:
 
     def channel_residuals(self, mixing: Array) -> Array:
         """Expected squared residual of each channel, summed over its samples (HOJ-L5)."""
-        if self.second.ndim == 3:
-            pull = np.einsum("di,dij->dj", mixing, self.second)
-        else:
-            pull = mixing @ self.second
-        return np.asarray(self.squares + np.einsum("di,di->d", pull - 2.0 * self.cross, mixing))
+        product = times_second(mixing, self.second)
+        return np.asarray(self.squares + np.einsum("di,di->d", product - 2.0 * self.cross, mixing))
 
     def residual_matrix(self, mixing: Array) -> Array:
         """Expected outer products of the residuals, summed over samples (HOJ-L5)."""
@@ -81,20 +81,24 @@ class Statistics:
 
     def plus(self, other: Statistics, here: float = 1.0, there: float = 1.0) -> Statistics:
         """here self + there other: batches add up, and old ones may be forgotten."""
+        theirs = other.to_arrays()
+        mine = self.to_arrays()
+        return Statistics.from_arrays({k: here * a + there * theirs[k] for k, a in mine.items()})
 
-        def blend(a: Any, b: Any) -> Any:
-            return here * a + there * b
+    def to_arrays(self) -> dict[str, Array]:
+        """All sums by name; those of the priors are numbered."""
+        arrays = {n: np.asarray(a) for n, a in vars(self).items() if n not in ("outer", "priors")}
+        if self.outer is not None:
+            arrays["outer"] = self.outer
+        return arrays | {f"prior{k}": sums for k, sums in enumerate(self.priors)}
 
-        return Statistics(
-            blend(self.count, other.count),
-            blend(self.cross, other.cross),
-            blend(self.second, other.second),
-            blend(self.squares, other.squares),
-            blend(self.counts, other.counts),
-            None if self.outer is None else blend(self.outer, other.outer),
-            tuple(blend(a, b) for a, b in zip(self.priors, other.priors, strict=True)),
-            blend(self.log_likelihood, other.log_likelihood),
-        )
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Statistics:
+        """The inverse of `to_arrays`."""
+        named: dict[str, Any] = {n: float(arrays[n]) for n in ("count", "log_likelihood")}
+        named |= {n: arrays[n] for n in ("cross", "second", "squares", "counts")}
+        priors = tuple(arrays[f"prior{k}"] for k in range(arrays["cross"].shape[1]))
+        return cls(**named, outer=arrays.get("outer"), priors=priors)
 
 
 def expectation(
@@ -146,7 +150,8 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
 class EMIteration:
     """A model that is being fitted: the model so far, its moments and its objective.
 
-    `steps` goes on for ever; whoever takes them decides when to stop.
+    `steps` goes on for ever; whoever takes them decides when to stop. `state` is everything that
+    the next step depends on, for a checkpoint, and `restore` takes it up again.
     """
 
     def __init__(
@@ -165,15 +170,63 @@ class EMIteration:
         self.moments = moments
         self.objective = math.nan
         self.iterations = 0
+        self.relaxation = _NOT_RELAXED
+        self.fallback: Model | None = None  # where EM's own step would have led
+        self.recent: deque[float] = deque([math.inf] * _LOOK_BACK, maxlen=_LOOK_BACK)
+        self.batches: list[tuple[Statistics, Moments]] = []
+        self.total: Statistics | None = None  # over all batches
+        self._round: State | None = None  # the state at the begin of a round of L-BFGS
 
     def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
         """Steps of the optimiser that is named."""
         if batch_size is not None and batch_size < self.data.count:
-            return self._batches(batch_size, seed)
+            return self._incremental(batch_size, seed)
         self.posterior = posterior_within_em(self.given, optimiser)
         if optimiser == "lbfgs":
             return self._quasi_newton()
         return self._relaxed() if optimiser == "over-relaxed" else self._plain()
+
+    # ------------------------------------------------------------------ state
+
+    def state(self) -> State:
+        """The arrays from which `restore` goes on; of L-BFGS those at the begin of its round."""
+        return self._round or self._state()
+
+    def _state(self) -> State:
+        state = prefixed(self.model.to_arrays(), "model") | {
+            "facts": json_array(self.model.describe()),
+            "iterations": np.array(self.iterations),
+            "numbers": np.array([self.objective, *self.relaxation, *self.recent]),
+        }
+        if self.fallback is not None:
+            state |= prefixed(self.fallback.to_arrays(), "fallback")
+            state["fallback_facts"] = json_array(self.fallback.describe())
+        if self.moments is not None:
+            state |= prefixed(self.moments.fields(), "moments")
+        if self.total is not None:
+            state |= prefixed(self.total.to_arrays(), "total")
+        for k, (statistics, moments) in enumerate(self.batches):
+            state |= prefixed(statistics.to_arrays(), f"batch{k}")
+            state |= prefixed(moments.fields(), f"batch{k}/moments")
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on where `state` was taken."""
+        self.model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
+        self.iterations = int(state["iterations"])
+        self.objective, *numbers = (float(x) for x in state["numbers"])
+        self.relaxation = (numbers[0], numbers[1], numbers[2])
+        self.recent.extend(numbers[3:])
+        fallback = part(state, "fallback")
+        if fallback:
+            facts = from_json_array(state["fallback_facts"])
+            self.fallback = Model.from_arrays(fallback, facts)
+        moments, total = part(state, "moments"), part(state, "total")
+        self.moments = Moments.from_fields(moments) if moments else None
+        self.total = Statistics.from_arrays(total) if total else None
+        while batch := part(state, f"batch{len(self.batches)}"):
+            start = Moments.from_fields(part(batch, "moments"))
+            self.batches.append((Statistics.from_arrays(batch), start))
 
     # ------------------------------------------------------------------ EM
 
@@ -185,47 +238,48 @@ class EMIteration:
     def _relaxed(self) -> Iterator[Step]:
         """EM steps made longer while that helps; back to EM's own when it does not."""
         trusted = self.posterior.name in CONSISTENT
-        length, last_objective, last_size = 1.0, -math.inf, math.inf
-        fallback: Model | None = None
         while True:
+            length, last_objective, last_size = self.relaxation
             statistics = self._expect()
             plain = maximisation(self.model, statistics, self.rules)
             size = relative_change(self.model, plain)
             worse = self.objective < last_objective if trusted else size > _WORSE * last_size
-            if worse and fallback is not None:
-                length, last_objective, last_size = 1.0, -math.inf, math.inf
-                target, fallback = fallback, None
+            if worse and self.fallback is not None:
+                target, self.fallback, self.relaxation = self.fallback, None, _NOT_RELAXED
                 yield self._move(target)
                 continue
-            last_objective, last_size, fallback = self.objective, size, None
-            target = plain
+            target, self.fallback = plain, None
             if length > 1.0:
-                fallback, target = plain, _extrapolated(self.model, plain, length, self.rules)
+                target = _extrapolated(self.model, plain, length, self.rules)
+                self.fallback = plain
+            self.relaxation = (min(length * _GROWTH, _MOST_RELAXED), self.objective, size)
             yield self._move(target, size)
-            length = min(length * _GROWTH, _MOST_RELAXED)
 
-    def _batches(self, size: int, seed: int) -> Iterator[Step]:
-        """Incremental EM: each batch replaces its own share of the sums, then the M-step."""
+    def _incremental(self, size: int, seed: int) -> Iterator[Step]:
+        """Incremental EM: each batch replaces its own part of the sums, then the M-step."""
         rng = np.random.default_rng(seed)
-        parts = [self.data.take(part) for part in self.data.batches(size, rng)]
-        kept: list[tuple[Statistics, Moments] | None] = [None] * len(parts)
-        total: Statistics | None = None
+        parts = [self.data.take(samples) for samples in self.data.batches(size, rng)]
+        for _ in range(self.iterations):  # the passes before a checkpoint
+            rng.permutation(len(parts))
+        results: dict[int, tuple[Statistics, Moments]] = dict(enumerate(self.batches))
         while True:
             before = self.model
             for k in rng.permutation(len(parts)):
-                old = kept[k]
+                old = results.get(k)
                 start = None if old is None else old[1]
                 new = expectation(self.model, parts[k], self.posterior, self.rules.learned, start)
-                kept[k] = new
-                if total is None:
-                    total = new[0]
+                results[k] = new
+                if self.total is None:
+                    self.total = new[0]
                 else:
-                    total = total.plus(new[0])
-                    total = total if old is None else total.plus(old[0], 1.0, -1.0)
-                self.model = maximisation(self.model, total, self.rules)
-            assert total is not None
+                    self.total = self.total.plus(new[0])
+                    if old is not None:
+                        self.total = self.total.plus(old[0], 1.0, -1.0)
+                self.model = maximisation(self.model, self.total, self.rules)
+            assert self.total is not None
+            self.batches = [results[k] for k in range(len(parts))]
             self.iterations += 1
-            self.objective = total.log_likelihood / total.count - self._penalty()
+            self.objective = self.total.log_likelihood / self.total.count - self._penalty()
             residual = relative_change(before, self.model)
             yield Step(self.iterations, residual=residual, objective=self.objective)
 
@@ -253,26 +307,29 @@ class EMIteration:
         """
         from kikuchi.core.lbfgs import Lbfgs
 
-        recent: deque[float] = deque([math.inf] * _LOOK_BACK, maxlen=_LOOK_BACK)
+        recent = self.recent
         while True:
+            self._round = self._state()
             statistics = self._expect()
             plain = maximisation(self.model, statistics, self.rules)
             yield self._move(plain, max(*recent, relative_change(self.model, plain)))
-            chart = _WhitenedCoordinates(self.model, statistics)
-            descent = Lbfgs(self._descent(chart), chart.point(self.model), memory=20, longest=1.0)
+            coordinates = _WhitenedCoordinates(self.model, statistics)
+            descent = Lbfgs(
+                self._descent(coordinates), coordinates.point(self.model), memory=20, longest=1.0
+            )
             for taken in range(_ROUND):
                 if not descent.step():
-                    if taken == 0:  # no way down but EM's own step, which is as good as none
+                    if taken == 0:  # only EM's own step is left, and it changes nothing
                         recent.extend([0.0] * _LOOK_BACK)
                     break
-                model = chart.model(descent.point)
+                model = coordinates.model(descent.point)
                 recent.append(relative_change(self.model, model))
                 self.objective = -descent.value
                 yield self._move(model, max(recent))
 
-    def _descent(self, chart: _WhitenedCoordinates) -> Callable[[Array], tuple[float, Array]]:
+    def _descent(self, coordinates: _WhitenedCoordinates) -> Callable[[Array], tuple[float, Array]]:
         def value(point: Array) -> tuple[float, Array]:
-            model = chart.model(point)
+            model = coordinates.model(point)
             statistics, self.moments = expectation(
                 model, self.data, self.posterior, "none", self.moments
             )
@@ -280,8 +337,8 @@ class EMIteration:
             total = statistics.log_likelihood - penalty
             if not math.isfinite(total):
                 return math.inf, np.zeros(point.shape)
-            slope = chart.slope(model, statistics, self.rules.mixing_prior)
-            return -total / statistics.count, -slope / statistics.count
+            gradient = coordinates.gradient(model, statistics, self.rules.mixing_prior)
+            return -total / statistics.count, -gradient / statistics.count
 
         return value
 
@@ -297,8 +354,7 @@ class _WhitenedCoordinates:
     def __init__(self, model: Model, statistics: Statistics) -> None:
         self.base = model
         noise = model.noise
-        self.variances = _channel_variances(noise, model.channels)
-        self.deviation = np.sqrt(self.variances)[:, None]
+        self.deviation = np.sqrt(noise.channel_variances(model.channels))[:, None]
         second = statistics.second
         second = second.mean(axis=0) if second.ndim == 3 else second
         size = second / statistics.count
@@ -307,9 +363,8 @@ class _WhitenedCoordinates:
         scaled = (model.mixing / self.deviation) @ self.root
         self.span, lengths, _ = np.linalg.svd(scaled, full_matrices=False)
         self.stretch = np.sqrt(1.0 + lengths**2)[:, None]
-        self.noise_size = 0
-        if noise.learned and isinstance(noise, IsotropicNoise | DiagonalNoise):
-            self.noise_size = 1 if isinstance(noise, IsotropicNoise) else model.channels
+        independent = noise.learned and isinstance(noise, IndependentNoise)
+        self.noise_size = np.size(noise.value) if independent else 0
         self.noise_scale = math.sqrt(0.5 * model.channels / max(1, self.noise_size))
 
     def point(self, model: Model) -> Array:
@@ -333,16 +388,13 @@ class _WhitenedCoordinates:
         return np.asarray(inner + self.span @ ((stretch - 1.0) * (self.span.T @ inner)))
 
     def _noise(self, logs: Array) -> Noise:
-        noise = self.base.noise
         if not self.noise_size:
-            return noise
+            return self.base.noise
+        assert isinstance(self.base.noise, IndependentNoise)
         values = np.exp(np.clip(logs / self.noise_scale, -690.0, 690.0))
-        if isinstance(noise, IsotropicNoise):
-            return replace(noise, variance=max(float(values[0]), float(np.mean(noise.floor))))
-        assert isinstance(noise, DiagonalNoise)
-        return replace(noise, variances=np.maximum(values, noise.floor))
+        return self.base.noise.with_variances(values)
 
-    def slope(self, model: Model, statistics: Statistics, prior: MixingPrior) -> Array:
+    def gradient(self, model: Model, statistics: Statistics, prior: MixingPrior) -> Array:
         """Gradient of log-likelihood plus log-prior in these coordinates."""
         from scipy.linalg import solve_triangular
 
@@ -351,7 +403,7 @@ class _WhitenedCoordinates:
         inner = solve_triangular(self.root, outer.T, lower=True).T
         if not self.noise_size:
             return np.asarray(inner.ravel())
-        variances = _channel_variances(model.noise, model.channels)
+        variances = model.noise.channel_variances(model.channels)
         residuals = statistics.channel_residuals(model.mixing) / variances
         logs = 0.5 * (residuals - statistics.counts)
         logs = np.array([logs.sum()]) if self.noise_size == 1 else logs
@@ -373,30 +425,30 @@ def _second_moments(
         return moments.second_moment_sum
     sources = problem.n_sources
     total = np.zeros((data.channels, sources * sources))
-    for part in problem.chunks(sources**2):
-        piece = moments.take(part)
-        each = posterior.covariances(problem.take(part), piece)
+    for chunk in problem.chunks(sources**2):
+        piece = moments.take(chunk)
+        each = posterior.covariances(problem.take(chunk), piece)
         each += piece.mean.T[:, :, None] * piece.mean.T[:, None, :]
-        total += data.observed[:, part] @ each.reshape(len(each), -1)
+        total += data.observed[:, chunk] @ each.reshape(len(each), -1)
     return total.reshape(-1, sources, sources)
 
 
 def _prior_statistics(
     priors: tuple[SourcePrior, ...], moments: Moments, learned: str
 ) -> tuple[Array, ...]:
-    found = []
+    totals = []
     for i, prior in enumerate(priors):
         if not is_learned(prior, learned):
-            found.append(np.empty(0))
+            totals.append(np.empty(0))
         elif type(prior).statistics is SourcePrior.statistics:  # moments alone, known already
             mean, variance = moments.mean[i], moments.variances[i]
             sums = [mean.size, np.sum(mean), np.sum(variance + mean * mean)]
-            found.append(np.array(sums, dtype=np.float64))
+            totals.append(np.array(sums, dtype=np.float64))
         elif moments.state_sums:
-            found.append(prior.statistics_of_states(moments.state_sums[i]))
+            totals.append(prior.statistics_of_states(moments.state_sums[i]))
         else:
-            found.append(prior.statistics(moments.gamma[i], moments.lam[i]))
-    return tuple(found)
+            totals.append(prior.statistics(moments.gamma[i], moments.lam[i]))
+    return tuple(totals)
 
 
 def _updated(model: Model, statistics: Statistics) -> tuple[SourcePrior, ...]:
@@ -409,19 +461,4 @@ def _extrapolated(model: Model, plain: Model, length: float, rules: Rules) -> Mo
     mixing = model.mixing + length * (plain.mixing - model.mixing)
     if rules.mixing != "free":
         mixing = np.maximum(mixing, 0.0)
-    return Model(mixing, _extrapolated_noise(model.noise, plain.noise, length), plain.priors)
-
-
-def _extrapolated_noise(now: Noise, plain: Noise, length: float) -> Noise:
-    if isinstance(plain, IsotropicNoise) and isinstance(now, IsotropicNoise):
-        variance = now.variance * (plain.variance / now.variance) ** length
-        return replace(plain, variance=max(variance, float(np.mean(plain.floor))))
-    if isinstance(plain, DiagonalNoise) and isinstance(now, DiagonalNoise):
-        variances = now.variances * (plain.variances / now.variances) ** length
-        return replace(plain, variances=np.maximum(variances, plain.floor))
-    return plain
-
-
-def _channel_variances(noise: Noise, channels: int) -> Array:
-    values = np.asarray(noise.value)
-    return np.diag(values) if values.ndim == 2 else np.broadcast_to(values, (channels,)).copy()
+    return Model(mixing, model.noise.extrapolated(plain.noise, length), plain.priors)

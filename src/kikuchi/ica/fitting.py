@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run
+from kikuchi.core.run import Run, State
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import CONSISTENT, EMIteration, Rules, expectation, posterior_within_em
 from kikuchi.ica.evidence import Evidence, evidence
@@ -22,10 +21,13 @@ from kikuchi.ica.initialisation import initial_model
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior
 from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.resuming import StateStore, from_json_array, iterate_resumable, json_array
+from kikuchi.training.checkpoint import Checkpoint, part, prefixed
 
 Array = NDArray[np.float64]
 
-_MANY = 100_000  # samples from which on a fit warms up on a part of them
+_OBJECTIVE = "mean log-likelihood"
+_MANY = 100_000  # samples from which on a fit warms up on a subset
 _WARM_UP = 20_000
 _NOISE_FRACTIONS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 _NOISE_SAMPLES = 1000
@@ -34,7 +36,7 @@ COLLAPSED = 0.05  # of the largest source: below it a column has been lost
 
 @dataclass(frozen=True)
 class RestartTask:
-    """One fit: data, what to fit and where to begin (`start` is a kind or a model)."""
+    """One restart: the data, what to fit and where to begin (`start` is a kind or a model)."""
 
     data: Observations
     priors: tuple[SourcePrior, ...]
@@ -48,6 +50,7 @@ class RestartTask:
     tol: float
     max_iter: int
     seconds: float | None
+    number: int = 0
 
     def __repr__(self) -> str:
         name = self.start if isinstance(self.start, str) else "a given model"
@@ -65,58 +68,150 @@ class RestartFit:
     objective: float
     collapsed: tuple[int, ...]
 
+    @property
+    def complete(self) -> bool:
+        """Whether it ended by itself, not by the clock or by Ctrl-C."""
+        return self.stopped not in ("seconds", "interrupted")
 
-def fit_once(task: RestartTask, progress: Progress = silent) -> RestartFit:
-    """Run one restart to its end."""
+    def to_state(self) -> State:
+        """The restart as arrays."""
+        facts = {
+            "model": self.model.describe(),
+            "converged": self.converged,
+            "stopped": self.stopped,
+            "objective": self.objective,
+        }
+        trace = prefixed(self.trace.arrays(), "trace")
+        return self.model.to_arrays() | trace | {"facts": json_array(facts)}
+
+    @classmethod
+    def from_state(cls, state: State) -> RestartFit:
+        """The inverse of `to_state`."""
+        facts = from_json_array(state["facts"])
+        model = Model.from_arrays(state, facts["model"])
+        columns = {name: array.tolist() for name, array in part(state, "trace").items()}
+        trace = Trace(_OBJECTIVE, **columns)
+        how = facts["converged"], facts["stopped"], facts["objective"]
+        return cls(model, trace, *how, collapsed_sources(model))
+
+
+class RestartFile:
+    """A checkpoint file with the restarts that are complete and the state of the one that runs.
+
+    `seeds` are those of the restarts; a file that exists brings its own.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, seeds: Sequence[int]) -> None:
+        self.checkpoint = checkpoint
+        self.seeds = list(seeds)
+        self.complete: dict[int, RestartFit] = {}
+        self.running: State = {}
+        self.number = 0  # of the restart that runs
+        saved = checkpoint.load()
+        if saved is not None:
+            self.seeds, self.number = saved.progress["seeds"], saved.progress["running"]
+            self.running = part(saved.arrays, "running")
+            for number in saved.progress["complete"]:
+                state = part(saved.arrays, f"restart{number}")
+                self.complete[number] = RestartFit.from_state(state)
+
+    def keep(self, number: int, fit: RestartFit) -> None:
+        """Note a restart, if it is complete."""
+        if fit.complete:
+            self.complete[number] = fit
+            self.write(number, {})
+
+    def write(self, number: int, state: State) -> None:
+        """Write the file with this state of this restart."""
+        self.number, self.running = number, state
+        arrays = prefixed(state, "running")
+        for k, fit in self.complete.items():
+            arrays |= prefixed(fit.to_state(), f"restart{k}")
+        progress = {"seeds": self.seeds, "running": number, "complete": list(self.complete)}
+        self.checkpoint.save(arrays, progress)
+
+
+@dataclass(frozen=True)
+class _RestartState:
+    """The place of one restart in the file of all."""
+
+    file: RestartFile
+    number: int
+
+    @property
+    def due(self) -> bool:
+        return self.file.checkpoint.due
+
+    def load(self) -> State | None:
+        same = self.file.running and self.file.number == self.number
+        return self.file.running if same else None
+
+    def save(self, state: State) -> None:
+        self.file.write(self.number, state)
+
+
+def fit_once(
+    task: RestartTask, progress: Progress = silent, store: StateStore | None = None
+) -> RestartFit:
+    """Run one restart to its end, from its state in `store` if there is one."""
     clock = Budget(seconds=task.seconds).start()
+    trace = Trace(objective_name=_OBJECTIVE)
+    model: Model | None = None
+    if store is not None and (state := store.load()) is not None:
+        model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
+    if model is None:
+        model, stopped = _first_model(task, clock)
+        if stopped == "interrupted":
+            return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
+    learning = EMIteration(model, task.data, task.posterior, task.rules)
+    run = Run(clock, progress, trace)
+    steps = learning.steps(task.optimiser, task.batch_size, task.seed)
+    _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
+    _check_model(learning.model)
+    lost = collapsed_sources(learning.model)
+    return RestartFit(learning.model, trace, converged, run.stopped, learning.objective, lost)
+
+
+def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str]:
+    """The model that EM begins with, and why the search for it stopped."""
     rng = np.random.default_rng(task.seed)
     if isinstance(task.start, Model):
         model = task.start
     else:
         arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
         model = _with_less_noise(initial_model(task.start, *arguments), task)
-    trace = Trace(objective_name="mean log-likelihood")
-    model, stopped = _warmed_up(model, task, clock, rng)
-    if stopped == "interrupted":
-        return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
-    learning = EMIteration(model, task.data, task.posterior, task.rules)
-    run = Run(clock, progress, trace)
-    steps = learning.steps(task.optimiser, task.batch_size, task.seed)
-    _, converged = run.iterate(steps, tol=task.tol, limit=task.max_iter)
-    _check_model(learning.model)
-    lost = collapsed_sources(learning.model)
-    return RestartFit(learning.model, trace, converged, run.stopped, learning.objective, lost)
+    return _warmed_up(model, task, clock, rng)
 
 
 def _with_less_noise(model: Model, task: RestartTask) -> Model:
-    """The start with less noise, if a few samples are then likelier.
+    """The start with less noise, if that makes a few samples more likely.
 
-    With as many sources as channels nothing but the likelihood tells how much of the data is noise,
-    and EM takes long to get from much noise to very little.
+    With as many sources as channels only the likelihood tells how much of the data is noise, and
+    EM needs many steps from much noise to very little.
     """
     if task.start != "ica" or not model.noise.learned or model.sources < model.channels:
         return model
-    part = task.data.take(slice(0, _NOISE_SAMPLES))
+    few = task.data.take(slice(0, _NOISE_SAMPLES))
     posterior = posterior_within_em(task.posterior)
     best, value = model, -math.inf
-    for share in _NOISE_FRACTIONS:
-        trial = replace(model, noise=model.noise.scaled(share))
-        found = expectation(trial, part, posterior, "none")[0].log_likelihood
-        if found > value:
-            best, value = trial, found
+    for fraction in _NOISE_FRACTIONS:
+        trial = replace(model, noise=model.noise.scaled(fraction))
+        likelihood = expectation(trial, few, posterior, "none")[0].log_likelihood
+        if likelihood > value:
+            best, value = trial, likelihood
     return best
 
 
 def _warmed_up(
     model: Model, task: RestartTask, clock: Clock, rng: np.random.Generator
 ) -> tuple[Model, str]:
-    """The model after EM on a part of many samples, and why that stopped: the way is long, and
-    fewer samples show it.
+    """The model after EM on a subset where samples are many, which costs less for most of the
+    improvement, and why that stopped.
     """
     if task.batch_size is not None or task.data.count < _MANY:
         return model, "converged"
-    part = task.data.take(np.sort(rng.choice(task.data.count, _WARM_UP, replace=False)))
-    learning = EMIteration(model, part, task.posterior, task.rules)
+    few = task.data.take(np.sort(rng.choice(task.data.count, _WARM_UP, replace=False)))
+    learning = EMIteration(model, few, task.posterior, task.rules)
     run = Run(clock, silent, Trace())
     steps = learning.steps(task.optimiser, None, task.seed)
     run.iterate(steps, tol=10.0 * task.tol, limit=task.max_iter)
@@ -124,26 +219,54 @@ def _warmed_up(
 
 
 def fit_all(
-    tasks: Sequence[RestartTask], processes: int, seconds: float | None, progress: Progress = silent
+    tasks: Sequence[RestartTask],
+    processes: int,
+    seconds: float | None,
+    progress: Progress = silent,
+    checkpoint: Checkpoint | None = None,
 ) -> list[RestartFit]:
     """All restarts, in processes of their own if more than one is allowed. Those that the time
     does not allow are left out; the first is always made.
 
-    `progress` is told of iterations, and of restarts while those run in other processes.
+    `progress` is told of iterations, and of restarts while those run in other processes. With a
+    checkpoint, restarts that it holds are not repeated, and the one that was cut short goes on
+    (those in other processes begin again).
     """
     clock = Budget(seconds=seconds).start()
-    first = fit_once(tasks[0], progress)
-    if len(tasks) == 1 or first.stopped in ("interrupted", "seconds"):
-        return [first]
-    left = None if seconds is None else max(1e-3, seconds - clock.seconds)
-    rest = [replace(task, seconds=left) for task in tasks[1:]]
-    budget = Budget(seconds=left)
-    if processes == 1:
-        work = partial(fit_once, progress=progress)
-        done = parallel_map(work, rest, processes=1, budget=budget)
-    else:
-        done = parallel_map(fit_once, rest, processes=processes, budget=budget, progress=progress)
-    return [first, *done.values()]
+    file = None
+    if checkpoint is not None:
+        file = RestartFile(checkpoint, [task.seed for task in tasks])
+        tasks = [replace(task, seed=seed) for task, seed in zip(tasks, file.seeds, strict=True)]
+    fits = {} if file is None else dict(file.complete)
+
+    def limited(number: int) -> RestartTask:
+        left = None if seconds is None else max(1e-3, seconds - clock.seconds)
+        return replace(tasks[number], seconds=left, number=number)
+
+    def here(task: RestartTask) -> RestartFit:
+        store = None if file is None else _RestartState(file, task.number)
+        return fit_once(limited(task.number), progress, store)
+
+    def keep(number: int, fit: RestartFit) -> None:
+        fits[number] = fit
+        if file is not None:
+            file.keep(number, fit)
+
+    if 0 not in fits:
+        keep(0, here(tasks[0]))
+    rest = [number for number in range(len(tasks)) if number not in fits]
+    if rest and fits[0].complete:
+        items = [limited(number) for number in rest]
+        alone = processes == 1
+        parallel_map(
+            here if alone else fit_once,
+            items,
+            processes=processes,
+            budget=Budget(seconds=items[0].seconds),
+            progress=silent if alone else progress,
+            finished=lambda k, fit: keep(rest[k], fit),
+        )
+    return [fits[number] for number in sorted(fits)]
 
 
 def choose_fit(
@@ -157,13 +280,13 @@ def choose_fit(
     kept = [f for f in fits if len(f.collapsed) == fewest]
     if len(kept) == 1:
         return kept[0], Evidence(kept[0].objective, "the only one")
-    found = [evidence(f.model, data, posterior) for f in kept]
-    values = [e.value if math.isfinite(e.value) else -math.inf for e in found]
+    estimates = [evidence(f.model, data, posterior) for f in kept]
+    values = [e.value if math.isfinite(e.value) else -math.inf for e in estimates]
     best = int(np.argmax(values))
     if values[best] == -math.inf:  # no likelihood at all: the least noise that is left
         best = int(np.argmin([float(np.mean(f.model.noise.value)) for f in kept]))
         return kept[best], Evidence(math.nan, "least noise")
-    return kept[best], found[best]
+    return kept[best], estimates[best]
 
 
 def collapsed_sources(model: Model) -> tuple[int, ...]:
@@ -178,13 +301,13 @@ def collapsed_sources(model: Model) -> tuple[int, ...]:
 def check_optimiser(
     optimiser: str, posterior: Posterior, rules: Rules, priors: Sequence[SourcePrior]
 ) -> None:
-    """L-BFGS needs an objective whose gradient the moments are, and no borders."""
+    """L-BFGS needs an objective whose gradient the moments give, and no constraints."""
     if optimiser != "lbfgs":
         return
     unknown = sorted({prior.name for prior in priors if not prior.has_log_partition})
     if unknown:
         raise MethodError(
-            f"optimiser lbfgs: prior {', '.join(unknown)} has no likelihood to climb; use em"
+            f"optimiser lbfgs: prior {', '.join(unknown)} has no likelihood to maximise; use em"
         )
     if posterior.name not in CONSISTENT:
         raise MethodError(

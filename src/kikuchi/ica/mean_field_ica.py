@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
-from kikuchi.ica.em import OPTIMISERS, Rules, Statistics, expectation, maximisation
+from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
+from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.fitting import (
     RestartFit,
     RestartTask,
@@ -24,64 +25,35 @@ from kikuchi.ica.fitting import (
     fit_all,
 )
 from kikuchi.ica.initialisation import initial_model, start_kinds
-from kikuchi.ica.mixing import RULES, parse_mixing_prior
+from kikuchi.ica.mixing import parse_mixing_prior
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
-
-try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise MissingExtraError(
-        "the estimators of ICA need scikit-learn: pip install 'kikuchi[learn]'"
-    ) from error
+from kikuchi.ica.resuming import fit_checkpoint
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.estimator import check_is_fitted, validate_data
 
 if TYPE_CHECKING:
     from kikuchi.ica.order import Choice
 
 Array = NDArray[np.float64]
 
-LEARNED = ("none", "shape", "all")
-MISSING = ("error", "hidden")
-_FORGETTING = 0.7  # partial_fit: the k-th batch weighs (k + 1)^-0.7
+_FORGETTING = 0.7  # partial_fit: the k-th batch has weight (k + 1)^-0.7
 
 
-class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class MeanFieldICA(IcaEstimator):
     r"""Independent sources of noisy mixtures, x = A s + mean + noise, by mean field EM.
 
-    The sources may be more than the sensors, binary, positive or sparse. Samples are rows.
-
-    Parameters
-    ----------
-    n_sources : number of sources; as many as channels by default.
-    prior : text of a source prior such as "laplace" or "binary01:rate=0.3", or one a source.
-    posterior : naive, variational, lr, adatap or exact, with options (`parse_posterior`).
-    mixing : "free", "nonnegative", or "multiplicative" (nonnegative by multiplication).
-    mixing_prior : "flat", "gaussian:precision=", "laplace:rate=", "elastic:precision=,rate=".
-    noise : "isotropic", "diagonal" or "full", learned; or known: variance, variances, covariance.
-    learn_prior : "shape" learns rates of binary sources and mixtures, "all" also mere scales,
-        "none" nothing (HOJ-L7).
-    start : "auto", or the kind of all starts: ica, pca, directions, samples, random.
-    restarts : fits from different starts; the likeliest is kept that lost the fewest sources.
-        It is not chosen by the mean field energy, which prefers collapse.
-    optimiser : "em", "over-relaxed", or "lbfgs" (not for lr).
-    tol : EM stops when mixing and noise change by less than this share.
-    max_iter : most iterations of a restart.
-    batch_size : rows of a mini-batch (incremental EM); all rows by default.
-    missing : "hidden" takes NaN as a value that was not observed; "error" refuses it.
-    center : subtract the mean; "auto" does so when all priors are symmetric around 0.
-    seconds : time limit of a fit; the best so far is kept and marked.
-    processes : restarts run in this many processes.
-    random_state : seed.
-    progress : told how far a fit is.
+    The sources may be more than the sensors, binary, positive or sparse. Samples are rows. The help
+    of each field explains the parameters. Of several restarts the likeliest is kept that lost the
+    fewest sources, not the one of the best mean field energy, which prefers collapse.
 
     Attributes
     ----------
     mixing_ (D, I), noise_, priors_, mean_, components_ (I, D; unmixing), trace_, converged_,
-    n_iter_, warnings_, collapsed_ (numbers of lost sources), restarts_ (all fits), selection_
-    (how the restart was chosen).
+    stopped_, n_iter_, warnings_, collapsed_ (numbers of lost sources), restarts_ (all fits),
+    selection_ (how the restart was chosen).
 
     >>> rng = np.random.default_rng(0)
     >>> S = rng.laplace(size=(2000, 2))
@@ -92,48 +64,54 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     True
     """
 
-    def __init__(
-        self,
-        n_sources: int | None = None,
-        *,
-        prior: str | SourcePrior | Sequence[str | SourcePrior] = "laplace",
-        posterior: str | Posterior = "lr",
-        mixing: str = "free",
-        mixing_prior: str = "flat",
-        noise: str | ArrayLike = "isotropic",
-        learn_prior: str = "shape",
-        start: str = "auto",
-        restarts: int = 1,
-        optimiser: str = "em",
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        batch_size: int | None = None,
-        missing: str = "error",
-        center: bool | str = "auto",
-        seconds: float | None = None,
-        processes: int = 1,
-        random_state: Any = None,
-        progress: Progress | None = None,
-    ) -> None:
-        self.n_sources = n_sources
-        self.prior = prior
-        self.posterior = posterior
-        self.mixing = mixing
-        self.mixing_prior = mixing_prior
-        self.noise = noise
-        self.learn_prior = learn_prior
-        self.start = start
-        self.restarts = restarts
-        self.optimiser = optimiser
-        self.tol = tol
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.missing = missing
-        self.center = center
-        self.seconds = seconds
-        self.processes = processes
-        self.random_state = random_state
-        self.progress = progress
+    n_sources: int | None = option(
+        None, "Number of sources; as many as channels by default.", low=1
+    )
+    _: KW_ONLY
+    prior: str | SourcePrior | Sequence[Any] = option(
+        "laplace", 'Source prior such as "laplace" or "binary01:rate=0.3", or one per source.'
+    )
+    posterior: str | Posterior = option(
+        "lr", "Posterior: naive, variational, lr, adatap or exact, with options."
+    )
+    mixing: Literal["free", "nonnegative", "multiplicative"] = option(
+        "free", "Mixing matrix: free, nonnegative, or multiplicative (nonnegative by products)."
+    )
+    mixing_prior: str = option(
+        "flat",
+        'Prior of the mixing matrix: "flat", "gaussian:precision=", "laplace:rate=" or '
+        '"elastic:precision=,rate=".',
+    )
+    noise: str | float | Sequence[Any] | NDArray[np.float64] = option(
+        "isotropic",
+        'Noise: "isotropic", "diagonal" or "full", learned; or known: a variance, variances or a '
+        "covariance.",
+    )
+    learn_prior: Literal["none", "shape", "all"] = option(
+        "shape",
+        "shape learns rates of binary sources and mixtures, all also mere scales, none nothing.",
+    )
+    start: Literal["auto", "ica", "pca", "directions", "samples", "random"] = option(
+        "auto", "Kind of all starts; auto chooses by the numbers of sources and channels."
+    )
+    restarts: int = option(1, "Number of fits from different starts.", low=1)
+    optimiser: Literal["em", "over-relaxed", "lbfgs"] = option(
+        "em", "em, over-relaxed, or lbfgs (not for posterior lr)."
+    )
+    tol: float = option(
+        1e-4, "EM stops when the relative change of mixing and noise falls to this.", low=0
+    )
+    max_iter: int = option(200, "Largest number of iterations of a restart.", low=1)
+    batch_size: int | None = option(
+        None, "Rows of a mini-batch (incremental EM); all rows by default.", low=1
+    )
+    missing: Literal["error", "hidden"] = option(
+        "error", "hidden takes NaN as a value that was not observed; error refuses it."
+    )
+    center: bool | Literal["auto"] = option(
+        "auto", "Subtract the mean; auto does so when all priors are symmetric around 0."
+    )
+    processes: int = option(1, "Number of processes in which restarts run.", low=1)
 
     # ------------------------------------------------------------------ fitting
 
@@ -150,12 +128,12 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._check_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
         tasks = self._tasks(data, priors, posterior, rules, models)
-        fits = fit_all(tasks, self.processes, self.seconds, self.progress or silent)
-        best, found = choose_fit(fits, data, posterior)
+        checkpoint = fit_checkpoint(self, rows)
+        fits = fit_all(tasks, self.processes, self.seconds, self._run().progress, checkpoint)
+        best, evidence = choose_fit(fits, data, posterior)
         self.restarts_ = fits
-        self.selection_ = found.method
-        self.trace_ = best.trace
-        self.converged_ = best.converged
+        self.selection_ = evidence.method
+        self.trace_, self.stopped_, self.converged_ = best.trace, best.stopped, best.converged
         self.n_iter_ = max(1, best.trace.iterations[-1] if len(best.trace) else 0)
         self._keep(best.model)
         self._warn(best, len(tasks))
@@ -178,7 +156,8 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             assert isinstance(task.start, str)
             rng = np.random.default_rng(task.seed)
             model = initial_model(task.start, data, priors, task.noise, rules.mixing, rng)
-            self.trace_, self.n_iter_, self.converged_ = Trace("mean log-likelihood"), 0, False
+            self.trace_, self.n_iter_ = Trace("mean log-likelihood"), 0
+            self.stopped_, self.converged_ = "iterations", False
             self.restarts_, self.selection_ = [], "partial_fit"
             self._online = None
         else:
@@ -195,7 +174,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             statistics = old.plus(statistics, 1.0 - weight, weight * scale)
         self._online = statistics
         self._keep(maximisation(model, statistics, rules))
-        self.warnings_: list[str] = []
+        self.warnings_ = []
         return self
 
     def _tasks(
@@ -206,6 +185,8 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         rules: Rules,
         models: Sequence[Model],
     ) -> list[RestartTask]:
+        from sklearn.utils import check_random_state
+
         names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(names))
         noise = self.noise if isinstance(self.noise, str) else np.asarray(self.noise, np.float64)
@@ -233,47 +214,36 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.mixing_ = model.mixing
         self.noise_ = model.noise.value
         self.priors_ = list(model.priors)
-        self.components_ = np.linalg.pinv(model.mixing)
+        self.components_ = np.asarray(np.linalg.pinv(model.mixing), dtype=np.float64)
         self.collapsed_ = collapsed_sources(model)
 
     def _warn(self, best: RestartFit, asked: int) -> None:
-        found = []
-        if best.stopped in ("seconds", "interrupted"):
-            found.append(f"stopped early ({best.stopped}): the best so far is kept")
+        texts = []
+        if not best.complete:
+            texts.append(f"stopped early ({best.stopped}): the best so far is kept")
         elif not best.converged:
-            found.append(
+            texts.append(
                 f"not converged in {self.n_iter_} iterations (change {best.trace.last_residual:.1e}"
                 f", tol {self.tol:g}); raise max_iter or tol, or choose another optimiser"
             )
         if len(self.restarts_) < asked:
-            found.append(f"{asked - len(self.restarts_)} of {asked} restarts were left out")
+            texts.append(f"{asked - len(self.restarts_)} of {asked} restarts were left out")
         if best.collapsed:
             lost = ", ".join(map(str, best.collapsed))
-            found.append(
+            texts.append(
                 f"collapsed: source {lost} has lost its column in the mixing matrix; use "
                 "posterior='lr' or 'adatap', more restarts, or fewer sources"
             )
-        self.warnings_ = found
-        for text in found:
+        self.warnings_ = texts
+        for text in texts:
             warnings.warn(f"MeanFieldICA: {text}", stacklevel=4)
 
     # ------------------------------------------------------------------ using
 
     def transform(self, X: ArrayLike) -> Array:
-        """Posterior means of the sources, one row a sample."""
+        """Posterior means of the sources, one row per sample."""
         moments, _ = self._moments(X)
         return np.ascontiguousarray(moments.mean.T)
-
-    def inverse_transform(self, S: ArrayLike) -> Array:
-        """Data without noise: A s + mean for rows of sources."""
-        check_is_fitted(self)
-        sources = np.asarray(S, dtype=np.float64)
-        if sources.ndim != 2 or sources.shape[1] != self.model_.sources:
-            raise DataError(
-                f"inverse_transform: sources of shape {sources.shape}, expected "
-                f"(samples, {self.model_.sources})"
-            )
-        return np.asarray(sources @ self.mixing_.T + self.mean_)
 
     def source_covariance(self, X: ArrayLike) -> Array:
         """Posterior covariance of the sources of each sample, (samples, sources, sources)."""
@@ -293,10 +263,6 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             )
         return np.asarray(moments.log_z + self.model_.log_base(data))
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean log-likelihood of a row."""
-        return float(np.mean(self.score_samples(X)))
-
     def n_parameters(self) -> int:
         """All free numbers: mixing, learned noise and learned priors (HOJ-L8)."""
         check_is_fitted(self)
@@ -313,6 +279,8 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Rows of data and of sources drawn from the model."""
+        from sklearn.utils import check_random_state
+
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
@@ -337,26 +305,13 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     # ------------------------------------------------------------------ checks
 
     def _rules(self) -> Rules:
-        _one_of("mixing", self.mixing, RULES)
-        _one_of("learn_prior", self.learn_prior, LEARNED)
-        _one_of("optimiser", self.optimiser, OPTIMISERS)
-        _one_of("missing", self.missing, MISSING)
-        for name, least in (("restarts", 1), ("max_iter", 1), ("processes", 1), ("batch_size", 1)):
-            value = getattr(self, name)
-            if name == "batch_size" and value is None:
-                continue
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise MethodError(f"{name} must be a whole number >= {least}, got {value!r}")
-        if not self.tol >= 0:
-            raise MethodError(f"tol must be at least 0, got {self.tol!r}")
+        self._check_options()
         return Rules(self.mixing, parse_mixing_prior(self.mixing_prior), self.learn_prior)
 
     def _source_count(self, rows: Array) -> int:
         count = self.n_sources
         if count is None:
             count = len(self.prior) if isinstance(self.prior, list | tuple) else rows.shape[1]
-        if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-            raise MethodError(f"n_sources must be a whole number >= 1, got {count!r}")
         if len(rows) < count or len(rows) < 2:
             raise DataError(
                 f"n_samples = {len(rows)}: {count} sources need at least {max(2, count)} samples"
@@ -364,7 +319,7 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return int(count)
 
     def _rows(self, X: ArrayLike, reset: bool) -> Array:
-        """X checked: a finite matrix (NaN where it may be missing), enough values a channel."""
+        """X checked: a finite matrix (NaN where it may be missing), enough values per channel."""
         finite: Any = "allow-nan" if self.missing == "hidden" else True
         return np.asarray(
             validate_data(
@@ -384,32 +339,22 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 f"channel {int(np.argmax(constant))} is constant ({int(constant.sum())} of "
                 f"{rows.shape[1]} are); leave it out"
             )
-        noise = self.noise if isinstance(self.noise, str) else np.asarray(self.noise)
-        full = (isinstance(noise, str) and noise == "full") or np.ndim(noise) == 2
-        if full and missing.any():
+        learned_full = isinstance(self.noise, str) and self.noise == "full"
+        if missing.any() and (learned_full or np.ndim(self.noise) == 2):
             raise MethodError("missing values need isotropic or diagonal noise, not full")
-        if isinstance(noise, str) and noise == "full" and len(rows) <= rows.shape[1]:
+        if learned_full and len(rows) <= rows.shape[1]:
             raise DataError(
                 f"n_samples = {len(rows)} for {rows.shape[1]} channels: full noise needs more "
                 "samples than channels; use isotropic or diagonal noise"
             )
         if self.mixing != "free" and all(p.support == "positive" for p in priors):
-            if np.nanmin(rows) < 0 and np.nanmax(rows) <= 0:
-                raise DataError("positive sources and mixing cannot give data without positives")
-            negative = float(np.mean(rows[~missing] < 0))
-            if negative > 0.25:
-                raise DataError(
-                    f"{negative:.0%} of the values are negative, but positive sources and "
-                    "nonnegative mixing give positive data; shift the data or use mixing='free'"
-                )
+            _check_positive(rows[~missing])
 
     def _prepared(self, rows: Array, priors: Sequence[SourcePrior], fit_mean: bool) -> Observations:
         if fit_mean:
             centre = self.center
             if centre == "auto":
                 centre = all(p.symmetric for p in priors)
-            elif not isinstance(centre, bool | np.bool_):
-                raise MethodError(f"center must be True, False or 'auto', got {centre!r}")
             self.mean_ = np.nanmean(rows, axis=0) if centre else np.zeros(rows.shape[1])
         return Observations.of((rows - self.mean_).T)
 
@@ -418,10 +363,6 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         data = self._prepared(self._rows(X, reset=False), self.model_.priors, fit_mean=False)
         posterior = parse_posterior(self.posterior)
         return posterior.solve(self.model_.problem(data)), data
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.model_.sources
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -435,7 +376,36 @@ class MeanFieldICA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         tags.input_tags.allow_nan = self.missing == "hidden"
         return tags
 
+    # ------------------------------------------------------------------ files
 
-def _one_of(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise MethodError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays, facts, about = super()._fitted_state()
+        arrays |= prefixed(self.model_.to_arrays(), "model")
+        for k, fit in enumerate(self.restarts_):
+            arrays |= prefixed(fit.to_state(), f"restart{k}")
+        if self._online is not None:
+            arrays |= prefixed(self._online.to_arrays(), "online")
+        return arrays, facts | {"model": self.model_.describe()}, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        self._keep(Model.from_arrays(part(arrays, "model"), facts["model"]))
+        self.restarts_ = []
+        while state := part(arrays, f"restart{len(self.restarts_)}"):
+            self.restarts_.append(RestartFit.from_state(state))
+        online = part(arrays, "online")
+        self._online = Statistics.from_arrays(online) if online else None
+
+
+def _check_positive(values: Array) -> None:
+    """Positive sources and nonnegative mixing give positive data."""
+    if values.max() <= 0 and values.min() < 0:
+        raise DataError("positive sources and mixing cannot give data without positives")
+    negative = float(np.mean(values < 0))
+    if negative > 0.25:
+        raise DataError(
+            f"{negative:.0%} of the values are negative, but positive sources and nonnegative "
+            "mixing give positive data; shift the data or use mixing='free'"
+        )

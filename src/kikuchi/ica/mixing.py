@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured, Registry, option
-from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise
+from kikuchi.ica.noise import FullNoise, IndependentNoise, IsotropicNoise, Noise
 
 Array = NDArray[np.float64]
 
@@ -120,14 +120,19 @@ class MixingTask(NamedTuple):
 
     def times_second(self, mixing: Array) -> Array:
         """A S."""
-        if self.by_channel:
-            return np.asarray(np.einsum("di,dij->dj", mixing, self.second))
-        return np.asarray(mixing @ self.second)
+        return times_second(mixing, self.second)
 
     def value(self, mixing: Array) -> float:
         """What is minimised."""
         weighted = self.noise.times_precision(0.5 * self.times_second(mixing) - self.cross)
         return float(np.sum(weighted * mixing)) + self.prior.penalty(mixing)
+
+
+def times_second(mixing: Array, second: Array) -> Array:
+    """A S, channel by channel where every channel has its own S."""
+    if second.ndim == 3:
+        return np.asarray(np.einsum("di,dij->dj", mixing, second))
+    return np.asarray(mixing @ second)
 
 
 def update_mixing(rule: str, mixing: Array, task: MixingTask) -> Array:
@@ -233,7 +238,7 @@ def _shrunk(wanted: Array, beta: float) -> Array:
 
 
 def _precisions(noise: Noise, channels: int) -> Array:
-    if isinstance(noise, IsotropicNoise | DiagonalNoise):
+    if isinstance(noise, IndependentNoise):
         return noise.channel_precisions(channels)
     raise MethodError("missing values need isotropic or diagonal noise, not full")
 

@@ -6,17 +6,18 @@ Arrays are oriented as in the theory: data X (D, N), mixing A (D, I), sources S 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError
-from kikuchi.ica.noise import FullNoise, Noise
+from kikuchi.ica.noise import FullNoise, Noise, restore_noise
 from kikuchi.ica.posteriors.posterior import Problem
-from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.priors.prior import SourcePrior, parse_prior, prior_texts
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -119,7 +120,7 @@ class Model:
         if data.observed is None:
             log_det = self.noise.log_det(self.channels)
             return -0.5 * (squares + log_det + self.channels * math.log(2.0 * math.pi))
-        variances = np.broadcast_to(np.asarray(self.noise.value), (self.channels,))
+        variances = self.noise.channel_variances(self.channels)
         return np.asarray(-0.5 * (squares + np.log(2.0 * math.pi * variances) @ data.observed))
 
     def n_parameters(self, learned: str) -> int:
@@ -128,8 +129,25 @@ class Model:
         return self.mixing.size + self.noise.n_parameters(self.channels) + priors
 
     def sizes(self) -> Array:
-        """How much of the data's deviation each source carries: |a_i| times its deviation."""
+        """Standard deviation of the data that each source explains: |a_i| times its own."""
         return np.asarray(np.linalg.norm(self.mixing, axis=0) * deviations(self.priors))
+
+    def describe(self) -> dict[str, Any]:
+        """What the model is apart from its arrays, as JSON."""
+        noise = {"kind": self.noise.kind, "learned": self.noise.learned}
+        return {"noise": noise, "priors": prior_texts(self.priors)}
+
+    def to_arrays(self) -> dict[str, Array]:
+        """Mixing matrix and noise, by the names that they have in files."""
+        noise = {"noise": np.asarray(self.noise.value), "floor": np.asarray(self.noise.floor)}
+        return {"mixing": self.mixing, **noise}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Model:
+        """The model of a file: `facts` are those of `describe`."""
+        kind, learned = str(facts["noise"]["kind"]), bool(facts["noise"]["learned"])
+        noise = restore_noise(kind, arrays["noise"], arrays["floor"], learned)
+        return cls(arrays["mixing"], noise, tuple(map(parse_prior, facts["priors"])))
 
     def _check_noise_allows_missing(self) -> None:
         if isinstance(self.noise, FullNoise):
@@ -152,5 +170,5 @@ def is_learned(prior: SourcePrior, learned: str) -> bool:
 
 def deviations(priors: Sequence[SourcePrior]) -> Array:
     """Standard deviation of each prior; 1 where it has none."""
-    found = [p.mean_variance[1] if p.is_proper else 1.0 for p in priors]
-    return np.array([math.sqrt(v) if math.isfinite(v) and v > 0 else 1.0 for v in found])
+    variances = [p.mean_variance[1] if p.is_proper else 1.0 for p in priors]
+    return np.array([math.sqrt(v) if math.isfinite(v) and v > 0 else 1.0 for v in variances])

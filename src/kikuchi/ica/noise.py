@@ -1,12 +1,11 @@
 r"""Noise of ICA (HOJ-M10) and its maximum likelihood update (HOJ-L5).
 
-Isotropic and diagonal noise are held as one number or one number a channel; no matrix of the size
+Isotropic and diagonal noise are held as one number or one number per channel; no matrix of the size
 of the channels squared is ever made for them.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -19,7 +18,7 @@ from kikuchi.core.errors import MethodError
 Array = NDArray[np.float64]
 
 KINDS = ("isotropic", "diagonal", "full")
-FLOOR = 1e-6  # share of the data's variance below which learned noise does not fall
+FLOOR = 1e-6  # fraction of the data's variance below which learned noise does not fall
 
 
 class Residual(Protocol):
@@ -78,8 +77,19 @@ class Noise(ABC):
         """The noise of greatest likelihood given source moments (HOJ-L5), not below the floor."""
 
     @abstractmethod
-    def scaled(self, share: float) -> Noise:
-        """The same noise with its covariance times `share`."""
+    def scaled(self, factor: float) -> Noise:
+        """The same noise with its covariance times `factor`."""
+
+    def extrapolated(self, target: Noise, length: float) -> Noise:
+        """Beyond `target` by `length` steps from here, variances in the logarithm; a covariance
+        matrix stops at the target.
+        """
+        return target
+
+    def channel_variances(self, channels: int) -> Array:
+        """The variance of every channel."""
+        value = np.asarray(self.value)
+        return np.diag(value) if value.ndim == 2 else np.broadcast_to(value, (channels,)).copy()
 
     def relative_change(self, other: Noise) -> float:
         """Greatest relative change of a (diagonal) variance from here to `other`."""
@@ -90,7 +100,46 @@ class Noise(ABC):
 
 
 @dataclass(frozen=True)
-class IsotropicNoise(Noise):
+class IndependentNoise(Noise):
+    """Noise without correlations between channels: one variance, or one per channel."""
+
+    @property
+    def flat(self) -> Array:
+        """The variances as an array: one number, or one per channel."""
+        return np.atleast_1d(self.value)
+
+    @abstractmethod
+    def with_variances(self, variances: Array) -> IndependentNoise:
+        """The same noise with other variances, as `flat` has them, raised to the floor."""
+
+    def n_parameters(self, channels: int) -> int:
+        """As many as there are variances, if learned."""
+        return self.flat.size * int(self.learned)
+
+    def times_precision(self, columns: Array) -> Array:
+        """Each channel divided by its variance."""
+        return np.asarray(columns / self.flat[:, None])
+
+    def log_det(self, channels: int) -> float:
+        """Sum of the log variances of all channels."""
+        return float(np.log(self.flat).sum()) * (channels / self.flat.size)
+
+    def channel_precisions(self, channels: int) -> Array:
+        """1 / variance of every channel."""
+        return np.full(channels, 1.0 / self.flat)
+
+    def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
+        """Independent draws."""
+        return np.sqrt(self.flat)[:, None] * rng.standard_normal((channels, count))
+
+    def extrapolated(self, target: Noise, length: float) -> Noise:
+        """Beyond `target` by `length` steps from here, in the logarithms of the variances."""
+        assert isinstance(target, IndependentNoise)
+        return target.with_variances(self.flat * (target.flat / self.flat) ** length)
+
+
+@dataclass(frozen=True)
+class IsotropicNoise(IndependentNoise):
     """One variance for all channels."""
 
     variance: float
@@ -101,45 +150,28 @@ class IsotropicNoise(Noise):
         """The variance."""
         return self.variance
 
-    def n_parameters(self, channels: int) -> int:
-        """One, if learned."""
-        return int(self.learned)
-
-    def times_precision(self, columns: Array) -> Array:
-        """Columns over the variance."""
-        return np.asarray(columns / self.variance)
-
-    def log_det(self, channels: int) -> float:
-        """channels log variance."""
-        return channels * math.log(self.variance)
+    def with_variances(self, variances: Array) -> IsotropicNoise:
+        """Noise with the one variance given, raised to the mean floor."""
+        return replace(self, variance=max(float(variances[0]), float(np.mean(self.floor))))
 
     def squares(self, x: Array) -> Array:
-        """Squared lengths over the variance."""
+        """Squared lengths divided by the variance."""
         return np.asarray(np.einsum("dn,dn->n", x, x) / self.variance)
-
-    def channel_precisions(self, channels: int) -> Array:
-        """1 / variance, for each channel."""
-        return np.full(channels, 1.0 / self.variance)
-
-    def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
-        """Independent draws."""
-        return math.sqrt(self.variance) * rng.standard_normal((channels, count))
 
     def updated(self, residual: Residual, mixing: Array) -> IsotropicNoise:
         """Mean expected squared residual over channels and samples."""
         if not self.learned:
             return self
-        total = float(residual.channel_residuals(mixing).sum())
-        variance = total / float(residual.channel_counts().sum())
-        return replace(self, variance=max(variance, float(np.mean(self.floor))))
+        total = residual.channel_residuals(mixing).sum() / residual.channel_counts().sum()
+        return self.with_variances(np.atleast_1d(total))
 
-    def scaled(self, share: float) -> IsotropicNoise:
-        """Variance times `share`."""
-        return replace(self, variance=self.variance * share)
+    def scaled(self, factor: float) -> IsotropicNoise:
+        """Variance times `factor`."""
+        return replace(self, variance=self.variance * factor)
 
 
 @dataclass(frozen=True)
-class DiagonalNoise(Noise):
+class DiagonalNoise(IndependentNoise):
     """A variance for each channel."""
 
     variances: Array
@@ -150,36 +182,19 @@ class DiagonalNoise(Noise):
         """The variances."""
         return self.variances
 
-    def n_parameters(self, channels: int) -> int:
-        """One a channel, if learned."""
-        return channels * int(self.learned)
-
-    def times_precision(self, columns: Array) -> Array:
-        """Each channel over its variance."""
-        return np.asarray(columns / self.variances[:, None])
-
-    def log_det(self, channels: int) -> float:
-        """Sum of log variances."""
-        return float(np.log(self.variances).sum())
-
-    def channel_precisions(self, channels: int) -> Array:
-        """1 / variances."""
-        return np.asarray(1.0 / self.variances)
-
-    def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
-        """Independent draws."""
-        return np.sqrt(self.variances)[:, None] * rng.standard_normal((channels, count))
+    def with_variances(self, variances: Array) -> DiagonalNoise:
+        """Noise with these variances, each raised to its floor."""
+        return replace(self, variances=np.maximum(variances, self.floor))
 
     def updated(self, residual: Residual, mixing: Array) -> DiagonalNoise:
         """Mean expected squared residual of each channel over its samples."""
         if not self.learned:
             return self
-        means = residual.channel_residuals(mixing) / residual.channel_counts()
-        return replace(self, variances=np.maximum(means, self.floor))
+        return self.with_variances(residual.channel_residuals(mixing) / residual.channel_counts())
 
-    def scaled(self, share: float) -> DiagonalNoise:
-        """Variances times `share`."""
-        return replace(self, variances=self.variances * share)
+    def scaled(self, factor: float) -> DiagonalNoise:
+        """Variances times `factor`."""
+        return replace(self, variances=self.variances * factor)
 
 
 @dataclass(frozen=True)
@@ -230,9 +245,18 @@ class FullNoise(Noise):
             matrix = (vectors * np.maximum(values, least)) @ vectors.T
         return FullNoise.of(matrix, True, self.floor)
 
-    def scaled(self, share: float) -> FullNoise:
-        """Covariance times `share`."""
-        return FullNoise.of(self.covariance * share, self.learned, self.floor)
+    def scaled(self, factor: float) -> FullNoise:
+        """Covariance times `factor`."""
+        return FullNoise.of(self.covariance * factor, self.learned, self.floor)
+
+
+def restore_noise(kind: str, value: Array, floor: Array, learned: bool) -> Noise:
+    """The noise of this kind, value and floor; isotropic noise takes the mean of variances."""
+    if kind == "isotropic":
+        return IsotropicNoise(learned, floor, float(np.mean(value)))
+    if kind == "diagonal":
+        return DiagonalNoise(learned, floor, value)
+    return FullNoise.of(value, learned, floor)
 
 
 def make_noise(noise: str | ArrayLike, variances: Array) -> Noise:
@@ -245,13 +269,12 @@ def make_noise(noise: str | ArrayLike, variances: Array) -> Noise:
     """
     floor = FLOOR * variances
     if isinstance(noise, str):
-        if noise == "isotropic":
-            return IsotropicNoise(True, floor, float(variances.mean()))
-        if noise == "diagonal":
-            return DiagonalNoise(True, floor, variances.copy())
-        if noise == "full":
-            return FullNoise.of(np.diag(variances), True, floor)
-        raise MethodError(f"noise must be one of {', '.join(KINDS)} or known values, got {noise!r}")
+        if noise not in KINDS:
+            raise MethodError(
+                f"noise must be one of {', '.join(KINDS)} or known values, got {noise!r}"
+            )
+        first = np.diag(variances) if noise == "full" else variances.copy()
+        return restore_noise(noise, first, floor, True)
     return _known(np.asarray(noise, dtype=np.float64), len(variances), floor)
 
 
@@ -263,15 +286,11 @@ def _known(values: Array, channels: int, floor: Array) -> Noise:
             f"noise: known noise is a variance, {channels} variances or a {channels} x {channels} "
             f"covariance, got an array of shape {values.shape}"
         )
-    if values.ndim == 2:
-        if not np.allclose(values, values.T, rtol=1e-8, atol=0.0):
-            raise MethodError("noise: the known covariance is not symmetric")
-        return FullNoise.of(values, False, floor)
-    if not (values > 0).all():
+    if values.ndim == 2 and not np.allclose(values, values.T, rtol=1e-8, atol=0.0):
+        raise MethodError("noise: the known covariance is not symmetric")
+    if values.ndim < 2 and not (values > 0).all():
         raise MethodError("noise: known variances must be positive")
-    if values.ndim == 1:
-        return DiagonalNoise(False, floor, values)
-    return IsotropicNoise(False, floor, float(values))
+    return restore_noise(KINDS[values.ndim], values, floor, False)
 
 
 def _cholesky(covariance: Array) -> Array:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +110,17 @@ class SourcePosterior:
         """sum_n <x_n x_n'>."""
         return np.asarray(self.mean @ self.mean.T + self.covariance_sum)
 
+    def to_arrays(self) -> dict[str, Array]:
+        """Everything as arrays by name."""
+        arrays = {"mean": self.mean, "covariance_sum": self.covariance_sum, "log_z": self.log_z}
+        return arrays | vars(self.components)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> SourcePosterior:
+        """The inverse of `to_arrays`."""
+        components = ComponentStats(*(arrays[name] for name in ("counts", "sums", "squares")))
+        return cls(arrays["mean"], arrays["covariance_sum"], arrays["log_z"], components)
+
 
 def expected_error(data: Array, mixing: Mixing, sources: SourcePosterior) -> float:
     """sum_n <|r_n - W x_n|^2> (LAW-I22, 6.28-6.29 corrected), as a sum of squares."""
@@ -118,7 +131,7 @@ def expected_error(data: Array, mixing: Mixing, sources: SourcePosterior) -> flo
 
 
 def tuples_of(n_sources: int, n_components: int) -> NDArray[np.intp]:
-    """All choices of one component a source, (M**I, I); refused beyond `MOST_TUPLES`.
+    """All choices of one component per source, (M**I, I); refused beyond `MOST_TUPLES`.
 
     >>> tuples_of(2, 2).tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -217,31 +230,25 @@ def _safe_log(x: Array) -> Array:
 
 
 def _mixture(sources: object) -> tuple[Array, Array, Array]:
+    """Weights, means and variances of a mixture that is named or given."""
     named = {
         "sparse": ([0.5, 0.5], [0.0, 0.0], [1.0, 50.0]),
         "bimodal": ([0.5, 0.5], [-1.0, 1.0], [1.0, 1.0]),
         "gaussian": ([1.0], [0.0], [1.0]),
     }
-    if isinstance(sources, str):
-        if sources not in named:
-            raise MethodError(
-                f"sources '{sources}' are not known; use {', '.join(named)} or "
-                "(weights, means, variances)"
-            )
-        sources = named[sources]
-    return _checked_mixture(sources)
-
-
-def _checked_mixture(sources: object) -> tuple[Array, Array, Array]:
-    way = "sources must be a name or (weights, means, variances), three rows of equal length"
-    if not isinstance(sources, tuple | list) or len(sources) != 3:
-        raise MethodError(f"{way}, got {sources!r}")
+    if isinstance(sources, str) and sources not in named:
+        raise MethodError(
+            f"sources '{sources}' are not known; use {', '.join(named)} or "
+            "(weights, means, variances)"
+        )
+    given: Any = named[sources] if isinstance(sources, str) else sources
+    advice = "sources must be a name or (weights, means, variances), three rows of equal length"
     try:
-        weights, means, variances = (np.array(row, dtype=np.float64) for row in sources)
+        weights, means, variances = (np.array(row, dtype=np.float64) for row in given)
+        if weights.ndim != 1 or not len(weights) == len(means) == len(variances) > 0:
+            raise ValueError
     except (TypeError, ValueError):
-        raise MethodError(f"{way}, got {sources!r}") from None
-    if weights.ndim != 1 or not len(weights) == len(means) == len(variances) > 0:
-        raise MethodError(f"{way}, got {sources!r}")
+        raise MethodError(f"{advice}, got {sources!r}") from None
     finite = np.isfinite(np.concatenate([weights, means, variances])).all()
     if not finite or (weights <= 0).any() or (variances <= 0).any():
         raise MethodError("sources: weights and variances must be positive, all numbers finite")

@@ -9,6 +9,7 @@ the same number until q(X) is next updated.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from kikuchi.ica.bayesian.sources import (
     expected_error,
     source_posterior,
 )
+from kikuchi.training.checkpoint import part, prefixed
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,32 @@ class BayesianPosterior:
         self.update_sources()
         self.update_mixing()
         self.update_mean()
+
+    def to_arrays(self) -> dict[str, Array]:
+        """All factors as arrays."""
+        numbers = [self.mean_variance, self.source_divergence, self.noise.a, self.relevance.a]
+        arrays = {name: getattr(self, name) for name in ("weights", "weight_covariance", "mean")}
+        arrays |= {"noise": self.noise.b, "relevance": self.relevance.b}
+        arrays |= prefixed(vars(self.mixtures), "mixtures")
+        arrays |= prefixed(self.sources.to_arrays(), "sources")
+        return arrays | {"numbers": np.array(numbers)}
+
+    @classmethod
+    def from_arrays(
+        cls, data: Array, priors: Hyperpriors, arrays: Mapping[str, Array]
+    ) -> BayesianPosterior:
+        """The posterior of these data that `to_arrays` described."""
+        fresh = cls.__new__(cls)
+        fresh.data, fresh.priors = data, priors
+        fresh.mixtures = Mixtures(**part(arrays, "mixtures"))
+        fresh.sources = SourcePosterior.from_arrays(part(arrays, "sources"))
+        for name in ("weights", "weight_covariance", "mean"):
+            setattr(fresh, name, arrays[name])
+        variance, divergence, *shapes = (float(x) for x in arrays["numbers"])
+        fresh.mean_variance, fresh.source_divergence = variance, divergence
+        fresh.noise = Gamma(shapes[0], arrays["noise"])
+        fresh.relevance = Gamma(shapes[1], arrays["relevance"])
+        return fresh
 
     # ------------------------------------------------------------------ what is known
 

@@ -7,7 +7,7 @@ side by side. A posterior is named by a text: naive, variational, lr, adatap, ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -163,6 +163,18 @@ class Moments:
     def second_moment_sum(self) -> Array:
         """sum over samples of the posterior mean of s s' (I, I)."""
         return self.covariance_sum + self.mean @ self.mean.T
+
+    def fields(self) -> dict[str, Array]:
+        """The arrays that another solution can start from."""
+        return {"mean": self.mean, "gamma": self.gamma, "lam": self.lam}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Array]) -> Moments:
+        """Moments of which no more is known than `fields`: a start, not an answer."""
+        sources, samples = fields["mean"].shape
+        unknown = np.full((sources, sources), np.nan), np.full((sources, samples), np.nan)
+        mean, gamma, lam = (fields[name] for name in ("mean", "gamma", "lam"))
+        return cls(mean, *unknown, None, gamma, lam, np.zeros(samples, dtype=bool), 0, False)
 
     def take(self, samples: slice | NDArray[np.intp]) -> Moments:
         """The moments of some samples; `covariance_sum` remains that of all."""

@@ -178,6 +178,23 @@ def parse_prior(text: str | SourcePrior) -> SourcePrior:
     return PRIORS.parse(text)
 
 
+def prior_texts(priors: Iterable[SourcePrior]) -> list[str]:
+    """Texts that name the priors exactly; a prior given by functions has none and is refused.
+
+    >>> prior_texts([parse_prior("laplace:rate=0.1")])
+    ['laplace:rate=0.1']
+    """
+    texts = []
+    for number, prior in enumerate(priors):
+        if prior.name not in PRIORS:
+            raise MethodError(
+                f"source {number} has prior {prior.name}, whose functions no file can hold; use a "
+                f"prior with a name to save the model: {', '.join(PRIORS)}"
+            )
+        texts.append(prior.text)
+    return texts
+
+
 def as_priors(
     prior: str | SourcePrior | Iterable[str | SourcePrior], count: int
 ) -> list[SourcePrior]:

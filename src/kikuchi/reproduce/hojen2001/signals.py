@@ -360,7 +360,7 @@ def _factorised(pixels: Array, sources: int, seed: int) -> Array:
     return np.asarray(found.components_.T)
 
 
-def _encoded(pixels: Array, mixing: str, case: Case) -> Array:
+def _encoded(pixels: Array, mixing: Any, case: Case) -> Array:
     from kikuchi.ica.mean_field_ica import MeanFieldICA
 
     ica = MeanFieldICA(

@@ -1,0 +1,121 @@
+"""What the estimators of ICA share: options, files, scores, and why a fit stopped."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.options import Configured
+from kikuchi.core.run import Run
+from kikuchi.ica.priors.prior import SourcePrior, prior_texts
+from kikuchi.ica.recordings import checked_sources
+from kikuchi.ica.resuming import StateFile, fit_checkpoint
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted
+
+Array = NDArray[np.float64]
+
+_OF_THE_SHELL = frozenset({"n_iter_", "stopped_", "converged_", "warnings_", "trace_"})
+
+
+class _Fitted:
+    """What every fit leaves behind; annotations of a dataclass would be options."""
+
+    mixing_: Array
+    components_: Array
+    mean_: Array
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
+    """Base of the estimators of ICA: rows are samples, `mixing_` is (sensors, sources)."""
+
+    file_kind: ClassVar[str] = "ica"
+
+    @abstractmethod
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log density of each row."""
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean of `score_samples`."""
+        return float(np.mean(self.score_samples(X)))
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Sensor values without noise that rows of sources make."""
+        check_is_fitted(self)
+        sources = checked_sources(self, X, self.mixing_.shape[1])
+        return np.asarray(sources @ self.mixing_.T + self.mean_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.mixing_.shape[1])
+
+    # ------------------------------------------------------------------ fitting
+
+    def _state_file(self, rows: Array) -> StateFile | None:
+        """The file that the state of this fit is kept in, if `checkpoint` names one."""
+        checkpoint = fit_checkpoint(self, rows)
+        return None if checkpoint is None else StateFile(checkpoint)
+
+    def _conclude(
+        self, run: Run, iterations: int, converged: bool, limit: str = "max_iter or tol"
+    ) -> None:
+        """Keep how the fit ended, with a warning unless it has converged."""
+        remarks = list(getattr(self, "warnings_", []))
+        if run.stopped in ("seconds", "interrupted"):
+            remarks.append(f"stopped early ({run.stopped}): the best so far is kept")
+        elif run.stopped == "diverged":
+            remarks.append("no step raised the objective any more before tol was reached")
+        elif not converged:
+            remarks.append(f"not converged in {iterations} iterations; raise {limit}")
+        stopped = run.stopped if converged or run.stopped != "converged" else "iterations"
+        self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
+        self.warnings_, self.trace_ = remarks, run.trace
+
+    # ------------------------------------------------------------------ files
+
+    def plain_options(self) -> dict[str, Any]:
+        """The options as a file can hold them: priors and posteriors as texts, arrays as lists."""
+        options = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        return {name: value for name, value in options.items() if value is not _NOT_STORED}
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        fitted = {n: v for n, v in vars(self).items() if n.endswith("_") and n not in _OF_THE_SHELL}
+        fitted = {n: v for n, v in fitted.items() if not n.endswith("_in_")}
+        arrays = {n: v for n, v in fitted.items() if isinstance(v, np.ndarray)}
+        values = {n: v for n, v in fitted.items() if n not in arrays and _is_json(v)}
+        about = {"objective": self.trace_.objective_name, "values": values}
+        return prefixed(arrays, "fitted"), {}, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        self.trace_.objective_name = about["objective"]
+        for name, value in {**part(arrays, "fitted"), **about["values"]}.items():
+            setattr(self, name, value)
+
+
+_NOT_STORED = object()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SourcePrior):
+        return prior_texts([value])[0]
+    if isinstance(value, Configured):
+        return value.text
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value if _is_json(value) else _NOT_STORED
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float)

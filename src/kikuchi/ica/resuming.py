@@ -1,0 +1,148 @@
+"""Fits that can be stopped and taken up again: the state of an algorithm in a checkpoint file.
+
+A fit that was killed, interrupted or ran out of time goes on from its last whole step and ends with
+the same numbers as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.run import Run, State, Step, Store
+from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.rows import fingerprint
+
+_NOT_COMPARED = frozenset({"seconds", "processes", "progress", "checkpoint", "random_state"})
+
+
+class Resumable(Protocol):
+    """An algorithm whose steps depend on nothing but its state.
+
+    `state` has an entry `iterations`, the number of the last step that it includes.
+    """
+
+    def state(self) -> State:
+        """Everything that the next step depends on, as arrays."""
+
+    def restore(self, state: State) -> None:
+        """Go on where the state was taken."""
+
+
+class StateStore(Store, Protocol):
+    """A place for the state of one algorithm."""
+
+    def load(self) -> State | None:
+        """The state that was kept last, if there is one."""
+
+
+class StateFile:
+    """A checkpoint file that holds the state of one algorithm."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed since the last state was written."""
+        return self.checkpoint.due
+
+    def load(self) -> State | None:
+        """The state in the file; None if there is no file."""
+        saved = self.checkpoint.load()
+        return None if saved is None else saved.arrays
+
+    def save(self, state: State) -> None:
+        """Write a state in place of the one before."""
+        self.checkpoint.save(state, {})
+
+
+def iterate_resumable(
+    run: Run,
+    work: Resumable,
+    steps: Iterable[Step],
+    store: StateStore | None,
+    *,
+    tol: float,
+    limit: int,
+) -> tuple[int, bool]:
+    """`Run.iterate` over the steps of `work`, which goes on from its state in `store` if one is
+    there, and keeps it there from time to time.
+
+    The last step before the interruption is judged again, so that a fit that had just converged
+    does not take one step more.
+    """
+    if store is None:
+        return run.iterate(steps, tol=tol, limit=limit)
+    history: list[Step] = []
+    saved = store.load()
+    if saved is not None:
+        work.restore(saved)
+        history += [Step(int(row[0]), float(row[1]), float(row[2])) for row in saved["steps"]]
+
+    def resumed() -> Iterator[Step]:
+        for step in history[:-1]:
+            objective = step.objective + run.offset
+            run.trace.record(step.iterations, residual=step.residual, objective=objective)
+        yield from history[-1:]
+        for step in steps:
+            history.append(step)
+            yield step
+
+    def state() -> State:
+        now = work.state()
+        done = int(now["iterations"])
+        rows = [[s.iterations, s.residual, s.objective] for s in history if s.iterations <= done]
+        return {**now, "steps": np.array(rows, dtype=np.float64).reshape(-1, 3)}
+
+    return run.iterate_saving(resumed(), state, store, tol=tol, limit=limit)
+
+
+def fit_checkpoint(estimator: Any, rows: NDArray[np.float64]) -> Checkpoint | None:
+    """The checkpoint that an estimator asks for; only the same fit to the same rows may use it.
+
+    A seed that is not a whole number cannot be compared and is left out.
+    """
+    if estimator.checkpoint is None:
+        return None
+    checkpoint = Checkpoint(estimator.checkpoint)
+    given = estimator.get_params(deep=False).items()
+    seed = estimator.random_state
+    checkpoint.identity = {
+        "estimator": type(estimator).__name__,
+        "options": {name: _plain(value) for name, value in given if name not in _NOT_COMPARED},
+        "random_state": int(seed) if isinstance(seed, int | np.integer) else None,
+        "data": fingerprint(rows),
+    }
+    return checkpoint
+
+
+def _plain(value: Any) -> Any:
+    """A value as a file can hold it, for comparison."""
+    if isinstance(value, np.ndarray):
+        return fingerprint(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return getattr(value, "text", repr(value))
+
+
+def json_array(facts: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Facts as the bytes of a JSON text, for states that hold nothing but arrays.
+
+    >>> from_json_array(json_array({"kind": "isotropic"}))
+    {'kind': 'isotropic'}
+    """
+    text = json.dumps(facts, default=lambda array: array.tolist())
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def from_json_array(array: NDArray[Any]) -> dict[str, Any]:
+    """The inverse of `json_array`."""
+    facts: dict[str, Any] = json.loads(array.tobytes())
+    return facts
