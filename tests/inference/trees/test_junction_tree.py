@@ -18,8 +18,9 @@ from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError, ModelError
 from kikuchi.inference.trees import engine as junction_engine
 from kikuchi.inference.trees.engine import Watch, propagate
+from kikuchi.inference.trees.junction_tree import Plan
 from kikuchi.inference.trees.kernels import passes
-from kikuchi.inference.trees.plan import Plan, variable_targets
+from kikuchi.inference.trees.plan import variable_targets
 from oracle import enumerate_exact, random_model
 
 PROPAGATIONS = ["shafer-shenoy", "hugin"]
@@ -226,7 +227,7 @@ def test_lost_products_that_cannot_matter_do_not_cost_logarithms() -> None:
     )  # fmt: skip
     plan = kk.plan(hub)
     watch = Watch(kk.Budget().start())
-    logs = junction_engine.Run(plan, plan.variable_targets, arithmetic=passes.LOG_SUM)
+    logs = junction_engine.Propagation(plan, plan.variable_targets, arithmetic=passes.LOG_SUM)
     logs.collect(watch, 1.0)
     logs.distribute(watch, 1.0)
     run = propagate(plan, variable_targets, watch)
@@ -240,7 +241,9 @@ def test_logarithms_give_the_same(seed: int, propagation: str) -> None:
     graph = mixed_model(100 + seed)
     plan, watch = kk.plan(graph), Watch(kk.Budget().start())
     hugin = propagation == "hugin"
-    run = junction_engine.Run(plan, plan.variable_targets, arithmetic=passes.LOG_SUM, hugin=hugin)
+    run = junction_engine.Propagation(
+        plan, plan.variable_targets, arithmetic=passes.LOG_SUM, hugin=hugin
+    )
     run.collect(watch, 1.0)
     run.distribute(watch, 1.0)
     log_z, singles, _ = enumerate_exact(graph)
@@ -432,14 +435,14 @@ def test_a_belief_that_underflows_only_when_it_is_read(monkeypatch: pytest.Monke
     graph = mixed_model(3, scales=(1.0,))
     tree = kk.plan(graph).calibrate()
     wanted = [tree.joint([v]) for v in range(graph.n_variables)]
-    read = junction_engine.Run.read
+    read = junction_engine.Propagation.read
 
-    def only_logarithms(self: junction_engine.Run, *question: object) -> np.ndarray:
+    def only_logarithms(self: junction_engine.Propagation, *question: object) -> np.ndarray:
         if not self.logs:
             raise junction_engine.Underflow
         return read(self, *question)
 
-    monkeypatch.setattr(junction_engine.Run, "read", only_logarithms)
+    monkeypatch.setattr(junction_engine.Propagation, "read", only_logarithms)
     for v in range(graph.n_variables):
         assert np.abs(tree.joint([v]) - wanted[v]).max() < 1e-12
     assert np.isfinite(graph.log_score(tree.sample(50, seed=0))).all()

@@ -13,7 +13,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
-from kikuchi.inference.trees.plan import Plan, make_plan
+from kikuchi.inference.trees.plan import TreePlan, make_plan
 
 if TYPE_CHECKING:
     from kikuchi.inference.bounds.auto_search import Search
@@ -82,7 +82,7 @@ class Auto(Method):
         return Search(graph, run)
 
 
-def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, Plan]:
+def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, TreePlan]:
     """A junction tree and its cost; a better order is sought unless the first is hopeless."""
     with run.clock.paused():
         _load_planner()
@@ -103,7 +103,7 @@ def _load_planner() -> None:
     _ = make_plan(unconditioned(pair), "min-fill", None).operations
 
 
-def _exactly(graph: FactorGraph, run: MethodRun, plan: Plan, why: str) -> Solution | None:
+def _exactly(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution | None:
     """The exact answer, or None if the time ended before it was there."""
     try:
         solution = JunctionTree(order=plan.order, seed=plan.seed).solve(graph, run)
@@ -131,7 +131,7 @@ class _ExactCost:
     excess: float
 
     @classmethod
-    def of(cls, plan: Plan, run: MethodRun) -> _ExactCost:
+    def of(cls, plan: TreePlan, run: MethodRun) -> _ExactCost:
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
         seconds = _SAFETY * plan.seconds

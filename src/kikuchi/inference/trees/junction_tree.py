@@ -1,7 +1,7 @@
 """Exact inference on a junction tree (TEH-I2, HOJ-I3 to HOJ-I5, HOJ-M3, LIU-I1).
 
-Three things apart: `plan` finds the tree, `Plan` tells its price, and running it answers with
-log Z, marginals, most probable states, joint marginals and samples, all exact.
+`plan` builds the tree, `Plan` tells what it costs, and propagation on it gives log Z, marginals,
+most probable states, joint marginals and samples, all exact.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Vari
 from kikuchi.inference.beliefs import Covariance
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
-from kikuchi.inference.trees.engine import Read, Report, Underflow, Watch, propagate
-from kikuchi.inference.trees.engine import Run as TreeRun
-from kikuchi.inference.trees.plan import (
-    Mode,
-    Plan,
-    PlanOrder,
+from kikuchi.inference.trees.engine import (
     Propagation,
+    Read,
+    Report,
+    Underflow,
+    Watch,
+    propagate,
+)
+from kikuchi.inference.trees.plan import (
+    Architecture,
+    Mode,
+    PlanOrder,
+    TreePlan,
     factor_targets,
     joint_target,
     make_plan,
     no_targets,
     variable_targets,
 )
-from kikuchi.inference.trees.shape import Targets
+from kikuchi.inference.trees.shape import MarginalTargets
 
 __all__ = ["CalibratedTree", "JunctionTree", "Plan", "plan"]
 
@@ -53,7 +59,35 @@ def plan(
     2
     """
     single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    return make_plan(graph.condition({**graph.resolve(evidence), **single}), order, seed)
+    best = make_plan(graph.condition({**graph.resolve(evidence), **single}), order, seed)
+    return Plan(best.conditioned, best.order, best.seed, best.elimination, best.tree)
+
+
+class Plan(TreePlan):
+    """What exact inference on one graph given evidence would cost, and the tree to do it with.
+
+    >>> import kikuchi as kk
+    >>> plan = kk.plan(kk.grid(4, 4, seed=0))
+    >>> plan.width, plan.largest_clique, plan.complete
+    (4, 32, True)
+    >>> print(plan)
+    junction tree: width 4, 12 cliques, largest 32 states, 21 kB, 1.8e+03 multiply-adds
+    """
+
+    def calibrate(
+        self,
+        *,
+        propagation: Architecture = "shafer-shenoy",
+        budget: Budget | None = None,
+    ) -> CalibratedTree:
+        """Propagate: a tree that answers any number of questions exactly.
+
+        >>> import kikuchi as kk
+        >>> tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])).calibrate()
+        >>> tree.joint([1, 0]).round(6).tolist()
+        [[0.1, 0.3], [0.2, 0.4]]
+        """
+        return CalibratedTree(self, propagation, budget or Budget())
 
 
 @dataclass(frozen=True)
@@ -80,7 +114,7 @@ class JunctionTree(Method):
     gives_covariance: ClassVar[bool] = True
 
     order: PlanOrder = option("cheapest", "elimination order: the best of many, or one greedy rule")
-    propagation: Propagation = option(
+    propagation: Architecture = option(
         "shafer-shenoy", "shafer-shenoy holds separators only, hugin holds cliques and divides"
     )
     mode: Mode = option("sum", "sum for marginals, max for the most probable state")
@@ -92,10 +126,10 @@ class JunctionTree(Method):
         return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        found = make_plan(unconditioned(graph), self.order, self.seed)
+        tree_plan = make_plan(unconditioned(graph), self.order, self.seed)
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
-            found, variable_targets, watch, mode=self.mode, propagation=self.propagation
+            tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation
         )
         score = None
         if tree.state is not None:
@@ -106,15 +140,15 @@ class JunctionTree(Method):
             log_z=exact,
             log_z_lower=exact if score is None else score,
             log_z_upper=exact,
-            factor_tables=lambda: self._factor_tables(found, run.clock.budget),
+            factor_tables=lambda: self._factor_tables(tree_plan, run.clock.budget),
             covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
             state=tree.state,
             score=score,
             diagnostics={
-                "width": found.width,
-                "cliques": found.found_tree.n_cliques,
-                "bytes": found.bytes,
-                "operations": found.operations,
+                "width": tree_plan.width,
+                "cliques": tree_plan.found_tree.n_cliques,
+                "bytes": tree_plan.bytes,
+                "operations": tree_plan.operations,
                 "arithmetic": "logarithms" if tree.logs else "linear",
             },
         )
@@ -131,12 +165,12 @@ class JunctionTree(Method):
 
         return lambda variables: clamped_covariance(graph, marginals, given, variables)
 
-    def _factor_tables(self, found: Plan, budget: Budget) -> NDArray[np.float64]:
+    def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> NDArray[np.float64]:
         """Beliefs of all factors by a second run: none of its tables were kept."""
         unhurried = Budget(bytes=budget.bytes)
         watch = Watch(unhurried.start())
         return propagate(
-            found, factor_targets, watch, mode=self.mode, propagation=self.propagation
+            tree_plan, factor_targets, watch, mode=self.mode, propagation=self.propagation
         ).out
 
 
@@ -154,15 +188,15 @@ class CalibratedTree:
     (3, 2)
     """
 
-    def __init__(self, plan: Plan, propagation: Propagation, budget: Budget) -> None:
+    def __init__(self, plan: TreePlan, propagation: Architecture, budget: Budget) -> None:
         self.plan = plan
-        self.propagation: Propagation = propagation
+        self.propagation: Architecture = propagation
         self.budget = budget
         self._run = self._propagate(plan, variable_targets, keep=True)
 
     def _propagate(
-        self, plan: Plan, read: Read, *, keep: bool = False, logs: bool = False
-    ) -> TreeRun:
+        self, plan: TreePlan, read: Read, *, keep: bool = False, logs: bool = False
+    ) -> Propagation:
         watch = Watch(self.budget.start())
         return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
 
@@ -233,7 +267,7 @@ class CalibratedTree:
         )
         return self._propagate(joined, lambda plan: _joint_in(plan, variables)).out
 
-    def _read(self, clique: int, targets: Targets) -> NDArray[np.float64]:
+    def _read(self, clique: int, targets: MarginalTargets) -> NDArray[np.float64]:
         try:
             return self._run.read(clique, targets)
         except Underflow:  # the messages are fine, their product here is not
@@ -273,7 +307,7 @@ def unconditioned(graph: FactorGraph) -> Conditioned:
     return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
 
 
-def _holding_clique(plan: Plan, variables: list[int]) -> int | None:
+def _holding_clique(plan: TreePlan, variables: list[int]) -> int | None:
     """The clique that eliminates the first of the variables holds them all, if any clique does."""
     s = plan.found_tree
     ranks = s.rank[variables]
@@ -282,7 +316,7 @@ def _holding_clique(plan: Plan, variables: list[int]) -> int | None:
     return clique if np.isin(ranks, held).all() else None
 
 
-def _joint_in(plan: Plan, variables: list[int]) -> Targets:
+def _joint_in(plan: TreePlan, variables: list[int]) -> MarginalTargets:
     clique = _holding_clique(plan, variables)
     assert clique is not None  # a factor over the variables made them a clique
     return joint_target(plan, variables, clique)

@@ -1,7 +1,7 @@
-"""`Plan`: a junction tree and what it costs, before anything is paid (TEH-I2, HOJ-I3).
+"""A junction tree and what propagation on it would cost (TEH-I2, HOJ-I3).
 
 A plan is made from the graph's scopes alone. It knows the cliques, the separators, which factor
-goes to which clique, and the memory and operations of the propagation in `junction_engine`. It
+goes to which clique, and the memory and operations of the propagation in `engine`. It
 allocates no tables.
 """
 
@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.budget import Budget, format_bytes
+from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
 from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
 from kikuchi.inference.trees import shape
 from kikuchi.inference.trees.kernels import program as programs
-from kikuchi.inference.trees.shape import HUGE, Targets, Tree
+from kikuchi.inference.trees.shape import HUGE, MarginalTargets, Tree
 
-if TYPE_CHECKING:
-    from kikuchi.inference.trees.junction_tree import CalibratedTree
-
-Propagation = Literal["shafer-shenoy", "hugin"]
+Architecture = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
 PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
 
@@ -39,19 +36,19 @@ _SEARCH_SHARE = 0.02  # effort that may be spent for each multiply-add of the be
 _HOPELESS = 1e30  # multiply-adds: orders differ by a factor of fifty, no search makes this feasible
 _EFFORT_OF_A_TREE = 100  # list entries that building the tree is worth, for each variable
 
-WAY_OUT = (
+ADVICE = (
     "raise the memory limit (--memory, Budget(bytes=...)), observe more variables, "
     "or use an approximation: bp, mf or gibbs"
 )
 
 
 class Measure(NamedTuple):
-    """What a propagation takes (see `kernels.junction_program.measure`)."""
+    """What a propagation takes (see `kernels.program.measure`)."""
 
     up: NDArray[np.float64]
     down: NDArray[np.float64]
-    up_room: NDArray[np.int64]
-    down_room: NDArray[np.int64]
+    up_lengths: NDArray[np.int64]
+    down_lengths: NDArray[np.int64]
     scratch: NDArray[np.int64]
     up_results: float
     down_results: float
@@ -80,7 +77,7 @@ class Measure(NamedTuple):
     def index_bytes(self) -> int:
         """Bytes of both programs and of the scratch that one walk uses."""
         tile, operands, table, axes = (int(x) for x in self.scratch)
-        ops, dims, steps, bases, actions = (int(x) for x in self.up_room + self.down_room)
+        ops, dims, steps, bases, actions = (int(x) for x in self.up_lengths + self.down_lengths)
         lists = (
             programs.COLUMNS * ops + dims + steps + 2 * bases + programs.ACTION_COLUMNS * actions
         )
@@ -88,20 +85,14 @@ class Measure(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """A junction tree for one graph and evidence: its shape and its price.
+class TreePlan:
+    """A junction tree for one graph and evidence: its shape and its cost.
 
     `width` is the size of the largest clique less one, `largest_clique` its number of states,
     `bytes` the peak working memory and `operations` the multiply-adds of all single-variable
-    marginals and log Z by Shafer-Shenoy propagation. If `complete` is False no order was found that
-    any machine could pay for; the search stopped, and the figures are lower bounds for this order.
-
-    >>> import kikuchi as kk
-    >>> plan = kk.plan(kk.grid(4, 4, seed=0))
-    >>> plan.width, plan.largest_clique, plan.complete
-    (4, 32, True)
-    >>> print(plan)
-    junction tree: width 4, 12 cliques, largest 32 states, 21 kB, 1.8e+03 multiply-adds
+    marginals and log Z by Shafer-Shenoy propagation. If `complete` is False the search for an
+    elimination order stopped, since the tree would be too large for any machine, and the figures
+    are lower bounds for this order.
     """
 
     conditioned: Conditioned
@@ -151,7 +142,7 @@ class Plan:
 
     def bytes_for(
         self,
-        targets: Targets,
+        targets: MarginalTargets,
         *,
         logs: bool = False,
         keep: bool = False,
@@ -169,7 +160,7 @@ class Plan:
 
     def _bytes_for(
         self,
-        targets: Targets,
+        targets: MarginalTargets,
         logs: bool = False,
         keep: bool = False,
         hugin: bool = False,
@@ -192,7 +183,7 @@ class Plan:
         return _whole(8 * entries) + indices
 
     @cached_property
-    def variable_targets(self) -> Targets:
+    def variable_targets(self) -> MarginalTargets:
         """The marginal of every variable, each from the smallest table that holds it."""
         return shape.variable_targets(self.found_tree, self.graph)
 
@@ -200,34 +191,14 @@ class Plan:
     def _usual_measure(self) -> Measure:
         return self._measure(self.variable_targets, hugin=False)
 
-    def measure(self, targets: Targets, *, hugin: bool = False) -> Measure:
-        """Work by clique, and room for programs and results."""
+    def measure(self, targets: MarginalTargets, *, hugin: bool = False) -> Measure:
+        """Work per clique, and the sizes of programs and results."""
         if targets is self.variable_targets and not hugin:
             return self._usual_measure
         return self._measure(targets, hugin=hugin)
 
-    def _measure(self, targets: Targets, *, hugin: bool) -> Measure:
-        tree = self.found_tree
-        return Measure(
-            *programs.measure(
-                hugin,
-                tree.card,
-                tree.clique_offsets,
-                tree.clique_vars,
-                tree.residual,
-                tree.parent,
-                tree.child_offsets,
-                tree.children,
-                tree.clique_size,
-                tree.separator_size,
-                tree.groups,
-                targets.sizes,
-                targets.clique_offsets,
-                targets.in_clique,
-                targets.separator_offsets,
-                targets.in_separator,
-            )
-        )
+    def _measure(self, targets: MarginalTargets, *, hugin: bool) -> Measure:
+        return Measure(*programs.measure(hugin, self.found_tree, targets))
 
     # ------------------------------------------------------------------ shape
 
@@ -240,7 +211,7 @@ class Plan:
     def found_tree(self) -> Tree:
         """The tree of a complete plan."""
         if self.tree is None:
-            raise BudgetError(f"there is no tree: {self}; {WAY_OUT}")
+            raise BudgetError(f"there is no tree: {self}; {ADVICE}")
         return self.tree
 
     @cached_property
@@ -320,39 +291,20 @@ class Plan:
             lines.append("the search stopped: no machine can pay for this order")
         return "\n".join(lines)
 
-    # ------------------------------------------------------------------ running
-
-    def calibrate(
-        self,
-        *,
-        propagation: Propagation = "shafer-shenoy",
-        budget: Budget | None = None,
-    ) -> CalibratedTree:
-        """Pay the price: a tree that answers any number of questions exactly.
-
-        >>> import kikuchi as kk
-        >>> tree = kk.plan(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])).calibrate()
-        >>> tree.joint([1, 0]).round(6).tolist()
-        [[0.1, 0.3], [0.2, 0.4]]
-        """
-        from kikuchi.inference.trees.junction_tree import CalibratedTree
-
-        return CalibratedTree(self, propagation, budget or Budget())
-
 
 def make_plan(
     conditioned: Conditioned, order: PlanOrder, seed: int | None, seconds: float | None = None
-) -> Plan:
+) -> TreePlan:
     """Plan exact inference on a conditioned graph; `seconds` shortens the search of `cheapest`."""
     if order == "cheapest":
         return _cheapest(conditioned, seed, seconds)
     graph = conditioned.graph
     elimination = eliminate(graph, order, seed=seed)
     tree = shape.build_tree(graph, elimination) if elimination.complete else None
-    return Plan(conditioned, order, seed, elimination, tree)
+    return TreePlan(conditioned, order, seed, elimination, tree)
 
 
-def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None) -> Plan:
+def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None) -> TreePlan:
     """The cheapest of many greedy orders, by fill and by weight, with random ties.
 
     The search goes on while it costs little beside what the best tree found so far would: orders
@@ -378,22 +330,22 @@ def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None)
 # ---------------------------------------------------------------------- what to read
 
 
-def variable_targets(plan: Plan) -> Targets:
+def variable_targets(plan: TreePlan) -> MarginalTargets:
     """The marginal of every variable."""
     return plan.variable_targets
 
 
-def factor_targets(plan: Plan) -> Targets:
+def factor_targets(plan: TreePlan) -> MarginalTargets:
     """The marginal of every factor."""
     return shape.factor_targets(plan.found_tree, plan.graph)
 
 
-def no_targets(plan: Plan) -> Targets:
+def no_targets(plan: TreePlan) -> MarginalTargets:
     """Nothing: log Z, samples and best states need the upward pass only."""
     return shape.no_targets(plan.found_tree)
 
 
-def joint_target(plan: Plan, variables: list[int], clique: int) -> Targets:
+def joint_target(plan: TreePlan, variables: list[int], clique: int) -> MarginalTargets:
     """The joint marginal of some variables of the reduced graph, all in one clique."""
     return shape.joint_target(plan.found_tree, plan.graph, variables, clique)
 

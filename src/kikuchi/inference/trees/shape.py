@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +15,10 @@ from kikuchi.inference.trees.kernels import joins, layout
 HUGE = 1e300  # sizes stop here
 
 
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A junction tree in flat arrays, by rank (see `kernels.junction_layout`); sizes are floats.
+class Tree(NamedTuple):
+    """A junction tree and its tables in flat arrays, by rank (see `CliqueTree`); sizes are floats.
 
-    Nodes that sum nothing out are join nodes (see `kernels.junction_joins`); all others are the
+    Nodes that sum nothing out are join nodes (see `kernels.joins`); all others are the
     maximal cliques of the elimination.
     """
 
@@ -62,12 +60,12 @@ class Tree:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays themselves."""
-        return sum(array.nbytes for array in vars(self).values())
+        return sum(array.nbytes for array in self)
 
 
-class Targets(NamedTuple):
-    """Marginals to read: their axes (ranks and strides), place and size in the result, and which
-    of them belong to each clique and to the separator above each clique.
+class MarginalTargets(NamedTuple):
+    """Marginals to read: their axes (ranks and strides), their offsets and sizes in the result, and
+    which of them are read from each clique and from the separator above each clique.
     """
 
     offsets: NDArray[np.int64]
@@ -146,7 +144,7 @@ def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
 # ---------------------------------------------------------------------- what to read
 
 
-def variable_targets(tree: Tree, graph: FactorGraph) -> Targets:
+def variable_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
     """The marginal of every variable, each from the smallest table that holds it."""
     in_clique, in_separator = layout.smallest_tables(
         tree.rank,
@@ -161,7 +159,7 @@ def variable_targets(tree: Tree, graph: FactorGraph) -> Targets:
     clique_offsets, by_clique = layout.lists_by(in_clique, tree.n_nodes)
     separator_offsets, by_separator = layout.lists_by(in_separator, tree.n_nodes)
     n = graph.n_variables
-    return Targets(
+    return MarginalTargets(
         np.arange(n + 1),
         tree.rank,
         np.ones(n, dtype=np.int64),
@@ -174,10 +172,10 @@ def variable_targets(tree: Tree, graph: FactorGraph) -> Targets:
     )
 
 
-def factor_targets(tree: Tree, graph: FactorGraph) -> Targets:
+def factor_targets(tree: Tree, graph: FactorGraph) -> MarginalTargets:
     """The marginal of every factor, from the clique that it was multiplied into."""
     clique_offsets, by_clique = layout.lists_by(tree.factor_home, tree.n_nodes)
-    return Targets(
+    return MarginalTargets(
         graph.scope_offsets.copy(),
         tree.factor_ranks,
         tree.factor_strides,
@@ -190,7 +188,9 @@ def factor_targets(tree: Tree, graph: FactorGraph) -> Targets:
     )
 
 
-def joint_target(tree: Tree, graph: FactorGraph, variables: list[int], clique: int) -> Targets:
+def joint_target(
+    tree: Tree, graph: FactorGraph, variables: list[int], clique: int
+) -> MarginalTargets:
     """The joint marginal of some variables, all in one clique; axes in the order given."""
     cards = graph.cardinalities[variables].astype(np.int64)
     strides = np.append(np.cumprod(cards[::-1])[::-1], 1)[1:]
@@ -198,7 +198,7 @@ def joint_target(tree: Tree, graph: FactorGraph, variables: list[int], clique: i
     by_rank = np.argsort(ranks)
     lists = _none(tree.n_nodes + 1)
     lists[clique + 1 :] = 1
-    return Targets(
+    return MarginalTargets(
         np.array([0, len(variables)]),
         ranks[by_rank],
         strides[by_rank],
@@ -211,11 +211,11 @@ def joint_target(tree: Tree, graph: FactorGraph, variables: list[int], clique: i
     )
 
 
-def no_targets(tree: Tree) -> Targets:
+def no_targets(tree: Tree) -> MarginalTargets:
     """Nothing to read: log Z, samples and best states need the upward pass only."""
     lists = _none(tree.n_nodes + 1)
     empty = _none(0)
-    return Targets(_none(1), empty, empty, empty, empty, lists, empty, lists, empty)
+    return MarginalTargets(_none(1), empty, empty, empty, empty, lists, empty, lists, empty)
 
 
 def _none(size: int) -> NDArray[np.int64]:

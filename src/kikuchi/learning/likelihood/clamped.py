@@ -23,7 +23,7 @@ from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.junction_tree import unconditioned
-from kikuchi.inference.trees.plan import WAY_OUT, Plan, make_plan
+from kikuchi.inference.trees.plan import ADVICE, TreePlan, make_plan
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped_tree import MissingnessPattern, RowGroup, Watch
 
@@ -110,7 +110,7 @@ class ClampedRows:
         self.budget.require_bytes(
             sum(plan.bytes + _BYTES_PER_PLAN for plan in plans),
             f"the clamped junction trees ({len(plans)}, width {widest})",
-            WAY_OUT,
+            ADVICE,
         )
         self.groups = [RowGroup(graph, self.data, pattern, self.budget) for pattern in patterns]
 
@@ -219,7 +219,7 @@ def _together(
     return together if _EVALUATIONS * len(rows) * _seconds(plan) <= separate else None
 
 
-def _seconds(plan: Plan | None) -> float:
+def _seconds(plan: TreePlan | None) -> float:
     if plan is None:
         return 0.0
     if not plan.complete:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.trees.engine import Run
+from kikuchi.inference.trees.engine import Propagation
 from kikuchi.inference.trees.kernels import passes
 from kikuchi.inference.trees.kernels.clamped_rows import clamped_rows, cut_tables
-from kikuchi.inference.trees.plan import WAY_OUT, Plan, factor_targets
+from kikuchi.inference.trees.kernels.contraction import Workspace
+from kikuchi.inference.trees.plan import ADVICE, TreePlan, factor_targets
 from kikuchi.learning.data import Data, merged_rows
 from kikuchi.learning.likelihood.kernels.rows import count_factors, score_factors
 
@@ -34,7 +35,7 @@ class MissingnessPattern:
     rows: Ints
     missing: NDArray[np.bool_]  # in some row
     always: NDArray[np.bool_]  # missing in every row
-    plan: Plan | None
+    plan: TreePlan | None
 
 
 # ---------------------------------------------------------------------- one tree
@@ -69,7 +70,7 @@ class RowGroup:
         """Multiply-adds for all distinct rows."""
         return 0.0 if self.tree is None else self.tree.operations * len(self.unique)
 
-    def _tree(self, plan: Plan, budget: Budget) -> CompiledTree:
+    def _tree(self, plan: TreePlan, budget: Budget) -> CompiledTree:
         cuts = _cuts(self.graph, self.touched, self.pattern.missing, self.columns)
         sometimes = self.pattern.missing & ~self.pattern.always
         seen = np.searchsorted(self.columns, np.flatnonzero(sometimes))
@@ -127,41 +128,30 @@ def _cuts(graph: FactorGraph, factors: Ints, gaps: NDArray[np.bool_], columns: I
 class CompiledTree:
     """The compiled program of one tree, and where the tables of one row are put."""
 
-    def __init__(self, plan: Plan, cuts: _Cuts, seen: Ints, budget: Budget) -> None:
+    def __init__(self, plan: TreePlan, cuts: _Cuts, seen: Ints, budget: Budget) -> None:
         targets = factor_targets(plan)
         needed = plan.bytes_for(targets, logs=True)
-        budget.require_bytes(needed, f"the clamped junction tree (width {plan.width})", WAY_OUT)
-        run = Run(plan, targets, arithmetic=passes.LINEAR)
-        tree, graph = plan.found_tree, plan.graph
+        budget.require_bytes(needed, f"the clamped junction tree (width {plan.width})", ADVICE)
+        run = Propagation(plan, targets, arithmetic=passes.LINEAR)
+        graph = plan.graph
         self.operations = run.measure.operations
         self.cuts, self.seen = cuts, seen
         self.shifts = np.zeros(len(cuts.offsets), dtype=np.int64)
         self.reduced = np.zeros(graph.log_tables.size)
         self.offsets = np.array(graph.table_offsets)
-        self.tree = (
-            tree.card,
-            tree.group_offsets,
-            tree.group_vars,
-            tree.group_tables,
-            self.offsets,
-            np.array(graph.scope_offsets),
-            tree.factor_ranks,
-            tree.factor_strides,
-            tree.group_of,
-        )
-        self.up, self.down = tuple(run.upward), tuple(run._downward_program())
-        self.temporary = int(run.measure.temporary(True))
-        self.scratch = [
-            (array.size, array.dtype)
-            for array in (*run.room.scratch, run.floors, run.losses, run.scales, run.flags)
-        ]
-        self.sizes = (run.mem.size, run.out.size)
+        self.tree, self.scope_offsets = plan.found_tree, np.array(graph.scope_offsets)
+        self.up, self.down = run.upward, run.downward()
+        self.table_sizes = [(array.size, array.dtype) for array in run.tables]
+        temporary = (int(run.measure.temporary(True)), run.workspace.temporary.dtype)
+        rest = [(array.size, array.dtype) for array in run.workspace[1:]]
+        self.workspace_sizes = [temporary, *rest]
 
-    def _workspace(self) -> tuple[NDArray[Any], ...]:
-        """Workspace of one propagation; it is not kept, as there may be thousands of trees."""
-        mem, out = (np.empty(size) for size in self.sizes)
-        rest = [np.empty(size, dtype=kind) for size, kind in self.scratch]
-        return mem, np.empty(self.temporary), out, *rest
+    def _arrays(self) -> tuple[passes.PropagationState, Workspace]:
+        """Arrays of one propagation; they are not kept, as there may be thousands of trees."""
+        tables: list[NDArray[Any]] = [np.empty(size, dtype=kind) for size, kind in self.table_sizes]
+        workspace: list[NDArray[Any]]
+        workspace = [np.empty(size, dtype=kind) for size, kind in self.workspace_sizes]
+        return passes.PropagationState(*tables), Workspace(*workspace)
 
     def run(
         self,
@@ -176,12 +166,12 @@ class CompiledTree:
         both = counts is not None
         sums = np.zeros(0) if counts is None else counts
         chunk = max(int(_CHUNK / max(self.operations, 1.0)), 1)
-        cuts, workspace = self.cuts, self._workspace()
+        cuts, (propagation, workspace) = self.cuts, self._arrays()
         for start in range(0, len(states), chunk):
             stop = min(start + chunk, len(states))
             clamped_rows(
                 states, start, stop, weights, log_tables, cuts.places, self.offsets, cuts.offsets,
                 cuts.columns, cuts.strides, self.seen, self.shifts, self.reduced, self.tree,
-                self.up, self.down, workspace, values, sums, both,
+                self.scope_offsets, self.up, self.down, propagation, workspace, values, sums, both,
             )  # fmt: skip
             watch()

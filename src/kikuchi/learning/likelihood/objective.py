@@ -23,7 +23,7 @@ from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.junction_tree import unconditioned
-from kikuchi.inference.trees.plan import Plan, factor_targets, make_plan
+from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
 from kikuchi.learning.data import MISSING, Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
 
@@ -133,7 +133,7 @@ def passed_on(error: BudgetError, clock: Clock) -> NoReturn:
 class ExactFree:
     """log Z and factor marginals by one junction tree, planned once."""
 
-    def __init__(self, graph: FactorGraph, clock: Clock, plan: Plan | None = None) -> None:
+    def __init__(self, graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> None:
         self.graph = graph
         self.clock = clock
         self.plan = plan or make_plan(unconditioned(graph), "cheapest", None)

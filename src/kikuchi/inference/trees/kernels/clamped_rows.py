@@ -45,50 +45,39 @@ def _cut(
 
 
 @njit(cache=True, error_model="numpy")
-def _propagate(tree, up, down, room, reduced, arithmetic, both):
+def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced, arithmetic, both):
     """Both passes for the tables in `reduced`, or the upward one: (status, log Z)."""
-    card, group_offsets, group_vars, group_tables, offsets, scopes, ranks, strides, group_of = tree
-    mem, temporary, out, tile, runs, steps, lengths, places, count = room[:9]
-    floors, losses, scales, flags = room[9:]
-    log_z = multiply_factors(
-        mem, card, group_offsets, group_vars, group_tables, reduced, offsets, scopes, ranks,
-        strides, group_of, floors,
-    )  # fmt: skip
+    mem, floors = state.mem, state.floors
+    log_z = multiply_factors(mem, floors, tree, reduced, offsets, scope_offsets)
     if log_z == -np.inf:
         return IMPOSSIBLE, log_z
-    n_groups = len(group_tables) - 1
+    n_groups = len(tree.group_tables) - 1
     if arithmetic == LINEAR:
         for g in range(n_groups):
             if floors[g] < LOG_FLOOR:
                 return UNDERFLOW, 0.0
-        for i in range(group_tables[n_groups]):
+        for i in range(tree.group_tables[n_groups]):
             mem[i] = np.exp(mem[i])
-    losses[:] = np.inf
-    scales[:] = 0.0
-    status = execute(
-        up[0], up[1], up[2], up[3], up[4], up[5], 0, up[6][-1], -1, 0, 1, mem, temporary, out,
-        tile, runs, steps, lengths, places, count, floors, losses, scales, flags, arithmetic,
-    )  # fmt: skip
+    state.losses[:] = np.inf
+    state.scales[:] = 0.0
+    status = execute(up, 0, up.ends[-1], -1, 0, 1, state, workspace, arithmetic)
     if status == OK:
-        log_z += scales.sum()
+        log_z += state.scales.sum()
         if both:
-            status = execute(
-                down[0], down[1], down[2], down[3], down[4], down[5], 0, down[6][-1], -1, 0,
-                1, mem, temporary, out, tile, runs, steps, lengths, places, count, floors, losses,
-                scales, flags, arithmetic,
-            )  # fmt: skip
+            status = execute(down, 0, down.ends[-1], -1, 0, 1, state, workspace, arithmetic)
     return status, log_z
 
 
 @njit(cache=True, error_model="numpy")
 def clamped_rows(
     states, start, stop, weights, log_tables, places, offsets, shift_offsets, shift_columns,
-    shift_strides, seen_columns, shifts, reduced, tree, up, down, room, log_z, counts, both,
+    shift_strides, seen_columns, shifts, reduced, tree, scope_offsets, up, down, propagation,
+    workspace, log_z, counts, both,
 ):  # fmt: skip
     """log Z of rows start..stop - 1 that have a weight, -inf where impossible; with `both`,
     weighted counts too.
     """
-    out = room[2]
+    out = workspace.out
     for row in range(start, stop):
         if weights[row] == 0.0:
             continue
@@ -96,9 +85,14 @@ def clamped_rows(
             states, row, log_tables, places, offsets, shift_offsets, shift_columns, shift_strides,
             shifts, seen_columns, reduced,
         )  # fmt: skip
-        status, value = _propagate(tree, up, down, room, reduced, LINEAR, both)
+        status, value = _propagate(
+            tree, offsets, scope_offsets, up, down, propagation, workspace, reduced, LINEAR, both
+        )
         if status == UNDERFLOW:
-            status, value = _propagate(tree, up, down, room, reduced, LOG_SUM, both)
+            status, value = _propagate(
+                tree, offsets, scope_offsets, up, down, propagation, workspace, reduced, LOG_SUM,
+                both,
+            )  # fmt: skip
         log_z[row] = value if status == OK else -np.inf
         if not both or status != OK:
             continue

@@ -17,8 +17,11 @@ product of two numbers above 0 that falls below FLOOR is reported.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 SUM, MAX, EXPSUM = 0, 1, 2
 FLOOR = 1e-290
@@ -29,6 +32,41 @@ _SET, _MULTIPLY, _ADD, _CHECKED = 0, 1, 2, 3
 _U0, _U1, _U2 = np.uint64(0), np.uint64(1), np.uint64(2)
 _SUMS = {"reassoc", "nsz"}  # sums may be reordered, so that they vectorise
 _EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
+
+
+class Walk(NamedTuple):
+    """The operands of one walk over the states of a clique with `nd` axes.
+
+    They stand in this order: fixed inputs, children's inputs, children's results (each the product
+    of everything but that child), targets (results of the whole product). From `dims_at` on `dims`
+    holds the cardinality of each axis; from `steps_at` on `steps` holds nd strides per operand,
+    from `bases_at` on `bases` their offsets.
+    """
+
+    nd: int
+    dims: NDArray[np.int64]
+    dims_at: int
+    steps: NDArray[np.int64]
+    steps_at: int
+    bases: NDArray[np.int64]
+    bases_at: int
+    n_fixed: int
+    n_children: int
+    n_targets: int
+    store: bool
+
+
+class Workspace(NamedTuple):
+    """Working memory of a propagation: results of a walk, answers, and scratch of one walk."""
+
+    temporary: NDArray[np.float64]
+    out: NDArray[np.float64]
+    tile: NDArray[np.float64]
+    runs: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    places: NDArray[np.int64]
+    counters: NDArray[np.int64]
 
 
 @njit(cache=True, error_model="numpy")
@@ -269,41 +307,16 @@ def _fuse(dims, at, first, nd, steps, begin, row, runs, strides):
 
 
 @njit(cache=True, error_model="numpy")
-def contract(
-    mem,
-    results,
-    tile,
-    nd,
-    dims,
-    dims_at,
-    steps,
-    steps_at,
-    bases,
-    bases_at,
-    runs,
-    strides,
-    lengths,
-    places,
-    count,
-    n_fixed,
-    n_children,
-    n_targets,
-    store,
-    how,
-    check,
-    shift,
-    piece,
-    pieces,
-):
+def contract(walk, mem, results, workspace, how, check, shift, piece, pieces):
     """One walk over a clique, or the given piece of it; answers whether a product fell below FLOOR.
 
-    Operands stand in this order: fixed inputs, children's inputs, children's results (each the
-    product of everything but that child), targets (results of the whole product). From `steps_at`
-    on `steps` holds nd strides for each operand, from `bases_at` on `bases` their offsets. Results
-    must be initialised (0, or -inf for MAX), except that with `store` the one target is
-    overwritten: its axes are the clique's. `runs`, `strides`, `lengths`, `places`, `count` are
-    scratch.
+    Results must be initialised (0, or -inf for MAX), except that with `walk.store` the one target
+    is overwritten: its axes are the clique's.
     """
+    nd, dims, dims_at, steps, steps_at, bases, bases_at = walk[:7]
+    n_fixed, n_children, n_targets, store = walk[7:]
+    tile, runs, strides = workspace.tile, workspace.runs, workspace.strides
+    lengths, places, count = workspace.lengths, workspace.places, workspace.counters
     n_operands = n_fixed + 2 * n_children + n_targets
     first, size = tile_split(dims, dims_at, nd, n_children + 1)
     tiles = 1

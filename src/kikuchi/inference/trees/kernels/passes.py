@@ -1,4 +1,4 @@
-"""Propagation on a junction tree: programs of `junction_program` carried out (TEH-I2, HOJ-I4, I5).
+"""Propagation on a junction tree: the operations of a program carried out (TEH-I2, HOJ-I4, I5).
 
 All tables live in one buffer `mem`: products of factors, one message for each separator. Results
 of a walk gather in `temporary` first.
@@ -14,10 +14,13 @@ not above SAFE the answer is UNDERFLOW.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from kikuchi.inference.trees.kernels.contraction import EXPSUM, FLOOR, MAX, SUM, contract
+from kikuchi.inference.trees.kernels.contraction import EXPSUM, FLOOR, MAX, SUM, Walk, contract
 from kikuchi.inference.trees.kernels.program import (
     ACTIONS,
     ALWAYS,
@@ -51,6 +54,18 @@ LINEAR, LOG_MAX, LOG_SUM = 0, 1, 2
 LOG_FLOOR = float(np.log(FLOOR))
 _SAFE = 1e-250  # against FLOOR: up to 1e20 lost terms still weigh less than 1e-20 of this
 _LOG_SAFE = float(np.log(_SAFE))
+
+
+class PropagationState(NamedTuple):
+    """What the passes change: all tables, their floors and losses, scales of the messages, and
+    whether something was lost in the present operation.
+    """
+
+    mem: NDArray[np.float64]
+    floors: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    scales: NDArray[np.float64]
+    flags: NDArray[np.int64]
 
 
 # ---------------------------------------------------------------------- scaling
@@ -135,25 +150,20 @@ def _divide(new, place, mem, old, size, arithmetic):
 
 
 @njit(cache=True, error_model="numpy")
-def multiply_factors(
-    mem,
-    card,
-    group_offsets,
-    group_vars,
-    group_tables,
-    log_tables,
-    table_offsets,
-    scope_offsets,
-    ranks,
-    strides,
-    group_of,
-    floors,
-):
+def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets):
     """Logarithms of the products of factors, each scaled to a largest entry of 0.
 
     Fills `floors` with the logarithm of the smallest entry above zero of each; answers the log of
     all scales together, -inf if some product vanishes everywhere.
     """
+    card, group_of, ranks, strides = (
+        tree.card,
+        tree.group_of,
+        tree.factor_ranks,
+        tree.factor_strides,
+    )
+    group_offsets, group_vars = tree.group_offsets, tree.group_vars
+    group_tables = tree.group_tables
     n_groups = len(group_tables) - 1
     _fill(mem, group_tables[0], group_tables[n_groups], 0.0)
     widest = 1
@@ -248,8 +258,9 @@ def _harmless(mem, opposite, x, place, size, lossy, loss):
 
 
 @njit(cache=True, error_model="numpy")
-def _perform(actions, first, end, lossy, mem, temporary, out, floors, losses, scales, arithmetic):
+def _perform(actions, first, end, lossy, state, temporary, out, arithmetic):
     """Carry out the actions first..end - 1 on the results in `temporary`."""
+    mem, floors, losses, scales = state.mem, state.floors, state.losses, state.scales
     for i in range(first, end):
         kind, source, size = actions[i, KIND], actions[i, SOURCE], actions[i, SIZE]
         place, table, opposite = actions[i, PLACE], actions[i, TABLE], actions[i, OPPOSITE]
@@ -284,44 +295,24 @@ def _perform(actions, first, end, lossy, mem, temporary, out, floors, losses, sc
 
 
 @njit(cache=True, error_model="numpy")
-def execute(
-    ops,
-    dims,
-    steps,
-    bases,
-    tables,
-    actions,
-    start,
-    stop,
-    phase,
-    piece,
-    pieces,
-    mem,
-    temporary,
-    out,
-    tile,
-    runs,
-    strides,
-    lengths,
-    places,
-    count,
-    floors,
-    losses,
-    scales,
-    flags,
-    arithmetic,
-):
+def execute(program, start, stop, phase, piece, pieces, state, workspace, arithmetic):
     """Carry out the operations start..stop - 1, or one piece of one operation.
 
     Sums of exponentials take two phases: maxima first, then the sums behind them, which need as
-    much room again. A `phase` below 0 means all phases. `flags[0]` remembers, from piece to piece,
-    whether something was lost.
+    many entries again. A `phase` below 0 means all phases. `state.flags[0]` remembers, from piece
+    to piece, whether something was lost.
     """
+    ops, mem, flags = program.ops, state.mem, state.flags
+    temporary = workspace.temporary
     for o in range(start, stop):
         low, high = ops[o, LOW], ops[o, HIGH]
         store = ops[o, STORE] == 1
-        watched = arithmetic == LINEAR and _watched(ops, o, tables, floors)
+        watched = arithmetic == LINEAR and _watched(ops, o, program.tables, state.floors)
         phases = 2 if arithmetic == LOG_SUM and not store else 1
+        walk = Walk(
+            ops[o, AXES], program.dims, ops[o, DIMS], program.steps, ops[o, STEPS], program.bases,
+            ops[o, BASES], ops[o, FIXED], ops[o, CHILDREN], ops[o, TARGETS], store,
+        )  # fmt: skip
         for now in range(max(phase, 0), phases if phase < 0 else phase + 1):
             if piece == 0 and now == 0:
                 flags[0] = 0
@@ -329,32 +320,9 @@ def execute(
             elif piece == 0:
                 _fill(temporary, high, high + high - low, 0.0)
             how = EXPSUM if now == 1 else (SUM if arithmetic == LINEAR else MAX)
-            if contract(
-                mem,
-                mem if store else temporary,
-                tile,
-                ops[o, AXES],
-                dims,
-                ops[o, DIMS],
-                steps,
-                ops[o, STEPS],
-                bases,
-                ops[o, BASES],
-                runs,
-                strides,
-                lengths,
-                places,
-                count,
-                ops[o, FIXED],
-                ops[o, CHILDREN],
-                ops[o, TARGETS],
-                store,
-                how,
-                watched,
-                high - low,
-                piece,
-                pieces,
-            ):
+            results = mem if store else temporary
+            shift = high - low
+            if contract(walk, mem, results, workspace, how, watched, shift, piece, pieces):
                 flags[0] = 1
         if piece + 1 < pieces or 0 <= phase < phases - 1:
             continue
@@ -364,8 +332,8 @@ def execute(
         if phases == 2:
             _add_logs(temporary, low, high)
         status = _perform(
-            actions, ops[o, ACTIONS], ops[o + 1, ACTIONS], lossy, mem, temporary, out, floors,
-            losses, scales, arithmetic,
+            program.actions, ops[o, ACTIONS], ops[o + 1, ACTIONS], lossy, state, temporary,
+            workspace.out, arithmetic,
         )  # fmt: skip
         if status != OK:
             return status

@@ -15,32 +15,27 @@ from kikuchi.inference.trees.kernels.program import AXES, BASES, DIMS, FIXED, ST
 
 
 @njit(cache=True, error_model="numpy")
-def _weights(
-    mem,
-    nd,
-    ns,
-    dims,
-    dims_at,
-    steps,
-    steps_at,
-    bases,
-    bases_at,
-    n_inputs,
-    names,
-    names_at,
-    states,
-    column,
-    logs,
-    index,
-    weights,
-):
-    """Product of the inputs for each state of the rest, given the separator's; answers how many."""
+def _weights(program, tree, c, mem, states, column, logs, index, weights):
+    """Weight of each state of the variables that clique c sums out, given the separator's states.
+
+    The inputs are those of the last operation of the clique. Answers the number of weights.
+    """
+    o = program.ends[c + 1] - 1
+    nd, dims_at, steps_at, bases_at = (
+        program.ops[o, AXES],
+        program.ops[o, DIMS],
+        program.ops[o, STEPS],
+        program.ops[o, BASES],
+    )
+    dims, steps, bases = program.dims, program.steps, program.bases
+    names, names_at = tree.clique_vars, tree.clique_offsets[c]
+    ns = nd - tree.residual[c]
     size = 1
     for a in range(ns, nd):
         size *= dims[dims_at + a]
     for r in range(size):
         weights[r] = 0.0 if logs else 1.0
-    for j in range(n_inputs):
+    for j in range(program.ops[o, FIXED]):
         place = bases[bases_at + j]
         step = steps_at + j * nd
         for a in range(nd):
@@ -65,27 +60,30 @@ def _weights(
 
 
 @njit(cache=True, error_model="numpy")
-def _write(dims, at, names, names_at, nd, ns, r, states, column):
-    for a in range(nd - 1, ns - 1, -1):
-        states[names[names_at + a], column] = r % dims[at + a]
-        r //= dims[at + a]
+def _write(program, tree, c, r, states, column):
+    """Write state r of the variables that clique c sums out."""
+    at = program.ops[program.ends[c + 1] - 1, DIMS]
+    first, end = tree.clique_offsets[c], tree.clique_offsets[c + 1]
+    for k in range(end - 1, end - tree.residual[c] - 1, -1):
+        card = program.dims[at + k - first]
+        states[tree.clique_vars[k], column] = r % card
+        r //= card
 
 
 @njit(cache=True, error_model="numpy")
-def draw(
-    op, dims, steps, bases, names, names_at, residual, mem, states, uniforms, logs, index, weights
-):
+def _draw(program, tree, c, mem, states, uniforms, logs, index, weights):
     """Draw the variables that one clique sums out, for all samples, given its separator's states.
 
     Samples that share the states of the separator share the weights.
     """
-    nd, at = op[AXES], op[DIMS]
-    ns = nd - residual
+    first_name = tree.clique_offsets[c]
+    ns = tree.clique_offsets[c + 1] - first_name - tree.residual[c]
     n = len(uniforms)
     key = np.zeros(n, np.int64)
-    for a in range(ns):
+    for k in range(first_name, first_name + ns):
+        card = tree.card[tree.clique_vars[k]]
         for i in range(n):
-            key[i] = key[i] * dims[at + a] + states[names[names_at + a], i]
+            key[i] = key[i] * card + states[tree.clique_vars[k], i]
     order = np.argsort(key) if ns else np.arange(n)
     previous = np.int64(-1)
     size = 1
@@ -93,10 +91,7 @@ def draw(
         i = order[place]
         if key[i] != previous:
             previous = key[i]
-            size = _weights(
-                mem, nd, ns, dims, at, steps, op[STEPS], bases, op[BASES], op[FIXED], names,
-                names_at, states, i, logs, index, weights,
-            )  # fmt: skip
+            size = _weights(program, tree, c, mem, states, i, logs, index, weights)
             top = 0.0
             if logs:
                 top = weights[0]
@@ -116,22 +111,24 @@ def draw(
                 first = middle + 1
         while first > 0 and weights[first] == weights[first - 1]:  # rounding: never weight 0
             first -= 1
-        _write(dims, at, names, names_at, nd, ns, first, states, i)
+        _write(program, tree, c, first, states, i)
 
 
 @njit(cache=True, error_model="numpy")
-def decode(ops, ends, dims, steps, bases, names, offsets, residual, mem, states, index, weights):
+def draw(program, tree, start, stop, mem, states, uniforms, logs, index, weights):
+    """Draw the variables of cliques stop - 1 down to start, one row of `uniforms` per clique."""
+    for c in range(stop - 1, start - 1, -1):
+        row = uniforms[stop - 1 - c]
+        _draw(program, tree, c, mem, states, row, logs, index, weights)
+
+
+@njit(cache=True, error_model="numpy")
+def decode(program, tree, mem, states, index, weights):
     """The best state after an upward pass of maxima; the first of equals (HOJ-I5)."""
-    for c in range(len(residual) - 1, -1, -1):
-        o = ends[c + 1] - 1
-        nd, at = ops[o, AXES], ops[o, DIMS]
-        ns = nd - residual[c]
-        size = _weights(
-            mem, nd, ns, dims, at, steps, ops[o, STEPS], bases, ops[o, BASES], ops[o, FIXED],
-            names, offsets[c], states, 0, True, index, weights,
-        )  # fmt: skip
+    for c in range(len(tree.residual) - 1, -1, -1):
+        size = _weights(program, tree, c, mem, states, 0, True, index, weights)
         best = 0
         for r in range(1, size):
             if weights[r] > weights[best]:
                 best = r
-        _write(dims, at, names, offsets[c], nd, ns, best, states, 0)
+        _write(program, tree, c, best, states, 0)
