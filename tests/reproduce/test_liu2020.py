@@ -15,8 +15,8 @@ from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.experiment import Finished
 from kikuchi.reproduce.liu2020.accuracy import (
-    FAULTS,
     LARGEST,
+    CompleteNine,
     OuterFace,
     WeakFields,
     grid_of,
@@ -26,7 +26,7 @@ from kikuchi.reproduce.liu2020.accuracy import (
     measured,
     positive_marginals,
 )
-from kikuchi.reproduce.liu2020.tables import COLUMNS, LINES, Errors, corrected, published
+from kikuchi.reproduce.liu2020.tables import COLUMNS, Errors, corrected, lines, published
 
 IDS = ["LIU-E6", "LIU-E7", "LIU-E8", "LIU-E9", "LIU-E10"]
 
@@ -97,9 +97,9 @@ def test_published_numbers_against_the_document(shared: Path) -> None:
     """Every mean and deviation stands in the lines that are cited, as often as in the data."""
     text = next((shared / "seeds").glob("001_*.txt")).read_text(encoding="utf-8").split("\n")
     for name in IDS:
-        first, last = (int(word) for word in LINES[name].split("lines ")[1].split(" to "))
-        lines = "\n".join(text[first - 1 : last])
-        cleaned = lines.replace("\\mathbf{", "").replace("}", "").replace("$", "")
+        first, last = (int(word) for word in lines(name).split("lines ")[1].split(" to "))
+        passage = "\n".join(text[first - 1 : last])
+        cleaned = passage.replace("\\mathbf{", "").replace("}", "").replace("$", "")
         numbers = [
             float(word)
             for word in cleaned.replace("\\pm", "±").replace("±", " ").split()
@@ -110,7 +110,7 @@ def test_published_numbers_against_the_document(shared: Path) -> None:
                 for value in errors:
                     assert value in numbers, (name, value)
                     numbers.remove(value)
-        assert f"Table {LINES[name].split(',')[0].split()[1]}" in text[first - 1]
+        assert f"Table {lines(name).split(',')[0].split()[1]}" in text[first - 1]
 
 
 def test_the_tables_are_whole() -> None:
@@ -170,7 +170,7 @@ def test_figures_to_reach_on_grids(weak_fields: list[Finished]) -> None:
 def test_faulty_and_neural_columns_are_said(weak_fields: list[Finished]) -> None:
     rows = {row.quantity: row for row in WeakFields().rows(weak_fields)}
     gbp = rows["n = 25, GBP"]
-    assert FAULTS["GBP"] in gbp.note and gbp.published == "0.057 / 0.923 / 0.169"
+    assert WeakFields.faults["GBP"] in gbp.note and gbp.published == "0.057 / 0.923 / 0.169"
     assert gbp.corrected == "0.195 / 0.550 / 0.63" and gbp.agrees is None
     renn = rows["n = 100, RENN"]
     assert renn.ours is None and renn.published == "0.025 / 0.983 / 1.9" and "neural" in renn.note
@@ -185,8 +185,8 @@ def test_complete_graph(nine: Outcome) -> None:
     rows = {row.quantity: row for row in nine.rows()}
     assert [row.quantity for row in rows.values() if row.agrees is False] == []
     assert len(rows) == 5 * 8 + 1
-    assert FAULTS["lattice"] in rows["γ = 2, damped BP"].note
-    assert FAULTS["lattice"] in rows["γ = 2, Inference Net"].note
+    assert CompleteNine.faults["loopy BP"] in rows["γ = 2, damped BP"].note
+    assert CompleteNine.faults["loopy BP"] in rows["γ = 2, Inference Net"].note
     assert rows["γ = 2, RENN"].note == "neural: only as published"
     means = mean_errors(nine.finished, "field")
     for errors in means.values():

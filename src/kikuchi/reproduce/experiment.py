@@ -7,9 +7,12 @@ on (parameters and seed), so that it can be computed anywhere, kept in a file, a
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,6 +26,14 @@ Result = dict[str, Any]
 Value = float | int | str | None
 
 Status = Literal["agrees", "agrees in part"]
+
+DOCUMENTS = {
+    "TEH": "Teh 2003",
+    "HOJ": "Højen-Sørensen 2001",
+    "LAW": "Lawrence 2000",
+    "LIU": "Liu 2020",
+    "WH": "Welling & Hinton 2001",
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,11 @@ class Setting:
 
 
 class Experiment(ABC):
-    """Base of all experiments; one module of `reproduce` a document, one class an experiment.
+    """Base of all experiments: one folder of `reproduce` per document, one class per experiment.
+
+    A class gives its `id`; title, claim, caption, status and both settings stand under that id in
+    the file `experiments.toml` of its folder, unless the class has its own. The parameters of a
+    setting are those of `shared` and its own.
 
     `run_case` is pure: the same case gives the same result in any process. It answers with plain
     JSON data (None for what is not known, never NaN). `takes_data` says what a file of one's own
@@ -81,7 +96,6 @@ class Experiment(ABC):
     """
 
     id: ClassVar[str]
-    document: ClassVar[str]
     title: ClassVar[str]
     claim: ClassVar[str]
     caption: ClassVar[str]
@@ -89,6 +103,19 @@ class Experiment(ABC):
     quick: ClassVar[Setting]
     full: ClassVar[Setting]
     takes_data: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        entry = folder_entries(cls.__module__.rpartition(".")[0]).get(
+            cls.__dict__.get("id", ""), {}
+        )
+        shared = entry.get("shared", {})
+        for name, value in entry.items():
+            if name in ("quick", "full"):
+                own = {k: v for k, v in value.items() if k not in ("seeds", "time")}
+                setattr(cls, name, Setting(value["seeds"], {**shared, **own}, value["time"]))
+            elif name not in ("shared", "claims"):
+                setattr(cls, name, value)
 
     def __init__(self, data: str | None = None) -> None:
         if data is not None and not self.takes_data:
@@ -108,9 +135,15 @@ class Experiment(ABC):
         """The quick setting or the full one."""
         return self.quick if quick else self.full
 
-    @abstractmethod
+    @property
+    def document(self) -> str:
+        """The document, which the first letters of the id stand for."""
+        return DOCUMENTS[self.id.partition("-")[0]]
+
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """All cases of a run, in order."""
+        """All cases of a run, in order: one per seed unless an experiment says otherwise."""
+        source = self.source() if self.takes_data else {}
+        return [{"seed": seed, **parameters, **source} for seed in seeds]
 
     @abstractmethod
     def run_case(self, case: Case) -> Result:
@@ -123,6 +156,15 @@ class Experiment(ABC):
     @abstractmethod
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """The figure of the cases that are finished; there is at least one."""
+
+
+@lru_cache(maxsize=16)
+def folder_entries(package: str) -> dict[str, dict[str, Any]]:
+    """What `experiments.toml` of a package says about its experiments; nothing if it has none."""
+    if not package.startswith("kikuchi.reproduce."):
+        return {}
+    file = files(package) / "experiments.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def digest_of(path: Path) -> str:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 Place = tuple[float, float]
 Maps = Mapping[tuple[str, str], tuple[NDArray[Any], NDArray[Any]]]
 
-_WHITE: Any = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
-
 
 def bias_paths(paths: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     """Biases of two units after each scaling, one panel for each source of marginals.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.hojen2001.tables import (
     RATES,
     largest,
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from kikuchi.ica.order import Choice
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Højen-Sørensen 2001"
 _SMALL: dict[str, Any] = {"shape": [24, 24, 8], "scans": 40, "noise": 0.8, "drift": 0.4}
-_LARGE: dict[str, Any] = {**_SMALL, "shape": [32, 32, 10]}
 _CLEAR: dict[str, Any] = {"noise": 0.6, "drift": 1.0}  # of scans with less noise, more movement
-_TAKES_SCANS = "brain scans, .nii or .nii.gz (x, y, z, scans)"
 
 
 @contextmanager
@@ -63,28 +59,6 @@ class NumberOfSources(Experiment):
     """How many binary sources there are, by BIC (HOJ-E7, L8)."""
 
     id: ClassVar[str] = "HOJ-E7"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Artificial binary data: the number of sources by BIC"
-    claim: ClassVar[str] = (
-        "With the mean field free energy in place of the likelihood BIC is largest at the true "
-        "number of sources, 5; the free energy is nearly exact up to it and too low beyond it."
-    )
-    caption: ClassVar[str] = (
-        "BIC by number of sources: of the fit that is kept, with its free energy and with the "
-        "exact likelihood, of all restarts on average, and with the penalty of the printed text. "
-        "Beside it the rates that five sources learned, and the true ones (lines)."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(
-        1, {"sensors": 50, "count": 500, "sources": [3, 4, 5, 6, 7], "restarts": 2}, "6 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        10, {"sensors": 50, "count": 500, "sources": list(range(9)), "restarts": 5}, "2 min"
-    )
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a data set."""
-        return [{"seed": seed, **parameters} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """All numbers of sources by naive mean field; likelihoods of the fits also exactly."""
@@ -219,41 +193,7 @@ class TemporalBrain(Experiment):
     """Binary time courses with real-valued images (HOJ-E8, M11)."""
 
     id: ClassVar[str] = "HOJ-E8"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Brain scans, temporal: binary time courses"
-    claim: ClassVar[str] = (
-        "With scans as samples BIC prefers a single binary source, which is on during the "
-        "stimulation, some seconds late, and whose image shows the visual areas."
-    )
-    caption: ClassVar[str] = (
-        "The one binary time course (probability of being on; blocks of the stimulus are shaded, "
-        "the response of the blood is dashed) and the strongest voxels of its image; simulated "
-        "scans, or the recording of --data. How many sources BIC prefers depends on the "
-        "simulation: more with less noise, more movement or more scans."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    takes_data: ClassVar[str] = _TAKES_SCANS
     orientation: ClassVar[str] = "temporal"
-    quick: ClassVar[Setting] = Setting(
-        1,
-        {
-            **_SMALL,
-            "sources": [0, 1, 2, 3],
-            "restarts": 3,
-            "recordings": ["simulated", "clear", "fmri1"],
-        },
-        "4 s",
-    )
-    full: ClassVar[Setting] = Setting(
-        5,
-        {
-            **_LARGE,
-            "sources": list(range(7)),
-            "restarts": 10,
-            "recordings": ["simulated", "clear", "fmri1", "fmri2"],
-        },
-        "40 s",
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """Simulated scans, one case a seed, and small real recordings; or a file alone."""
@@ -311,38 +251,7 @@ class SpatialBrain(TemporalBrain):
     """Binary images with real-valued time courses (HOJ-E9, M11)."""
 
     id: ClassVar[str] = "HOJ-E9"
-    title: ClassVar[str] = "Brain scans, spatial: binary images"
-    claim: ClassVar[str] = (
-        "With voxels as samples BIC prefers many more binary sources (9) than with scans as "
-        "samples (1); one or two of them follow the stimulus and lie in the visual areas."
-    )
-    caption: ClassVar[str] = (
-        "Binary images (probability that a voxel belongs to the source) and their time courses, "
-        "for the number of sources that BIC prefers; blocks of the stimulus are shaded, the "
-        "response of the blood is dashed. Simulated scans, or the recording of --data."
-    )
-    status: ClassVar[Status] = "agrees in part"
     orientation: ClassVar[str] = "spatial"
-    quick: ClassVar[Setting] = Setting(
-        1,
-        {
-            **_SMALL,
-            "sources": list(range(8)),
-            "restarts": 1,
-            "recordings": ["simulated", "clear", "fmri2"],
-        },
-        "20 s",
-    )
-    full: ClassVar[Setting] = Setting(
-        3,
-        {
-            **_LARGE,
-            "sources": list(range(11)),
-            "restarts": 4,
-            "recordings": ["simulated", "clear", "fmri1", "fmri2"],
-        },
-        "5 min",
-    )
 
     def run_case(self, case: Case) -> Result:
         """BIC in both orientations, then maps and courses of the spatial fit that is preferred."""

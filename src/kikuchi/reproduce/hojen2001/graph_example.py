@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,8 @@ from kikuchi.graphs.directed import (
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims, of_total, significant
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,24 +59,6 @@ class GraphExample(Experiment):
     """A worked example with the properties of figures 2.5 and 2.6 (HOJ-E11, I1, I2, I3)."""
 
     id: ClassVar[str] = "HOJ-E11"
-    document: ClassVar[str] = "Højen-Sørensen 2001"
-    title: ClassVar[str] = "Worked example of moral and triangulated graphs"
-    claim: ClassVar[str] = (
-        "Moralising a directed graph adds one edge; eliminating A, B, ... and A, D, ... gives two "
-        "junction trees: the first has the smaller state space, the second exactly two cliques; "
-        "what the graph says about independence holds in numbers."
-    )
-    caption: ClassVar[str] = (
-        "The directed graph with the married parents (dashed), its moral graph, the triangulations "
-        "of two elimination orders with their fill-in edges (dashed), and their junction trees."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(5, {"states": 2}, "1 s")
-    full: ClassVar[Setting] = Setting(100, {"states": 2}, "5 s")
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each set of random tables."""
-        return [{"seed": seed, **parameters} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """The graphs of the example, and its statements in numbers with random tables."""
@@ -285,37 +268,20 @@ def dependence(joint: NDArray[np.float64], a: int, b: int, given: Sequence[int])
 # ---------------------------------------------------------------------- the table
 
 
+_CLAIMS = Claims.of(__name__, "HOJ-E11")
+
+
 def _graph_rows(result: Result) -> list[Row]:
     first, second = result["trees"]
-    married = result["married"]
-    own = "an example of our own: the edges of the printed figure cannot be recovered"
-    smaller = first["states"] < second["states"]
+    married = len(result["married"])
+    cliques = [tree["cliques"] for tree in (first, second)]
+    texts = [", ".join(names) for names in cliques]
+    sizes = f"{first['states']} against {second['states']}"
     return [
-        Row("edges added by moralisation", len(married), 1, 1, own, len(married) == 1),
-        Row(
-            "cliques when eliminating A, B, …",
-            len(first["cliques"]),
-            None,
-            4,
-            ", ".join(first["cliques"]),
-            first["cliques"] != second["cliques"],
-        ),
-        Row(
-            "cliques when eliminating A, D, …",
-            len(second["cliques"]),
-            2,
-            2,
-            ", ".join(second["cliques"]),
-            len(second["cliques"]) == 2,
-        ),
-        Row(
-            "states of all cliques, A, B, … against A, D, …",
-            f"{first['states']} against {second['states']}",
-            "smaller",
-            "32 against 40",
-            "all variables binary",
-            smaller,
-        ),
+        _CLAIMS.row("married", married, married == 1),
+        _CLAIMS.row("first", len(cliques[0]), cliques[0] != cliques[1], cliques=texts[0]),
+        _CLAIMS.row("second", len(cliques[1]), len(cliques[1]) == 2, cliques=texts[1]),
+        _CLAIMS.row("states", sizes, first["states"] < second["states"]),
     ]
 
 
@@ -326,38 +292,14 @@ def _number_rows(results: Sequence[Result]) -> list[Row]:
     valid = all(tree["running_intersection"] for tree in trees)
     right = [_all_agree(k, results) for k in range(len(STATEMENTS))]
     blankets = all(result["blankets_agree"] for result in results)
+    ours = of_total(sum(right), len(right))
     return [
-        _small("largest error of the joint from the moral graph", moral),
-        _small("largest error of cliques over separators (2.13)", factored),
-        Row(
-            "junction trees with running intersection",
-            "all" if valid else "not all",
-            "all",
-            "all",
-            f"{len(trees)} trees",
-            valid,
-        ),
-        Row(
-            "Markov blankets that are neighbours in the moral graph",
-            "all" if blankets else "not all",
-            "all",
-            "all",
-            "",
-            blankets,
-        ),
-        Row(
-            "independence statements decided alike by three ways",
-            f"{sum(right)} of {len(right)}",
-            "all",
-            "all",
-            f"reachability, moral ancestral graph, and {len(results)} sets of random tables",
-            all(right),
-        ),
+        _CLAIMS.row("moral", significant(moral, 2), moral < _INDEPENDENT),
+        _CLAIMS.row("factored", significant(factored, 2), factored < _INDEPENDENT),
+        _CLAIMS.row("trees", "all" if valid else "not all", valid, count=len(trees)),
+        _CLAIMS.row("blankets", "all" if blankets else "not all", blankets),
+        _CLAIMS.row("alike", ours, all(right), count=len(results)),
     ]
-
-
-def _small(quantity: str, value: float) -> Row:
-    return Row(quantity, float(f"{value:.2g}"), 0, 0, "rounding", value < _INDEPENDENT)
 
 
 def _all_agree(k: int, results: Sequence[Result]) -> bool:

@@ -6,6 +6,7 @@ EM, so that what differs is the posterior alone.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,20 +22,20 @@ from kikuchi.ica.mixing import parse_mixing_prior
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors, parse_prior
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims, median
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.hojen2001.tables import (
     CURVES,
     LOST,
     METHODS,
     SURFACES,
     Expected,
-    found_rows,
     golden_rows,
     iteration_row,
     lost_rows,
-    median,
     noise_rows,
     of_methods,
+    recovered_rows,
     shape_rows,
 )
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Højen-Sørensen 2001"
 _SHOWN = 80  # points of a trace that are kept
 
 
@@ -57,20 +56,6 @@ class MeanFunctions(Experiment):
     """Mean and response of the source priors (HOJ-E1, M8)."""
 
     id: ClassVar[str] = "HOJ-E1"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Shapes of mean and response functions"
-    claim: ClassVar[str] = (
-        "A source prior enters only through its mean function: bimodal priors bend it near "
-        "gamma = 0, Laplace far from it, exponential means are never negative; for large gamma the "
-        "Gaussian has the lowest and the improper uniform prior the highest mean."
-    )
-    caption: ClassVar[str] = (
-        "Means of a source against gamma for some lambda (figure 4.2 shows the same as surfaces), "
-        "and at the lower right the means of seven priors at lambda = 1 (figure 4.3)."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(0, {"lams": [0.25, 1.0, 4.0], "points": 121}, "1 s")
-    full: ClassVar[Setting] = Setting(0, {"lams": [0.1, 0.25, 1.0, 4.0], "points": 401}, "1 s")
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each prior of the two figures."""
@@ -199,38 +184,64 @@ def _well_apart(mixing: Array) -> bool:
     return bool(lengths.min() >= 0.7) and cosine <= np.cos(np.pi / 6)
 
 
-class BinaryLowNoise(Experiment):
+_BINARY = Claims.of(__name__, "HOJ-E2", "HOJ-E3")
+
+
+class _Mixture(Experiment):
+    """Fits of one mixture by the three posteriors from one start."""
+
+    binary: ClassVar[bool]
+
+    @abstractmethod
+    def draw(self, case: Case) -> tuple[Array, Array, float]:
+        """Mixing matrix, samples, and the variance of the noise as it was drawn."""
+
+    @abstractmethod
+    def prior(self, case: Case) -> str:
+        """The prior of the sources."""
+
+    def run_case(self, case: Case) -> Result:
+        """The three posteriors from one start."""
+        true, samples, noise = self.draw(case)
+        start = random_start(samples, true.shape[1], self.prior(case), case["seed"])
+        most: Any = case["iterations"]
+        limits = most if isinstance(most, dict) else dict.fromkeys(METHODS, most)
+        return {
+            name: judged(trace_fit(samples, start, name, limits[name]), true, noise)
+            for name in METHODS
+        }
+
+    def figure(self, finished: Sequence[Finished]) -> Figure:
+        """Scatter, traces and angles."""
+        from kikuchi.reproduce.hojen2001.ica_figures import mixture_panels
+
+        shown = shown_run(finished)
+        true, samples, _ = self.draw(shown.case)
+        angles = of_methods([one.result for one in finished], "angle")
+        noise = shown.case.get("variance", 1.0)
+        return mixture_panels(
+            samples, true, shown.result, angles, noise, METHODS, binary=self.binary
+        )
+
+
+class BinaryLowNoise(_Mixture):
     """Two binary sources in two sensors with little noise (HOJ-E2)."""
 
     id: ClassVar[str] = "HOJ-E2"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Two binary sources, low noise"
-    claim: ClassVar[str] = (
-        "With noise of variance 0.3 naive mean field, linear response and adaptive TAP all recover "
-        "the mixing matrix; linear response takes fewer iterations than naive mean field, and TAP "
-        "is only a little better."
-    )
-    caption: ClassVar[str] = (
-        "Samples with the four places that the true columns (grey) and those found make, the noise "
-        "and the columns of each method by iteration, and the worst angle of every run."
-    )
-    status: ClassVar[Status] = "agrees"
     variance: ClassVar[float] = 0.3
-    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "7 s")
-    full: ClassVar[Setting] = Setting(40, {"count": 1000, "iterations": 300}, "30 s")
+    binary: ClassVar[bool] = True
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case a mixing matrix."""
         return [{"seed": s, "variance": self.variance, **parameters} for s in seeds]
 
-    def run_case(self, case: Case) -> Result:
-        """The three posteriors from one start."""
-        true, samples, noise = binary_mixture(case["seed"], case["variance"], case["count"])
-        start = random_start(samples, 2, "binary", case["seed"])
-        return {
-            name: judged(trace_fit(samples, start, name, case["iterations"]), true, noise)
-            for name in METHODS
-        }
+    def draw(self, case: Case) -> tuple[Array, Array, float]:
+        """Two binary sources in two sensors."""
+        return binary_mixture(case["seed"], case["variance"], case["count"])
+
+    def prior(self, case: Case) -> str:
+        """Sources of -1 and 1."""
+        return "binary"
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles, lost columns, noise and iterations of each method."""
@@ -245,46 +256,20 @@ class BinaryLowNoise(Experiment):
         }
         once = "none in one run"  # which is all that the document shows
         return [
-            *found_rows(runs, right),
+            *recovered_rows(runs, right),
             *lost_rows(runs, {"naive": (once, 15, 0, 35), "lr": none, "adatap": none}),
             *noise_rows(runs, (0.997, 0.999, 0.986)),
             iteration_row(runs, "lr", "naive", "fewer"),
             iteration_row(runs, "adatap", "lr", "more"),
-            Row(
-                "angle of TAP minus that of linear response",
-                round(better, 2),
-                "a little below 0",
-                -0.04,
-                f"degrees, medians; that of linear response is {angle:.2f}",
-                -0.5 * angle < better <= 0.0,
-            ),
+            _BINARY.row("tap", round(better, 2), -0.5 * angle < better <= 0.0, angle=angle),
         ]
-
-    def figure(self, finished: Sequence[Finished]) -> Figure:
-        """Scatter, traces and angles."""
-        from kikuchi.reproduce.hojen2001.ica_figures import binary_panels
-
-        shown = shown_run(finished)
-        true, samples, _ = binary_mixture(
-            shown.case["seed"], shown.case["variance"], shown.case["count"]
-        )
-        angles = of_methods([one.result for one in finished], "angle")
-        return binary_panels(samples, true, shown.result, angles, shown.case["variance"], METHODS)
 
 
 class BinaryHighNoise(BinaryLowNoise):
     """Two binary sources in two sensors with much noise (HOJ-E3)."""
 
     id: ClassVar[str] = "HOJ-E3"
-    title: ClassVar[str] = "Two binary sources, high noise"
-    claim: ClassVar[str] = (
-        "With noise of variance 1 naive mean field loses a column and overestimates the noise; "
-        "linear response and adaptive TAP recover the mixing matrix."
-    )
-    status: ClassVar[Status] = "agrees"
     variance: ClassVar[float] = 1.0
-    quick: ClassVar[Setting] = Setting(10, {"count": 1000, "iterations": 300}, "6 s")
-    full: ClassVar[Setting] = Setting(40, {"count": 1000, "iterations": 300}, "40 s")
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles, lost columns and noise of each method."""
@@ -297,15 +282,14 @@ class BinaryHighNoise(BinaryLowNoise):
             "adatap": ("all", 90, 80, 100),
         }
         rows = [
-            *found_rows(runs, right),
+            *recovered_rows(runs, right),
             *lost_rows(runs, {"naive": ("the run shown", 35, 15, 100), "lr": none, "adatap": none}),
             *noise_rows(runs, (1.034, 0.985, 0.988)),
         ]
         if failed:
             middle = round(float(np.median(failed)), 2)
-            note = f"median of {len(failed)} runs of naive mean field; {max(failed):.2f} at most"
-            what = "noise over true noise where a column is lost"
-            rows.append(Row(what, middle, "> 1", "2.24 at most", note, middle > 1.1))
+            values = {"count": len(failed), "most": max(failed)}
+            rows.append(_BINARY.row("lost", middle, middle > 1.1, **values))
         return rows
 
 
@@ -329,65 +313,29 @@ def overcomplete_mixture(seed: int, spread: float, count: int) -> tuple[Array, A
     return mixing, sources @ mixing.T + noise, float(np.mean(noise**2))
 
 
-class Overcomplete(Experiment):
+class Overcomplete(_Mixture):
     """Three continuous sources in two sensors (HOJ-E4)."""
 
     id: ClassVar[str] = "HOJ-E4"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Three sources in two sensors"
-    claim: ClassVar[str] = (
-        "With more sources than sensors naive mean field merges two directions and loses a column; "
-        "linear response and adaptive TAP recover all three."
-    )
-    caption: ClassVar[str] = (
-        "Samples with true directions (grey) and those found by each method, the noise and the "
-        "columns by iteration, and the worst angle of every run."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(
-        3,
-        {"count": 2000, "spread": 0.1, "iterations": {"naive": 300, "lr": 300, "adatap": 150}},
-        "14 s",
-    )
-    full: ClassVar[Setting] = Setting(
-        10,
-        {"count": 2000, "spread": 0.1, "iterations": {"naive": 300, "lr": 300, "adatap": 150}},
-        "2 min",
-    )
+    binary: ClassVar[bool] = False
 
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a mixing matrix."""
-        return [{"seed": seed, **parameters} for seed in seeds]
+    def draw(self, case: Case) -> tuple[Array, Array, float]:
+        """Three sources in two sensors."""
+        return overcomplete_mixture(case["seed"], case["spread"], case["count"])
 
-    def run_case(self, case: Case) -> Result:
-        """The three posteriors from one start."""
-        true, samples, noise = overcomplete_mixture(case["seed"], case["spread"], case["count"])
-        prior = f"bi-gaussian:mean=1,variance={case['spread']}"
-        start = random_start(samples, 3, prior, case["seed"])
-        return {
-            name: judged(trace_fit(samples, start, name, iterations), true, noise)
-            for name, iterations in case["iterations"].items()
-        }
+    def prior(self, case: Case) -> str:
+        """Two Gaussians of the variance that the sources have."""
+        return f"bi-gaussian:mean=1,variance={case['spread']}"
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles, lost columns and noise of each method."""
         runs = [one.result for one in finished]
         every, none = ("all", 100.0, 90.0, 100.0), ("none", 0.0, 0.0, 0.0)
         return [
-            *found_rows(runs, {"naive": ("none", 0, 0, 0), "lr": every, "adatap": every}),
+            *recovered_rows(runs, {"naive": ("none", 0, 0, 0), "lr": every, "adatap": every}),
             *lost_rows(runs, {"naive": ("all", 100, 80, 100), "lr": none, "adatap": none}),
             *noise_rows(runs, (11.7, 0.62, 1.59), close=None),
         ]
-
-    def figure(self, finished: Sequence[Finished]) -> Figure:
-        """Scatter, traces and angles."""
-        from kikuchi.reproduce.hojen2001.ica_figures import overcomplete_panels
-
-        shown = shown_run(finished)
-        case = shown.case
-        true, samples, _ = overcomplete_mixture(case["seed"], case["spread"], case["count"])
-        angles = of_methods([one.result for one in finished], "angle")
-        return overcomplete_panels(samples, true, shown.result, angles, 1.0, METHODS)
 
 
 def shown_run(finished: Sequence[Finished]) -> Finished:

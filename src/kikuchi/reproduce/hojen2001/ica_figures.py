@@ -64,54 +64,41 @@ def mean_functions(surfaces: Mapping[str, Any], curves: Mapping[str, Any]) -> Fi
 # ---------------------------------------------------------------------- directions
 
 
-def binary_panels(
+def mixture_panels(
     samples: Array,
     true: Array,
     found: Mapping[str, Any],
     angles: Mapping[str, Sequence[float]],
     noise: float,
     methods: Mapping[str, str],
+    *,
+    binary: bool,
 ) -> Figure:
-    """Prototypes on the samples, noise and columns by iteration, angles of all runs."""
+    """Samples with the columns, or with the means of binary sources that the columns make; noise
+    and columns by iteration; angles of all runs.
+    """
     with style.styled():
         figure, axes = style.new_figure(9.6, 7.2, 2, 2)
         _cloud(axes[0], samples)
-        _prototypes(axes[0], true, {"color": style.INK, "s": 130, "alpha": 0.3, "marker": "o"})
+        draw = _prototypes if binary else _columns
+        size: Any = {"s": 130, "marker": "o", "alpha": 0.3} if binary else {"lw": 6, "alpha": 0.25}
+        draw(axes[0], true, {"color": style.INK, **size})
         for k, name in enumerate(methods):
-            look: Any = {"color": style.COLOURS[k], "s": 46, "marker": _MARKS[k], "lw": 1.6}
-            _prototypes(axes[0], np.array(found[name]["mixing"]), {**look, "facecolors": "none"})
-        axes[0].set_title("Samples and the four places found")
-        _rest_of_panels(figure, axes, true, found, angles, noise, methods)
+            look: Any = {"lw": 1.8, "ls": style.LINE_STYLES[k]}
+            if binary:
+                look = {"s": 46, "marker": _MARKS[k], "lw": 1.6, "facecolors": "none"}
+            draw(axes[0], np.array(found[name]["mixing"]), {"color": style.COLOURS[k], **look})
+        axes[0].set_title(f"Samples and the {'four places' if binary else 'columns'} found")
+        _draw_traces(figure, axes, true, found, noise, methods)
+        _strips(axes[3], angles)
     return figure
 
 
-def overcomplete_panels(
-    samples: Array,
-    true: Array,
-    found: Mapping[str, Any],
-    angles: Mapping[str, Sequence[float]],
-    noise: float,
-    methods: Mapping[str, str],
-) -> Figure:
-    """Columns on the samples, noise and columns by iteration, angles of all runs."""
-    with style.styled():
-        figure, axes = style.new_figure(9.6, 7.2, 2, 2)
-        _cloud(axes[0], samples)
-        _columns(axes[0], true, {"color": style.INK, "lw": 6, "alpha": 0.25})
-        for k, name in enumerate(methods):
-            look = {"color": style.COLOURS[k], "lw": 1.8, "ls": style.LINE_STYLES[k]}
-            _columns(axes[0], np.array(found[name]["mixing"]), look)
-        axes[0].set_title("Samples and the columns found")
-        _rest_of_panels(figure, axes, true, found, angles, noise, methods)
-    return figure
-
-
-def _rest_of_panels(
+def _draw_traces(
     figure: Figure,
     axes: Sequence[Axes],
     true: Array,
     found: Mapping[str, Any],
-    angles: Mapping[str, Sequence[float]],
     noise: float,
     methods: Mapping[str, str],
 ) -> None:
@@ -134,7 +121,6 @@ def _rest_of_panels(
     axes[2].axvline(0, color=style.GRID, lw=1)
     axes[2].set_title("Columns of the mixing matrix")
     axes[2].set_aspect("equal", adjustable="datalim")
-    _strips(axes[3], angles)
     handles, labels = axes[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=4)
 

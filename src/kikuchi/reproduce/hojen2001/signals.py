@@ -6,7 +6,7 @@ HOJ-E5 and HOJ-E6.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,15 +21,14 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims, average, median, of_total
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.hojen2001.tables import RIGHT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Højen-Sørensen 2001"
 DIRECTIONS = (0.0, 45.0, -45.0)
 _NOISE = 0.02  # of the deviation of the microphones
 _FIXED_NOISE = 0.01  # of their variance, where it is not learned; more than there is
@@ -71,30 +70,6 @@ class ThreeSpeakers(Experiment):
     """Three speakers, two microphones, power-law sources (HOJ-E5)."""
 
     id: ClassVar[str] = "HOJ-E5"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Three speakers, two microphones"
-    claim: ClassVar[str] = (
-        "Linear response with the power-law mean function finds the directions of three speakers "
-        "at two microphones within few iterations from a random start, and each source that it "
-        "estimates is strongly correlated with exactly one speaker."
-    )
-    caption: ClassVar[str] = (
-        "Angles of the columns by iteration in the best run of each kind (the one whose sources "
-        "are nearest to the speakers), samples of the microphones with the directions found, and "
-        "the correlations of true and found sources; both with Laplace sources."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    takes_data: ClassVar[str] = "a wave file with three channels, one a speaker, before mixing"
-    quick: ClassVar[Setting] = Setting(
-        1, {"seconds": 1.0, "kind": "gated", "starts": 2, "iterations": 60}, "11 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        3, {"seconds": 1.0, "kind": "gated", "starts": 5, "iterations": 120}, "2 min"
-    )
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each set of speakers."""
-        return [{"seed": seed, **parameters, **self.source()} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """From the truth, from random columns, from the directions of strong samples; then with
@@ -196,60 +171,37 @@ def _best(runs: Sequence[Result]) -> Result:
     return max(runs, key=lambda run: min(run["matched"]))
 
 
+_SPEECH = Claims.of(__name__, "HOJ-E5")
+
+
 def speaker_rows(results: Sequence[Result]) -> list[Row]:
     """The table of HOJ-E5."""
-    rows = []
     truth = max(result["truth"][0]["angle"] for result in results)
-    rows.append(
-        Row(
-            "worst angle, from the truth",
-            round(truth, 2),
-            None,
-            0.95,
-            "degrees; corrected: gated noise in the catalogue",
-            truth < 3.0,
-        )
-    )
+    rows = [_SPEECH.row("truth", round(truth, 2), truth < 3.0)]
     for name in ("random", "directions", "laplace"):
         runs = [run for result in results for run in result[name]]
         right = sum(run["angle"] < RIGHT for run in runs)
-        note = f"starts with every direction within {RIGHT:g} degrees"
-        said, known, agrees = None, None, right >= 0.5 * len(runs)
+        key, agrees = "starts", right >= 0.5 * len(runs)
         if name == "random":  # one good run of the document says nothing about how often
-            said, known, agrees = "the run shown", "often misses", right > 0
-        rows.append(Row(KINDS[name], f"{right} of {len(runs)}", said, known, note, agrees))
+            key, agrees = "random", right > 0
+        ours = of_total(right, len(runs))
+        rows.append(_SPEECH.row(key, ours, agrees, kind=KINDS[name], right=RIGHT))
     power = [_best([*result["random"], *result["directions"]]) for result in results]
-    rows.append(_speaker_row("power law", "strong with one", power))
-    rows.append(_speaker_row("Laplace", None, [_best(result["laplace"]) for result in results]))
-    angle = float(np.median([result["map"]["angle"] for result in results]))
-    rows.append(
-        Row(
-            "worst angle, MAP sources of the causal model",
-            round(angle, 2),
-            None,
-            None,
-            "degrees, median; Lewicki and Sejnowski's way, to compare with",
-            angle < RIGHT,
-        )
-    )
-    return rows
+    angle = median(results, "map", "angle")
+    return [
+        *rows,
+        _speaker_row("power", power),
+        _speaker_row("laplace", [_best(result["laplace"]) for result in results]),
+        _SPEECH.row("map", round(angle, 2), angle < RIGHT),
+    ]
 
 
-def _speaker_row(prior: str, said: str | None, best: Sequence[Result]) -> Row:
+def _speaker_row(prior: str, best: Sequence[Result]) -> Row:
     """Least correlation of a source with its own speaker, and largest with another."""
     own = min(min(run["matched"]) for run in best)
-    others = max(
-        float(np.max(np.array(run["correlation"])[~np.eye(_SPEAKERS, dtype=bool)])) for run in best
-    )
-    return Row(
-        f"correlation with the own speaker, with others: {prior}",
-        f"≥ {own:.2f}, ≤ {others:.2f}",
-        said,
-        None,
-        "the start whose sources are nearest to the speakers, which only who mixed them can know; "
-        "agrees from 0.7 and to 0.5",
-        own > 0.7 and others < 0.5,
-    )
+    apart = ~np.eye(_SPEAKERS, dtype=bool)
+    others = max(float(np.max(np.array(run["correlation"])[apart])) for run in best)
+    return _SPEECH.row(prior, f"≥ {own:.2f}, ≤ {others:.2f}", own > 0.7 and others < 0.5)
 
 
 # ---------------------------------------------------------------------- digits
@@ -283,26 +235,6 @@ class DigitParts(Experiment):
     """Positive sources of the digit 3, with free and with positive mixing (HOJ-E6)."""
 
     id: ClassVar[str] = "HOJ-E6"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Sparse positive encoding of the digit 3"
-    claim: ClassVar[str] = (
-        "With exponential sources an unconstrained mixing matrix gives images that are spread over "
-        "the whole digit; a positive one gives local strokes, much as positive matrix "
-        "factorisation does."
-    )
-    caption: ClassVar[str] = (
-        "25 hidden images of 500 digits: positive matrix factorisation of scikit-learn (figure "
-        "4.9b of the document), exponential sources with free mixing (c) and with positive "
-        "mixing (d). Blue is negative."
-    )
-    status: ClassVar[Status] = "agrees"
-    takes_data: ClassVar[str] = "images as of `kikuchi train`; with classes those of class 3"
-    quick: ClassVar[Setting] = Setting(1, {"sources": 25, "count": 500, "iterations": 60}, "12 s")
-    full: ClassVar[Setting] = Setting(1, {"sources": 25, "count": 500, "iterations": 400}, "1 min")
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a start."""
-        return [{"seed": seed, **parameters, **self.source()} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Hidden images by three ways, and how local they are."""
@@ -408,65 +340,35 @@ def _cosines(one: Array, other: Array) -> list[float]:
     return found
 
 
+_DIGITS = Claims.of(__name__, "HOJ-E6")
+
+
 def digit_rows(results: Sequence[Result]) -> list[Row]:
     """The table of HOJ-E6."""
 
-    def mean(name: str, key: str) -> float:
-        return float(np.mean([result[name][key] for result in results]))
+    def means(key: str) -> tuple[float, float, float]:
+        positive, free, nmf = (average(results, n, key) for n in ("positive", "free", "nmf"))
+        return positive, free, nmf
 
-    free, positive, nmf = (mean(n, "sparsity") for n in ("free", "positive", "nmf"))
-    wide, local, known = (mean(n, "spread") for n in ("free", "positive", "nmf"))
-    rest = {name: mean(name, "rest") for name in ("positive", "free", "nmf")}
+    positive, free, nmf = means("sparsity")
+    local, wide, known = means("spread")
+    negative, free_negative, _ = means("negative")
+    rest, free_rest, nmf_rest = means("rest")
     used = min(result[name]["used"] for result in results for name in ("positive", "free"))
     count = len(np.transpose(results[0]["positive"]["images"]))
-    share, other = (
+    alike, free_alike = (
         float(np.mean([np.mean(np.array(result[key]) > 0.7) for result in results]))
         for key in ("match", "free_match")
     )
-    note = "Hoyer's, mean of the images; 1 is a single pixel"
+    agrees = alike > 0.5 and alike > free_alike
+    both, rests = f"{local:.1f} against {wide:.1f}", f"{rest:.3f} against {free_rest:.3f}"
     return [
-        Row("sparsity, positive mixing", round(positive, 3), "local strokes", None, note, None),
-        Row(
-            "sparsity, free mixing", round(free, 3), "not local", None, note, positive - free > 0.15
-        ),
-        Row(
-            "sparsity, factorisation",
-            round(nmf, 3),
-            "as positive",
-            None,
-            note,
-            abs(nmf - positive) < 0.1,
-        ),
-        Row(
-            "spread of an image, positive against free",
-            f"{local:.1f} against {wide:.1f}",
-            "smaller",
-            None,
-            f"pixels around the middle; factorisation {known:.1f}",
-            local < 0.8 * wide,
-        ),
-        Row(
-            "negative values, positive mixing",
-            mean("positive", "negative"),
-            0,
-            0,
-            f"share of all; free mixing {mean('free', 'negative'):.2f}",
-            mean("positive", "negative") == 0,
-        ),
-        Row(
-            "images like one of the factorisation",
-            f"{share:.0%}",
-            "visually alike",
-            "most",
-            f"cosine of matched images above 0.7; free mixing {other:.0%}",
-            share > 0.5 and share > other,
-        ),
-        Row(
-            "what the images leave over, positive against free",
-            f"{rest['positive']:.3f} against {rest['free']:.3f}",
-            None,
-            None,
-            f"rms of the pixels outside their span; factorisation {rest['nmf']:.3f}",
-        ),
-        Row("images in use", f"{used} of {count}", None, count, "the fewest", used == count),
+        _DIGITS.row("positive", round(positive, 3)),
+        _DIGITS.row("free", round(free, 3), positive - free > 0.15),
+        _DIGITS.row("nmf", round(nmf, 3), abs(nmf - positive) < 0.1),
+        _DIGITS.row("spread", both, local < 0.8 * wide, nmf=known),
+        _DIGITS.row("negative", negative, negative == 0, free=free_negative),
+        _DIGITS.row("alike", f"{alike:.0%}", agrees, free=free_alike),
+        _DIGITS.row("rest", rests, nmf=nmf_rest),
+        _DIGITS.row("used", of_total(used, count), used == count, count=count),
     ]

@@ -6,6 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    average,
+    counted,
+    median,
+    of_total,
+    results_of,
+    significant,
+    span,
+)
 from kikuchi.reproduce.experiment import Finished, Result, Row
 
 METHODS = {"naive": "naive mean field", "lr": "linear response", "adatap": "adaptive TAP"}
@@ -48,49 +58,38 @@ GOLDEN = {  # mean and response at gamma = lambda = 1, by quadrature (catalogue,
 }
 
 
-def shape_rows(found: Mapping[str, Result], far: float) -> list[Row]:
+_SHAPES = Claims.of(__name__, "HOJ-E1")
+
+
+def shape_rows(results: Mapping[str, Result], far: float) -> list[Row]:
     """What the text says about the two figures; `far` is where the curves are put in order."""
     rows = []
-    curves = {n: found[n]["far"] for n in CURVES if n in found}
+    curves = {n: results[n]["far"] for n in CURVES if n in results}
     if len(curves) == len(CURVES):
-        lowest, highest = min(curves, key=curves.__getitem__), max(curves, key=curves.__getitem__)
-        right = lowest == "Gaussian" and highest == "improper uniform"
-        note = f"of {len(curves)} priors at gamma = {far:g}, lambda = 1"
-        expected = "Gaussian, improper uniform"
-        ours = f"{lowest}, {highest}"
-        rows.append(Row("lowest and highest mean", ours, expected, expected, note, right))
-    bends = {n: found[n]["bend"] for n in SURFACES if n in found}
+        ends = f"{min(curves, key=curves.__getitem__)}, {max(curves, key=curves.__getitem__)}"
+        right = ends == "Gaussian, improper uniform"
+        rows.append(_SHAPES.row("far", ends, right, count=len(curves), far=far))
+    bends = {n: results[n]["bend"] for n in SURFACES if n in results}
     if {"bi-Gaussian, means ±4", "Laplace, rate 2"} <= set(bends):
         low, high = bends["bi-Gaussian, means ±4"], bends["Laplace, rate 2"]
-        note = "gamma where the response changes fastest: two Gaussians at ±4, then Laplace of rate"
-        ours = f"{low:.2g} against {high:.2g}"
-        said = "near 0 against far"
-        rows.append(Row("place of the bend", ours, said, None, f"{note} 2", low < 0.5 * high))
-    positive = [n for n in SURFACES if n.startswith("exponential") and n in found]
+        rows.append(_SHAPES.row("bend", f"{low:.2g} against {high:.2g}", low < 0.5 * high))
+    positive = [n for n in SURFACES if n.startswith("exponential") and n in results]
     if positive:
-        least = min(float(np.min(found[n]["mean"])) for n in positive)
-        rows.append(
-            Row("smallest mean of exponential sources", least, "≥ 0", "≥ 0", "", least >= 0)
-        )
-    error = max(result["slope_error"] for result in found.values())
-    note = "central differences, all priors and places of the figures"
-    rows.append(
-        Row("response minus slope of the mean", float(f"{error:.1g}"), 0, 0, note, error < 1e-5)
-    )
-    return rows
+        least = min(float(np.min(results[n]["mean"])) for n in positive)
+        rows.append(_SHAPES.row("positive", least, least >= 0))
+    error = max(result["slope_error"] for result in results.values())
+    return [*rows, _SHAPES.row("slope", significant(error, 1), error < 1e-5)]
 
 
-def golden_rows(found: Mapping[str, Result]) -> list[Row]:
+def golden_rows(results: Mapping[str, Result]) -> list[Row]:
     """Values at one place, beside quadrature."""
     rows = []
-    for name, (mean, response) in GOLDEN.items():
-        if name in found:
-            ours = found[name]["at_one"]
-            close = bool(np.allclose(ours, (mean, response), atol=2e-6, rtol=0))
-            text = f"{ours[0]:.6f}, {ours[1]:.6f}"
-            note = "corrected: the catalogue, by quadrature where there is a density"
-            known = f"{mean:.6f}, {response:.6f}"
-            rows.append(Row(f"mean, response at (1, 1): {name}", text, None, known, note, close))
+    for name, known in GOLDEN.items():
+        if name in results:
+            ours = results[name]["at_one"]
+            close = bool(np.allclose(ours, known, atol=2e-6, rtol=0))
+            texts = [f"{mean:.6f}, {response:.6f}" for mean, response in (ours, known)]
+            rows.append(_SHAPES.row("golden", texts[0], close, name=name, known=texts[1]))
     return rows
 
 
@@ -100,15 +99,16 @@ Expected = Mapping[str, tuple[str, float, float, float]]
 """By method: what the document says, the catalogue's share in percent, and the range to be in."""
 
 
-def found_rows(runs: Sequence[Result], expected: Expected) -> list[Row]:
+def recovered_rows(runs: Sequence[Result], expected: Expected) -> list[Row]:
     """In how many runs all directions were found."""
-    note = f"share of {_runs(runs)} with every column within {RIGHT:g} degrees"
+    note = f"share of {counted(len(runs), 'run')} with every column within {RIGHT:g} degrees"
     return _share_rows(runs, "all columns found", expected, note, is_right)
 
 
 def lost_rows(runs: Sequence[Result], expected: Expected) -> list[Row]:
     """In how many runs a column was lost."""
-    note = f"share of {_runs(runs)} whose shortest column is below {LOST:g} of the true one"
+    number = counted(len(runs), "run")
+    note = f"share of {number} whose shortest column is below {LOST:g} of the true one"
     return _share_rows(runs, "a column lost", expected, note, lambda run: bool(run["lost"]))
 
 
@@ -149,18 +149,9 @@ def is_right(run: Result) -> bool:
     return bool(run["angle"] < RIGHT)
 
 
-def _runs(runs: Sequence[Result]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-
-
 def of_methods(runs: Sequence[Result], key: str) -> dict[str, list[float]]:
     """A measure of all runs, by name of the method."""
     return {label: [run[name][key] for run in runs] for name, label in METHODS.items()}
-
-
-def median(runs: Sequence[Result], method: str, key: str) -> float:
-    """Median of a measure of one method."""
-    return float(np.median([run[method][key] for run in runs]))
 
 
 def iteration_row(runs: Sequence[Result], one: str, other: str, said: str) -> Row:
@@ -184,85 +175,40 @@ def iteration_row(runs: Sequence[Result], one: str, other: str, said: str) -> Ro
 # ---------------------------------------------------------------------- the number of sources
 
 
+_ORDER = Claims.of(__name__, "HOJ-E7")
+
+
 def order_rows(results: Sequence[Result]) -> list[Row]:
     """What five sources gave in each data set, put together."""
+    count = len(results)
     right = sum(result["chosen"] == 5 for result in results)
     exact = sum(largest(result["exact"]) == 5 for result in results)
     printed = [largest(result["literal"]) for result in results]
     few = max(gap for r in results for k, gap in r["gap"].items() if int(k) <= 5)
     many = max((gap for r in results for k, gap in r["gap"].items() if int(k) > 5), default=0.0)
-    average = _mean_gaps(results)
+    gaps = _mean_gaps(results)
     learned, drawn = (np.array([r[key] for r in results]) for key in ("rates", "drawn_rates"))
-    error, chance = (float(np.abs(found - np.array(RATES)).max()) for found in (learned, drawn))
+    error, chance = (float(np.abs(rates - np.array(RATES)).max()) for rates in (learned, drawn))
     beside = float(np.abs(learned - drawn).max())
-    noise = float(np.mean([result["noise"] for result in results]))
-    count = len(results)
+    noise = average(results, "noise")
+    grows = None if len(gaps) < 2 else max(gaps.values()) > gaps["5"]
+    shown = ", ".join(f"{gap:.0f}" for gap in gaps.values()) or "none"
     return [
-        Row(
-            "5 chosen, by the free energy",
-            f"{right} of {count}",
-            "all",
-            "1 of 1",
-            "all free numbers counted, best of the restarts",
-            right >= 0.9 * count,
-        ),
-        Row(
-            "5 chosen, by the exact likelihood",
-            f"{exact} of {count}",
-            "all",
-            "1 of 1",
-            "the same fits, enumerated",
-            exact >= 0.9 * count,
-        ),
-        Row(
-            "chosen with the penalty as printed",
-            f"{min(printed)} to {max(printed)}",
-            5,
-            6,
-            "the text counts sources only, which is too few numbers",
-            min(printed) > 5,
-        ),
-        Row(
-            "exact minus free energy, up to 5 sources",
-            round(few, 2),
-            "≈ 0",
-            0.2,
-            "nats, the largest",
-            few < 5.0,
-        ),
-        Row(
-            "exact minus free energy, beyond 5",
-            round(many, 2),
-            None,
-            165,
-            "nats, the largest; kept fits of more sources begin where five ended and stay good",
-            None,
-        ),
-        Row(
-            "the same on average over restarts, 5 and more",
-            ", ".join(f"{gap:.0f}" for gap in average.values()) or "none",
-            "grows",
-            "240, 303, 309",
-            f"nats, for {', '.join(average)} sources; single fits often miss the optimum",
-            None if len(average) < 2 else max(average.values()) > average["5"],
-        ),
-        Row(
-            "largest error of the rates",
-            round(error, 3),
-            "clusters at the true ones",
-            None,
-            f"five sources; those of the samples drawn are off by {chance:.2g}, and the rates "
-            f"learned differ from these by {beside:.2g} at most",
-            beside < 0.02,
-        ),
-        Row("noise variance", round(noise, 3), 1.0, 0.98, "mean", abs(noise - 1.0) < 0.05),
+        _ORDER.row("free", of_total(right, count), right >= 0.9 * count),
+        _ORDER.row("exact", of_total(exact, count), exact >= 0.9 * count),
+        _ORDER.row("printed", span(printed), min(printed) > 5),
+        _ORDER.row("few", round(few, 2), few < 5.0),
+        _ORDER.row("many", round(many, 2)),
+        _ORDER.row("average", shown, grows, numbers=", ".join(gaps)),
+        _ORDER.row("rates", round(error, 3), beside < 0.02, chance=chance, beside=beside),
+        _ORDER.row("noise", round(noise, 3), abs(noise - 1.0) < 0.05),
     ]
 
 
 def _mean_gaps(results: Sequence[Result]) -> dict[str, float]:
     """Mean gap of restarts by number of sources, from 5 to 7."""
     numbers = [k for k in ("5", "6", "7") if all(k in r["restart_gap"] for r in results)]
-    return {k: float(np.mean([r["restart_gap"][k] for r in results])) for k in numbers}
+    return {k: average(results, "restart_gap", k) for k in numbers}
 
 
 def largest(values: Mapping[str, float]) -> int:
@@ -273,121 +219,70 @@ def largest(values: Mapping[str, float]) -> int:
 # ---------------------------------------------------------------------- brain scans
 
 
+_BRAIN = Claims.of(__name__, "HOJ-E8", "HOJ-E9")
+
+
 def temporal_rows(finished: Sequence[Finished]) -> list[Row]:
     """The table of HOJ-E8."""
     rows = []
-    for name, runs in _by_recording(finished).items():
-        chosen = [one.result["chosen"] for one in runs]
-        simulated = runs[0].result["stimulus"] is not None
-        rows.append(
-            Row(
-                f"number of sources, {name}",
-                _counts(chosen),
-                1,
-                "0 to 1" if simulated else None,
-                f"one more costs {runs[0].result['penalty']:,.0f} nats",
-                max(chosen) <= 1 if simulated else None,
-            )
-        )
-    known = [one for one in finished if one.case["recording"] == "simulated"]
+    for name, results in _by_recording(finished).items():
+        chosen = [result["chosen"] for result in results]
+        simulated = results[0]["stimulus"] is not None
+        agrees = max(chosen) <= 1 if simulated else None
+        costs = results[0]["penalty"]
+        values = {"name": name, "penalty": costs, "known": "0 to 1" if simulated else None}
+        rows.append(_BRAIN.row("number", _counts(chosen), agrees, **values))
+    known = results_of(finished, recording="simulated")
     if not known:
         return rows
-    followed = float(np.mean([one.result["stimulus"][0] for one in known]))
-    visual = float(np.mean([one.result["map_match"][0] for one in known]))
-    others = float(np.mean([max(one.result["map_match"][1:]) for one in known]))
-    delay = float(np.mean([one.result["delay"] for one in known]))
+    followed, delay = average(known, "stimulus", 0), average(known, "delay")
+    visual = average(known, "map_match", 0)
+    others = float(np.mean([max(result["map_match"][1:]) for result in known]))
     return [
         *rows,
-        Row(
-            "correlation of the one course with the response",
-            round(followed, 2),
-            "on with the stimulus",
-            None,
-            "a binary course cannot follow the slow rise of the blood",
-            followed > 0.5,
-        ),
-        Row(
-            "delay after the stimulus, seconds",
-            round(delay, 1),
-            3.0,
-            5.4,
-            "corrected: mean delay of the simulated blood; scans are 2 s apart",
-            2.0 <= delay <= 8.0,
-        ),
-        Row(
-            "its image with the visual areas, against others",
-            f"{visual:.2f}, {others:.2f}",
-            "visual areas",
-            None,
-            "correlation with the true maps",
-            visual > others,
-        ),
+        _BRAIN.row("course", round(followed, 2), followed > 0.5),
+        _BRAIN.row("delay", round(delay, 1), 2.0 <= delay <= 8.0),
+        _BRAIN.row("areas", f"{visual:.2f}, {others:.2f}", visual > others),
     ]
 
 
 def spatial_rows(finished: Sequence[Finished]) -> list[Row]:
     """The table of HOJ-E9."""
     rows = []
-    for name, runs in _by_recording(finished).items():
-        space = [one.result["chosen"] for one in runs]
-        time = [one.result["temporal"] for one in runs]
-        first = runs[0].result
-        costs = f"one more costs {first['penalty']:,.0f} nats, in time"
-        rows.append(
-            Row(
-                f"sources in space and in time, {name}",
-                f"{_counts(space)}, {_counts(time)}",
-                "9, 1",
-                "5, 0 to 1" if first["stimulus"] is not None else None,
-                f"{costs} {first['other_penalty']:,.0f}; agrees if at least twice as many in all",
-                all(s >= 2 * max(t, 1) for s, t in zip(space, time, strict=True)),
-            )
-        )
-    known = [one.result for one in finished if one.case["recording"] == "simulated"]
+    for name, results in _by_recording(finished).items():
+        space = [result["chosen"] for result in results]
+        time = [result["temporal"] for result in results]
+        more = all(s >= 2 * max(t, 1) for s, t in zip(space, time, strict=True))
+        values = {key: results[0][key] for key in ("penalty", "other_penalty")}
+        values |= {"name": name, "known": None if results[0]["stimulus"] is None else "5, 0 to 1"}
+        rows.append(_BRAIN.row("both", f"{_counts(space)}, {_counts(time)}", more, **values))
+    known = results_of(finished, recording="simulated")
     if not known:
         return rows
     best = [int(np.argmax(np.abs(result["stimulus"]))) for result in known]
     followed = float(np.mean([abs(r["stimulus"][k]) for r, k in zip(known, best, strict=True)]))
     visual = float(np.mean([r["visual"][k] for r, k in zip(known, best, strict=True)]))
     matched = float(np.mean([sum(v > 0.6 for v in result["map_match"]) for result in known]))
-    note = "correlation of the best time course; corrected: the catalogue's own simulator"
     return [
         *rows,
-        Row("a source follows the stimulus", round(followed, 2), "yes", 0.99, note, followed > 0.9),
-        Row(
-            "its image with the visual areas",
-            round(visual, 2),
-            "visual areas",
-            None,
-            "correlation of a binary image with a map that has smooth edges",
-            visual > 0.8,
-        ),
-        Row(
-            "components found, of 5",
-            round(matched, 1),
-            None,
-            5,
-            "correlation of maps above 0.6; the drift has two signs, so that it takes two sources",
-            matched >= 3,
-        ),
+        _BRAIN.row("stimulus", round(followed, 2), followed > 0.9),
+        _BRAIN.row("image", round(visual, 2), visual > 0.8),
+        _BRAIN.row("matched", round(matched, 1), matched >= 3),
     ]
 
 
-def _by_recording(finished: Sequence[Finished]) -> dict[str, list[Finished]]:
-    """Runs with the same recording, or with simulations of the same setting."""
-    found: dict[str, list[Finished]] = {}
+def _by_recording(finished: Sequence[Finished]) -> dict[str, list[Result]]:
+    """Results with the same recording, or with simulations of the same setting."""
+    groups: dict[str, list[Result]] = {}
     for one in finished:
-        found.setdefault(_name(one), []).append(one)
-    return found
+        groups.setdefault(_name(one), []).append(one.result)
+    return groups
 
 
 def _counts(numbers: Sequence[int]) -> str:
     """The number, or the range of the numbers of several seeds."""
-    if len(numbers) == 1:
-        return str(numbers[0])
-    low, high = min(numbers), max(numbers)
-    shown = str(low) if low == high else f"{low} to {high}"
-    return f"{shown} ({len(numbers)} seeds)"
+    shown = str(numbers[0]) if len(set(numbers)) == 1 else span(numbers)
+    return shown if len(numbers) == 1 else f"{shown} ({len(numbers)} seeds)"
 
 
 def _name(one: Finished) -> str:

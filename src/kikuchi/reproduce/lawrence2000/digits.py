@@ -18,9 +18,8 @@ from kikuchi.core.seeds import generator
 from kikuchi.data.digits import digits
 from kikuchi.data.images import Images
 from kikuchi.plots import images, style
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.lawrence2000.learning import random_spins, step_in_spins
-from kikuchi.reproduce.lawrence2000.machines import DOCUMENT
 from kikuchi.training.rule import State
 
 if TYPE_CHECKING:
@@ -41,33 +40,6 @@ class DigitsByMixtures(Experiment):
     """
 
     id: ClassVar[str] = "LAW-E14"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Digits by Boltzmann machines: one mean field against a mixture"
-    claim: ClassVar[str] = (
-        "64 visible units joined to their 8 neighbours, 10 hidden units joined to all, 30 steps on "
-        "all digits. With one mean field for the joint F is erratic and its means hop between "
-        "digit-like modes from step to step; with a mixture of 10 F is smoother and the components "
-        "are much steadier, though some still hop."
-    )
-    caption: ClassVar[str] = (
-        "Above: F = L+ - L- per picture after each step, one line a seed, a panel for each rate of "
-        "learning (0.1 is that of the document). Below: means of the visible units in the joint at "
-        "the last steps (first seed, lowest rate): the one mean field step by step, and the "
-        "heaviest components of the mixture, a row a step."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(
-        1, {"components": [1, 10], "rates": [0.1, 0.03], "steps": 30, "each": 20, "hidden": 10},
-        "8 s",
-    )  # fmt: skip
-    full: ClassVar[Setting] = Setting(
-        5, {"components": [1, 10], "rates": [0.1, 0.03], "steps": 30, "each": 700, "hidden": 10},
-        "1 min",
-    )  # fmt: skip
-    takes_data: ClassVar[str] = (
-        "digits of 8x8 pixels or more, 0..1, 0..16 or 0..255: a row of pixels each, with or "
-        "without a class"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each rate, number of components and seed."""

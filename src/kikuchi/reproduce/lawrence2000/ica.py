@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.seeds import generator
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    average,
+    median,
+    of_total,
+    significant,
+    span,
+)
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,8 +26,6 @@ if TYPE_CHECKING:
     from kikuchi.ica.bayesian.bayesian_ica import BayesianICA
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Lawrence 2000"
 _GAP = 2.0  # decades by which the relevance of a source that is off exceeds all others
 _SHOWN = 60
 _CROPS = ((100, 200), (0, 200))  # corners of parts of the two photographs that are sub-Gaussian
@@ -52,24 +58,6 @@ class BayesianToy(Experiment):
     """Three sources asked for, two there (LAW-E19, L12)."""
 
     id: ClassVar[str] = "LAW-E19"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Bayesian ICA of a toy: a source too many is switched off"
-    claim: ClassVar[str] = (
-        "Bayesian ICA that is asked for three sources finds the two that there are: the relevance "
-        "parameter of the third soon exceeds the others by three orders of magnitude, and the "
-        "directions of the two are right."
-    )
-    caption: ClassVar[str] = (
-        "Relevance of the three columns by update of the hyperparameters (figure 6.10), and two of "
-        "the three sensors with the true directions (grey) and those found (figure 6.9)."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(2, {"count": 200, "starts": 3}, "8 s")
-    full: ClassVar[Setting] = Setting(20, {"count": 200, "starts": 3}, "2 min")
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a toy."""
-        return [{"seed": seed, **parameters} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Relevances with three sources, and the bound with three, two and one."""
@@ -106,82 +94,29 @@ class BayesianToy(Experiment):
         return _toy_panels(samples, true, first.result)
 
 
+_TOY = Claims.of(__name__, "LAW-E19")
+
+
 def toy_rows(results: Sequence[Result]) -> list[Row]:
     """The table of LAW-E19."""
     gaps = [result["relevance"][2] - result["relevance"][1] for result in results]
+    middle = float(np.median(gaps))
     off = [result["relevance"][2] for result in results]
     cosine = min(min(result["cosines"]) for result in results)
     noise = [result["noise"] for result in results]
-    best = [max(result["bounds"], key=result["bounds"].__getitem__) for result in results]
-    gain = float(np.mean([r["bounds"]["2"] - r["bounds"]["3"] for r in results]))
+    two = sum(max(r["bounds"], key=r["bounds"].__getitem__) == "2" for r in results)
+    gain = average(results, "bounds", "2") - average(results, "bounds", "3")
     fall = max(result["largest_fall"] for result in results)
-    right = sum(gap > _GAP for gap in gaps)
+    right, total = sum(gap > _GAP for gap in gaps), len(results)
     return [
-        Row(
-            "third source switched off",
-            f"{right} of {len(results)}",
-            "yes",
-            "4 of 4",
-            f"its relevance is {_GAP:g} decades or more above the others; best bound of several "
-            "starts, as principal components alone can miss columns that are nearly parallel",
-            right == len(results),
-        ),
-        Row(
-            "decades between the third relevance and the next",
-            f"{min(gaps):.1f} to {max(gaps):.1f}",
-            3,
-            "1.9 to 3.7",
-            f"median {float(np.median(gaps)):.1f}; agrees if that is 3 when rounded",
-            2.5 <= float(np.median(gaps)) < 3.5,
-        ),
-        Row(
-            "log10 of the third relevance",
-            f"{min(off):.2f} to {max(off):.2f}",
-            None,
-            3.18,
-            "(a + 3/2) / b of its prior, a = b = 0.001",
-            abs(float(np.mean(off)) - 3.18) < 0.02,
-        ),
-        Row(
-            "cosine of true and found columns",
-            round(cosine, 4),
-            "matched",
-            "≥ 0.997",
-            "the worst",
-            cosine > 0.99,
-        ),
-        Row(
-            "noise variance",
-            f"{min(noise):.3g} to {max(noise):.3g}",
-            "1e-4",
-            "1.05e-4 to 1.35e-4",
-            "printed as inverse variance 1e-4, which cannot be",
-            0.7e-4 < float(np.mean(noise)) < 1.6e-4,
-        ),
-        Row(
-            "two sources have the best bound",
-            f"{sum(b == '2' for b in best)} of {len(best)}",
-            None,
-            "4 of 4",
-            "the document holds that the bound cannot be computed; it can (LAW-I22)",
-            all(b == "2" for b in best),
-        ),
-        Row(
-            "bound of two sources minus that of three",
-            round(gain, 1),
-            None,
-            23,
-            "nats, mean",
-            15 < gain < 30,
-        ),
-        Row(
-            "largest fall of the bound in any update",
-            float(f"{fall:.1g}"),
-            None,
-            0,
-            "it must never fall",
-            fall < 1e-6,
-        ),
+        _TOY.row("off", of_total(right, total), right == total, gap=_GAP),
+        _TOY.row("gap", span(gaps, ".1f"), 2.5 <= middle < 3.5, median=middle),
+        _TOY.row("log", span(off, ".2f"), abs(float(np.mean(off)) - 3.18) < 0.02),
+        _TOY.row("angle", round(cosine, 4), cosine > 0.99),
+        _TOY.row("noise", span(noise, ".3g"), 0.7e-4 < float(np.mean(noise)) < 1.6e-4),
+        _TOY.row("best", of_total(two, total), two == total),
+        _TOY.row("gain", round(gain, 1), 15 < gain < 30),
+        _TOY.row("fall", significant(fall, 1), fall < 1e-6),
     ]
 
 
@@ -262,25 +197,6 @@ class BayesianImages(Experiment):
     """Two images in three mixtures (LAW-E20)."""
 
     id: ClassVar[str] = "LAW-E20"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Bayesian ICA of images: a source too many stays"
-    claim: ClassVar[str] = (
-        "Two sub-Gaussian images are recovered from three noisy mixtures with two sources; with "
-        "three, the phantom source is not switched off, because the density of the sources is "
-        "not that of the images; when it is removed the images are reasonable, with a ghost."
-    )
-    caption: ClassVar[str] = (
-        "The images, their three mixtures (figures 6.11, 6.12), what is recovered with two sources "
-        "(6.13), and with three (6.14), the largest relevance last."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    takes_data: ClassVar[str] = "two grey images of one size"
-    quick: ClassVar[Setting] = Setting(2, {"count": 1000, "noise": 0.078}, "8 s")
-    full: ClassVar[Setting] = Setting(5, {"count": 1000, "noise": 0.078}, "30 s")
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a mixing matrix."""
-        return [{"seed": seed, **parameters, **self.source()} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Two sources, three, three less the least relevant, and densities that are learned."""
@@ -359,86 +275,30 @@ def _grey(images: Array) -> Array:
     return np.asarray(np.clip(0.5 + (images - middle) / range_, 0.0, 1.0))
 
 
+_IMAGES = Claims.of(__name__, "LAW-E20")
+
+
 def image_rows(results: Sequence[Result]) -> list[Row]:
     """The table of LAW-E20."""
 
-    def worst(name: str) -> float:
-        return float(np.median([min(result[name]["matched"]) for result in results]))
+    def decades(name: str) -> list[float]:
+        return [r[name]["relevance"][2] - r[name]["relevance"][1] for r in results]
 
     kurtosis = max(max(result["kurtosis"]) for result in results)
-    decades = [r["three"]["relevance"][2] - r["three"]["relevance"][1] for r in results]
-    alive = sum(gap < _GAP for gap in decades)
-    two, three = worst("two"), worst("three")
-    ghosts = {
-        name: float(np.median([result[name]["ghost"] for result in results]))
+    alive = sum(gap < _GAP for gap in decades("three"))
+    two, three = (
+        float(np.median([min(result[name]["matched"]) for result in results]))
         for name in ("two", "three")
-    }
-    gain = float(np.mean([r["two"]["bound"] - r["three"]["bound"] for r in results]))
-    kept = [result["pruned"]["kept"] for result in results]
-    learned = [r["learned"]["relevance"][2] - r["learned"]["relevance"][1] for r in results]
+    )
+    ghost, ghost_of_three = (median(results, name, "ghost") for name in ("two", "three"))
+    gain = average(results, "two", "bound") - average(results, "three", "bound")
     return [
-        Row(
-            "excess kurtosis of the images",
-            round(kurtosis, 2),
-            "< 0",
-            "< 0",
-            "the larger one; parts of scikit-learn's photographs",
-            kurtosis < 0,
-        ),
-        Row(
-            "correlation of images and sources, two sources",
-            round(two, 3),
-            "recovered",
-            None,
-            "of the worse image, median",
-            two > 0.85,
-        ),
-        Row(
-            "phantom source stays, three sources",
-            f"{alive} of {len(results)}",
-            "yes",
-            None,
-            f"largest relevance below {_GAP:g} decades above the next; it depends on the mixing",
-            alive == len(results),
-        ),
-        Row(
-            "the same without the least relevant source",
-            round(three, 3),
-            "reasonable, a ghost",
-            None,
-            "correlation of the worse image, median",
-            three > 0.85,
-        ),
-        Row(
-            "ghost of the other image, two sources, then three less one",
-            f"{ghosts['two']:.3f}, {ghosts['three']:.3f}",
-            "stronger with three",
-            None,
-            "largest correlation of a source with the image that is not its own, median",
-            ghosts["three"] > ghosts["two"] + 0.02,
-        ),
-        Row(
-            "bound of two sources minus that of three",
-            round(gain, 1),
-            None,
-            None,
-            "nats, mean; the document proposes to remove a source if the bound rises",
-            None,
-        ),
-        Row(
-            "decades of the third relevance, learned densities",
-            f"{min(learned):.1f} to {max(learned):.1f}",
-            "proposed",
-            None,
-            "the document's other proposal: adapt the densities of the sources",
-            None,
-        ),
-        Row(
-            "sources kept with learned densities and the bound",
-            f"{min(kept)} to {max(kept)}",
-            None,
-            2,
-            "",
-            None,
-        ),
+        _IMAGES.row("kurtosis", round(kurtosis, 2), kurtosis < 0),
+        _IMAGES.row("two", round(two, 3), two > 0.85),
+        _IMAGES.row("alive", of_total(alive, len(results)), alive == len(results), gap=_GAP),
+        _IMAGES.row("three", round(three, 3), three > 0.85),
+        _IMAGES.row("ghost", f"{ghost:.3f}, {ghost_of_three:.3f}", ghost_of_three > ghost + 0.02),
+        _IMAGES.row("gain", round(gain, 1)),
+        _IMAGES.row("learned", span(decades("learned"), ".1f")),
+        _IMAGES.row("kept", span(result["pruned"]["kept"] for result in results)),
     ]

@@ -28,8 +28,16 @@ from kikuchi.boltzmann.settling import settle_joint
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import spins_to_bits
 from kikuchi.plots import style
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
-from kikuchi.reproduce.lawrence2000.machines import DOCUMENT
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    grouped,
+    levels,
+    of_total,
+    results_of,
+    significant,
+    span,
+)
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.training.model import Parameters
 
 if TYPE_CHECKING:
@@ -98,29 +106,6 @@ class VectorAssociation(Experiment):
     """Mean field learning with the joint started at zero or at the conditional (LAW-E12)."""
 
     id: ClassVar[str] = "LAW-E12"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Association of vectors by layered Boltzmann machines"
-    claim: ClassVar[str] = (
-        "Ten random pairs of vectors of 6 bits, layers of 6 units. With both phases started at "
-        "zero (Galland) learning fails with three hidden layers: F and the score of the outputs "
-        "part. With the joint started from the conditional F is never above zero, the two curves "
-        "lie on each other, and learning converges (98 iterations with three hidden layers)."
-    )
-    caption: ClassVar[str] = (
-        "F = L+ - L- (full) and log-score of the outputs (dashed), both summed over the ten "
-        "patterns, one panel for each number of hidden layers; first seed. Vermillion: joint "
-        "started at zero with annealing; blue: joint started from the conditional. A circle marks "
-        "where all outputs are within 0.2 of their targets."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(
-        2, {"layers": [1, 3], "patterns": 10, "width": 6, "most": {"zeros": 400,
-            "conditional": 1000}}, "8 s"
-    )  # fmt: skip
-    full: ClassVar[Setting] = Setting(
-        10, {"layers": [1, 2, 3], "patterns": 10, "width": 6, "most": {"zeros": 3000,
-             "conditional": 3000}}, "4 min"
-    )  # fmt: skip
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each number of layers, rule and seed."""
@@ -152,13 +137,10 @@ class VectorAssociation(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Convergence, sign of F and distance of the two curves, by rule and layers."""
         rows: list[Row] = []
-        for layers in sorted({one.case["layers"] for one in finished}):
+        parts = grouped(finished, "layers", "start")
+        for layers in levels(finished, "layers"):
             for start in ("conditional", "zeros"):
-                own = [
-                    one
-                    for one in finished
-                    if (one.case["layers"], one.case["start"]) == (layers, start)
-                ]
+                own = parts.get((layers, start), [])
                 if start == "conditional":
                     needed = _work(own)
                 if own:
@@ -257,7 +239,8 @@ def free_outputs(
     ).visible
 
 
-_REFERENCE = {(1, "conditional"): "165 and 177", (3, "conditional"): "212 and 221"}
+_ASSOCIATION = Claims.of(__name__, "LAW-E12")
+_MODES = Claims.of(__name__, "LAW-E13")
 
 
 def _work(finished: Sequence[Finished]) -> float:
@@ -274,37 +257,51 @@ def _association_rows(layers: int, start: str, own: Sequence[Finished], needed: 
     """
     word = "layer" if layers == 1 else "layers"
     name = f"{layers} hidden {word}, joint from {'the conditional' if start != 'zeros' else 'zero'}"
+    agrees: tuple[bool | None, ...]
+    known: dict[str, Any]
     results = [one.result for one in own]
     solved = [result["iterations"] for result in results if result["converged"]]
-    ours = f"{len(solved)} of {len(results)}"
+    ours = of_total(len(solved), len(results))
     if solved:
-        ours += f", {min(solved)} to {max(solved)} iterations"
-    largest = float(f"{max(result['largest_bound'] for result in results):.4g}")
+        ours += f", {span(solved)} iterations"
+    largest = significant(max(result["largest_bound"] for result in results), 4)
     parted = np.median([abs(r["final_bound"] - r["final_score"]) for r in results])
-    gap = float(f"{parted:.3g}")
+    gap = significant(float(parted))
     most = own[0].case["most"]
+    notes = {"converged": f"at most {most} iterations"}
     if start == "conditional":
-        return [
-            Row(f"{name}: converged", ours, "98 iterations" if layers == 3 else "yes",
-                _REFERENCE.get((layers, start)), f"at most {most} iterations; reference: two "
-                "other seeds", len(solved) == len(results)),
-            Row(f"{name}: largest F", largest, "<= 0", "<= 0", "all seeds and iterations",
-                largest <= _ROUNDING),
-            Row(f"{name}: final |F - F_obs|", gap, "curves overlay", "0.005 to 0.03",
-                "median over the seeds, summed over patterns", gap < 0.1),
-        ]  # fmt: skip
-    failing = len(solved) <= 0.5 * len(results)
-    fair = most * own[0].case["rate"] >= needed
-    note = f"at most {most} iterations" + ("" if fair else ", too few at this rate to tell")
+        notes["converged"] += "; reference: two other seeds"
+        notes["largest"] = "all seeds and iterations"
+        published = {
+            "converged": "98 iterations" if layers == 3 else "yes",
+            "largest": "<= 0",
+            "apart": "curves overlay",
+        }
+        known = {"largest": "<= 0", "apart": "0.005 to 0.03"}
+        known |= {"converged": {1: "165 and 177", 3: "212 and 221"}.get(layers)}
+        agrees = (len(solved) == len(results), largest <= _ROUNDING, gap < 0.1)
+    else:
+        fair = most * own[0].case["rate"] >= needed
+        notes["converged"] += "" if fair else ", too few at this rate to tell"
+        notes["largest"] = "an estimated probability above one" if largest > 0 else ""
+        published = {"converged": "no", "apart": "curves part"} if layers == 3 else {}
+        known = {"converged": "0 of 2 in 3000", "largest": "0.9 and 8.1", "apart": "9.4 and 14.9"}
+        known = known if layers == 1 else {}
+        failing = len(solved) <= 0.5 * len(results)
+        agrees = (failing if fair else None, None, gap > 0.1) if layers == 3 else (None,) * 3
+    values: dict[str, float | str] = {"converged": ours, "largest": largest, "apart": gap}
     return [
-        Row(f"{name}: converged", ours, "no" if layers == 3 else None, "0 of 2 in 3000"
-            if layers == 1 else None, note, failing if layers == 3 and fair else None),
-        Row(f"{name}: largest F", largest, None, "0.9 and 8.1" if layers == 1 else None,
-            "an estimated probability above one" if largest > 0 else "", None),
-        Row(f"{name}: final |F - F_obs|", gap, "curves part" if layers == 3 else None,
-            "9.4 and 14.9" if layers == 1 else None, "median over the seeds, summed over patterns",
-            gap > 0.1 if layers == 3 else None),
-    ]  # fmt: skip
+        _ASSOCIATION.row(
+            key,
+            values[key],
+            verdict,
+            name=name,
+            published=published.get(key),
+            known=known.get(key),
+            note=notes.get(key),
+        )
+        for key, verdict in zip(values, agrees, strict=True)
+    ]
 
 
 def _draw_association(axes: Axes, one: Finished) -> None:
@@ -339,20 +336,6 @@ class TwoModes(Experiment):
     """KL divergence while two units learn two modes (LAW-E13, figures 4.5 and 4.6)."""
 
     id: ClassVar[str] = "LAW-E13"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Two units, two modes: mean field hops"
-    claim: ClassVar[str] = (
-        "Two visible units of ±1 learn (1, 1), (1, 1), (-1, -1) at rate 0.25. With one mean field "
-        "for the joint the divergence from the data is wildly unstable: means and biases flip "
-        "between the modes. With a mixture of two it cannot be told from the exact gradient."
-    )
-    caption: ClassVar[str] = (
-        "Left: KL(data, model) after each step, thin lines the seeds, thick the first. Right: the "
-        "fields of the first unit; dotted: its value for the data, (ln 2) / 4."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(2, {"steps": 300, "rate": 0.25}, "3 s")
-    full: ClassVar[Setting] = Setting(20, {"steps": 300, "rate": 0.25}, "30 s")
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each rule and seed."""
@@ -379,29 +362,21 @@ class TwoModes(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """The curves at a few steps, and the two statements about them."""
         curves = {
-            rule: np.array([o.result["divergence"] for o in finished if o.case["rule"] == rule])
+            rule: np.array([r["divergence"] for r in results_of(finished, rule=rule)])
             for rule in _TOY_RULES
         }
         rows = [
-            Row(
-                f"KL after {step} steps, {rule}",
-                float(f"{np.median(found[:, step - 1]):.4g}"),
-                None,
-                _TOY_CURVES[rule][k],
-                f"median of {len(found)} seeds, {found[:, step - 1].min():.3g} to "
-                f"{found[:, step - 1].max():.3g}; reference: one other seed",
-            )
-            for rule, found in curves.items()
+            _curve_row(rule, k, step, curve[:, step - 1])
+            for rule, curve in curves.items()
             for k, step in enumerate(_STEPS)
-            if len(found) and found.shape[1] >= step
+            if len(curve) and curve.shape[1] >= step
         ]
         if len(curves["exact"]) and len(curves["exact"]) == len(curves["mixture"]):
-            rows.append(_tracking_row(curves["mixture"] / curves["exact"]))
+            worst = float(np.abs(curves["mixture"] / curves["exact"] - 1.0)[:, 49:].max())
+            rows.append(_MODES.row("tracking", f"{worst:.1%}", worst < 0.1))
         if len(curves["mean field"]):
-            rows += _hopping_rows(
-                curves["mean field"],
-                np.array([o.result["field"] for o in finished if o.case["rule"] == "mean field"]),
-            )
+            fields = [result["field"] for result in results_of(finished, rule="mean field")]
+            rows += _instability_rows(curves["mean field"], np.array(fields))
         return rows
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -435,37 +410,17 @@ class TwoModes(Experiment):
         return figure
 
 
-def _tracking_row(ratios: Array) -> Row:
-    late = ratios[:, 49:]
-    worst = float(np.abs(late - 1.0).max())
-    return Row(
-        "mixture of 2 against the exact gradient, from step 50: largest difference of KL",
-        f"{worst:.1%}",
-        "indistinguishable",
-        "3 %",
-        "all seeds",
-        worst < 0.1,
-    )
+def _curve_row(rule: str, k: int, step: int, values: Array) -> Row:
+    ours, known = significant(float(np.median(values)), 4), _TOY_CURVES[rule][k]
+    ends = {"count": len(values), "low": values.min(), "high": values.max()}
+    return _MODES.row("curve", ours, rule=rule, step=step, known=known, **ends)
 
 
-def _hopping_rows(curves: Array, fields: Array) -> list[Row]:
-    late = curves[:, 50:]
+def _instability_rows(curves: Array, fields: Array) -> list[Row]:
+    peaks = curves[:, 50:].max(axis=1)
     flips = np.count_nonzero(np.diff(np.sign(fields), axis=1), axis=1)
+    ends = {"low": fields.min(), "high": fields.max()}
     return [
-        Row(
-            "mean field: largest KL after step 50",
-            float(f"{late.max(axis=1).min():.3g}"),
-            "wildly unstable",
-            5.9,
-            f"the calmest seed; the wildest reaches {late.max():.3g}",
-            bool((late.max(axis=1) > 1.0).all()),
-        ),
-        Row(
-            "mean field: changes of sign of the field",
-            f"{flips.min()} to {flips.max()}",
-            "oscillates",
-            None,
-            f"fields from {fields.min():.3g} to {fields.max():.3g}; reference: ±2.46",
-            bool((flips >= 2).all()),
-        ),
+        _MODES.row("largest", significant(peaks.min()), bool((peaks > 1).all()), most=peaks.max()),
+        _MODES.row("flips", span(flips.tolist()), bool((flips >= 2).all()), **ends),
     ]

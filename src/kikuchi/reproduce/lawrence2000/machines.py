@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,13 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.enumeration import Enumeration
 from kikuchi.inference.variational.mixture_mean_field import MixtureMeanField
 from kikuchi.plots import style
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from kikuchi.inference.beliefs import Beliefs
-
-DOCUMENT = "Lawrence 2000"
 
 _ROUNDING = 1e-9
 _CATALOGUE = {
@@ -38,29 +36,6 @@ class RandomBoltzmannMachines(Experiment):
     """Moments of small machines by mixtures of mean field solutions (LAW-E11, figure 4.2)."""
 
     id: ClassVar[str] = "LAW-E11"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Mixtures on random Boltzmann machines"
-    claim: ClassVar[str] = (
-        "Ten fully connected units of ±1, none observed, weights and biases uniform on (-1, 1): "
-        "the moments <s_i s_j> of a mixture of mean field solutions, annealed from temperature 60 "
-        "to 1 in 8 steps, come systematically closer to the exact ones as components are added."
-    )
-    caption: ClassVar[str] = (
-        "Left: errors of all moments of all networks, with one component and with the most. Right: "
-        "sum of their squares by number of components, mean over the networks with its standard "
-        "error."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(
-        6, {"units": 10, "span": 1.0, "components": [1, 2, 3, 5], "tries": 2}, "5 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        100, {"units": 10, "span": 1.0, "components": list(range(1, 11)), "tries": 2}, "4 min"
-    )
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each network."""
-        return [{"seed": seed, **parameters} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Mixtures of every size on one network."""

@@ -2,7 +2,7 @@
 
 Every column but the two neural ones is computed again, each model by every method; beside them the
 Kikuchi free energy at its minimum, over the regions of the thesis and over larger ones. Exact
-answers come from a junction tree. Two published kinds of columns cannot be matched: `FAULTS`.
+answers come from a junction tree. Two published kinds of columns cannot be matched: `faults`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete, grid
 from kikuchi.inference.registry import parse_method
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import grouped, results_of
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.tables import (
-    LINES,
     NEURAL,
     Column,
     Errors,
     corrected,
+    lines,
     published,
 )
 
@@ -31,19 +32,7 @@ if TYPE_CHECKING:
 
     from kikuchi.inference.beliefs import Beliefs
 
-DOCUMENT = "Liu 2020"
 
-FAULTS = {
-    "GBP": "published: messages leave out the factors that join a region to its parent",
-    "lattice": "published: neighbours were those of a lattice, so most edges are left out",
-}
-"""What is wrong with published columns (catalogue, section 0.3), each in one line."""
-
-_PLAIN = {
-    "mean field": "mf",
-    "loopy BP": "bp",
-    "damped BP": "bp:damping=0.5",
-}
 LARGEST = {
     "Kikuchi, star": 3,
     "Kikuchi, faces": 4,
@@ -55,13 +44,14 @@ LARGEST = {
 """Variables of the largest region of each approximation of ours; none is exact."""
 
 _ENERGY = "region energy"
-_CELLS = " A cell holds l1 error / correlation / error of log Z, means over models."
 
 
 class _Accuracy(Experiment):
-    """A table of chapter 4: columns are methods, rows are sizes or fields."""
+    """A table of chapter 4: columns are methods, rows are sizes or fields.
 
-    document: ClassVar[str] = DOCUMENT
+    `faults` says what is wrong with published columns (catalogue, section 0.3).
+    """
+
     methods: ClassVar[Mapping[str, str]]
     best: ClassVar[str]
     regions_same_as: ClassVar[str]
@@ -102,7 +92,7 @@ class _Accuracy(Experiment):
     ) -> list[Row]:
         where = f"{self.label} {x:g}"
         theirs = published(self.id)
-        results = [one.result for one in finished if one.case[self.axis] == x]
+        results = results_of(finished, **{self.axis: x})
         rows = [
             self._row(f"{where}, {name}", name, x, ours[name], share_converged(results, name))
             for name in self.methods
@@ -154,7 +144,7 @@ class _Accuracy(Experiment):
             None,
             "all",
             "against every published, corrected and other column of ours; "
-            f"published: {LINES[self.id]}",
+            f"published: {lines(self.id)}",
             wins == len(means),
         )
 
@@ -179,110 +169,28 @@ class _Accuracy(Experiment):
 # ---------------------------------------------------------------------- the experiments
 
 
-_SIZES = [25, 100, 225, 400]
-
-
 class WeakFields(_Accuracy):
     """Grids with weak fields (LIU-E6, table 4.1)."""
 
     id: ClassVar[str] = "LIU-E6"
-    title: ClassVar[str] = "Inference on grids with weak fields"
-    claim: ClassVar[str] = (
-        "Ising grids, couplings N(0, 1), fields N(0, 0.1²): a region-based network has the lowest "
-        "error of marginals in every size, generalised BP the lowest error of log Z."
-    ) + _CELLS
-    caption: ClassVar[str] = (
-        "Mean l1 error of marginals (left) and error of log Z (right) by number of variables; "
-        "solid: ours, dashed: published."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    methods: ClassVar[Mapping[str, str]] = {
-        **_PLAIN,
-        "GBP": "gbp:regions=faces,max_iterations=200",
-        "Kikuchi, faces": "kikuchi:regions=faces,tol=1e-6",
-        "Kikuchi, 3×3 blocks": "kikuchi:regions=blocks:3x3,tol=1e-6",
-    }
-    best: ClassVar[str] = "Kikuchi, 3×3 blocks"
-    regions_same_as: ClassVar[str] = "Kikuchi, faces"
-    axis: ClassVar[str] = "variables"
-    label: ClassVar[str] = "n ="
-    faults: ClassVar[Mapping[str, str]] = {"GBP": FAULTS["GBP"]}
-    quick: ClassVar[Setting] = Setting(2, {"variables": _SIZES, "fields": [0.1]}, "20 s")
-    full: ClassVar[Setting] = Setting(20, {"variables": _SIZES, "fields": [0.1]}, "4 min")
 
 
-class UnitFields(WeakFields):
+class UnitFields(_Accuracy):
     """Grids with unit fields (LIU-E7, table 4.2)."""
 
     id: ClassVar[str] = "LIU-E7"
-    title: ClassVar[str] = "Inference on grids with unit fields"
-    claim: ClassVar[str] = (
-        "The same with fields N(0, 1): the region-based network has the lowest error of marginals "
-        "in every size but the smallest, belief propagation the lowest error of log Z."
-    ) + _CELLS
-    quick: ClassVar[Setting] = Setting(2, {"variables": _SIZES, "fields": [1.0]}, "20 s")
-    full: ClassVar[Setting] = Setting(20, {"variables": _SIZES, "fields": [1.0]}, "4 min")
 
 
 class OuterFace(_Accuracy):
     """The outer face as a further region (LIU-E8, table 4.3)."""
 
     id: ClassVar[str] = "LIU-E8"
-    title: ClassVar[str] = "The outer face as a region"
-    claim: ClassVar[str] = (
-        "5×5 grids with the outer face, a cycle of 16 variables, among the regions: the network "
-        "gains by it, generalised BP loses a little."
-    ) + _CELLS
-    caption: ClassVar[str] = (
-        "Mean l1 error of marginals (left) and error of log Z (right) by deviation of the fields; "
-        "solid: ours, dashed: published."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    methods: ClassVar[Mapping[str, str]] = {
-        "GBP": "gbp:regions=faces+outer,max_iterations=200",
-        "Kikuchi, faces": "kikuchi:regions=faces,tol=1e-6",
-        "Kikuchi, faces+outer": "kikuchi:regions=faces+outer,tol=1e-6",
-        "Kikuchi, 3×3 blocks": "kikuchi:regions=blocks:3x3,tol=1e-6",
-    }
-    best: ClassVar[str] = "Kikuchi, 3×3 blocks"
-    regions_same_as: ClassVar[str] = "Kikuchi, faces+outer"
-    axis: ClassVar[str] = "field"
-    label: ClassVar[str] = "γ ="
-    faults: ClassVar[Mapping[str, str]] = {"GBP": FAULTS["GBP"]}
-    quick: ClassVar[Setting] = Setting(4, {"variables": [25], "fields": [0.1, 1.0]}, "15 s")
-    full: ClassVar[Setting] = Setting(20, {"variables": [25], "fields": [0.1, 1.0]}, "1 min")
-
-
-_FIELDS = [0.1, 1.0, 2.0, 3.0, 4.0]
 
 
 class CompleteNine(_Accuracy):
     """The complete graph of 9 variables (LIU-E9, table 4.4)."""
 
     id: ClassVar[str] = "LIU-E9"
-    title: ClassVar[str] = "Inference on the complete graph of 9 variables"
-    claim: ClassVar[str] = (
-        "Couplings N(0, 1), fields N(0, γ²): the region-based network on star triangles is best at "
-        "marginals but for γ = 0.1; the errors of log Z of belief propagation are very large."
-    ) + _CELLS
-    caption: ClassVar[str] = OuterFace.caption
-    status: ClassVar[Status] = "agrees in part"
-    methods: ClassVar[Mapping[str, str]] = {
-        **_PLAIN,
-        "GBP": "gbp:regions=star,max_iterations=200",
-        "Kikuchi, star": "kikuchi:regions=star",
-        "Kikuchi, 3 hubs": "kikuchi:regions=hubs:3",
-    }
-    best: ClassVar[str] = "Kikuchi, 3 hubs"
-    regions_same_as: ClassVar[str] = "Kikuchi, star"
-    axis: ClassVar[str] = "field"
-    label: ClassVar[str] = "γ ="
-    faults: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys([*_PLAIN, "Inference Net"], FAULTS["lattice"]),
-        "GBP": FAULTS["GBP"],
-    }
-    quick: ClassVar[Setting] = Setting(10, {"variables": [9], "fields": _FIELDS}, "5 s")
-    full: ClassVar[Setting] = Setting(20, {"variables": [9], "fields": _FIELDS}, "10 s")
 
     def model(self, case: Case) -> FactorGraph:
         """A complete graph."""
@@ -293,16 +201,6 @@ class CompleteSixteen(CompleteNine):
     """The complete graph of 16 variables (LIU-E10, table 4.5)."""
 
     id: ClassVar[str] = "LIU-E10"
-    title: ClassVar[str] = "Inference on the complete graph of 16 variables"
-    methods: ClassVar[Mapping[str, str]] = {
-        **_PLAIN,
-        "GBP": "gbp:regions=star,max_iterations=200",
-        "Kikuchi, star": "kikuchi:regions=star",
-        "Kikuchi, 6 hubs": "kikuchi:regions=hubs:6",
-    }
-    best: ClassVar[str] = "Kikuchi, 6 hubs"
-    quick: ClassVar[Setting] = Setting(5, {"variables": [16], "fields": _FIELDS}, "10 s")
-    full: ClassVar[Setting] = Setting(20, {"variables": [16], "fields": _FIELDS}, "30 s")
 
 
 # ---------------------------------------------------------------------- measures
@@ -342,25 +240,18 @@ def measured(beliefs: Beliefs, exact: Beliefs) -> Result:
 
 def mean_errors(finished: Sequence[Finished], axis: str) -> dict[float, dict[str, Errors]]:
     """Means and deviations over models, by size or field, then by method."""
-    found: dict[float, dict[str, Errors]] = {}
-    for x in sorted({one.case[axis] for one in finished}):
-        results = [one.result for one in finished if one.case[axis] == x]
-        found[x] = {name: _mean([r[name] for r in results]) for name in results[0]}
-    return found
+    return {
+        x: {name: _mean([one.result[name] for one in part]) for name in part[0].result}
+        for x, part in sorted(grouped(finished, axis).items())
+    }
 
 
 def _mean(runs: Sequence[Result]) -> Errors:
-    l1 = np.array([run["l1"] for run in runs])
-    log_z = np.array([run["log_z"] for run in runs])
-    rho = np.array([run["rho"] for run in runs if run["rho"] is not None])
-    return Errors(
-        float(l1.mean()),
-        float(rho.mean()) if rho.size else None,
-        float(log_z.mean()),
-        float(l1.std()),
-        float(rho.std()) if rho.size else None,
-        float(log_z.std()),
-    )
+    columns = [[run[key] for run in runs if run[key] is not None] for key in ("l1", "rho", "log_z")]
+    means = [float(np.mean(values)) if values else None for values in columns]
+    deviations = [float(np.std(values)) if values else None for values in columns]
+    assert means[0] is not None  # every run has an l1 error
+    return Errors(means[0], *means[1:], *deviations)
 
 
 def is_below(ours: Errors, others: Sequence[Errors]) -> bool:

@@ -13,7 +13,8 @@ from kikuchi.graphs.binary import spin_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.shapes import random_edges
 from kikuchi.inference.bounds.certificates import certify
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims, of_total
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.published import (
     CERTIFIED,
     CURVES,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Liu 2020"
 NODES = 16
 _SWEEPS = 200
 _ERRORS = 4.0  # standard errors within which two estimates agree
@@ -75,25 +74,6 @@ class SingularValues(Experiment):
     """Largest singular value of the certificate's matrix (LIU-E1, I9; Fig. 3.3)."""
 
     id: ClassVar[str] = "LIU-E1"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Certificate of alpha-BP on random graphs"
-    claim: ClassVar[str] = (
-        "On random graphs of 16 spins the largest singular value of the matrix that certifies "
-        "alpha-belief propagation grows with the spread of the couplings and the density of edges, "
-        "and depends on alpha."
-    )
-    caption: ClassVar[str] = (
-        "Mean largest singular value (lines; dots: published) and mean spectral radius (dashed) by "
-        "spread of the couplings. Below 1 convergence is certain; the spectral radius certifies "
-        "far more, and most at alpha = 1."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(15, {"nodes": NODES}, "5 s")
-    full: ClassVar[Setting] = Setting(100, {"nodes": NODES}, "30 s")
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a seed: a graph for each curve and spread."""
-        return [{"seed": seed, **parameters} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Singular values and spectral radii by curve and spread."""
@@ -154,13 +134,18 @@ def _mean(curve: Curve, spread: float, key: str, finished: Sequence[Finished]) -
     return float(_values(curve, spread, key, finished).mean())
 
 
+_MATRIX = Claims.of(__name__, "LIU-E1")
+_TRACE = Claims.of(__name__, "LIU-E2")
+
+
 def _sigma_row(curve: Curve, spread: float, finished: Sequence[Finished]) -> Row:
     values = _values(curve, spread, "sigma", finished)
     published = SIGMA_MAX[curve][SPREADS.index(spread)]
     error = values.std() * np.sqrt(1 / len(values) + 1 / 100)
-    agrees = abs(values.mean() - published) < 0.05 + _ERRORS * error
-    quantity = f"largest singular value, {_name(curve)}, spread {spread:g}"
-    return Row(quantity, round(float(values.mean()), 3), published, None, "", bool(agrees))
+    ours = float(values.mean())
+    agrees = abs(ours - published) < 0.05 + _ERRORS * error
+    where: dict[str, Any] = {"curve": _name(curve), "spread": spread}
+    return _MATRIX.row("sigma", round(ours, 3), agrees, published=published, **where)
 
 
 def _certified_row(curve: Curve, spread: float, finished: Sequence[Finished]) -> Row:
@@ -172,15 +157,10 @@ def _certified_row(curve: Curve, spread: float, finished: Sequence[Finished]) ->
     allowed = [_ERRORS * np.sqrt(max(share * (1 - share), 0.05) * draws) for share in expected]
     ours = (sigma, radius, converged)
     near = all(abs(a - b) < e for a, b, e in zip(ours, expected, allowed, strict=True))
-    sound = _all_sound(curve, spread, finished)
-    return Row(
-        f"share certified by σ, by ρ, converged: {_name(curve)}, spread {spread:g}",
-        " ".join(f"{share:.2f}" for share in ours),
-        None,
-        " ".join(f"{share:.2f}" for share in expected),
-        "the spectral radius proves more than the singular value of Theorem 1",
-        bool(near and sound),
-    )
+    texts = [" ".join(f"{share:.2f}" for share in shares) for shares in (ours, expected)]
+    where: dict[str, Any] = {"curve": _name(curve), "spread": spread, "known": texts[1]}
+    agrees = near and _all_sound(curve, spread, finished)
+    return _MATRIX.row("certified", texts[0], agrees, **where)
 
 
 def _all_sound(curve: Curve, spread: float, finished: Sequence[Finished]) -> bool:
@@ -197,19 +177,6 @@ class MessageTraces(Experiment):
     """Distance of the messages from their last state (LIU-E2; Fig. 3.4)."""
 
     id: ClassVar[str] = "LIU-E2"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Convergence traces of alpha-BP"
-    claim: ClassVar[str] = (
-        "Where the certificate holds the messages converge linearly; on dense graphs with strong "
-        "couplings plain belief propagation does not converge."
-    )
-    caption: ClassVar[str] = (
-        "Relative distance of the messages from those of sweep 200: mean over graphs, range, and "
-        "the published mean (dots). Left not certified, right certified by Theorem 1."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(20, {"nodes": NODES}, "3 s")
-    full: ClassVar[Setting] = Setting(100, {"nodes": NODES}, "10 s")
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One graph for each regime and seed."""
@@ -239,9 +206,9 @@ class MessageTraces(Experiment):
             rows.append(_certified_traces(here) if regime.certified else _open_traces(here))
             means = _paths(name, finished).mean(axis=0)
             for sweep, published in regime.published.items():
-                ours = float(np.log10(max(means[sweep], 1e-17)))
-                quantity = f"({name}) log10 of the mean distance after {sweep} sweeps"
-                rows.append(Row(quantity, round(ours, 2), published, None, regime.note))
+                ours = round(float(np.log10(max(means[sweep], 1e-17))), 2)
+                where: dict[str, Any] = {"regime": name, "sweep": sweep, "note": regime.note}
+                rows.append(_TRACE.row("distance", ours, published=published, **where))
         return rows
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -259,14 +226,7 @@ class MessageTraces(Experiment):
 
 def _open_traces(here: Sequence[Finished]) -> Row:
     far = sum(max(one.result["distances"][100:-1]) > 1e-3 for one in here)
-    return Row(
-        "(a) graphs still moving after 100 sweeps",
-        f"{far} of {len(here)}",
-        "no convergence",
-        "88 of 100",
-        "none is certified; some converge all the same",
-        bool(far > 0.6 * len(here)),
-    )
+    return _TRACE.row("open", of_total(far, len(here)), far > 0.6 * len(here))
 
 
 def _certified_traces(here: Sequence[Finished]) -> Row:
@@ -277,14 +237,7 @@ def _certified_traces(here: Sequence[Finished]) -> Row:
         last = int(np.argmax(distances < 1e-11)) or len(distances) - 1
         rate = (distances[last] / distances[0]) ** (1.0 / last)
         sound.append(last < 150 and rate <= one.result["radius"] * 1.02)
-    return Row(
-        "(b) graphs that converge at the certified rate or faster",
-        f"{sum(sound)} of {len(sound)}",
-        "linear convergence",
-        "all",
-        "the rate is the spectral radius of the certificate",
-        all(sound),
-    )
+    return _TRACE.row("certified", of_total(sum(sound), len(sound)), all(sound))
 
 
 def _certified(graph: FactorGraph, alpha: float) -> bool:

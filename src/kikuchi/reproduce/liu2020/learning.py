@@ -21,12 +21,11 @@ from kikuchi.graphs.generators import complete, grid
 from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.junction_tree import plan
 from kikuchi.learning.registry import parse_learner
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import average, grouped, levels
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-DOCUMENT = "Liu 2020"
 
 GRIDS: dict[str, dict[int, float]] = {
     "true model": {25: 9.000, 100: 19.34, 225: 63.90},
@@ -66,24 +65,6 @@ NEURAL = ("Inference Net", "RENN")
 TEST_ROWS = 1000
 WITHIN = 0.3  # nats above exact learning that the best approximation may be
 
-_ADAM = "optimiser=adam,learning_rate=0.1,decay=0.02,epochs=150"
-_QUASI = "tol=0.002,epochs=100,memory=30"
-_PLAIN = {
-    "exact": f"gradient:inference=exact,{_QUASI}",
-    "mean field": f"gradient:inference=mf,{_ADAM}",
-    "loopy BP": f"gradient:inference=bp,on_divergence=continue,{_ADAM}",
-    "damped BP": f"gradient:inference=(bp:damping=0.5),on_divergence=continue,{_ADAM}",
-}
-GRID_LEARNERS = {
-    **_PLAIN,
-    "Kikuchi, faces": f"gradient:inference=(kikuchi:regions=faces,tol=1e-6),{_QUASI}",
-    "pseudo-likelihood": "pseudo",
-}
-COMPLETE_LEARNERS = {
-    **_PLAIN,
-    "Kikuchi, 6 hubs": f"gradient:inference=(kikuchi:regions=hubs:6,tol=1e-6),{_QUASI}",
-    "pseudo-likelihood": "pseudo",
-}
 
 _NOTES = {
     "GBP": "published: messages leave out factors between a region and its parent",
@@ -130,12 +111,11 @@ def fitted(graph: FactorGraph, train: int, seed: int, text: str, epochs: int | N
 class _Learning(Experiment):
     """A table of chapter 5: learners by number of variables."""
 
-    document: ClassVar[str] = DOCUMENT
     learners: ClassVar[Mapping[str, str]]
     published: ClassVar[Mapping[str, Mapping[int, float]]]
     best: ClassVar[str]
     train: ClassVar[int]
-    draws: ClassVar[str] = "mean over our draws; published: one draw"
+    draws: ClassVar[str]
 
     @abstractmethod
     def model(self, variables: int, seed: int) -> FactorGraph:
@@ -158,7 +138,7 @@ class _Learning(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """By size: the true model, every learner, then the neural columns as published."""
-        sizes = sorted({one.case["variables"] for one in finished})
+        sizes = levels(finished, "variables")
         return [row for n in sizes for row in self._rows_at(n, finished)]
 
     def _rows_at(self, n: int, finished: Sequence[Finished]) -> list[Row]:
@@ -171,11 +151,8 @@ class _Learning(Experiment):
             rows.append(self._row(n, name, mean, exact, truth))
         if "GBP" in theirs and theirs["GBP"] is not None:
             rows.append(Row(f"n = {n}, GBP", None, theirs["GBP"], None, _NOTES["GBP"]))
-        for name in NEURAL:
-            rows.append(
-                Row(f"n = {n}, {name}", None, theirs[name], None, "neural: only as published")
-            )
-        return rows
+        note = "neural: only as published"
+        return rows + [Row(f"n = {n}, {name}", None, theirs[name], None, note) for name in NEURAL]
 
     def _row(
         self, n: int, name: str, mean: Mapping[str, float], exact: float | None, truth: float
@@ -202,32 +179,21 @@ class _Learning(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Nats above exact learning by learner: ours and published."""
-        from kikuchi.plots import style
-
-        sizes = sorted({one.case["variables"] for one in finished})
-        with style.styled():
-            figure, axes = style.new_figure(3.4 * len(sizes) + 1.5, 4.2, len(sizes))
-            for panel, n in zip(axes, sizes, strict=True):
-                means = mean_results(finished, n)
-                ours = {k: m["nll"] for k, m in means.items()}
-                _bars(panel, _above(ours), _above({k: c[n] for k, c in self.published.items()}))
-                panel.set_title(f"{n} variables")
-                panel.set_xlabel("nats above exact learning")
-            handles, labels = axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower left", ncols=2)
-        return figure
+        panels = {}
+        for n in levels(finished, "variables"):
+            ours = {name: mean["nll"] for name, mean in mean_results(finished, n).items()}
+            theirs = {name: column[n] for name, column in self.published.items()}
+            panels[n] = (_above(ours), _above(theirs))
+        return _bar_panels(panels, "nats above exact learning")
 
 
 def mean_results(finished: Sequence[Finished], n: int) -> dict[str, dict[str, float]]:
     """Means over the seeds of every learner's numbers at one size, in the order of the cases."""
-    found: dict[str, list[Result]] = {}
-    for one in finished:
-        if one.case["variables"] == n:
-            found.setdefault(one.case["learner"], []).append(one.result)
+    parts = grouped((one for one in finished if one.case["variables"] == n), "learner")
     keys = ("nll", "true", "epoch_seconds", "failures")
     return {
-        name: {key: float(np.mean([r[key] for r in results])) for key in keys}
-        for name, results in found.items()
+        name: {key: average([one.result for one in part], key) for key in keys}
+        for name, part in parts.items()
     }
 
 
@@ -238,19 +204,29 @@ def _above(column: Mapping[str, float]) -> dict[str, float]:
     return {k: v - exact for k, v in column.items() if k not in ("exact", "true model")}
 
 
-def _bars(panel: Any, ours: Mapping[str, float], theirs: Mapping[str, float]) -> None:
+def _bar_panels(
+    panels: Mapping[int, tuple[Mapping[str, float], Mapping[str, float]]], label: str
+) -> Figure:
+    """Bars of ours and of the published values, one panel per number of variables."""
     from kikuchi.plots import style
 
-    names = list(dict.fromkeys([*ours, *theirs]))
-    for at, (values, label, colour) in enumerate(
-        ((ours, "ours", style.BLUE), (theirs, "published", style.SOFT))
-    ):
-        places = [names.index(name) + 0.4 * at - 0.2 for name in values]
-        widths = [max(value, 1e-3) for value in values.values()]
-        panel.barh(places, widths, height=0.38, label=label, color=colour)
-    panel.set_yticks(range(len(names)), names)
-    panel.set_xscale("log")
-    panel.invert_yaxis()
+    with style.styled():
+        figure, axes = style.new_figure(3.5 * len(panels) + 1.5, 4.2, len(panels))
+        for panel, (n, both) in zip(axes, panels.items(), strict=True):
+            names = list(dict.fromkeys([*both[0], *both[1]]))
+            looks = (("ours", style.BLUE), ("published", style.SOFT))
+            for at, (values, (source, colour)) in enumerate(zip(both, looks, strict=True)):
+                places = [names.index(name) + 0.4 * at - 0.2 for name in values]
+                widths = [max(value, 1e-3) for value in values.values()]
+                panel.barh(places, widths, height=0.38, label=source, color=colour)
+            panel.set_yticks(range(len(names)), names)
+            panel.set_xscale("log")
+            panel.invert_yaxis()
+            panel.set_title(f"{n} variables")
+            panel.set_xlabel(label)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+    return figure
 
 
 # ---------------------------------------------------------------------- the experiments
@@ -260,19 +236,7 @@ class GridLearning(_Learning):
     """Learning on grids (LIU-E11, table 5.1)."""
 
     id: ClassVar[str] = "LIU-E11"
-    title: ClassVar[str] = "Learning grids with approximate inference inside"
-    claim: ClassVar[str] = (
-        "Ising grids, couplings N(0, 1), fields N(0, 0.1²), 4000 rows: learning with a "
-        "region-based network comes nearest to exact learning, ahead of BP and mean field."
-    )
-    caption: ClassVar[str] = "Test NLL above exact learning, logarithmic; ours and published."
-    status: ClassVar[Status] = "agrees in part"
-    learners: ClassVar[Mapping[str, str]] = GRID_LEARNERS
     published: ClassVar[Mapping[str, Mapping[int, float]]] = GRIDS
-    best: ClassVar[str] = "Kikuchi, faces"
-    train: ClassVar[int] = 4000
-    quick: ClassVar[Setting] = Setting(1, {"variables": [25]}, "15 s")
-    full: ClassVar[Setting] = Setting(2, {"variables": [25, 100, 225]}, "90 s")
 
     def model(self, variables: int, seed: int) -> FactorGraph:
         """A square grid with weak fields."""
@@ -284,23 +248,7 @@ class CompleteLearning(_Learning):
     """Learning on complete graphs (LIU-E12, table 5.2)."""
 
     id: ClassVar[str] = "LIU-E12"
-    title: ClassVar[str] = "Learning complete graphs with approximate inference inside"
-    claim: ClassVar[str] = (
-        "Complete Ising graphs, couplings and fields N(0, 1), 2000 rows: learning with a "
-        "region-based network comes near exact learning, all other approximations are far off."
-    )
-    caption: ClassVar[str] = "Test NLL above exact learning, logarithmic; ours and published."
-    status: ClassVar[Status] = "agrees in part"
-    learners: ClassVar[Mapping[str, str]] = COMPLETE_LEARNERS
     published: ClassVar[Mapping[str, Mapping[int, float]]] = COMPLETE
-    best: ClassVar[str] = "Kikuchi, 6 hubs"
-    train: ClassVar[int] = 2000
-    draws: ClassVar[str] = (
-        "20 draws with N(0, 1): 0.03 to 2.9 nats at n = 9, 0.08 to 2.9 at n = 16; the published "
-        "models are weaker"
-    )
-    quick: ClassVar[Setting] = Setting(1, {"variables": [9]}, "15 s")
-    full: ClassVar[Setting] = Setting(2, {"variables": [9, 16]}, "45 s")
 
     def model(self, variables: int, seed: int) -> FactorGraph:
         """All pairs coupled, fields as strong as couplings."""
@@ -311,16 +259,6 @@ class EpochSeconds(Experiment):
     """Seconds of a training epoch (LIU-E13, table 5.3)."""
 
     id: ClassVar[str] = "LIU-E13"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Seconds of a training epoch"
-    claim: ClassVar[str] = (
-        "A training epoch takes 12 to 525 s on a grid of 225 variables and 0.9 to 12 s on a "
-        "complete graph of 16, and the region-based network is among the fastest."
-    )
-    caption: ClassVar[str] = "CPU seconds of one pass over the rows, logarithmic."
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(1, {"variables": [16], "epochs": 10}, "10 s")
-    full: ClassVar[Setting] = Setting(1, {"variables": [16, 225], "epochs": 30}, "30 s")
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each model and learner."""
@@ -341,20 +279,12 @@ class EpochSeconds(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """By model: seconds of every learner, then the columns that are published only."""
         rows = []
-        for n in sorted({one.case["variables"] for one in finished}):
+        for n in levels(finished, "variables"):
             for name, mean in mean_results(finished, n).items():
                 seconds, theirs = mean["epoch_seconds"], SECONDS.get(name, {}).get(n)
-                note = "one inference and all rows; published: one inference each 500 rows"
-                rows.append(
-                    Row(
-                        f"n = {n}, {name}",
-                        seconds,
-                        theirs,
-                        None,
-                        note if theirs is not None else "one inference and all rows",
-                        seconds <= 1.0,
-                    )
-                )
+                note = "one inference and all rows"
+                note += "" if theirs is None else "; published: one inference each 500 rows"
+                rows.append(Row(f"n = {n}, {name}", seconds, theirs, None, note, seconds <= 1.0))
             for name in ("GBP", *NEURAL):
                 note = "one inference each 20 epochs" + ("" if name == "GBP" else "; neural")
                 rows.append(Row(f"n = {n}, {name}", None, SECONDS[name][n], None, note))
@@ -362,20 +292,12 @@ class EpochSeconds(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Seconds by learner: ours and published."""
-        from kikuchi.plots import style
-
-        sizes = sorted({one.case["variables"] for one in finished})
-        with style.styled():
-            figure, axes = style.new_figure(3.6 * len(sizes) + 1.5, 4.2, len(sizes))
-            for panel, n in zip(axes, sizes, strict=True):
-                means = mean_results(finished, n)
-                ours = {name: mean["epoch_seconds"] for name, mean in means.items()}
-                _bars(panel, ours, {k: c[n] for k, c in SECONDS.items() if n in c})
-                panel.set_title(f"{n} variables")
-                panel.set_xlabel("CPU seconds of an epoch")
-            handles, labels = axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower left", ncols=2)
-        return figure
+        panels = {}
+        for n in levels(finished, "variables"):
+            means = mean_results(finished, n).items()
+            theirs = {name: column[n] for name, column in SECONDS.items() if n in column}
+            panels[n] = ({name: mean["epoch_seconds"] for name, mean in means}, theirs)
+        return _bar_panels(panels, "CPU seconds of an epoch")
 
 
 def _table(variables: int) -> _Learning:

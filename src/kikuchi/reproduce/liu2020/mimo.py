@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
-
-DOCUMENT = "Liu 2020"
 _ERRORS = 4.0  # standard errors within which two estimates agree
 _PUBLISHED_USES = 5000
 _RECOMPUTED_USES = 1500  # behind the corrected references of the catalogue
@@ -32,17 +30,10 @@ _TABLE_RATIOS = (5.33, 9.67, 22.67, 40.0)
 class _Mimo(Experiment):
     """What the three detection experiments share: draws, error rates, comparison, figure."""
 
-    document: ClassVar[str] = DOCUMENT
     published: ClassVar[Mapping[str, Sequence[float | None]]]
     max_iterations: ClassVar[int] = 50
     remarks: ClassVar[Mapping[str, str]] = {}
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {}
-    quick: ClassVar[Setting] = Setting(
-        2, {"symbols": 8, "uses": 700, "ratios": list(_TABLE_RATIOS)}, "5 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        10, {"symbols": 8, "uses": 1000, "ratios": list(RATIOS)}, "60 s"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """A batch of channel uses for each ratio of signal to noise and each seed."""
@@ -151,16 +142,6 @@ class DetectionByAlpha(_Mimo):
     """Symbol errors of alpha-BP (LIU-E3, M8, I16; Fig. 3.5a)."""
 
     id: ClassVar[str] = "LIU-E3"
-    title: ClassVar[str] = "Signal detection: the effect of alpha"
-    claim: ClassVar[str] = (
-        "Detecting 8 symbols, belief propagation is worse than the linear MMSE detector; "
-        "alpha-belief propagation with smaller alpha is better; a gap to exhaustive search remains."
-    )
-    caption: ClassVar[str] = (
-        "Share of wrong complex symbols by ratio of signal to noise variance: lines ours with two "
-        "standard errors, dots published."
-    )
-    status: ClassVar[Status] = "agrees"
     published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_ALPHA
     remarks: ClassVar[Mapping[str, str]] = {
         "alpha:0.3": "needs rule (3.16) from uniform: with full fields at once .027 at ratio 40"
@@ -171,13 +152,6 @@ class DetectionWithPrior(_Mimo):
     """Symbol errors of alpha-BP with the linear estimate as a prior (LIU-E4, I7; Fig. 3.5b)."""
 
     id: ClassVar[str] = "LIU-E4"
-    title: ClassVar[str] = "Signal detection with a linear prior"
-    claim: ClassVar[str] = (
-        "Multiplying the linear estimate into the model as a prior improves alpha-belief "
-        "propagation for every alpha."
-    )
-    caption: ClassVar[str] = DetectionByAlpha.caption
-    status: ClassVar[Status] = "agrees"
     published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_PRIOR
 
 
@@ -185,13 +159,6 @@ class DetectionByOthers(_Mimo):
     """Symbol errors of mean field, damped and tree-reweighted BP (LIU-E5; Fig. 3.5c)."""
 
     id: ClassVar[str] = "LIU-E5"
-    title: ClassVar[str] = "Signal detection: mean field, damping, reweighting"
-    claim: ClassVar[str] = (
-        "Mean field is no better than belief propagation; damping helps but stays behind MMSE; "
-        "tree-reweighting matches MMSE at low ratio and degrades at high ratio."
-    )
-    caption: ClassVar[str] = DetectionByAlpha.caption
-    status: ClassVar[Status] = "agrees in part"
     max_iterations: ClassVar[int] = 100
     published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_OTHERS
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {

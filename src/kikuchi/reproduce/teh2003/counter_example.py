@@ -11,13 +11,12 @@ from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_scaling
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.naive_tap import NaiveTap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-DOCUMENT = "Teh 2003"
 
 _SOURCES = {
     "exact": "exact",
@@ -35,21 +34,6 @@ class CounterExample(Experiment):
     """Scaling with plugged-in marginals on two units (TEH-E8, T20)."""
 
     id: ClassVar[str] = "TEH-E8"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Two-node counter-example to scaling with mean field"
-    claim: ClassVar[str] = (
-        "Two units with weight 5, biases -2.5 and wanted means 0.3: iterative scaling does not "
-        "converge when its marginals come from naive mean field or naive TAP equations; with those "
-        "of belief propagation, exact on two units, it does."
-    )
-    caption: ClassVar[str] = "Bias of each unit after every scaling, by source of the marginals."
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(
-        0, {"weight": 5.0, "bias": -2.5, "mean": 0.3, "scalings": 300}, "6 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        0, {"weight": 5.0, "bias": -2.5, "mean": 0.3, "scalings": 1000}, "25 s"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each source of marginals."""
@@ -122,54 +106,18 @@ def _verdict(result: Result) -> str:
     return "wanders"
 
 
+_CLAIMS = Claims.of(__name__, "TEH-E8")
+_FIXED_POINTS = {"exact": -2.9594661, "bp": -2.9594661, "tap-damped": -3.397}
+_CYCLES = {"mf": [-5.4545, -2.4204, -0.8796], "tap-printed": [-5.8796, -0.8630, 0.2728]}
+
+
 def _source_row(source: str, result: Result) -> Row:
-    published, corrected, note, agrees = _EXPECTED[source]
-    met = {
-        "converges": result["converged"] and abs(result["biases"][0] - agrees[1]) < agrees[2],
-        "cycles": bool(result["period"])
-        and result["period"] > 1
-        and np.allclose(result["cycle"], agrees[1], atol=agrees[2], rtol=0.0),
-        "fails": not result["converged"],
-    }[agrees[0]]
-    return Row(_SOURCES[source], _verdict(result), published, corrected, note, bool(met))
-
-
-_Wanted = tuple[str, Any, float]
-_EXPECTED: dict[str, tuple[str | None, str, str, _Wanted]] = {
-    "exact": (
-        None,
-        "converges to -2.9594661",
-        "the only stationary point of a concave dual",
-        ("converges", -2.9594661, 1e-6),
-    ),
-    "bp": (
-        "converges",
-        "converges to -2.9594661",
-        "belief propagation is exact on two units",
-        ("converges", -2.9594661, 1e-6),
-    ),
-    "mf": (
-        "does not converge",
-        "cycles (-5.455, -2.42, -0.88)",
-        "mean field has two solutions here, and scaling flips between them",
-        ("cycles", [-5.4545, -2.4204, -0.8796], 1e-3),
-    ),
-    "tap-printed": (
-        "does not converge",
-        "cycles",
-        "the reaction term as printed has the wrong sign (ER2)",
-        ("cycles", [-5.8796, -0.8630, 0.2728], 1e-3),
-    ),
-    "tap": (
-        "does not converge",
-        "inner iteration mostly fails",
-        "the right sign, but the equations themselves are not solved without damping",
-        ("fails", None, 0.0),
-    ),
-    "tap-damped": (
-        "does not converge",
-        "converges to -3.397",
-        "differs from the thesis: solved with damping, scaling does converge, to wrong biases",
-        ("converges", -3.397, 1e-3),
-    ),
-}
+    if source in _FIXED_POINTS:
+        close = 1e-3 if source == "tap-damped" else 1e-6
+        met = result["converged"] and abs(result["biases"][0] - _FIXED_POINTS[source]) < close
+    elif source in _CYCLES:
+        cycles = (result["period"] or 0) > 1
+        met = cycles and np.allclose(result["cycle"], _CYCLES[source], atol=1e-3, rtol=0.0)
+    else:
+        met = not result["converged"]
+    return _CLAIMS.row(source, _verdict(result), met)

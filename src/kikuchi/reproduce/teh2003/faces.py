@@ -26,8 +26,8 @@ from kikuchi.applications.face_baselines import (
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.faces import OVAL_PIXELS, faces, prepare, unmask
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
-from kikuchi.reproduce.teh2003.counter_example import DOCUMENT
+from kikuchi.reproduce.aggregate import Claims, average, counted, grouped, of_total
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.teh2003.faces_figures import face_model, packed, recognition, unpacked
 
 if TYPE_CHECKING:
@@ -60,10 +60,6 @@ _BEST = {
         "other days and glasses, or months; own pairs as well",
     ),
 }
-# of free weights (with 1768 pixels) and of non-negative ones (with any number)
-_RATES = {"rate": 2.5e-4, "nonnegative_rate": 1e-3}
-_QUICK_PAIR_RATES = {"rate": 5e-4, "nonnegative_rate": 1e-3}
-_PAIR_RATES = {"rate": 2.5e-4, "nonnegative_rate": 5e-4}
 _MOST_PAIRS = 500
 _FIRST_PARTITION = 100  # those before served to choose the settings
 _SHOWN_FIELDS, _SHOWN_FACES = 20, 5
@@ -76,24 +72,6 @@ class FaceModel(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E1"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Faces modelled by a rate-coded machine"
-    claim: ClassVar[str] = (
-        "100 rates tell most of what 1768 pixels show. With free weights all features span the "
-        "face; with non-negative weights nearly all are local, and a few are directions of light."
-    )
-    caption: ClassVar[str] = (
-        "Receptive fields with free weights (blue: negative) and with non-negative weights; faces "
-        "that were not learnt from, and their reconstructions; share of the squared weight of each "
-        "field inside the best window of a quarter of the area. Rates were set by hand on these "
-        "faces: the published one makes larger errors."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(1, {"side": 28, "updates": 800, **_RATES}, "13 s")
-    full: ClassVar[Setting] = Setting(3, {"side": 56, "updates": 2000, **_RATES}, "3 min")
-    takes_data: ClassVar[str] = (
-        "faces with the number of the person: arrays images and labels, or rows"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each kind of weights and seed."""
@@ -138,7 +116,7 @@ class FaceModel(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Errors of both kinds of weights, locality of their fields, and the published rate."""
-        by_model = grouped(finished, "model")
+        by_model = _results_by(finished, "model")
         rows = [_error_row(model, results) for model, results in by_model.items()]
         rows += [_locality_row(m, by_model[m]) for m in ("free", "nonnegative") if m in by_model]
         if "free" in by_model:
@@ -147,7 +125,7 @@ class FaceModel(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Fields, reconstructions and how local fields are."""
-        by_model = grouped(finished, "model")
+        by_model = _results_by(finished, "model")
         case = finished[0].case
         mask = prepared(case["data"], case["side"])[1]
         pictures = {
@@ -178,25 +156,6 @@ class FaceRecognition(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E2"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Face recognition by a rate-coded machine of pairs"
-    claim: ClassVar[str] = (
-        "The machine of pairs is competitive with correlation, eigenfaces, fisherfaces and "
-        "delta-ppca, and best where pairs that differ in the same way are learnt from; with "
-        "non-negative weights it is worse than all of them."
-    )
-    caption: ClassVar[str] = (
-        "Share of faces whose n most similar pictures in the gallery are all of other people, mean "
-        "and standard error over random partitions. Rates, number of updates, alignment and the "
-        "components of fisherfaces were chosen by test errors of other partitions than these, of "
-        "the same faces."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(1, {"side": 28, "updates": 400, **_QUICK_PAIR_RATES}, "17 s")
-    full: ClassVar[Setting] = Setting(10, {"side": 56, "updates": 500, **_PAIR_RATES}, "11 min")
-    takes_data: ClassVar[str] = (
-        "faces with the number of the person: arrays images and labels, or rows"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each condition and partition."""
@@ -251,31 +210,20 @@ class FaceRecognition(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Errors by condition and way, the claims about both machines, and their weights."""
-        by_condition = grouped(finished, "condition")
-        rows = [
-            row
-            for condition, results in by_condition.items()
-            for row in _recognition_rows(condition, results)
-        ]
+        by_condition = _results_by(finished, "condition")
         results = [one.result for one in finished]
+        largest = max(result["largest"] for result in results)
         return [
-            *rows,
+            *(row for item in by_condition.items() for row in _recognition_rows(*item)),
             _competitive_row(by_condition),
             _nonnegative_row(by_condition),
-            Row(
-                "pair machine: largest weight / share of weights below 0.005",
-                f"{max(r['largest'] for r in results):.4f} / "
-                f"{np.mean([r['small'] for r in results]):.0%}",
-                "0.0177 / most",
-                None,
-                "between two replicas; other faces and number of pixels",
-            ),
+            _PAIRS.row("weights", f"{largest:.4f} / {average(results, 'small'):.0%}"),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Errors by rank, one panel for each condition."""
         panels = {}
-        for condition, results in grouped(finished, "condition").items():
+        for condition, results in _results_by(finished, "condition").items():
             panels[CONDITIONS[condition]] = {
                 name: np.array([r["errors"][name] for r in results]) for name in METHODS
             }
@@ -361,12 +309,9 @@ def locality(fields: Array, mask: NDArray[np.bool_]) -> Array:
     return np.minimum(share, 1.0)
 
 
-def grouped(finished: Sequence[Finished], key: str) -> dict[str, list[Result]]:
+def _results_by(finished: Sequence[Finished], axis: str) -> dict[str, list[Result]]:
     """Results by one entry of their cases, in order."""
-    groups: dict[str, list[Result]] = {}
-    for one in finished:
-        groups.setdefault(one.case[key], []).append(one.result)
-    return groups
+    return {key: [one.result for one in part] for key, part in grouped(finished, axis).items()}
 
 
 def _required(people: Rows | None) -> Rows:
@@ -389,85 +334,64 @@ def _components_error(train: Array, test: Array, count: int) -> float:
 # ---------------------------------------------------------------------- tables
 
 
+_MODEL = Claims.of(__name__, "TEH-E1")
+_PAIRS = Claims.of(__name__, "TEH-E2")
+
+
 def _error_row(model: str, results: Sequence[Result]) -> Row:
     learnt, held = (
         float(np.mean([r[name] / r["variance"] for r in results]))
         for name in ("error", "held_error")
     )
-    on = float(np.mean([r["on"] for r in results]))
+    on = average(results, "on")
     notes = {
         "free": f"{results[0]['faces']} faces, a tenth of the published rate; of the replicas of "
         f"hidden units {on:.0%} are on",
         "nonnegative": "faces are sums of parts",
         "fast": f"{PUBLISHED_RATE:g}: {on:.1%} of the replicas of hidden units are on",
     }
-    return Row(
-        f"{MODELS[model]}: error of reconstruction / variance, learnt and held-out faces",
-        f"{learnt:.2f} / {held:.2f}",
-        None if model == "fast" else "generally good",
-        None,
-        notes[model],
-        None if model == "fast" else held < 0.5,
-    )
+    judged = model != "fast"
+    agrees, said = (held < 0.5, "generally good") if judged else (None, None)
+    ours, name = f"{learnt:.2f} / {held:.2f}", MODELS[model]
+    return _MODEL.row("error", ours, agrees, name=name, published=said, note=notes[model])
 
 
 def _locality_row(model: str, results: Sequence[Result]) -> Row:
     shares = np.concatenate([r["locality"] for r in results])
     if not len(shares):
-        return Row(f"{MODELS[model]}: local fields", "none in use", note="collapsed", agrees=False)
+        return _MODEL.row("collapsed", "none in use", False, name=MODELS[model])
     local, middle = float(np.mean(shares > LOCAL)), float(np.median(shares))
-    free = model == "free"
-    return Row(
-        f"{MODELS[model]}: local fields / median share of weight in a quarter of the area",
-        f"{local:.0%} / {middle:.2f}",
-        "none" if free else "all shown but 6",
-        None,
-        f"{np.mean([r['in_use'] for r in results]):.0f} of 100 hidden units are in use; local: "
-        f"more than {LOCAL} of the squared weight; agrees {'below 10 %' if free else 'above 80 %'}",
-        local < 0.1 if free else local > 0.8,
-    )
+    agrees = local < 0.1 if model == "free" else local > 0.8
+    values = {"name": MODELS[model], "used": average(results, "in_use"), "local": LOCAL}
+    return _MODEL.row(model, f"{local:.0%} / {middle:.2f}", agrees, **values)
 
 
 def _components_row(results: Sequence[Result]) -> Row:
     ratio = float(np.mean([r["held_error"] / r["components_error"] for r in results]))
-    return Row(
-        "held-out error: free weights / 100 principal components",
-        f"{ratio:.2f}",
-        None,
-        None,
-        "components give the least possible error of a linear code of the learnt faces",
-    )
+    return _MODEL.row("components", f"{ratio:.2f}")
 
 
 def _recognition_rows(condition: str, results: Sequence[Result]) -> list[Row]:
     first = results[0]
     note = (
         f"{first['tests']} tests, gallery of {first['gallery']}, {first['pairs']} pairs; "
-        f"{len(results)} partition{'' if len(results) == 1 else 's'}"
+        f"{counted(len(results), 'partition')}"
     )
-    means = {name: np.mean([r["errors"][name] for r in results], axis=0) for name in METHODS}
-    rows = [
-        Row(
-            f"{CONDITIONS[condition]}, {name}: error at rank {', '.join(map(str, RANKS))}, %",
-            " ".join(f"{100 * value:.1f}" for value in mean),
-            note=note if name == METHODS[0] else "",
-        )
-        for name, mean in means.items()
-    ]
+    means = _mean_errors({condition: results})[condition]
+    ranks = ", ".join(map(str, RANKS))
+    place = CONDITIONS[condition]
+    rows = []
+    for name, mean in means.items():
+        ours = " ".join(f"{100 * value:.1f}" for value in mean)
+        said = note if name == METHODS[0] else ""
+        rows.append(_PAIRS.row("ranks", ours, condition=place, name=name, ranks=ranks, note=said))
     if condition in _BEST:
         least = min(float(mean[0]) for mean in means.values())
-        found = [name for name in METHODS if means[name][0] <= least + 1e-12]
+        best = [name for name in METHODS if means[name][0] <= least + 1e-12]
         published, kin = _BEST[condition]
-        rows.append(
-            Row(
-                f"{CONDITIONS[condition]}: fewest errors at rank 1",
-                " and ".join(found),
-                " or ".join(published),
-                None,
-                f"published: {kin}",
-                not set(found).isdisjoint(published),
-            )
-        )
+        agrees = not set(best).isdisjoint(published)
+        values = {"condition": place, "published": " or ".join(published), "kin": kin}
+        rows.append(_PAIRS.row("best", " and ".join(best), agrees, **values))
     return rows
 
 
@@ -487,14 +411,7 @@ def _competitive_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
         within += int(np.sum(own <= others.max(axis=0)))
         best += int(np.sum(own <= others.min(axis=0)))
         total += len(own)
-    return Row(
-        "rate-coded RBM among the four other ways: not the worst / the best",
-        f"{within} / {best} of {total}",
-        "competitive",
-        None,
-        "conditions and ranks; agrees if not the worst at 60 % of them",
-        within >= 0.6 * total,
-    )
+    return _PAIRS.row("competitive", f"{within} / {best} of {total}", within >= 0.6 * total)
 
 
 def _nonnegative_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
@@ -503,11 +420,4 @@ def _nonnegative_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
         others = np.array([errors[name] for name in METHODS[:5]])
         worst += int(np.sum(errors["non-negative RBM"] >= others.max(axis=0)))
         total += len(RANKS)
-    return Row(
-        "non-negative RBM is the worst of all",
-        f"{worst} of {total}",
-        "all",
-        None,
-        "conditions and ranks; not so where its hidden units stay in use",
-        worst == total,
-    )
+    return _PAIRS.row("nonnegative", of_total(worst, total), worst == total)

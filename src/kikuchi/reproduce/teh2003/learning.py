@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,15 @@ from kikuchi.learning.scaling.scaling import ProportionalFitting
 from kikuchi.learning.scaling.targets import Targets
 from kikuchi.learning.scaling.ups_jt import UnifiedScalingML
 from kikuchi.learning.structure.graphs import chow_liu, grow_cliques, random_augmentation
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
-from kikuchi.reproduce.teh2003.counter_example import DOCUMENT
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    average,
+    grouped,
+    of_total,
+    significant,
+    span,
+)
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,23 +50,6 @@ class LearnedDigits(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E11"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Pairwise networks of handwritten eights by loopy iterative scaling"
-    claim: ClassVar[str] = (
-        "Learning on junction graphs is reasonably accurate in log-likelihood and in the marginals "
-        "of edges, improves as the cliques of the junction graph grow, and is maximum likelihood "
-        "where the junction graph is the junction tree. All runs converge."
-    )
-    caption: ClassVar[str] = (
-        "Mean log-likelihood of the training images, and mean L1 distance between the marginals of "
-        "edges in the data and in the learned model, both exact, by largest clique of the junction "
-        "graph; one curve for each largest clique of the junction tree (circle: maximum likelihood)"
-        ", with the standard deviation over models for the most frequent one."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(3, {"shares": [0.05, 0.15]}, "10 s")
-    full: ClassVar[Setting] = Setting(12, {"shares": [0.05, 0.1, 0.15, 0.2]}, "3 min")
-    takes_data: ClassVar[str] = "8x8 images of one digit: 64 columns, binary or grey values 0..16"
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each network."""
@@ -95,15 +86,27 @@ class LearnedDigits(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Sizes, convergence, accuracy at both ends, trend, oracles, and the cost of both ways."""
         results = [one.result for one in finished]
+        graphs = [graph for result in results for graph in result["graphs"]]
+        good = sum(graph["converged"] for graph in graphs)
+        damping = max(graph["damping"] for graph in graphs)
+        tree = max(abs(_loss(result, -1)) for result in results)
+        closed = max(
+            abs(r["closed_form"]["log_likelihood"] - r["graphs"][0]["log_likelihood"])
+            for r in results
+        )
+        optimum = max(result["optimum_gap"] for result in results)
+        ratios = [r["propagations_ipf"] / r["propagations"] for r in results]
+        half_edges = span(r["edges"] // 2 for r in results)
+        agreed, total = good == len(graphs), of_total(good, len(graphs))
         return [
-            _sizes_row(finished),
-            _converged_row(results),
+            _CLAIMS.row("sizes", _sizes(finished)),
+            _CLAIMS.row("converged", total, agreed, tol=_TOL, damping=damping),
             *_accuracy_rows(results),
             _trend_row(results),
-            _tree_row(results),
-            _closed_form_row(results),
-            _optimum_row(results),
-            _propagations_row(results),
+            _CLAIMS.row("tree", significant(tree, 2), tree < _SAME),
+            _CLAIMS.row("closed", significant(closed, 2), closed < 1e-4),
+            _CLAIMS.row("optimum", significant(optimum, 2), optimum < 1e-8),
+            _CLAIMS.row("cost", span(ratios, ".0f"), min(ratios) >= 5, published=half_edges),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -207,49 +210,28 @@ def _learned_graphs(network: FactorGraph, images: Data, targets: Targets) -> Ite
 # ---------------------------------------------------------------------- table
 
 
-def _sizes_row(finished: Sequence[Finished]) -> Row:
-    parts = []
-    for share in sorted({one.case["share"] for one in finished}):
-        sizes = [one.result["tree_clique"] for one in finished if one.case["share"] == share]
-        parts.append(f"{min(sizes)} to {max(sizes)} ({share:.0%} of near pairs)")
-    return Row(
-        "largest cliques of the junction trees",
-        "; ".join(parts),
-        "7 to 11 (5 %)",
-        "6 to 9 (5 %)",
-        "the tree of these few images has fewer edges, so larger shares reach the same sizes; "
-        "reference: other images",
-    )
+_CLAIMS = Claims.of(__name__, "TEH-E11")
 
 
-def _converged_row(results: Sequence[Result]) -> Row:
-    runs = [graph["converged"] for result in results for graph in result["graphs"]]
-    damping = max(graph["damping"] for result in results for graph in result["graphs"])
-    return Row(
-        "loopy scaling runs that converged",
-        f"{sum(runs)} of {len(runs)}",
-        "all",
-        None,
-        f"to {_TOL:g} in every marginal; damping up to {damping:.3g}",
-        all(runs),
-    )
+def _sizes(finished: Sequence[Finished]) -> str:
+    """Largest cliques of the junction trees by share of added edges."""
+    sizes = {
+        share: span(one.result["tree_clique"] for one in part)
+        for share, part in sorted(grouped(finished, "share").items())
+    }
+    return "; ".join(f"{text} ({share:.0%} of near pairs)" for share, text in sizes.items())
 
 
 def _accuracy_rows(results: Sequence[Result]) -> Iterator[Row]:
     """Distance from maximum likelihood with edges as cliques, and one step before the tree."""
+    chosen = [r for r in results if len(r["graphs"]) > 2]
     for name, place in (("edges as cliques", 0), ("cliques one smaller than the tree's", -2)):
-        chosen = [r for r in results if len(r["graphs"]) > 2]
         losses = [_loss(r, place) for r in chosen]
         errors = [r["graphs"][place]["l1"] for r in chosen]
         if chosen:
-            yield Row(
-                f"{name}: nats below maximum likelihood / L1",
-                f"{np.mean(losses):.3f} / {np.mean(errors):.4f}",
-                None,
-                None,
-                f"mean over {len(chosen)} networks, largest {max(losses):.3f} / {max(errors):.4f}; "
-                "only figures in the thesis",
-            )
+            ours = f"{np.mean(losses):.3f} / {np.mean(errors):.4f}"
+            worst = {"loss": max(losses), "error": max(errors)}
+            yield _CLAIMS.row("accuracy", ours, cliques=name, count=len(chosen), **worst)
 
 
 def _loss(result: Result, place: int) -> float:
@@ -261,69 +243,13 @@ def _trend_row(results: Sequence[Result]) -> Row:
     steps = [
         later["l1"] < earlier["l1"]
         for result in results
-        for earlier, later in zip(result["graphs"], result["graphs"][1:], strict=False)
+        for earlier, later in pairwise(result["graphs"])
     ]
-    first = float(np.mean([result["graphs"][0]["l1"] for result in results]))
+    first = average(results, "graphs", 0, "l1")
     middle = float(np.mean([r["graphs"][len(r["graphs"]) // 2]["l1"] for r in results]))
-    return Row(
-        "growing the cliques by one lowers the error of edge marginals",
-        f"{sum(steps)} of {len(steps)} times",
-        "improves",
-        None,
-        f"mean L1 {first:.4f} with edges, {middle:.4f} half way",
-        bool(first > middle and sum(steps) > 0.6 * len(steps)),
-    )
-
-
-def _tree_row(results: Sequence[Result]) -> Row:
-    worst = max(abs(_loss(result, -1)) for result in results)
-    return Row(
-        "junction graph = junction tree: nats from maximum likelihood",
-        float(f"{worst:.1e}"),
-        "0",
-        0.0,
-        "largest over all networks",
-        worst < _SAME,
-    )
-
-
-def _closed_form_row(results: Sequence[Result]) -> Row:
-    gaps = [
-        abs(r["closed_form"]["log_likelihood"] - r["graphs"][0]["log_likelihood"]) for r in results
-    ]
-    return Row(
-        "edges as cliques: difference from the closed form",
-        float(f"{max(gaps):.1e}"),
-        None,
-        0.0,
-        "log-likelihood, largest over all networks",
-        max(gaps) < 1e-4,
-    )
-
-
-def _optimum_row(results: Sequence[Result]) -> Row:
-    worst = max(result["optimum_gap"] for result in results)
-    return Row(
-        "UPS-JT and effective IPF: difference of the optima",
-        float(f"{worst:.1e}"),
-        "0",
-        0.0,
-        "log-likelihood, largest over all networks",
-        worst < 1e-8,
-    )
-
-
-def _propagations_row(results: Sequence[Result]) -> Row:
-    ratios = [r["propagations_ipf"] / r["propagations"] for r in results]
-    edges = [r["edges"] for r in results]
-    return Row(
-        "effective IPF / UPS-JT: propagations to the optimum",
-        f"{min(ratios):.0f} to {max(ratios):.0f}",
-        f"{min(edges) // 2} to {max(edges) // 2}",
-        None,
-        "published: half the number of edges, per sweep; here until both have met every target",
-        min(ratios) >= 5,
-    )
+    agrees = first > middle and sum(steps) > 0.6 * len(steps)
+    ours = f"{of_total(sum(steps), len(steps))} times"
+    return _CLAIMS.row("trend", ours, agrees, first=first, middle=middle)
 
 
 # ---------------------------------------------------------------------- figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kikuchi.reproduce.aggregate import Claims, significant
 from kikuchi.reproduce.experiment import Result, Row
 
 _Fit = tuple[float, ...]
@@ -42,6 +43,10 @@ _EXACT = {
 }
 
 
+_WELL = Claims.of(__name__, "HOJ-E0")
+_JURORS = Claims.of(__name__, "LAW-E1")
+
+
 def double_well_rows(results: Mapping[float, Result]) -> list[Row]:
     """The place of the transition, closed forms by alpha, then the sampler."""
     rows = _transition_rows(results)
@@ -49,48 +54,15 @@ def double_well_rows(results: Mapping[float, Result]) -> list[Row]:
         if alpha in results:
             rows += _fit_rows(alpha, results[alpha], middle, well, covering)
     worst = max(result["iteration_error"] for result in results.values())
-    note = "regression under q, begun beside the closed form"
-    rows.append(
-        Row(
-            "largest error of the fixed-point iteration",
-            float(f"{worst:.1g}"),
-            None,
-            0,
-            note,
-            worst < 1e-7,
-        )
-    )
+    rows.append(_WELL.row("iteration", significant(worst, 1), worst < 1e-7))
     return rows + [_sampled_row(a, results[a], SAMPLED[a]) for a in SAMPLED if a in results]
 
 
 def _transition_rows(results: Mapping[float, Result]) -> list[Row]:
     broken = sorted(a for a, result in results.items() if result["broken"] is not None)
     better = [a for a in broken if results[a]["broken"][2] < results[a]["symmetric"][2]]
-    rows = []
-    if broken:
-        rows.append(
-            Row(
-                "least alpha with a minimum in each well",
-                broken[0],
-                1,
-                1,
-                "(3 / kappa)^(1/4)",
-                broken[0] == 1.0,
-            )
-        )
-    if better:
-        note = "the middle stays a local minimum; a well is the better one from about 1.08 on"
-        rows.append(
-            Row(
-                "least alpha at which a well is the better minimum",
-                better[0],
-                None,
-                None,
-                note,
-                better[0] > 1.05,
-            )
-        )
-    return rows
+    rows = [_WELL.row("least", broken[0], broken[0] == 1.0)] if broken else []
+    return [*rows, _WELL.row("better", better[0], better[0] > 1.05)] if better else rows
 
 
 def _fit_rows(
@@ -110,7 +82,7 @@ def _fit_rows(
 
 def _numbers(name: str, ours: Any, expected: _Fit) -> Row:
     near = all(abs(a - b) < 6e-5 * (1 + abs(b)) for a, b in zip(ours, expected, strict=True))
-    return Row(name, _text(ours), None, _text(expected), "", near)
+    return _WELL.row("fit", _text(ours), near, name=name, known=_text(expected))
 
 
 def _text(values: Any) -> str:
@@ -123,14 +95,9 @@ def _sampled_row(alpha: float, result: Result, expected: tuple[float, float]) ->
     near = abs(mean - expected[0]) < 0.12 + 0.1 * expected[0]
     near = near and 0.7 < precision / expected[1] < 1.4
     note = "chains cross: as KL(p||q)" if expected[1] < 3 else "chains stay: as KL(q||p)"
-    return Row(
-        f"alpha {alpha:g}, sampler: size of mean, precision",
-        f"{mean:.3f} {precision:.2f}",
-        None,
-        f"{expected[0]:g} {expected[1]:g}",
-        note,
-        near,
-    )
+    known = f"{expected[0]:g} {expected[1]:g}"
+    ours = f"{mean:.3f} {precision:.2f}"
+    return _WELL.row("sampled", ours, near, alpha=alpha, known=known, note=note)
 
 
 def gaussian_rows(result: Result) -> list[Row]:
@@ -155,26 +122,10 @@ def juror_rows(results: Mapping[str, Result]) -> list[Row]:
         agrees = abs(first[key] - exact) < 6e-7
         rows.append(Row(name, round(first[key], 7), published, exact, "", agrees))
     prior = first["guilty prior"]
-    rows.append(
-        Row(
-            "P(guilty) beforehand",
-            round(prior, 7),
-            0.01,
-            0.01,
-            "more than after fingerprints and visit: explained away",
-            first["guilty known"] < prior,
-        )
-    )
     apart = max(abs(r[key] - first[key]) for r in results.values() for key in first)
     names = ", ".join(results)
-    rows.append(
-        Row(
-            "largest difference between methods",
-            float(f"{apart:.1g}"),
-            None,
-            0,
-            names,
-            apart < 1e-12,
-        )
-    )
-    return rows
+    return [
+        *rows,
+        _JURORS.row("prior", round(prior, 7), first["guilty known"] < prior),
+        _JURORS.row("apart", significant(apart, 1), apart < 1e-12, names=names),
+    ]

@@ -21,7 +21,7 @@ from kikuchi.data.examples import example
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.registry import infer
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,6 @@ _NODES = 60  # of Gauss-Hermite quadrature: exact for polynomials up to order 11
 _MOST_STEPS = 5_000
 _LEAST_STEP = 0.02
 _FLATTEST = 1e-9  # of the first precision: the fit is running away
-_ALPHAS = (0.5, 0.7, 0.85, 0.99, 1.0, 1.01, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 2.0)
 
 
 class Gaussian(NamedTuple):
@@ -220,33 +219,6 @@ class SymmetryBreaking(Experiment):
     """Both projections of the double well, and hybrid Monte Carlo (HOJ-E0, M15, I12)."""
 
     id: ClassVar[str] = "HOJ-E0"
-    document: ClassVar[str] = "Højen-Sørensen 2001"
-    title: ClassVar[str] = "Symmetry breaking in the double well"
-    claim: ClassVar[str] = (
-        "With kappa = 3 the best Gaussian in the sense of KL(q||p) leaves the middle for one well "
-        "as alpha passes 1; a sampler shows the same kind of transition, where its chains stop "
-        "crossing the barrier."
-    )
-    caption: ClassVar[str] = (
-        "Above: mean, precision and divergence of the Gaussians that are stationary for KL(q||p), "
-        "of the one that is best for KL(p||q), and of hybrid Monte Carlo. Below: the densities at "
-        "three places. Before the wells part the sampler covers both, as KL(p||q) does; after that "
-        "each chain stays in one, as KL(q||p) does."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(
-        1,
-        {
-            "kappa": 3.0,
-            "alphas": list(_ALPHAS),
-            "chains": 60,
-            "samples": 10_000,
-        },
-        "3 s",
-    )
-    full: ClassVar[Setting] = Setting(
-        1, {"kappa": 3.0, "alphas": list(_ALPHAS), "chains": 200, "samples": 10_000}, "5 s"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each distance of the wells."""
@@ -328,19 +300,6 @@ class GaussianAsymmetry(Experiment):
     """A round Gaussian fitted to a narrow one in both directions (LAW-E2)."""
 
     id: ClassVar[str] = "LAW-E2"
-    document: ClassVar[str] = "Lawrence 2000"
-    title: ClassVar[str] = "Asymmetry of KL: a round Gaussian for a narrow one"
-    claim: ClassVar[str] = (
-        "The round Gaussian of least KL(p||q) covers a correlated Gaussian; the one of least "
-        "KL(q||p) stays inside it."
-    )
-    caption: ClassVar[str] = (
-        "Contours of one standard deviation: the correlated Gaussian and the round ones of least "
-        "KL in each direction; beside them both divergences by the variance of the round one."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(0, {"variances": [1.0, 0.01], "degrees": 45.0}, "1 s")
-    full: ClassVar[Setting] = quick
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case."""
@@ -405,20 +364,6 @@ class Jurors(Experiment):
     """Fingerprints, guilt and a legitimate visit (LAW-E1, M2)."""
 
     id: ClassVar[str] = "LAW-E1"
-    document: ClassVar[str] = "Lawrence 2000"
-    title: ClassVar[str] = "Circumstantial evidence explained away"
-    claim: ClassVar[str] = (
-        "Fingerprints all but prove guilt while there is no other explanation; with a legitimate "
-        "visit as a second cause they hardly do, and a known visit makes guilt less probable than "
-        "it was before the fingerprints were found."
-    )
-    caption: ClassVar[str] = (
-        "Probability of guilt and of a legitimate visit before any evidence, after the "
-        "fingerprints were found, and after the visit became known as well."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(0, {"prior": 0.01}, "1 s")
-    full: ClassVar[Setting] = quick
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each method; all are exact here."""

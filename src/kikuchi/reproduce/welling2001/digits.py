@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import DataError
 from kikuchi.data.digits import digits
 from kikuchi.data.images import Images
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.welling2001 import figures
 from kikuchi.reproduce.welling2001.tables import (
     ARCHITECTURES,
@@ -32,15 +32,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-DOCUMENT = "Welling & Hinton 2001"
-
 SHARES = (8, 1, 1)
 """Training, validation and test digits of WH-E1. The paper has 6 : 2 : 3 of 1100 digits a class;
 the stand-ins have 500 and 174, and machines with connected visible units need what they can get."""
 
 _MNIST = (28, 28)
 _EIGHT = 8
-_CLASSES = 10
 _FASTER: dict[str, Any] = {
     "sources": ["mnist"],
     "methods": ["MF_*", "MF_inf", "MF_1"],
@@ -212,61 +209,6 @@ class BinaryDigits(Experiment):
     """Test errors of 4 architectures by 5 methods (WH-E1, table 1)."""
 
     id: ClassVar[str] = "WH-E1"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Binary 8x8 digits by contrastive free energies"
-    claim: ClassVar[str] = (
-        "One machine of 25 hidden units a class, 1500 updates of 10 digits, logistic regression on "
-        "the free energies. One step of settling from the data (MF_1) is no worse than settling to "
-        "convergence (MF_inf); both are well below one mean field for all data (MF_*). TAP and "
-        "Bethe do not help further. Connections among visible units (PoE, FCRF) help most; their "
-        "error is below those of 1-nearest neighbour and logistic regression."
-    )
-    caption: ClassVar[str] = (
-        "Test error by method, one panel a set of digits: mean over the seeds with its standard "
-        "deviation; hollow marks: the paper, on another set. Lines: the baselines on this set. The "
-        "paper does not state rate, momentum and decay; here 0.01, 0.9 and 0.02, best for PoE and "
-        "FCRF among nine pairs by validation errors of MF_1 on a split that is not reported. The "
-        "digits are split 8 : 1 : 1 (6 : 2 : 3 in the paper, which has more), so tests are few. "
-        "How bad MF_* is depends on the size of the weights, which a small rate and strong decay "
-        "hold down: the last panel has a rate of 0.03, chosen by errors on a split that is not "
-        "reported."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(
-        1,
-        {
-            "sources": ["sklearn"],
-            "architectures": ["brf", "poe"],
-            "methods": ["MF_*", "MF_1"],
-            "hidden": 25,
-            "updates": 270,
-            "batch": 10,
-            "rate": 0.01,
-            "momentum": 0.9,
-            "decay": 0.02,
-        },
-        "8 s",
-    )
-    full: ClassVar[Setting] = Setting(
-        3,
-        {
-            "sources": ["sklearn", "mnist"],
-            "architectures": list(ARCHITECTURES),
-            "methods": list(LEARNERS),
-            "hidden": 25,
-            "updates": 1500,
-            "batch": 10,
-            "rate": 0.01,
-            "momentum": 0.9,
-            "decay": 0.02,
-            "faster": _FASTER,
-        },
-        "100 min",
-    )
-    takes_data: ClassVar[str] = (
-        "digits of 8x8 pixels or more with their classes, 0..1, 0..16 or 0..255: a row of pixels "
-        "and the class, or arrays images and labels"
-    )
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each set, architecture, method and seed; and the baselines of each seed."""

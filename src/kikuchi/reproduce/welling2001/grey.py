@@ -13,10 +13,10 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.images import Images
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row, Setting, Status
+from kikuchi.reproduce.aggregate import Claims, average, paired_difference, significant
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.welling2001 import figures
 from kikuchi.reproduce.welling2001.digits import (
-    DOCUMENT,
     Parts,
     baseline_errors,
     learned_classifier,
@@ -25,7 +25,7 @@ from kikuchi.reproduce.welling2001.digits import (
     template,
     training_warnings,
 )
-from kikuchi.reproduce.welling2001.tables import BASELINES, paired_difference
+from kikuchi.reproduce.welling2001.tables import BASELINES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,21 +35,9 @@ Array = NDArray[np.float64]
 _SIDE = 16
 _MACHINES = "free energies of FCRF"
 _PUBLISHED = {_MACHINES: 2.5, **{name: grey for name, (_, grey) in BASELINES.items()}}
-_LAYOUT = (
-    "grey digits of 16x16 pixels or more with their classes (USPS layout), 0..1, -1..1 or 0..255: "
-    "a row of pixels and the class, or arrays images and labels"
-)
+_GREY_CLAIMS = Claims.of(__name__, "WH-E2")
+_WEIGHT_CLAIMS = Claims.of(__name__, "WH-E3")
 _NEAR = 2  # pixels in each direction that count as near
-_GREY: dict[str, Any] = {
-    "architecture": "fcrf",
-    "method": "MF_1",
-    "hidden": 50,
-    "updates": 1500,
-    "batch": 10,
-    "rate": 0.01,
-    "momentum": 0.9,
-    "decay": 0.01,
-}
 
 
 # ---------------------------------------------------------------------- WH-E2
@@ -59,25 +47,6 @@ class GreyDigits(Experiment):
     """Test errors on grey 16x16 digits in four rotations of validation and test (WH-E2)."""
 
     id: ClassVar[str] = "WH-E2"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Grey 16x16 digits by fully connected machines"
-    claim: ClassVar[str] = (
-        "One fully connected binary machine of 50 hidden units a class, grey values taken as means "
-        "of binary units: 2.5 % of the test digits are wrong, against 5.5 % by 1-nearest neighbour "
-        "and 6.4 % by logistic regression."
-    )
-    caption: ClassVar[str] = (
-        "Test errors in all rotations and seeds, their mean, and the published error on the set of "
-        "the paper. The paper states neither rate nor decay; here they were set by hand."
-    )
-    status: ClassVar[Status] = "agrees in part"
-    quick: ClassVar[Setting] = Setting(1, {**_GREY, "updates": 60, "each": 110}, "5 s")
-    full: ClassVar[Setting] = Setting(3, {**_GREY, "each": 0}, "4 min")
-    takes_data: ClassVar[str] = _LAYOUT
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each seed: machines are trained once for all rotations."""
-        return [{"seed": seed, **parameters, **self.source()} for seed in seeds]
 
     def run_case(self, case: Case) -> Result:
         """Errors in four rotations; 7/11 of the digits train machines, the rest is rotated."""
@@ -117,38 +86,27 @@ class GreyDigits(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Errors, and whether the machines are below both baselines."""
-        first = finished[0].result
-        means = {name: np.array([np.mean(o.result["errors"][name]) for o in finished])
-                 for name in _PUBLISHED}  # fmt: skip
-        note = (
-            f"{first['train']} digits train, {first['rest']} in four rotations; "
-            f"seeds: {len(finished)}"
-        )
-        said = [text for one in finished for text in one.result["warnings"]]
-        cpu = float(np.mean([one.result["cpu"] for one in finished]))
-        rows = [
-            Row(f"error of {name}", f"{values.mean():.1f} %", f"{_PUBLISHED[name]} %", None, note)
-            for name, values in means.items()
+        results = [one.result for one in finished]
+        means = {
+            name: {k: average(result["errors"][name]) for k, result in enumerate(results)}
+            for name in _PUBLISHED
+        }
+        overall = {name: average(list(by_seed.values())) for name, by_seed in means.items()}
+        sizes = {"train": results[0]["train"], "rest": results[0]["rest"], "seeds": len(finished)}
+        said = [text for result in results for text in result["warnings"]]
+        note = f"{len(said)} warnings" + (f": {said[0]}" if said else "")
+        best = min(BASELINES, key=lambda name: overall[name])
+        gap, spread, _ = paired_difference(means[best], means[_MACHINES])
+        both = f"{overall[_MACHINES]:.1f} against {overall[best]:.1f} %"
+        agrees = None if len(finished) < 2 else gap > 2.0 * spread
+        return [
+            *(
+                _GREY_CLAIMS.row("error", f"{mean:.1f} %", name=n, published=_PUBLISHED[n], **sizes)
+                for n, mean in overall.items()
+            ),
+            _GREY_CLAIMS.row("cpu", significant(average(results, "cpu")), note=note),
+            _GREY_CLAIMS.row("below", both, agrees, gap=gap, spread=spread),
         ]
-        rows.append(
-            Row("CPU seconds to train ten machines", float(f"{cpu:.3g}"), None, None,
-                f"{len(said)} warnings" + (f": {said[0]}" if said else ""))
-        )  # fmt: skip
-        best = min(BASELINES, key=lambda name: float(means[name].mean()))
-        by_seed = {name: dict(enumerate(means[name].tolist())) for name in (best, _MACHINES)}
-        gap, spread = paired_difference(by_seed[best], by_seed[_MACHINES])
-        rows.append(
-            Row(
-                "machines below both baselines",
-                f"{means[_MACHINES].mean():.1f} against {means[best].mean():.1f} %",
-                "2.5 against 5.5 %",
-                None,
-                f"the better baseline; by {gap:.1f} ± {spread:.1f} points, agrees above two "
-                "standard errors over seeds",
-                None if len(finished) < 2 else gap > 2.0 * spread,
-            )
-        )
-        return rows
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """All errors."""
@@ -187,25 +145,6 @@ class PicturesOfWeights(Experiment):
     """What the weights of the grey machines look like (WH-E3, figure 2)."""
 
     id: ClassVar[str] = "WH-E3"
-    document: ClassVar[str] = DOCUMENT
-    title: ClassVar[str] = "Pictures of learned weights"
-    claim: ClassVar[str] = (
-        "Weights among the visible units of the machine of the 8 are local filters that remove "
-        "first and second order statistics; those of hidden units are edge-like and rather global."
-    )
-    caption: ClassVar[str] = (
-        "Left: weights of every second visible unit of the 8 to all others, a patch each, placed "
-        "as the unit is in the picture. Right: weights of ten random hidden units of each class "
-        "(strongest 0.5 % cut)."
-    )
-    status: ClassVar[Status] = "agrees"
-    quick: ClassVar[Setting] = Setting(
-        1, {**_GREY, "updates": 150, "each": 110, "classes": [3, 8], "units": 10}, "5 s"
-    )
-    full: ClassVar[Setting] = Setting(
-        1, {**_GREY, "each": 0, "classes": list(range(10)), "units": 10}, "1 min"
-    )
-    takes_data: ClassVar[str] = _LAYOUT
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each class and seed."""
@@ -240,26 +179,18 @@ class PicturesOfWeights(Experiment):
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """How local both kinds of weights are."""
         results = [one.result for one in finished]
-        share, chance, lateral, hidden, neighbours = (
-            float(np.mean([result[key] for result in results]))
-            for key in ("near_share", "near_by_chance", "lateral_pixels", "hidden_pixels",
-                        "neighbours")
-        )  # fmt: skip
+        share, chance = average(results, "near_share"), average(results, "near_by_chance")
+        lateral, hidden = average(results, "lateral_pixels"), average(results, "hidden_pixels")
+        neighbours = average(results, "neighbours")
         said = [text for result in results for text in result["warnings"]]
+        row = _WEIGHT_CLAIMS.row
         return [
-            Row(f"visible-visible: share of the squared weights within {_NEAR} pixels",
-                f"{share:.0%}", "local filters", f"{chance:.0%}", "reference: weights all alike",
-                share > 2.0 * chance),
-            Row("visible-visible: pixels that carry the weights of a unit", float(f"{lateral:.3g}"),
-                "local", None, "inverse participation of squared weights, of 255"),
-            Row("hidden: pixels that carry the weights of a unit", float(f"{hidden:.3g}"),
-                "rather global", None, "the same measure, of 256; 85 for random weights",
-                hidden > lateral),
-            Row("hidden: correlation of the weights of neighbouring pixels",
-                float(f"{neighbours:.2g}"), "edge-like", 0, "reference: random weights",
-                neighbours > 0.3),
-            Row("trainings with warnings", len(said), None, None, said[0] if said else ""),
-        ]  # fmt: skip
+            row("near", f"{share:.0%}", share > 2.0 * chance, near=_NEAR, chance=chance),
+            row("lateral", significant(lateral)),
+            row("hidden", significant(hidden), hidden > lateral),
+            row("edges", significant(neighbours, 2), neighbours > 0.3),
+            row("warnings", len(said), note=said[0] if said else ""),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Patches of the 8, and hidden units of all classes."""

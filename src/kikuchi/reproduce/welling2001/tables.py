@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    Estimate,
+    average,
+    estimate,
+    paired_difference,
+    results_of,
+    span,
+)
 from kikuchi.reproduce.experiment import Finished, Row
 
 ARCHITECTURES = ("brf", "hrf", "poe", "fcrf")
@@ -45,8 +55,11 @@ BASELINES = {"1-nearest neighbour": (6.3, 5.5), "logistic regression": (9.2, 6.4
 """Errors of the baselines in percent: on binary 8x8 digits, and on grey 16x16 ones."""
 
 
+_CLAIMS = Claims.of(__name__, "WH-E1")
+
+
 class ErrorTable:
-    """Errors of one set of digits by architecture and method, a value a seed."""
+    """Errors of one set of digits by architecture and method, one value per seed."""
 
     def __init__(self, finished: Sequence[Finished]) -> None:
         self.finished = finished
@@ -60,12 +73,8 @@ class ErrorTable:
                 key = (one.case["architecture"], one.case["method"])
                 self.errors.setdefault(key, {})[one.case["seed"]] = one.result["error"]
 
-    def mean(self, architecture: str, method: str) -> float:
-        """Mean error over the seeds."""
-        return float(np.mean(list(self.errors[architecture, method].values())))
-
-    def difference(self, one: tuple[str, str], other: tuple[str, str]) -> tuple[float, float]:
-        """Mean over common seeds of the first error minus the second, and its standard error."""
+    def difference(self, one: tuple[str, str], other: tuple[str, str]) -> Estimate:
+        """Mean over common seeds of the first error minus the second, with its standard error."""
         return paired_difference(self.errors[one], self.errors[other])
 
     @property
@@ -73,11 +82,14 @@ class ErrorTable:
         """Whether there is one seed only: a digit more or less decides nothing then."""
         return max(map(len, self.errors.values())) < 2
 
-    def _points(self, gap: float, spread: float) -> str:
-        return f"{gap:.1f} points, one seed" if self.alone else f"{gap:.1f} ± {spread:.1f} points"
+    def _points(self, gap: Estimate) -> str:
+        if self.alone:
+            return f"{gap.mean:.1f} points, one seed"
+        return f"{gap.mean:.1f} ± {gap.error:.1f} points"
 
-    def _judged(self, right: bool) -> bool | None:
-        return None if self.alone else right
+    def _is_clear(self, gap: Estimate) -> bool | None:
+        """Whether a gap is more than two standard errors; None with one seed only."""
+        return None if self.alone else gap.mean > 2.0 * gap.error
 
     def rows(self) -> list[Row]:
         """Every cell, the baselines and the statements of the paper about them."""
@@ -85,76 +97,59 @@ class ErrorTable:
             *self._cell_rows(),
             *self._baseline_rows(),
             *self._star_rows(),
-            *self._settled_rows(),
+            *self._further_rows(),
             *self._lateral_rows(),
             *self._below_rows(),
         ]
 
     def _cell_rows(self) -> Iterator[Row]:
         for (architecture, method), errors in sorted(self.errors.items(), key=_table_order):
-            own = [
-                one
-                for one in self.finished
-                if (one.case["architecture"], one.case["method"]) == (architecture, method)
-            ]
-            said = [text for one in own for text in one.result["warnings"]]
-            cpu = float(np.mean([one.result["cpu"] for one in own]))
+            own = results_of(self.finished, architecture=architecture, method=method)
+            said = [text for result in own for text in result["warnings"]]
             seeds = "one seed" if len(errors) == 1 else f"{len(errors)} seeds"
-            note = f"{seeds}; {cpu:.1f} s of CPU for all classes"
+            note = f"{seeds}; {average(own, 'cpu'):.1f} s of CPU for all classes"
             note += f"; {len(said)} warnings: {said[0]}" if said else ""
-            published = "{:.1f} ± {:.1f} %".format(*PUBLISHED[architecture, method])
-            yield Row(f"{architecture.upper()}, {method}", _with_spread(errors.values()), published,
-                      None, note)  # fmt: skip
+            mean, deviation = PUBLISHED[architecture, method]
+            yield _CLAIMS.row(
+                "cell",
+                _with_spread(errors.values()),
+                architecture=architecture.upper(),
+                method=method,
+                mean=mean,
+                deviation=deviation,
+                note=note,
+            )
 
     def _baseline_rows(self) -> Iterator[Row]:
-        sizes = self.finished[0].result
-        note = (
-            f"{sizes['train']} digits to learn from, {sizes['known']} with the validation set, "
-            f"{sizes['test']} to test; split anew by each seed"
-        )
+        sizes = {key: self.finished[0].result[key] for key in ("train", "known", "test")}
         for name, errors in self.baselines.items():
-            yield Row(name, _with_spread(errors.values()), f"{BASELINES[name][0]} %", None, note)
+            ours, published = _with_spread(errors.values()), BASELINES[name][0]
+            yield _CLAIMS.row("baseline", ours, name=name, published=published, **sizes)
 
     def _star_rows(self) -> Iterator[Row]:
         """MF_* is well above what starts at the data."""
-        pairs = [
-            (architecture, method)
+        gaps = [
+            self.difference((architecture, "MF_*"), (architecture, method))
             for architecture in ARCHITECTURES
             for method in ("MF_1", "MF_inf")
             if {(architecture, method), (architecture, "MF_*")} <= set(self.errors)
         ]
-        if pairs:
-            gaps = [self.difference((a, "MF_*"), (a, method)) for a, method in pairs]
-            gap, spread = min(gaps)
-            yield Row(
-                "MF_* above MF_1 and MF_inf: smallest gap of all architectures",
-                self._points(gap, spread),
-                "1.4 points",
-                None,
-                "with its standard error; agrees above two of them",
-                self._judged(gap > 2.0 * spread),
-            )
+        if gaps:
+            yield _CLAIMS.row("star", self._points(min(gaps)), self._is_clear(min(gaps)))
 
-    def _settled_rows(self) -> Iterator[Row]:
+    def _further_rows(self) -> Iterator[Row]:
         """MF_inf, TAP and Bethe give nothing over MF_1."""
-        for method, published in (("MF_inf", "0.0 to 1.1"), ("TAP", "-0.1 to 0.0"),
-                                  ("Bethe", "0.0 to 0.1")):  # fmt: skip
+        for method in ("MF_inf", "TAP", "Bethe"):
             gaps = [
                 self.difference((a, method), (a, "MF_1"))
                 for a in ARCHITECTURES
                 if {(a, method), (a, "MF_1")} <= set(self.errors)
             ]
             if gaps:
-                values = [gap for gap, _ in gaps]
-                yield Row(
-                    f"{method} minus MF_1",
-                    f"{min(values):.1f} to {max(values):.1f} points",
-                    f"{published} points",
-                    None,
-                    f"standard errors up to {max(s for _, s in gaps):.1f}; agrees if MF_1 is "
-                    "nowhere worse by half a point or two standard errors, whichever is more",
-                    self._judged(all(gap > -max(0.5, 2.0 * spread) for gap, spread in gaps)),
-                )
+                error = max(gap.error for gap in gaps)
+                ours = f"{span([gap.mean for gap in gaps], '.1f')} points"
+                near = all(gap.mean > -max(0.5, 2.0 * gap.error) for gap in gaps)
+                yield _CLAIMS.row(method, ours, None if self.alone else near, error=error)
 
     def _lateral_rows(self) -> Iterator[Row]:
         """Connections among visible units help."""
@@ -163,42 +158,19 @@ class ErrorTable:
             pairs = [(b, p) for b in ("brf", "hrf") for p in ("poe", "fcrf") if {b, p} <= have]
             if pairs:
                 gaps = [self.difference((b, method), (p, method)) for b, p in pairs]
-                gap, spread = min(gaps)
                 paper = min(PUBLISHED[b, method][0] - PUBLISHED[p, method][0] for b, p in pairs)
-                yield Row(
-                    f"PoE and FCRF below BRF and HRF, {method}: smallest gap",
-                    self._points(gap, spread),
-                    f"{paper:.1f} points",
-                    None,
-                    f"largest {max(gaps)[0]:.1f}; with its standard error; agrees above two",
-                    self._judged(gap > 2.0 * spread),
-                )
+                values = {"method": method, "published": paper, "largest": max(gaps).mean}
+                least = min(gaps)
+                yield _CLAIMS.row("lateral", self._points(least), self._is_clear(least), **values)
 
     def _below_rows(self) -> Iterator[Row]:
         if ("poe", "MF_1") in self.errors and self.baselines:
-            best = min(self.baselines.values(), key=lambda e: np.mean(list(e.values())))
-            gap, spread = paired_difference(best, self.errors["poe", "MF_1"])
-            ours, theirs = self.mean("poe", "MF_1"), float(np.mean(list(best.values())))
-            yield Row(
-                "PoE by MF_1 below both baselines",
-                f"{ours:.1f} against {theirs:.1f} %",
-                "4.5 against 6.3 %",
-                None,
-                f"the better baseline; by {self._points(gap, spread)}, agrees above two standard "
-                "errors",
-                self._judged(gap > 2.0 * spread),
-            )
-
-
-def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float]:
-    """Mean over common seeds of the first minus the second, and its standard error (0 for one).
-
-    >>> paired_difference({0: 3.0, 1: 5.0, 2: 9.0}, {0: 2.0, 1: 2.0})
-    (2.0, 1.0)
-    """
-    found = np.array([one[seed] - other[seed] for seed in one if seed in other])
-    spread = float(found.std(ddof=1) / np.sqrt(len(found))) if len(found) > 1 else 0.0
-    return float(found.mean()) if len(found) else 0.0, spread
+            ours = self.errors["poe", "MF_1"]
+            best = min(self.baselines.values(), key=lambda errors: np.mean(list(errors.values())))
+            gap = paired_difference(best, ours)
+            means = [average(list(errors.values())) for errors in (ours, best)]
+            both = f"{means[0]:.1f} against {means[1]:.1f} %"
+            yield _CLAIMS.row("below", both, self._is_clear(gap), points=self._points(gap))
 
 
 def _table_order(item: tuple[tuple[str, str], Any]) -> tuple[int, int]:
@@ -206,16 +178,12 @@ def _table_order(item: tuple[tuple[str, str], Any]) -> tuple[int, int]:
     return ARCHITECTURES.index(architecture), list(LEARNERS).index(method)
 
 
-def _with_spread(errors: Any) -> str:
-    values = np.array(list(errors))
-    if len(values) < 2:
-        return f"{values[0]:.1f} %"
-    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f} %"
+def _with_spread(errors: Iterable[float]) -> str:
+    values = list(errors)
+    found = estimate(values)
+    return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f} %" if len(values) > 1 else " %")
 
 
 def prefixed(before: str, rows: Sequence[Row]) -> list[Row]:
     """The rows, with a text before what each is about."""
-    return [
-        Row(before + row.quantity, row.ours, row.published, row.corrected, row.note, row.agrees)
-        for row in rows
-    ]
+    return [replace(row, quantity=before + row.quantity) for row in rows]
