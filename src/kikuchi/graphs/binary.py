@@ -8,7 +8,7 @@ needs such a model in another form than tables reads it here: `couplings_and_fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -276,6 +276,31 @@ def pairwise_scopes(
     offsets[: n + 1] = np.arange(n + 1)
     offsets[n + 1 :] = np.arange(n + 2, n + 2 * len(edges) + 1, 2)
     return scopes, offsets
+
+
+def pairwise_factor_tables(
+    graph: FactorGraph,
+    marginals: Array,
+    pair_tables: Callable[[NDArray[np.int64], NDArray[np.int64]], Array],
+) -> Array:
+    """Tables of all factors of a binary pairwise graph, laid out as its log-tables.
+
+    `marginals` has one row per variable; `pair_tables(first, second)` answers one row of four
+    numbers for each pair of variables.
+
+    >>> graph = boltzmann_graph({(0, 1): 2.0}, [-0.8, -1.4])
+    >>> pairwise_factor_tables(graph, np.full((2, 2), 0.5), lambda i, j: np.full((1, 4), 0.25))
+    array([0.5 , 0.5 , 0.5 , 0.5 , 0.25, 0.25, 0.25, 0.25])
+    """
+    pair = np.diff(graph.scope_offsets) == 2
+    edges, begin = graph.scope_offsets[:-1], graph.table_offsets[:-1]
+    out = np.empty(graph.log_tables.size)
+    out[begin[~pair][:, None] + np.arange(2)] = marginals[graph.scopes[edges[~pair]]]
+    first, second = graph.scopes[edges[pair]], graph.scopes[edges[pair] + 1]
+    out[begin[pair][:, None] + np.arange(4)] = pair_tables(
+        first.astype(np.int64), second.astype(np.int64)
+    )
+    return out
 
 
 def weighted_counts(places: NDArray[Any], values: Array, size: int) -> Array:

@@ -1,4 +1,4 @@
-"""Adaptive TAP: exact for Gaussians, self-consistent and stationary for spins.
+"""Adaptive TAP: exact for GaussianSites, self-consistent and stationary for spins.
 
 Rows HOJ-I16, HOJ-M12.
 """
@@ -13,7 +13,7 @@ import pytest
 import kikuchi as kk
 from kikuchi import Budget
 from kikuchi.core.errors import BudgetError, ModelError
-from kikuchi.inference.expansions.adaptive_tap import Cavity, Gaussians, Spins
+from kikuchi.inference.expansions.adaptive_tap import Cavity, GaussianSites, SpinSites
 from spin_oracle import error_slopes, random_spins
 
 
@@ -31,7 +31,7 @@ def test_exact_for_gaussians(seed: int) -> None:
     a = rng.normal(size=(n, n))
     precision, theta = a @ a.T + np.eye(n), rng.normal(size=n)
     couplings = np.diag(np.diag(precision)) - precision
-    cavity = settled(Cavity(couplings, theta, Gaussians(np.diag(precision).copy())))
+    cavity = settled(Cavity(couplings, theta, GaussianSites(np.diag(precision).copy())))
     covariance = np.linalg.inv(precision)
     mean = covariance @ theta
     np.testing.assert_allclose(cavity.covariance, covariance, atol=1e-10)
@@ -43,14 +43,14 @@ def test_exact_for_gaussians(seed: int) -> None:
 def test_gaussians_that_cannot_be_normalised_are_refused() -> None:
     couplings = np.array([[0.0, 2.0], [2.0, 0.0]])
     with pytest.raises(ModelError, match="no normalisable Gaussian"):
-        settled(Cavity(couplings, np.zeros(2), Gaussians(np.ones(2))))
+        settled(Cavity(couplings, np.zeros(2), GaussianSites(np.ones(2))))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("scale", [0.1, 0.4])
 def test_self_consistent_at_the_fixed_point(seed: int, scale: float) -> None:
     j, theta = random_spins(seed, 7, scale)
-    cavity = settled(Cavity(j, theta, Spins()))
+    cavity = settled(Cavity(j, theta, SpinSites()))
     v = cavity.reactions
     assert v.min() >= 0.0
     m = np.tanh(cavity.cavity_fields)
@@ -63,7 +63,7 @@ def test_self_consistent_at_the_fixed_point(seed: int, scale: float) -> None:
 def test_log_z_is_stationary_in_every_parameter() -> None:
     """Derivatives in both multipliers of every spin vanish at the fixed point, and only there."""
     j, theta = random_spins(0, 6, 0.4)
-    cavity = settled(Cavity(j, theta, Spins()))
+    cavity = settled(Cavity(j, theta, SpinSites()))
 
     def slope(array: np.ndarray, i: int, step: float = 1e-4) -> float:
         ends = []
@@ -90,7 +90,7 @@ def test_error_falls_with_the_cube_of_the_couplings() -> None:
 
 
 def test_no_couplings_no_reaction() -> None:
-    cavity = settled(Cavity(np.zeros((3, 3)), np.array([0.5, 0.0, -1.0]), Spins()))
+    cavity = settled(Cavity(np.zeros((3, 3)), np.array([0.5, 0.0, -1.0]), SpinSites()))
     np.testing.assert_allclose(cavity.reactions, 0.0, atol=1e-12)
     np.testing.assert_allclose(cavity.mean, np.tanh([0.5, 0.0, -1.0]), atol=1e-12)
 

@@ -38,7 +38,7 @@ from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 Array = NDArray[np.float64]
 
 _LEAST_VARIANCE = 1e-10  # of a factor: beyond it a variable is as good as certain
-_PATIENCE = 20  # sweeps without a better residual before more damping
+_PATIENCE = 20  # sweeps without a smaller residual before damping is raised
 _MOST_DAMPING = 0.99
 _SMALL_EXCESS = 1e-3
 _WORK_MATRICES = 4
@@ -53,7 +53,7 @@ class Sites(Protocol):
         """log of integral rho_i(s) exp(v s^2 / 2 + field s) ds, mean and variance, by index."""
 
 
-class Spins:
+class SpinSites:
     """rho_i puts weight 1 on -1 and on +1: the Boltzmann machine (HOJ-M4)."""
 
     def moments(
@@ -67,7 +67,7 @@ class Spins:
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussians:
+class GaussianSites:
     """rho_i(s) = exp(-precision_i s^2 / 2): the model for which the method is exact."""
 
     precisions: Array
@@ -87,7 +87,7 @@ class Cavity:
     """State of the fixed-point search: Gaussian factors, and the joint Gaussian that they make.
 
     >>> j = np.array([[0.0, 0.3], [0.3, 0.0]])
-    >>> cavity = Cavity(j, np.array([0.5, 0.0]), Gaussians(np.ones(2)))
+    >>> cavity = Cavity(j, np.array([0.5, 0.0]), GaussianSites(np.ones(2)))
     >>> while cavity.sweep(0.0) > 1e-12: pass
     >>> np.allclose(cavity.covariance, np.linalg.inv(np.eye(2) - j))
     True
@@ -170,9 +170,9 @@ class Cavity:
         """
         v, m = self.reactions, self.mean
         singles, _, _ = self.sites.moments(np.arange(len(m)), self.cavity_fields, v)
-        pull = float(v @ m**2 - m @ (self.couplings @ m))
+        energy = float(v @ m**2 - m @ (self.couplings @ m))
         spread = self.log_det - float(np.log(np.diagonal(self.covariance)).sum())
-        return float(singles.sum()) + 0.5 * (pull + spread)
+        return float(singles.sum()) + 0.5 * (energy + spread)
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ class AdaptiveTap(Method):
     """Adaptive TAP of a positive binary pairwise model (HOJ-I16).
 
     Expectation propagation with Gaussian factors, one variable after the other with rank-one
-    updates, n^3 numbers a sweep: for dense models of up to a few thousand variables. `damping` is
-    the share of each step that is not made; it grows when the residual does not fall. Done when
-    no mean and no variance of a single spin differs from the joint Gaussian's by more than `tol`;
+    updates, n^3 operations per sweep: for dense models of up to a few thousand variables. `damping`
+    is the fraction of each step that is not made; it grows when the residual does not fall. Done
+    when no mean or variance of a single spin differs from the joint Gaussian's by more than `tol`;
     the best point seen is answered. `log_z` is no bound. `beliefs.covariance()` is chi, whose
     diagonal agrees with the marginals.
 
@@ -201,16 +201,16 @@ class AdaptiveTap(Method):
     needs_positive_tables: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = True
 
-    damping: float = option(0.3, "share of each step that is not made, at first", low=0, below=1)
+    damping: float = option(0.3, "fraction of each step that is not made, at first", low=0, below=1)
     tol: float = option(1e-9, "largest difference of a mean or variance to stop at", low=0)
     max_iterations: int = option(1000, "most sweeps over all variables", low=1)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
         _require_memory(model.size, run.clock.budget)
-        search = _Search(self, model, run.clock)
-        done, converged = run.iterate(search.steps(), tol=self.tol, limit=self.max_iterations)
-        return search.solution(graph, done, converged)
+        iteration = _CavityIteration(self, model, run.clock)
+        done, converged = run.iterate(iteration.steps(), tol=self.tol, limit=self.max_iterations)
+        return iteration.solution(graph, done, converged)
 
 
 def _require_memory(n: int, budget: Budget) -> None:
@@ -221,15 +221,15 @@ def _require_memory(n: int, budget: Budget) -> None:
     )
 
 
-class _Search:
-    """Sweeps with as much damping as it takes, and the best point seen."""
+class _CavityIteration:
+    """Sweeps with as much damping as convergence takes, and the best point seen."""
 
     def __init__(self, method: AdaptiveTap, model: SpinModel, clock: Clock) -> None:
         self.clock = clock
         self.method = method
         self.model = model
         couplings = model.sparse(model.couplings).toarray()
-        self.cavity = Cavity(couplings, model.fields, Spins())
+        self.cavity = Cavity(couplings, model.fields, SpinSites())
         self.residual = math.inf
         self.best = (self.cavity.precision.copy(), self.cavity.linear.copy())
 

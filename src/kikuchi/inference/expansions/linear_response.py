@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _COLUMNS = 256  # right-hand sides solved at once
-_DENSE_SHARE = 0.1  # of entries above which a matrix is factored as a dense one
+_DENSE_FRACTION = 0.1  # of entries above which a matrix is factored as a dense one
 _DENSE_SIZE = 4000
 _SINGULAR = 1e-13  # smallest over largest pivot
 _NEGATIVE = -1e-9  # variances below this are no rounding
@@ -69,16 +69,16 @@ def clamped_covariance(
     """p_i(k) (p_j(l | x_i = k) - p_j(l)), where `conditional(i, k)` answers all flat marginals
     given x_i = k. The likeliest state of each variable is what the others leave.
     """
-    places = states_of(graph, variables)
-    base = marginals[places]
-    out = np.zeros((len(places), len(places)))
+    positions = states_of(graph, variables)
+    base = marginals[positions]
+    out = np.zeros((len(positions), len(positions)))
     row = 0
     for v in variables.tolist():
         p = marginals[graph.state_offsets[v] : graph.state_offsets[v + 1]]
         rest = row + int(p.argmax())
         for k in np.flatnonzero(p > 0.0).tolist():
             if row + k != rest:
-                out[row + k] = p[k] * (conditional(v, k)[places] - base)
+                out[row + k] = p[k] * (conditional(v, k)[positions] - base)
                 out[rest] -= out[row + k]
         row += len(p)
     return 0.5 * (out + out.T)
@@ -144,8 +144,8 @@ def _covariance_root(graph: FactorGraph, q: Array) -> Any:
         rows.append(np.repeat(states, card, axis=1).ravel())
         cols.append(np.tile(states, card).ravel())
     flat = np.concatenate([v.ravel() for v in values])
-    places = (np.concatenate(rows), np.concatenate(cols))
-    return coo_array((flat, places), shape=(len(q), len(q))).tocsr()
+    positions = (np.concatenate(rows), np.concatenate(cols))
+    return coo_array((flat, positions), shape=(len(q), len(q))).tocsr()
 
 
 def bethe_covariance(
@@ -176,8 +176,8 @@ def bethe_covariance(
     blocks = _free_blocks(free, marginals, wanted)
     for lo in range(0, len(wanted), _COLUMNS):
         chunk = wanted[lo : lo + _COLUMNS]
-        places = (chunk, np.arange(len(chunk)))
-        unit = coo_array((np.ones(len(chunk)), places), shape=(system.shape[0], len(chunk)))
+        positions = (chunk, np.arange(len(chunk)))
+        unit = coo_array((np.ones(len(chunk)), positions), shape=(system.shape[0], len(chunk)))
         responses[:, lo : lo + _COLUMNS] = blocks @ solve(unit.toarray())[wanted]
     spread = free.spread(variables, wanted)
     return checked(spread @ (0.5 * (responses + responses.T)) @ spread.T)
@@ -209,8 +209,8 @@ def _scattered(blocks: Array, rows: Indices, cols: Indices) -> tuple[Indices, In
     """Entries of many blocks, each with its own rows and columns; negative ones are left out."""
     at_row = np.broadcast_to(rows[:, :, None], blocks.shape)
     at_col = np.broadcast_to(cols[:, None, :], blocks.shape)
-    kept = (at_row >= 0) & (at_col >= 0)
-    return at_row[kept], at_col[kept], blocks[kept]
+    inside = (at_row >= 0) & (at_col >= 0)
+    return at_row[inside], at_col[inside], blocks[inside]
 
 
 def _factor_gains(
@@ -268,11 +268,11 @@ class _FreeStates:
         from scipy.sparse import coo_array
 
         states = states_of(self.graph, variables)
-        place = np.full(len(self.owner), -1, dtype=np.int64)
-        place[states] = np.arange(len(states))
+        position = np.full(len(self.owner), -1, dtype=np.int64)
+        position[states] = np.arange(len(states))
         chosen = self.states[wanted]
         columns = np.arange(len(wanted))
-        rows = np.concatenate([place[chosen], place[self.reference[self.owner[chosen]]]])
+        rows = np.concatenate([position[chosen], position[self.reference[self.owner[chosen]]]])
         signs = np.repeat([1.0, -1.0], len(wanted))
         shape = (len(states), len(wanted))
         return coo_array((signs, (rows, np.tile(columns, 2))), shape=shape).tocsr()
@@ -284,8 +284,8 @@ def _free_blocks(free: _FreeStates, marginals: Array, wanted: Indices) -> Any:
 
     b = marginals[free.states[wanted]]
     owners = free.owner[free.states[wanted]]
-    places = (np.arange(len(wanted)), owners)
-    spread = coo_array((b, places), shape=(len(wanted), free.graph.n_variables)).tocsr()
+    positions = (np.arange(len(wanted)), owners)
+    spread = coo_array((b, positions), shape=(len(wanted), free.graph.n_variables)).tocsr()
     return diags_array(b).tocsr() - spread @ spread.T
 
 
@@ -299,8 +299,8 @@ def _pair_tables(
     tables: Array,
     weights: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Every pair of variables of factors of one shape: their places in the scope, and a table over
-    both for each factor. The other variables are summed out, each against its part of `weights`
+    """Every pair of variables of factors of one shape: their positions in the scope, and one table
+    over both per factor. The other variables are summed out, each against its part of `weights`
     (flat by states) if they are given.
     """
     order = len(shape)
@@ -332,7 +332,7 @@ def _same_shapes(graph: FactorGraph) -> Iterator[tuple[Indices, tuple[int, ...]]
 
 
 def states_of(graph: FactorGraph, variables: Indices) -> Indices:
-    """Places in a flat buffer of marginals of all states of some variables.
+    """Positions in a flat buffer of marginals of all states of some variables.
 
     >>> states_of(FactorGraph([2, 3], []), np.array([1, 0])).tolist()
     [2, 3, 4, 0, 1]
@@ -348,7 +348,7 @@ def factored(matrix: Any) -> Callable[[Array], Array]:
     size = matrix.shape[0]
     if size == 0:
         return lambda b: b
-    if matrix.nnz > _DENSE_SHARE * size**2 and size <= _DENSE_SIZE:
+    if matrix.nnz > _DENSE_FRACTION * size**2 and size <= _DENSE_SIZE:
         return _dense_factored(matrix.toarray())
     from scipy.sparse.linalg import splu
 
@@ -356,7 +356,7 @@ def factored(matrix: Any) -> Callable[[Array], Array]:
         factors = splu(matrix.tocsc())
     except RuntimeError as error:  # SuperLU met a pivot that is exactly zero
         raise KikuchiError(_CRITICAL) from error
-    _refuse_singular(factors.U.diagonal())
+    _check_regular(factors.U.diagonal())
     return lambda b: np.asarray(factors.solve(b))
 
 
@@ -365,11 +365,11 @@ def _dense_factored(matrix: Array) -> Callable[[Array], Array]:
 
     factor, back = get_lapack_funcs(("getrf", "getrs"), (matrix,))
     lu, pivots, _ = factor(matrix)
-    _refuse_singular(np.diagonal(lu))
+    _check_regular(np.diagonal(lu))
     return lambda b: np.asarray(back(lu, pivots, b)[0])
 
 
-def _refuse_singular(pivots: Array) -> None:
+def _check_regular(pivots: Array) -> None:
     sizes = np.abs(pivots)
     if not sizes.min() > _SINGULAR * sizes.max():
         raise KikuchiError(_CRITICAL)

@@ -40,8 +40,8 @@ Array = NDArray[np.float64]
 
 _POWER_STEPS = 100
 _SMALL_EXCESS = 1e-6
-_SETTLING_SWEEPS = 100
-_SETTLED = 1e-6
+_MEAN_FIELD_SWEEPS = 100  # at most, to reach a mean-field solution to start from
+_MEAN_FIELD_TOL = 1e-6
 _ROUNDING = 1e-12
 _WORK = 1e8  # elementary steps between two looks at the clock: some tenths of a second
 
@@ -121,8 +121,8 @@ class Expansion:
     def gradient(self) -> Array:
         """Derivatives in m of the free energy."""
         model = self.model
-        pull = model.fields + model.sums(model.couplings * self.m[model.columns])
-        return np.asarray(self.x - pull + self.reaction_gradient)
+        local_fields = model.fields + model.sums(model.couplings * self.m[model.columns])
+        return np.asarray(self.x - local_fields + self.reaction_gradient)
 
     def scaled_hessian(self) -> Any:
         """Second derivatives in m, each times sqrt(v) of both spins: sparse (HOJ-I13).
@@ -191,7 +191,7 @@ class _Expanded(Method):
     needs_positive_tables: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = True
 
-    damping: float = option(0.0, "share of each move that is not made", low=0, below=1)
+    damping: float = option(0.0, "fraction of each move that is not made", low=0, below=1)
     restarts: int = option(2, "starts from mean-field solutions, after the first", low=0)
     tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
     max_iterations: int = option(2000, "most sweeps of each start", low=1)
@@ -203,7 +203,7 @@ class _Expanded(Method):
         """Terms of the expansion."""
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        search = Descent(
+        descent = ExpansionDescent(
             spin_model(graph, self.name),
             run,
             order=self._order,
@@ -211,8 +211,8 @@ class _Expanded(Method):
             tol=self.tol,
             limit=self.max_iterations,
         )
-        search.from_starts(self.restarts, self.seed)
-        return search.solution(graph, self.name)
+        descent.from_starts(self.restarts, self.seed)
+        return descent.solution(graph, self.name)
 
 
 @dataclass(frozen=True)
@@ -270,8 +270,8 @@ class Tap(_Expanded):
 
 
 @dataclass
-class _End:
-    """Where one start ended."""
+class _ExpansionMinimum:
+    """Where the descent from one start ended."""
 
     at: Expansion
     strength: float
@@ -280,12 +280,12 @@ class _End:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Trusted ends first and then the lowest; of untrusted ones the weakest."""
+        """Trusted minima first and then the lowest; of untrusted ones the weakest."""
         trusted = self.strength < 1.0
         return (not trusted, self.at.value if trusted else self.strength)
 
 
-class Descent:
+class ExpansionDescent:
     """Coordinate descent on the expansion from one or more starts."""
 
     def __init__(
@@ -307,7 +307,7 @@ class Descent:
         self.done = 0
         self.starts = 1
         self.x = model.fields.copy()
-        self.ends: list[_End] = []
+        self.minima: list[_ExpansionMinimum] = []
 
     def from_starts(self, restarts: int, seed: int) -> None:
         """Descend from the independent spins and then from random ones."""
@@ -315,26 +315,26 @@ class Descent:
         self.starts = restarts + 1
         try:
             for number in range(self.starts):
-                settle = number > 0 and self.order > 1
-                independent = number == 0 or (number == 1 and settle)
+                from_mean_field = number > 0 and self.order > 1
+                independent = number == 0 or (number == 1 and from_mean_field)
                 self.x = (self.model.fields if independent else rng.normal(size=n)).copy()
-                if settle:
-                    self._settle()
+                if from_mean_field:
+                    self._go_to_mean_field()
                 self._descend()
                 if self.must_end:
                     break
         except KeyboardInterrupt:
             self.run.stopped = "interrupted"
-            self._end(converged=False)
+            self._add_minimum(converged=False)
 
-    def _settle(self) -> None:
-        """Go to a mean-field solution first: strong couplings can be trusted there, if anywhere."""
+    def _go_to_mean_field(self) -> None:
+        """To a mean-field solution: there, if anywhere, strong couplings can be trusted."""
         from kikuchi.inference.expansions.kernels.tap import sweep
 
         state = self._state
         which = np.arange(self.model.size, dtype=np.uint32)
-        for _ in range(_SETTLING_SWEEPS):
-            if self.must_end or sweep(1, which, *state) <= _SETTLED:
+        for _ in range(_MEAN_FIELD_SWEEPS):
+            if self.must_end or sweep(1, which, *state) <= _MEAN_FIELD_TOL:
                 break
             self.done += 1
 
@@ -342,7 +342,7 @@ class Descent:
         limit = self.done + self.limit
         done, converged = self.run.iterate(self._sweeps(), tol=self.tol, limit=limit)
         self.done = max(done, self.done)
-        self._end(converged)
+        self._add_minimum(converged)
 
     def _sweeps(self) -> Iterator[Step]:
         from kikuchi.inference.expansions.kernels.tap import sweep
@@ -375,10 +375,10 @@ class Descent:
         arrays = (model.fields, model.offsets, model.neighbours, model.couplings)
         return (*arrays, self.damping, self.x, at.m, at.v, np.zeros(model.size))
 
-    def _end(self, converged: bool) -> None:
+    def _add_minimum(self, converged: bool) -> None:
         at = Expansion(self.model, self.order, self.x.copy())
         strength = at.strength if self.order > 1 else 0.0  # first order is a bound: always trusted
-        self.ends.append(_End(at, strength, self.run.trace.last_residual, converged))
+        self.minima.append(_ExpansionMinimum(at, strength, self.run.trace.last_residual, converged))
 
     @property
     def must_end(self) -> bool:
@@ -388,17 +388,17 @@ class Descent:
         return self.run.stopped in ("seconds", "interrupted") or used_up or clock.expired
 
     @property
-    def best(self) -> _End:
-        """The end that is answered."""
-        return min(self.ends, key=lambda end: end.rank)
+    def best(self) -> _ExpansionMinimum:
+        """The minimum that is answered."""
+        return min(self.minima, key=lambda minimum: minimum.rank)
 
     # ------------------------------------------------------------------ answer
 
     def solution(self, graph: FactorGraph, name: str) -> Solution:
-        """The best end as an answer."""
+        """The best minimum as an answer."""
         best = self.best
         if self.run.stopped not in ("seconds", "interrupted"):
-            complete = len(self.ends) == self.starts
+            complete = len(self.minima) == self.starts
             self.run.stopped = "converged" if best.converged and complete else "iterations"
         marginals = spin_marginals(best.at.x)
         pairs = PairBeliefs(self.model, marginals, best.at.correlations)
@@ -416,15 +416,15 @@ class Descent:
         solution.warnings = self._warnings(best, pairs, name)
         return solution
 
-    def _warnings(self, best: _End, pairs: PairBeliefs, name: str) -> list[str]:
+    def _warnings(self, best: _ExpansionMinimum, pairs: PairBeliefs, name: str) -> list[str]:
         warnings = []
         if not best.converged:
             warnings.append(
                 f"not converged: a probability would still move by {best.residual:.2g}; "
                 "allow more max_iterations or time"
             )
-        if len(self.ends) < self.starts:
-            warnings.append(f"the budget ended after {len(self.ends)} of {self.starts} starts")
+        if len(self.minima) < self.starts:
+            warnings.append(f"the budget ended after {len(self.minima)} of {self.starts} starts")
         warnings += strong_coupling_warnings(best.at, best.strength, pairs, name)
         return warnings
 

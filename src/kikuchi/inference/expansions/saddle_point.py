@@ -33,7 +33,11 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import factored
-from kikuchi.inference.expansions.plefka import Descent, Expansion, strong_coupling_warnings
+from kikuchi.inference.expansions.plefka import (
+    Expansion,
+    ExpansionDescent,
+    strong_coupling_warnings,
+)
 from kikuchi.inference.expansions.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 
@@ -111,18 +115,20 @@ class SaddlePoint(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)
-        search = Descent(model, run, order=1, damping=0.0, tol=self.tol, limit=self.max_iterations)
-        search.from_starts(self.restarts, self.seed)
-        solution = search.solution(graph, self.name)
+        descent = ExpansionDescent(
+            model, run, order=1, damping=0.0, tol=self.tol, limit=self.max_iterations
+        )
+        descent.from_starts(self.restarts, self.seed)
+        solution = descent.solution(graph, self.name)
         if self.order > 1:
-            self._add_cumulants(solution, model, search.best.at.x, graph)
+            self._add_cumulants(solution, model, descent.best.at.x, graph)
         return solution
 
     def _add_cumulants(
         self, solution: Solution, model: SpinModel, x: Array, graph: FactorGraph
     ) -> None:
         """Higher orders on top of the saddle point."""
-        found = cumulants(model, x)
+        terms = cumulants(model, x)
         at = Expansion(model, self.order, x)
         moved = x
         try:
@@ -136,10 +142,10 @@ class SaddlePoint(Method):
         marginals = spin_marginals(moved)
         pairs = PairBeliefs(model, marginals, there.correlations)
         solution.marginals = marginals
-        solution.log_z = model.constant + found.log_z(self.order)
+        solution.log_z = model.constant + terms.log_z(self.order)
         solution.factor_tables = lambda: pairs.tables(graph)
         solution.covariance = None
-        solution.diagnostics["cumulants"] = [found.first, found.second, found.third][: self.order]
+        solution.diagnostics["cumulants"] = [terms.first, terms.second, terms.third][: self.order]
         solution.diagnostics["strength"] = at.strength
         solution.warnings += strong_coupling_warnings(at, at.strength, pairs, self.name)
 

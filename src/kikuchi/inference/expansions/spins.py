@@ -1,4 +1,4 @@
-"""Spin models J, h of binary graphs as expansions need them, and the way back to beliefs."""
+"""Spin models J, h of binary graphs as expansions need them, and their answers as beliefs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import MethodError, ModelError
-from kikuchi.graphs.binary import couplings_and_fields
+from kikuchi.graphs.binary import couplings_and_fields, pairwise_factor_tables
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 _STRONGEST = 1e6  # cubes of couplings are summed
 
@@ -133,26 +134,18 @@ class PairBeliefs:
 
     def tables(self, graph: FactorGraph) -> Array:
         """Beliefs of all factors of the graph, laid out as its log-tables."""
-        orders = np.diff(graph.scope_offsets)
-        out = np.empty(graph.log_tables.size)
-        ones = np.flatnonzero(orders == 1)
-        place = graph.table_offsets[ones][:, None] + np.arange(2)
-        out[place] = self.marginals[graph.scopes[graph.scope_offsets[ones]]]
-        twos = np.flatnonzero(orders == 2)
-        first = graph.scopes[graph.scope_offsets[twos]].astype(np.int64)
-        second = graph.scopes[graph.scope_offsets[twos] + 1].astype(np.int64)
         m = self.marginals[:, 1] - self.marginals[:, 0]
-        correlation = self._correlation(first, second)
         signs = np.array([[-1, -1, 1], [-1, 1, -1], [1, -1, -1], [1, 1, 1]], dtype=np.float64)
-        moments = np.stack([m[first], m[second], correlation], axis=1)
-        tables = np.maximum(0.25 * (1.0 + moments @ signs.T), 0.0)
-        tables /= tables.sum(axis=1, keepdims=True)
-        out[graph.table_offsets[twos][:, None] + np.arange(4)] = tables
-        return out
 
-    def _correlation(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:
+        def pair_tables(first: Indices, second: Indices) -> Array:
+            moments = np.stack([m[first], m[second], self._correlation(first, second)], axis=1)
+            tables = np.maximum(0.25 * (1.0 + moments @ signs.T), 0.0)
+            return np.asarray(tables / tables.sum(axis=1, keepdims=True))
+
+        return pairwise_factor_tables(graph, self.marginals, pair_tables)
+
+    def _correlation(self, first: Indices, second: Indices) -> Array:
         """E[s_i s_j] of pairs that have a stored coupling."""
         model = self.model
         keys = model.rows * model.size + model.columns
-        found = np.searchsorted(keys, first * model.size + second)
-        return self.correlations[found]
+        return self.correlations[np.searchsorted(keys, first * model.size + second)]

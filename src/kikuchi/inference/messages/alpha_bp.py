@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -32,7 +31,7 @@ _SINGLE_STEPS = 16
 
 @dataclass(frozen=True)
 class _PowerMethod(Method):
-    """What both share: sweeps of the engine until they settle, or the best messages seen."""
+    """What both share besides `_pass_messages`."""
 
     objective_name: ClassVar[str] = "reweighted log Z"
 
@@ -41,53 +40,8 @@ class _PowerMethod(Method):
         """The method as one text; long lists of numbers are cut."""
         return shortened(super().text)
 
-    @abstractmethod
-    def _powers(self, graph: FactorGraph, run: MethodRun) -> Array:
-        """The power of each factor: 1 / weight."""
 
-    def _pass(
-        self,
-        graph: FactorGraph,
-        run: MethodRun,
-        powers: Array,
-        steps: Array | float,
-        *,
-        schedule: str,
-        damping: float,
-        tol: float,
-        max_iterations: int,
-        way_out: str,
-    ) -> tuple[Solution, ReweightedMessages]:
-        engine = ReweightedMessages(
-            graph, 1.0 / powers, steps, schedule=schedule, budget=run.clock.budget, copies=2
-        )
-        best = _Best(engine)
-        limit = run.clock.iterations(max_iterations)
-        iterations, converged = run.iterate(
-            best.steps(damping, limit, tol), tol=tol, limit=max_iterations
-        )
-        if not converged:
-            best.restore()
-        solution = Solution(
-            engine.marginals(),
-            engine.log_z(),
-            converged=converged,
-            iterations=iterations,
-            factor_tables=engine.factor_tables,
-            diagnostics={
-                "arithmetic": engine.arithmetic,
-                "residual": best.residual if math.isfinite(best.residual) else None,
-            },
-        )
-        if not converged:
-            solution.warnings.append(
-                f"{'diverged' if run.stopped == 'diverged' else 'not converged'}: the best "
-                f"messages seen still change by {best.residual:.2g}; {way_out}"
-            )
-        return solution, engine
-
-
-class _Best:
+class _BestMessages:
     """Sweeps, and the messages of the smallest residual among them."""
 
     def __init__(self, engine: ReweightedMessages) -> None:
@@ -112,6 +66,44 @@ class _Best:
         self.engine.set_messages(self.messages)
 
 
+def _pass_messages(
+    method: AlphaBP | FractionalBP,
+    graph: FactorGraph,
+    run: MethodRun,
+    powers: Array,
+    steps: Array | float,
+    way_out: str,
+) -> tuple[Solution, ReweightedMessages]:
+    """Sweeps with given powers of the factors (1 / weight); `way_out` advises if they fail."""
+    engine = ReweightedMessages(
+        graph, 1.0 / powers, steps, schedule=method.schedule, budget=run.clock.budget, copies=2
+    )
+    best = _BestMessages(engine)
+    limit = run.clock.iterations(method.max_iterations)
+    iterations, converged = run.iterate(
+        best.steps(method.damping, limit, method.tol), tol=method.tol, limit=method.max_iterations
+    )
+    if not converged:
+        best.restore()
+    solution = Solution(
+        engine.marginals(),
+        engine.log_z(),
+        converged=converged,
+        iterations=iterations,
+        factor_tables=engine.factor_tables,
+        diagnostics={
+            "arithmetic": engine.arithmetic,
+            "residual": best.residual if math.isfinite(best.residual) else None,
+        },
+    )
+    if not converged:
+        solution.warnings.append(
+            f"{'diverged' if run.stopped == 'diverged' else 'not converged'}: the best "
+            f"messages seen still change by {best.residual:.2g}; {way_out}"
+        )
+    return solution, engine
+
+
 @dataclass(frozen=True)
 class AlphaBP(_PowerMethod):
     r"""Alpha belief propagation (LIU-I6), with an external prior if one is given (LIU-I7).
@@ -122,10 +114,10 @@ class AlphaBP(_PowerMethod):
                     prod_{j != i} m_{a->j}^(1 - alpha) prod_{b != a} m_{b->j}.
 
     alpha = 1 is belief propagation, alpha -> 0 naive mean field (alpha = 0 itself moves nothing:
-    use `mf`), values between lie between. Where belief propagation settles it is usually the more
-    accurate; smaller alpha settles on many dense, strongly coupled graphs where it does not.
+    use `mf`), values between lie between. Where belief propagation converges it is usually the
+    more accurate; smaller alpha converges on many dense, strongly coupled graphs where it does not.
     alpha > 1 over-relaxes and needs damping, alpha < 0 is defined for positive tables only and
-    rarely settles; nothing is certified outside (0, 2). `alpha` is one number, or one for each
+    rarely converges; nothing is certified outside (0, 2). `alpha` is one number, or one for each
     factor of the graph, `[0.5, 0.7, ...]` or `0.5/0.7/...` (those of factors of one variable are
     not looked at). Factors may be of any order.
 
@@ -134,7 +126,7 @@ class AlphaBP(_PowerMethod):
     `log_z` is then that of the multiplied model. It is minus the reweighted free energy (LIU-D6)
     with weights 1 / alpha, which the fixed points make stationary: an estimate, not a bound.
 
-    A run that does not settle answers with the messages of the smallest residual.
+    A run that does not converge answers with the messages of the smallest residual.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
@@ -151,7 +143,7 @@ class AlphaBP(_PowerMethod):
     summary: ClassVar[str] = "alpha-BP: between mean field and belief propagation"
 
     alpha: str | float | Sequence[float] = option(
-        "0.5", "of the divergence: one number, or one a factor such as 0.5/0.7"
+        "0.5", "of the divergence: one number, or one per factor such as 0.5/0.7"
     )
     prior: str | Sequence[Any] | Mapping[int, Any] = option(
         "none", "distributions that multiply variables, such as 0:0.2+0.8/3:0.6+0.4"
@@ -193,17 +185,8 @@ class AlphaBP(_PowerMethod):
         priors, constant = _priors_left(str(self.prior), run)
         multiplied = with_prior(graph, priors)
         powers = np.concatenate([powers, np.ones(multiplied.n_factors - graph.n_factors)])
-        solution, engine = self._pass(
-            multiplied,
-            run,
-            powers,
-            powers,
-            schedule=self.schedule,
-            damping=self.damping,
-            tol=self.tol,
-            max_iterations=self.max_iterations,
-            way_out="try alpha nearer to 0.5, damping=0.5 or schedule=sequential",
-        )
+        way_out = "try alpha nearer to 0.5, damping=0.5 or schedule=sequential"
+        solution, engine = _pass_messages(self, multiplied, run, powers, powers, way_out)
         attach_uniqueness_certificate(multiplied, solution, powers)
         size = graph.log_tables.size
         solution.factor_tables = lambda: engine.factor_tables()[:size]
@@ -233,7 +216,7 @@ class FractionalBP(_PowerMethod):
     summary: ClassVar[str] = "fractional BP: belief propagation with weighted informations"
 
     fraction: str | float | Sequence[float] = option(
-        "0.8", "of each factor: one number, or one a factor such as 0.8/1"
+        "0.8", "of each factor: one number, or one per factor such as 0.8/1"
     )
     schedule: Literal["parallel", "sequential"] = option(
         "sequential", "order of updates: all at once, or variable by variable"
@@ -258,18 +241,8 @@ class FractionalBP(_PowerMethod):
         return np.where(many, fraction, 1.0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        solution, _ = self._pass(
-            graph,
-            run,
-            self._powers(graph, run),
-            1.0,
-            schedule=self.schedule,
-            damping=self.damping,
-            tol=self.tol,
-            max_iterations=self.max_iterations,
-            way_out="try damping=0.5, a larger fraction, or trw",
-        )
-        return solution
+        way_out = "try damping=0.5, a larger fraction, or trw"
+        return _pass_messages(self, graph, run, self._powers(graph, run), 1.0, way_out)[0]
 
 
 # ---------------------------------------------------------------------- priors (LIU-M7)

@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
-from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
+from kikuchi.graphs.binary import (
+    BoltzmannParameters,
+    boltzmann_parameters,
+    pairwise_factor_tables,
+)
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
@@ -26,7 +30,7 @@ _FIRST_DAMPING = 1e-2
 _LEAST_DAMPING = 1e-12
 _LAST_DAMPING = 1e12
 _LARGEST_STEP = 4.0  # in logits
-_SMOOTH = 10.0  # coupling up to which a descent needs no warmer problem before it
+_SMOOTH = 10.0  # coupling up to which no higher temperature is needed first
 _WARM_TOL = 1e-4
 _LARGEST_LOGIT = 500.0
 _START_SPREAD = 2.0
@@ -37,7 +41,7 @@ class BeliefOptimisation(Method):
     """Bethe free energy of a positive binary pairwise model by gradient descent (TEH-I9, WH-I4).
 
     Given the single marginals q the best pair beliefs are known in closed form, so the free energy
-    is a function of the logits of q alone. L-BFGS goes down from the marginals of independent
+    is a function of the logits of q alone. L-BFGS descends from the marginals of independent
     variables and from `restarts` random points, strong couplings by way of higher temperatures;
     damped Newton steps on the sparse Hessian finish. The lowest point is answered. It ends at a
     stationary point: a fixed point of `bp`, whether or not `bp` would get there. Observed marginals
@@ -79,8 +83,7 @@ class BeliefOptimisation(Method):
                 f"method bo: a coupling of {np.abs(bits.weights).max():.4g} is beyond "
                 f"{_STRONGEST:g}; use ups"
             )
-        search = _Search(self, _Energy(bits, graph, run), run)
-        return search.solution(graph)
+        return _RestartedDescent(self, _Energy(bits, graph, run), run).solution(graph)
 
 
 class _Energy:
@@ -108,8 +111,8 @@ class _Energy:
     def field(self) -> Array:
         """Logits of independent variables: the bias with every neighbour at one half."""
         rows = np.repeat(np.arange(len(self.theta)), self.bits.degrees)
-        pull = np.bincount(rows, self.bits.weights, len(self.theta))
-        return np.asarray((self.bits.biases + 0.5 * pull)[self.free])
+        coupled = np.bincount(rows, self.bits.weights, len(self.theta))
+        return np.asarray((self.bits.biases + 0.5 * coupled)[self.free])
 
     def at(self, logits: Array) -> tuple[float, Array]:
         """F and dF / dlogit."""
@@ -186,26 +189,26 @@ class _Energy:
 
 
 @dataclass
-class _End:
-    """Where one start ended."""
+class _LocalMinimum:
+    """Where the descent from one start ended."""
 
     logits: Array
     value: float
     residual: float
 
 
-class _Search:
-    """Descents from all starts, and the lowest end."""
+class _RestartedDescent:
+    """Descents from all starts, and the lowest of their minima."""
 
     def __init__(self, method: BeliefOptimisation, energy: _Energy, run: MethodRun) -> None:
         self.method = method
         self.energy = energy
         self.run = run
         self.done = 0
-        self.ends: list[_End] = []
+        self.minima: list[_LocalMinimum] = []
         self.stop = False
         self.tol = method.tol
-        self.best_here = _End(energy.field, math.inf, math.inf)
+        self.best_here = _LocalMinimum(energy.field, math.inf, math.inf)
         rng = generator(method.seed)
         try:
             for start in range(method.restarts + 1):
@@ -215,27 +218,27 @@ class _Search:
                     break
         except KeyboardInterrupt:
             run.stopped = "interrupted"
-            self.ends.append(self.best_here)
+            self.minima.append(self.best_here)
 
     def _from(self, logits: Array) -> None:
-        """All temperatures from warm to 1, each begun where the last ended."""
+        """All temperatures from high to 1, each begun where the last ended."""
         self.limit = self.done + self.method.max_iterations
         strongest = float(np.abs(self.energy.weights).max(initial=0.0))
         coolings = max(0, math.ceil(math.log2(max(strongest, 1.0) / _SMOOTH)))
         for k in range(coolings, -1, -1):
             self.energy.scale = 0.5**k
             self.tol = self.method.tol if k == 0 else _WARM_TOL
-            self._go_down(logits)
+            self._descend_at_temperature(logits)
             logits = self.best_here.logits
-        self.ends.append(self.best_here)
+        self.minima.append(self.best_here)
 
-    def _go_down(self, logits: Array) -> None:
+    def _descend_at_temperature(self, logits: Array) -> None:
         value, _ = self.energy.at(logits)
-        self.best_here = _End(logits, value, self.energy.residual)
+        self.best_here = _LocalMinimum(logits, value, self.energy.residual)
         while not self._finished:
             before = self.best_here
-            self._descend()
-            self._follow_curvature()
+            self._lbfgs_steps()
+            self._newton_steps()
             if self.best_here.value >= before.value and self.best_here.residual >= before.residual:
                 break  # rounding, not distance, is what is left
 
@@ -243,7 +246,7 @@ class _Search:
     def _finished(self) -> bool:
         return self.stop or self.best_here.residual <= self.method.tol or self.done >= self.limit
 
-    def _descend(self) -> None:
+    def _lbfgs_steps(self) -> None:
         """L-BFGS from the current point, while it makes good steps."""
         left = self.run.clock.iterations(self.limit) - self.done
         descent = Lbfgs(self.energy.at, self.best_here.logits, memory=_MEMORY)
@@ -256,7 +259,7 @@ class _Search:
         """Record a step; the last point is the best, since each lowers F."""
         value, _ = self.energy.at(logits)
         self.done += 1
-        self.best_here = _End(logits.copy(), value, self.energy.residual)
+        self.best_here = _LocalMinimum(logits.copy(), value, self.energy.residual)
         warm = self.energy.scale < 1.0
         log_z = math.nan if warm else self.energy.bits.constant - value
         self.run.record(Step(self.done, self.best_here.residual, log_z), self.limit)
@@ -266,7 +269,7 @@ class _Search:
         elif self.run.clock.iterations(self.done + 1) <= self.done:
             self.stop = True
 
-    def _follow_curvature(self) -> None:
+    def _newton_steps(self) -> None:
         """Newton steps, damped as much as it takes to go down (Levenberg and Marquardt)."""
         damping = _FIRST_DAMPING
         while not self._finished and damping < _LAST_DAMPING:
@@ -277,10 +280,10 @@ class _Search:
             while not taken and damping < _LAST_DAMPING:
                 self.energy.at(here.logits)
                 step = self.energy.newton(matrix, damping)
-                taken = step is not None and self._goes_down(here, here.logits + step)
+                taken = step is not None and self._accept_if_lower(here, here.logits + step)
                 damping = max(damping / 5.0, _LEAST_DAMPING) if taken else damping * 4.0
 
-    def _goes_down(self, here: _End, logits: Array) -> bool:
+    def _accept_if_lower(self, here: _LocalMinimum, logits: Array) -> bool:
         """Take a step that lowers F, or that at rounding of F brings the point nearer."""
         value, _ = self.energy.at(logits)
         rounding = 1e-13 * (1.0 + abs(here.value))
@@ -294,9 +297,9 @@ class _Search:
     # ------------------------------------------------------------------ answer
 
     def solution(self, graph: FactorGraph) -> Solution:
-        """The lowest end as an answer."""
-        number = int(np.argmin([end.value for end in self.ends]))
-        best = self.ends[number]
+        """The lowest minimum as an answer."""
+        number = int(np.argmin([minimum.value for minimum in self.minima]))
+        best = self.minima[number]
         self.energy.scale = 1.0
         value, _ = self.energy.at(best.logits)
         converged = self.energy.residual <= self.method.tol
@@ -311,7 +314,9 @@ class _Search:
             iterations=self.done,
             factor_tables=lambda: _factor_tables(graph, self.energy),
             diagnostics={
-                "log_z_of_starts": [constant - end.value + graph.log_constant for end in self.ends],
+                "log_z_of_starts": [
+                    constant - minimum.value + graph.log_constant for minimum in self.minima
+                ],
                 "best_start": number,
                 "residual": self.energy.residual,
             },
@@ -321,9 +326,9 @@ class _Search:
                 f"not converged: a fixed-point update would still change a marginal by "
                 f"{self.energy.residual:.2g}; allow more max_iterations or time"
             )
-        if len(self.ends) <= self.method.restarts:
+        if len(self.minima) <= self.method.restarts:
             solution.warnings.append(
-                f"the budget ended after {len(self.ends)} of {self.method.restarts + 1} starts"
+                f"the budget ended after {len(self.minima)} of {self.method.restarts + 1} starts"
             )
         return solution
 
@@ -331,19 +336,12 @@ class _Search:
 def _factor_tables(graph: FactorGraph, energy: _Energy) -> Array:
     """Beliefs of all factors from single and pair beliefs."""
     n = graph.n_variables
-    pairs = energy.pair_tables().reshape(-1, 4)
+    beliefs = energy.pair_tables().reshape(-1, 4)
     keys = energy.first.astype(np.int64) * n + energy.second
-    out = np.empty(graph.log_tables.size)
-    orders = np.diff(graph.scope_offsets)
-    ones = orders == 1
-    single = graph.scopes[graph.scope_offsets[:-1][ones]]
-    start = graph.table_offsets[:-1][ones]
-    out[start], out[start + 1] = energy.singles[1][single], energy.singles[0][single]
-    begin = graph.scope_offsets[:-1][~ones]
-    i, j = graph.scopes[begin].astype(np.int64), graph.scopes[begin + 1].astype(np.int64)
-    found = pairs[np.searchsorted(keys, np.minimum(i, j) * n + np.maximum(i, j))]
-    swapped = (i > j)[:, None]
-    found = np.where(swapped, found[:, [0, 2, 1, 3]], found)
-    place = graph.table_offsets[:-1][~ones][:, None] + np.arange(4)
-    out[place] = found
-    return out
+
+    def pair_tables(first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        tables = beliefs[np.searchsorted(keys, low * n + high)]
+        return np.where((first > second)[:, None], tables[:, [0, 2, 1, 3]], tables)
+
+    return pairwise_factor_tables(graph, energy.singles[1::-1].T, pair_tables)

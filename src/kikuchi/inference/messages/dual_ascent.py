@@ -26,12 +26,13 @@ Tilts = dict[int, Array]
 class Oracle(Protocol):
     """Marginals of a model whose observed variables are tilted; log Z without its constant.
 
-    `certifies` says that -dual is an upper bound of log Z - KL, so that a dual beyond all limits
-    proves that the targets are impossible. `settled` says that the last marginals are final.
+    `certifies` says that minus the dual is an upper bound of log Z - KL, so that a dual beyond all
+    limits proves that the targets are impossible. `converged` says whether the last marginals are
+    those of a converged run.
     """
 
     certifies: bool
-    settled: bool
+    converged: bool
 
     def tilt(self, variable: int, log_tilt: Array) -> None:
         """Tilt one observed variable from now on."""
@@ -47,7 +48,7 @@ class Oracle(Protocol):
 
 
 class DualAscent:
-    """Scaling of one variable after the other, or of all by a share."""
+    """Scaling of one variable after the other, or of all at once by a fraction of the step."""
 
     def __init__(
         self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array], parallel: bool
@@ -65,15 +66,15 @@ class DualAscent:
         self.measured: Tilts = {}
 
     def steps(self) -> Iterator[Step]:
-        """One run of the oracle a step, each after the first following a scaling."""
+        """One run of the oracle per step, each after the first following a scaling."""
         queue = list(self.targets)
         done = 0
         while True:
             marginals = self.oracle.marginals()
             self._measure(marginals)
             done += 1
-            yield Step(done, self.residual if self.oracle.settled else math.nan, self.log_z)
-            if not self.oracle.settled:
+            yield Step(done, self.residual if self.oracle.converged else math.nan, self.log_z)
+            if not self.oracle.converged:
                 return
             for v in queue if self.parallel else queue[:1]:
                 self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
@@ -81,8 +82,8 @@ class DualAscent:
 
     def _measure(self, marginals: Array) -> None:
         """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
-        pull = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
-        self.log_z = self.oracle.log_z() - pull
+        tilted = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
+        self.log_z = self.oracle.log_z() - tilted
         if self.oracle.certifies and -self.log_z > self.limit:
             raise contradiction()
         if math.isnan(self.first_log_z):
@@ -90,13 +91,13 @@ class DualAscent:
         self.marginals = marginals
         self.measured = dict(self.tilts)
 
-    def _scale(self, v: int, share: float) -> None:
+    def _scale(self, v: int, fraction: float) -> None:
         target, now = self.targets[v], self._marginal(v)
         wanted = target > 0
         if np.any(wanted & (now == 0)):
             raise contradiction()
         step = log(np.where(wanted, target, 1.0)) - log(np.where(wanted, now, 1.0))
-        tilt = np.where(wanted, self.tilts[v] + share * step, -np.inf)
+        tilt = np.where(wanted, self.tilts[v] + fraction * step, -np.inf)
         self.tilts[v] = tilt - tilt.max()
         self.oracle.tilt(v, self.tilts[v])
 
@@ -106,8 +107,8 @@ class DualAscent:
     @property
     def residual(self) -> float:
         """Largest distance of a marginal from its target."""
-        away = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
-        return max(away, default=0.0)
+        distances = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
+        return max(distances, default=0.0)
 
     # ------------------------------------------------------------------ answer
 
@@ -139,7 +140,7 @@ class DualAscent:
 # ---------------------------------------------------------------------- quasi-Newton
 
 _ARMIJO = 1e-4
-_STEEP = 0.9  # a step whose end is still so steep is too short
+_STEEP = 0.9  # a step with more than this fraction of the slope left at its end is too short
 _TRIALS = 20
 _LONGEST = 40.0  # first try of a step, in a log-tilt
 _ROUNDING = 1e-14  # of the dual, relative
@@ -158,8 +159,8 @@ class _DualPoint:
 class QuasiNewtonAscent(DualAscent):
     """The same dual by L-BFGS: some fifty runs of the oracle where scaling takes thousands.
 
-    The metric is that of scaling. A step is taken only if the dual does not fall. Where
-    none is found, every variable is scaled once, which always climbs.
+    The metric is that of scaling. A step is taken only if the dual does not fall. Where no such
+    step is found, every variable is scaled once, which always raises the dual.
     """
 
     def __init__(self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array]) -> None:
@@ -168,48 +169,48 @@ class QuasiNewtonAscent(DualAscent):
         self.on = self.wanted > 0
         sizes = [len(t) for t in self.targets.values()]
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        places = [graph.state_offsets[v] + np.arange(len(t)) for v, t in self.targets.items()]
-        self.where = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+        states = [graph.state_offsets[v] + np.arange(len(t)) for v, t in self.targets.items()]
+        self.where = np.concatenate([np.zeros(0, dtype=np.int64), *states])
         self.runs = 0
 
     def steps(self) -> Iterator[Step]:
         """A step of L-BFGS each, or a round of scalings where that fails."""
         memory = Memory()
-        place = self._settle(self._at(np.zeros(len(self.wanted))))
-        if np.any(self.on & (place.marginals[self.where] == 0)):
+        point = self._accept(self._at(np.zeros(len(self.wanted))))
+        if np.any(self.on & (point.marginals[self.where] == 0)):
             raise contradiction()
         if not self.on.all():
-            place = self._settle(self._at(np.where(self.on, 0.0, -np.inf)))
+            point = self._accept(self._at(np.where(self.on, 0.0, -np.inf)))
         done = 1
         while True:
             yield Step(done, self.residual, self.log_z)
             done += 1
-            metric = self._metric(place)
-            step = memory.direction(place.gradient, metric, 1.0)
-            found = self._search(place, step)
-            if found is None:
+            metric = self._metric(point)
+            step = memory.direction(point.gradient, metric, 1.0)
+            better = self._search(point, step)
+            if better is None:
                 memory.clear()
-                place = self._settle(self._round(place))
+                point = self._accept(self._round(point))
                 continue
-            moved = np.where(self.on, found.tilts, 0.0) - np.where(self.on, place.tilts, 0.0)
-            memory.add(moved, found.gradient - place.gradient)
-            place = self._settle(found)
+            moved = np.where(self.on, better.tilts, 0.0) - np.where(self.on, point.tilts, 0.0)
+            memory.add(moved, better.gradient - point.gradient)
+            point = self._accept(better)
 
     def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
-        """The last place that was accepted."""
+        """The last point that was accepted."""
         for v, tilt in self.measured.items():
             self.oracle.tilt(v, tilt)
         solution = super().solution(run, iterations, converged)
         solution.diagnostics["runs"] = self.runs
         return solution
 
-    def _metric(self, place: _DualPoint) -> Metric:
+    def _metric(self, point: _DualPoint) -> Metric:
         """(log q - log o) / (q - o): times the gradient it is minus the step of scaling."""
-        q, o = place.marginals[self.where], self.wanted
-        apart = self.on & (q > 0) & (np.abs(q - o) > 1e-6 * o)
-        safe = np.where(apart, q, 1.0)
-        ratio = (log(safe) - log(np.where(apart, o, 2.0))) / np.where(apart, q - o, -1.0)
-        weights = np.where(apart, ratio, 1.0 / np.where(self.on, o, 1.0))
+        q, o = point.marginals[self.where], self.wanted
+        distinct = self.on & (q > 0) & (np.abs(q - o) > 1e-6 * o)
+        safe = np.where(distinct, q, 1.0)
+        ratio = (log(safe) - log(np.where(distinct, o, 2.0))) / np.where(distinct, q - o, -1.0)
+        weights = np.where(distinct, ratio, 1.0 / np.where(self.on, o, 1.0))
         return lambda v: weights * v
 
     def _at(self, tilts: Array) -> _DualPoint:
@@ -224,50 +225,51 @@ class QuasiNewtonAscent(DualAscent):
             raise contradiction()
         return _DualPoint(tilts, marginals, log_z, np.where(self.on, now - self.wanted, 0.0))
 
-    def _settle(self, place: _DualPoint) -> _DualPoint:
-        """Make a place the current one."""
+    def _accept(self, point: _DualPoint) -> _DualPoint:
+        """Make a point the current one."""
         if math.isnan(self.first_log_z):
-            self.first_log_z = place.log_z
-        self.marginals, self.log_z = place.marginals, place.log_z
+            self.first_log_z = point.log_z
+        self.marginals, self.log_z = point.marginals, point.log_z
         for k, v in enumerate(self.targets):
-            tilt = place.tilts[self.starts[k] : self.starts[k + 1]]
+            tilt = point.tilts[self.starts[k] : self.starts[k + 1]]
             self.measured[v] = tilt - tilt.max()
-        return place
+        return point
 
-    def _search(self, place: _DualPoint, step: Array) -> _DualPoint | None:
-        """A place along a step where minus the dual is lower and less steep.
+    def _search(self, point: _DualPoint, step: Array) -> _DualPoint | None:
+        """A point along a step where minus the dual is lower and less steep.
 
-        Not the search of `Lbfgs`: minus the dual is convex, so that a slope that still falls proves
-        a fall which rounding or an unsettled oracle hides, and places carry their marginals along.
+        Not the line search of `Lbfgs`: minus the dual is convex, so that a slope that is still
+        negative proves a decrease which rounding or an inexact oracle hides, and points carry their
+        marginals along.
         """
-        slope = float(place.gradient @ step)
+        slope = float(point.gradient @ step)
         if not slope < 0:
             return None
-        rounding = _ROUNDING * (1.0 + abs(place.log_z))
-        share = min(1.0, _LONGEST / float(np.abs(step).max()))
+        rounding = _ROUNDING * (1.0 + abs(point.log_z))
+        length = min(1.0, _LONGEST / float(np.abs(step).max()))
         low, high, best = 0.0, math.inf, None
         for _ in range(_TRIALS):
-            found = self._at(place.tilts + share * step)
-            after = float(found.gradient @ step)
-            fall = place.log_z - found.log_z
-            lower = after <= 0 or fall >= -_ARMIJO * share * slope
+            trial = self._at(point.tilts + length * step)
+            after = float(trial.gradient @ step)
+            fall = point.log_z - trial.log_z
+            lower = after <= 0 or fall >= -_ARMIJO * length * slope
             if lower or (abs(fall) <= rounding and after <= -_STEEP * slope):
                 if after >= _STEEP * slope:
-                    return found
-                low, best = share, found
+                    return trial
+                low, best = length, trial
             else:
-                high = share
-            share = 4.0 * share if math.isinf(high) else low + 0.3 * (high - low)
+                high = length
+            length = 4.0 * length if math.isinf(high) else low + 0.3 * (high - low)
         return best
 
-    def _round(self, place: _DualPoint) -> _DualPoint:
+    def _round(self, point: _DualPoint) -> _DualPoint:
         """Scale every variable once."""
         for k in range(len(self.targets)):
             here = slice(self.starts[k], self.starts[k + 1])
-            on, tilts = self.on[here], place.tilts.copy()
-            now = place.marginals[self.where[here]]
+            on, tilts = self.on[here], point.tilts.copy()
+            now = point.marginals[self.where[here]]
             seen = on & (now > 0)  # a marginal may have underflown
             step = log(np.where(seen, self.wanted[here], 1.0)) - log(np.where(seen, now, 1.0))
             tilts[here] = np.where(on, tilts[here] + step, -np.inf)
-            place = self._at(tilts)
-        return place
+            point = self._at(tilts)
+        return point

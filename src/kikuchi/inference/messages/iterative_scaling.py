@@ -6,7 +6,7 @@ The generalised posterior Q nearest to the model P that has given marginals o_i 
     D(lambda) = sum_i sum_x o_i(x) lambda_i(x) - log Z(lambda) + log Z(0),
 
 is concave with maximum KL(Q || P); its gradient is o_i - Q(x_i). Scaling one variable at a time
-(IS) or all by a share (GIS) climbs it. What gives Q(x_i) can be exchanged: a junction tree is
+(IS) or all by a fraction (GIS) raises it. What gives Q(x_i) can be exchanged: a junction tree is
 exact, belief propagation makes it the Bethe approximation, anything else is at the user's risk.
 """
 
@@ -78,7 +78,7 @@ class _ExactScaling(Method):
 class IterativeScaling(_ExactScaling):
     """Exact inference with observed marginals on a junction tree (TEH-I12, M24).
 
-    The dual is climbed until no marginal is further than `tol` from its target. The default
+    The dual is maximised until no marginal is further than `tol` from its target. The default
     `solver=lbfgs` moves all tilts at once by a quasi-Newton method; with `solver=scaling` one
     iteration scales one observed variable, lambda_i += log o_i - log Q(x_i): the algorithm of the
     thesis, which takes thousands of runs of the junction tree where weights are strong. Either way
@@ -97,7 +97,7 @@ class IterativeScaling(_ExactScaling):
     summary: ClassVar[str] = "iterative scaling: exact with observed marginals"
 
     solver: Literal["lbfgs", "scaling"] = option(
-        "lbfgs", "how the dual is climbed: all tilts at once, or one variable after the other"
+        "lbfgs", "how the dual is maximised: all tilts at once, or one variable after the other"
     )
 
     def _ascent(
@@ -110,7 +110,7 @@ class IterativeScaling(_ExactScaling):
 
 @dataclass(frozen=True)
 class GeneralisedScaling(_ExactScaling):
-    """Exact inference with observed marginals: all scaled at once by a share (TEH-I12, GIS).
+    """Exact inference with observed marginals: all scaled at once by a fraction (TEH-I12, GIS).
 
     Like `is:solver=scaling`, but one iteration is lambda_i += (log o_i - log Q(x_i)) / n for all n
     observed variables, with one run of the junction tree for all of them.
@@ -170,7 +170,7 @@ class PropagatedScaling(Method):
         solution.diagnostics["sweeps"] = oracle.sweeps
         solution.diagnostics["messages"] = oracle.sweeps * oracle.messages_per_sweep
         solution.diagnostics["arithmetic"] = oracle.messages.arithmetic
-        if not oracle.settled:
+        if not oracle.converged:
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 "damping=0.5"
@@ -182,7 +182,7 @@ class PropagatedScaling(Method):
 
 @dataclass(frozen=True)
 class GeneralisedPropagatedScaling(PropagatedScaling):
-    """All observed variables scaled at once by a share, belief propagation inside (TEH-I15).
+    """All observed variables scaled at once by a fraction, belief propagation inside (TEH-I15).
 
     Like `is-bp`, but one iteration multiplies the tilts of all n observed variables by
     (o_i / b_i)^(1/n).
@@ -226,7 +226,7 @@ def plug_in_scaling(
 ) -> ScalingPath:
     """Sequential scaling with the marginals of any method in place of the exact ones (TEH-I13).
 
-    Each scaling is followed by a run of `method` on the tilted model. No objective is climbed in
+    Each scaling is followed by a run of `method` on the tilted model. No objective is maximised in
     general: with mean field it can cycle for ever (TEH-E8). With exact marginals it is method `is`.
 
     >>> from kikuchi import Enumeration, boltzmann_graph
@@ -274,7 +274,7 @@ def _tilted(graph: FactorGraph, variables: list[int], tilts: list[Array]) -> Fac
 class _TiltedGraph:
     """A graph and the tilts of its observed variables, joined when asked for."""
 
-    settled = True
+    converged = True
 
     def __init__(self, graph: FactorGraph, variables: list[int]) -> None:
         self.graph = graph
@@ -309,7 +309,7 @@ class _TreeOracle(_TiltedGraph):
             if isinstance(error.__cause__, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
             raise
-        # One run fits; the climb looks at the time between two, and has an answer by then.
+        # One run fits; the ascent looks at the clock between two, and has an answer by then.
         self.clock = Budget(bytes=self.clock.budget.bytes).start()
         self._log_z = run.log_z
         return run.out
@@ -342,7 +342,7 @@ class _BetheOracle:
         self.method = method
         self.clock = clock
         self.certifies = graph.is_forest
-        self.settled = False
+        self.converged = False
         self.sweeps = 0
         orders = np.diff(graph.scope_offsets)
         self.messages_per_sweep = int(orders[orders > 1].sum())
@@ -372,7 +372,7 @@ class _BetheOracle:
             if self.clock.expired:
                 break
         self.sweeps += done
-        self.settled = residual <= method.inner_tol
+        self.converged = residual <= method.inner_tol
         self._beliefs = self.messages.variable_beliefs()
         return self._beliefs
 

@@ -66,6 +66,7 @@ class RatioMessages:
         self.r = np.ones(len(pairs.edge))
         self.spare = np.empty_like(self.r)
         self.product = np.empty(graph.n_variables)
+        self.order = np.arange(graph.n_variables, dtype=np.uint32)
         self._queue: tuple[NDArray[Any], ...] | None = None
 
     @property
@@ -78,7 +79,7 @@ class RatioMessages:
 
     def parallel(self, count: int, damping: float, kind: int) -> float:
         """`count` sweeps in which all messages change at once; answers the last change."""
-        return float(bp_binary.parallel(*self._state, self.spare, count, damping, kind))
+        return float(bp_binary.parallel(*self._state, self.spare, self.order, count, damping, kind))
 
     def sequential(self, order: NDArray[np.uint32], damping: float, kind: int) -> float:
         """One sweep, variable by variable; answers the largest change."""

@@ -61,8 +61,8 @@ class TreeMetric:
         )
 
     def __call__(self, vector: Array) -> Array:
-        """The covariance times a vector with one entry a state."""
-        found: Array = tree_metric.covariance_times(
+        """The covariance times a vector with one entry per state."""
+        product: Array = tree_metric.covariance_times(
             vector,
             self.marginals,
             self.graph.state_offsets,
@@ -73,7 +73,7 @@ class TreeMetric:
             self.pair_at,
             self.pairs,
         )
-        return found
+        return product
 
 
 def _pairs(graph: FactorGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

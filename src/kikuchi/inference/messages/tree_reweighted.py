@@ -40,10 +40,10 @@ _JUMP = 10.0  # rise of the residual at which past sweeps are forgotten
 _LARGEST_MESSAGE = 1e6  # that is extrapolated
 _INNER_TOL = 1e-6  # of the messages between two changes of the appearances
 _INNER_SWEEPS = 60
-_FIRST_SHARE = 0.5
-_LARGEST_SHARE = 0.9
+_FIRST_STEP = 0.5  # of the conditional gradient
+_LARGEST_STEP = 0.9
 _LEAST_WEIGHT = 1e-6  # powers 1 / weight beyond this cost digits and gain nothing
-_LEAST_SHARE = 2.0**-12  # of the first one tried in a round
+_LEAST_STEP = 2.0**-12  # of the first one tried in a round
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TreeReweighted(Method):
     refused with the variables at fault.
 
     Sweeps are accelerated by combining the last few (Anderson); damping starts at `damping` and
-    rises by itself where the messages do not settle.
+    rises by itself where the messages do not converge.
 
     >>> import kikuchi as kk
     >>> ring = kk.boltzmann_graph({(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (0, 3): 3.0}, [0.1] * 4)
@@ -110,7 +110,7 @@ class TreeReweighted(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         appearances = self._appearances(graph, run)
-        descent = _Descent(self, graph, run, appearances)
+        descent = _BoundDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )
@@ -129,7 +129,7 @@ class TreeReweighted(Method):
         return uniform_appearances(graph, run.clock.budget)
 
 
-class _Descent:
+class _BoundDescent:
     """One run: messages, appearances, and the smallest bound so far."""
 
     def __init__(
@@ -177,7 +177,7 @@ class _Descent:
                 return
 
     def _is_time_to_read(self, taken: int) -> bool:
-        """A reading costs about as much as five sweeps: often at first, then now and then."""
+        """A reading costs about as much as five sweeps: every sweep at first, then every few."""
         every = _READ_EVERY if self.graph.n_edges < _LARGE else 4 * _READ_EVERY
         return self.done <= _SINGLE_READINGS or taken % every == 0
 
@@ -227,7 +227,7 @@ class _Descent:
 
     def _optimise(self) -> Iterator[Step]:
         """Conditional gradient: the bound has slope -I_a in the weight of factor a."""
-        share = _FIRST_SHARE
+        step = _FIRST_STEP
         yield from self._sweeps(_INNER_TOL, 4 * _INNER_SWEEPS, 1.0)
         level = self._bound()
         while self.rounds < self.method.rounds:
@@ -236,24 +236,24 @@ class _Descent:
             self.gap = float(gains @ (forest.weights - self.appearances.weights))
             if self.gap <= self.method.gap or self.appearances.weights.min() < _LEAST_WEIGHT:
                 return
-            first = share
+            first = step
             kept, messages = self.appearances, self.engine.messages.copy()
-            self._use(kept.mixed(forest, share))
+            self._use(kept.mixed(forest, step))
             while True:
                 yield from self._sweeps(_INNER_TOL, _INNER_SWEEPS, self.gap)
-                found = self._bound()
-                if found < level:
+                bound = self._bound()
+                if bound < level:
                     break
-                share *= 0.5
+                step *= 0.5
                 self.engine.set_messages(messages)
-                if share < first * _LEAST_SHARE:
+                if step < first * _LEAST_STEP:
                     self._use(kept)
                     return
-                self._use(kept.mixed(forest, share))
-            level = found
+                self._use(kept.mixed(forest, step))
+            level = bound
             self.rounds += 1
-            if share == first:
-                share = min(_LARGEST_SHARE, 1.3 * share)
+            if step == first:
+                step = min(_LARGEST_STEP, 1.3 * step)
 
     def _best_forest(self, gains: Array) -> Appearances:
         """The forest of largest total gain; larger factors have no sure rule, so two are tried."""
@@ -261,7 +261,7 @@ class _Descent:
         cost = np.maximum(np.diff(self.graph.scope_offsets) - 1, 1)
         if cost.max() > 1:
             other = forest_appearances(self.graph, gains / cost)
-            forest = max(forest, other, key=lambda found: float(gains @ found.weights))
+            forest = max(forest, other, key=lambda candidate: float(gains @ candidate.weights))
         return forest
 
     def _use(self, appearances: Appearances) -> None:

@@ -132,10 +132,10 @@ class UnifiedScaling(Method):
         for number, text in enumerate(self.clamps.split("/")):
             chosen = np.zeros(graph.n_variables, dtype=bool)
             asked = [int(v) for v in text.split("+") if v]
-            place = np.searchsorted(run.variables, asked)
-            known = place < len(run.variables)
-            known[known] = run.variables[place[known]] == np.array(asked, dtype=np.int64)[known]
-            chosen[place[known]] = True  # the others are observed, or not in this graph
+            position = np.searchsorted(run.variables, asked)
+            known = position < len(run.variables)
+            known[known] = run.variables[position[known]] == np.array(asked, dtype=np.int64)[known]
+            chosen[position[known]] = True  # the others are observed, or not in this graph
             if not cuts_cycles(graph, chosen | observed):
                 raise MethodError(
                     f"method ups: clamp set {number} ({text or 'empty'}) leaves a cycle; "

@@ -8,8 +8,8 @@ transcendental function:
     r' = (k a + r) / (k r + a).
 
 Messages lie by receiving node: those into node i are `r[start[i]:start[i + 1]]`, and `reverse[e]`
-is the place of the message that runs the other way along the same edge. Indices are unsigned, which
-spares the compiled loops the wrap-around of negative ones.
+is the position of the message that goes the other way along the same edge. Indices are unsigned,
+which spares the compiled loops the wrap-around of negative ones.
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ def _parallel_plain(start, reverse, k, field, r, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _parallel_measured(start, reverse, k, field, r, out, damping, kind):
-    """One sweep that also answers the largest change of a message probability before damping."""
+def _measured(start, reverse, k, field, r, out, order, damping, kind):
+    """One sweep over the nodes in `order` from the messages `r` into `out`, which may be `r`.
+
+    Answers the largest change of a message probability before damping.
+    """
     residual = 0.0
-    for i in range(np.uint64(field.size)):
+    for position in range(np.uint64(order.size)):
+        i = np.uint64(order[position])
         lo = np.uint64(start[i])
         hi = np.uint64(start[i + _U1])
         a = field[i]
@@ -82,7 +86,7 @@ def _parallel_measured(start, reverse, k, field, r, out, damping, kind):
 
 
 @njit(cache=True, error_model="numpy")
-def parallel(start, reverse, k, field, r, spare, sweeps, damping, kind):
+def parallel(start, reverse, k, field, r, spare, order, sweeps, damping, kind):
     """`sweeps` parallel sweeps; the messages end in `r` (`spare` is a second buffer)."""
     source, target = r, spare
     residual = 0.0
@@ -90,7 +94,7 @@ def parallel(start, reverse, k, field, r, spare, sweeps, damping, kind):
         if damping == 0.0 and sweep < sweeps - 1:
             _parallel_plain(start, reverse, k, field, source, target)
         else:
-            residual = _parallel_measured(start, reverse, k, field, source, target, damping, kind)
+            residual = _measured(start, reverse, k, field, source, target, order, damping, kind)
         source, target = target, source
     if sweeps % 2 == 1:
         r[:] = spare
@@ -100,21 +104,7 @@ def parallel(start, reverse, k, field, r, spare, sweeps, damping, kind):
 @njit(cache=True, error_model="numpy")
 def sequential(start, reverse, k, field, r, order, damping, kind):
     """One sweep over the nodes in `order`; what one sends is used by the next."""
-    residual = 0.0
-    for position in range(np.uint64(order.size)):
-        i = np.uint64(order[position])
-        lo = np.uint64(start[i])
-        hi = np.uint64(start[i + _U1])
-        a = field[i]
-        for e in range(lo, hi):
-            a *= r[e]
-        for e in range(lo, hi):
-            new = (k[e] * a + r[e]) / (k[e] * r[e] + a)
-            old = r[reverse[e]]
-            change = abs(new - old) / ((1.0 + new) * (1.0 + old))
-            residual = max(residual, change)
-            r[reverse[e]] = new if damping == 0.0 else _damped(old, new, damping, kind)
-    return residual
+    return _measured(start, reverse, k, field, r, r, order, damping, kind)
 
 
 # ---------------------------------------------------------------------- residual schedule

@@ -65,9 +65,9 @@ def euler_tour(layout, clamped):
                         leaving[length] = 1
                         length += _U1
                     continue
-                place = cursor[top]
-                cursor[top] = place + _U1
-                e = place if at_factor[top] else np.uint64(edges[place])
+                position = cursor[top]
+                cursor[top] = position + _U1
+                e = position if at_factor[top] else np.uint64(edges[position])
                 if e == by:
                     continue
                 if at_factor[top]:
@@ -114,17 +114,17 @@ def core_edges(tour, leaving, from_factor, tree_start, scopes, clamped):
         lo = np.uint64(tree_start[tree])
         hi = np.uint64(tree_start[tree + _U1])
         count = 0
-        for place in range(lo, hi):
-            e = tour[place]
-            if not leaving[place]:
+        for position in range(lo, hi):
+            e = tour[position]
+            if not leaving[position]:
                 before[e] = count
                 if from_factor[e] and clamped[scopes[e]]:
                     count += 1
         total = count
         count = 0
-        for place in range(lo, hi):
-            e = tour[place]
-            if not leaving[place]:
+        for position in range(lo, hi):
+            e = tour[position]
+            if not leaving[position]:
                 if from_factor[e] and clamped[scopes[e]]:
                     count += 1
                     core[e] = 1

@@ -13,7 +13,7 @@ belief of its variable:
 step alpha, so its gain is 1. Layout and arithmetic (SUM, LOG_SUM) are those of `bp_messages`; a
 number too small for SUM sets the status, and the caller goes on with logarithms. States that the
 zeros of the model exclude have field -inf; their messages mean nothing. The largest entry of a
-message over the other states is 0, so that none loses digits when another runs off.
+message over the other states is 0, so that none loses digits when another diverges.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _update_message(e, begin, at, power, gain, field, ell, new, mode):
     """Move the message along `e` towards its target in `new`; answers how far that was.
 
     The distance is the largest difference of n and its target as probabilities, so that a message
-    that must run off to infinity, where the optimum excludes a state, comes to rest.
+    that must diverge, where the optimum excludes a state, still converges.
     """
     base = at[e]
     states = at[e + _U1] - base

@@ -70,14 +70,14 @@ def spanning_forest(order, one, two, n):
             degree[one[k] + 1] += 1
             degree[two[k] + 1] += 1
     begin = np.cumsum(degree)
-    place = begin[:-1].copy()
+    free = begin[:-1].copy()
     near = np.empty(2 * count, np.int64)
     for t in range(count):
         k = taken[t]
-        near[place[one[k]]] = k
-        place[one[k]] += 1
-        near[place[two[k]]] = k
-        place[two[k]] += 1
+        near[free[one[k]]] = k
+        free[one[k]] += 1
+        near[free[two[k]]] = k
+        free[two[k]] += 1
     pair = np.empty(count, np.int64)
     flipped = np.empty(count, np.uint8)
     seen = np.zeros(n, np.uint8)
@@ -121,8 +121,8 @@ def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_
                 continue
             total = 0.0
             for x in range(below):
-                place = x * above + y if flipped[t] else y * below + x
-                total += pairs[pair_at[k] + place] * weight[state_at[down] + x]
+                entry = x * above + y if flipped[t] else y * below + x
+                total += pairs[pair_at[k] + entry] * weight[state_at[down] + x]
             weight[state_at[up] + y] += total / mass
     for v in range(state_at.size - 1):  # right at the roots, written over elsewhere
         begin, end = state_at[v], state_at[v + 1]
@@ -143,12 +143,12 @@ def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_
                 continue
             mean = 0.0
             for x in range(below):
-                place = x * above + y if flipped[t] else y * below + x
-                mean += pairs[pair_at[k] + place] * weight[state_at[down] + x]
+                entry = x * above + y if flipped[t] else y * below + x
+                mean += pairs[pair_at[k] + entry] * weight[state_at[down] + x]
             mean /= mass
             moved = out[state_at[up] + y] / mass
             for x in range(below):
-                place = x * above + y if flipped[t] else y * below + x
-                share = pairs[pair_at[k] + place]
-                out[state_at[down] + x] += share * (moved + weight[state_at[down] + x] - mean)
+                entry = x * above + y if flipped[t] else y * below + x
+                joint = pairs[pair_at[k] + entry]
+                out[state_at[down] + x] += joint * (moved + weight[state_at[down] + x] - mean)
     return out

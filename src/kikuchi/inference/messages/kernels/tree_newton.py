@@ -70,13 +70,13 @@ def newton_trees(
             for e in here:
                 for i in range(at[e], at[e + 1]):
                     old[i] = nu[i]
-            share = 1.0
+            length = 1.0
             for e in here:
                 for i in range(at[e], at[e + 1]):
-                    share = min(share, _LONGEST / max(abs(step[i]), _LONGEST))
+                    length = min(length, _LONGEST / max(abs(step[i]), _LONGEST))
             trial = 0
             while True:
-                status = tilt_leaves(here, at, old, step, share, nu, mode)
+                status = tilt_leaves(here, at, old, step, length, nu, mode)
                 if status == OK:
                     status, _ = walk(layout, tables, m, nu, new, work, clamping, updates, mode)
                 if status != OK:
@@ -86,7 +86,7 @@ def newton_trees(
                 trial += 1
                 if after >= -_OVERSHOOT * slope or trial == _TRIALS:
                     break
-                share *= min(0.5, max(0.1, slope / (slope - after)))
+                length *= min(0.5, max(0.1, slope / (slope - after)))
             walks[tree] += 2 + trial
             residual[tree] = worst
             for e in here:
@@ -164,16 +164,16 @@ def along(leaves, at, gradient, step):
 
 
 @njit(cache=True, error_model="numpy")
-def tilt_leaves(leaves, at, old, step, share, nu, mode):
-    """nu = old exp(share step), normalised; answers the status."""
+def tilt_leaves(leaves, at, old, step, length, nu, mode):
+    """nu = old exp(length step), normalised; answers the status."""
     for e in leaves:
         begin, end = at[e], at[e + 1]
         top = -np.inf
         for i in range(begin, end):
             if mode == SUM:
-                nu[i] = np.log(old[i]) + share * step[i] if old[i] > 0.0 else -np.inf
+                nu[i] = np.log(old[i]) + length * step[i] if old[i] > 0.0 else -np.inf
             else:
-                nu[i] = old[i] + share * step[i]
+                nu[i] = old[i] + length * step[i]
             top = max(top, nu[i])
         for i in range(begin, end):
             nu[i] -= top
@@ -203,10 +203,10 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
     scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
     gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, _ = buffers
     root = np.int64(edge_factor[walked[0]])
-    for place in range(walked.size):
-        if not left[place]:
+    for position in range(walked.size):
+        if not left[position]:
             continue
-        e = np.int64(walked[place])
+        e = np.int64(walked[position])
         v = np.int64(scopes[e])
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
@@ -229,10 +229,10 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
                 for x in range(states):
                     eta[begin + x] += eta[np.int64(at[f]) + x]
     eliminate(root, np.int64(-1), layout, tables, nu, core, buffers, mode)
-    for place in range(walked.size):
-        if left[place]:
+    for position in range(walked.size):
+        if left[position]:
             continue
-        e = np.int64(walked[place])
+        e = np.int64(walked[position])
         v = np.int64(scopes[e])
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
