@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from kikuchi.cli import options
 from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.cli.options import option
+from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 12
 
-TimeLimit = Annotated[
-    float, typer.Option("--seconds", metavar="S", help="Time to close the bounds in.")
-]
+TimeLimit = Annotated[float, option("--seconds S", "Time to close the bounds in.")]
 LargestTable = Annotated[
     int | None,
-    typer.Option(
-        "--ibound",
-        metavar="K",
+    option(
+        "--ibound K",
+        "No table of more than K + 1 variables; by default as memory and time allow.",
         min=1,
-        help="No table of more than K + 1 variables; by default as memory and time allow.",
     ),
 ]
 
@@ -132,12 +129,8 @@ def _few(steps: list[BoundStep]) -> list[BoundStep]:
 
 
 def _bound(value: float) -> str:
-    from kikuchi.core import text
-
     return text.log_z(value, 6) if math.isfinite(value) else text.UNKNOWN
 
 
 def _gap(value: float) -> str:
-    from kikuchi.core import text
-
     return f"{max(value, 0.0):.4g}" if math.isfinite(value) else text.UNKNOWN

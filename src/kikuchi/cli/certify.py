@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.options import option
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
     from kikuchi.inference.bounds.certificates import Certificate, Condition
 
-Alpha = Annotated[
-    float,
-    typer.Option("--alpha", metavar="A", help="Certify alpha-belief propagation; 1 is plain."),
-]
+Alpha = Annotated[float, option("--alpha A", "Certify alpha-belief propagation; 1 is plain.")]
 
 
 @grouped
@@ -68,8 +65,6 @@ class CertificateAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate with the model and the version."""
-        from kikuchi import __version__
-
         return {"model": self.model, "version": __version__, **self.certificate.to_dict()}
 
 

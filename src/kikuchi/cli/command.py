@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -211,15 +211,14 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 def group_parameters(group: Any) -> list[inspect.Parameter]:
     """The parameters that a group of options stands for."""
     hints = typing.get_type_hints(group, include_extras=True)
-    return [
-        keyword(
-            f.name,
-            inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default,
-            hints[f.name],
-        )
-        for f in dataclasses.fields(group)
-        if f.init
-    ]
+    parameters = []
+    for f in dataclasses.fields(group):
+        default = inspect.Parameter.empty if f.default is dataclasses.MISSING else f.default
+        declared = f.metadata.get("typer")
+        hint = hints[f.name] if declared is None else Annotated[hints[f.name], declared]
+        if f.init:
+            parameters.append(keyword(f.name, default, hint))
+    return parameters
 
 
 def with_parameters(

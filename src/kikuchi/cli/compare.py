@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, PageOutput, finish, grouped
+from kikuchi.cli.options import option
 from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.errors import KikuchiError
 
 if TYPE_CHECKING:
     from kikuchi.reports.comparison import Comparison
 
-MethodList = Annotated[
-    str,
-    typer.Option("--methods", "-m", metavar="LIST", help="Method texts separated by commas."),
-]
+MethodList = Annotated[str, option("--methods -m LIST", "Method texts separated by commas.")]
 
 
 @grouped
@@ -38,7 +35,6 @@ def compare(
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import choose_method, load_evidence, load_model, split_methods
-    from kikuchi.core.errors import KikuchiError
     from kikuchi.reports.comparison import compare as run_all
 
     chosen = [choose_method(text, seed) for text in split_methods(methods)]

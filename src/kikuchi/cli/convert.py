@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kikuchi.cli import options
 
-Source = Annotated[
-    str, typer.Argument(metavar="A", help="Model to read, or example:NAME.", show_default=False)
-]
-Target = Annotated[
-    Path, typer.Argument(metavar="B", help="File to write: .uai, .bif, .fg.", show_default=False)
-]
+Source = Annotated[str, options.argument("A", "Model to read, or example:NAME.")]
+Target = Annotated[Path, options.argument("B", "File to write: .uai, .bif, .fg.")]
 
 
 def convert(source: Source, target: Target, quiet: options.Quiet = False) -> None:

@@ -20,6 +20,8 @@ import typer
 from typer.core import TyperCommand
 
 from kikuchi.cli.command import keyword, with_parameters
+from kikuchi.cli.options import option
+from kikuchi.core.errors import MethodError, suggestion
 
 Given = dict[str, Any]
 """Values of the fields that the command line gave."""
@@ -31,13 +33,14 @@ class EstimatorOptions:
 
     `classes` maps the words of the command line to classes of the package `home`; `noun` is what
     such a word names. `flags` maps a field to its option with its letter and metavar, such as
-    `--learner -l TEXT`.
+    `--learner -l TEXT`. `defaults` take the place of those of the classes.
     """
 
     home: str
     classes: Mapping[str, str]
     flags: Mapping[str, str]
     noun: str = "method"
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
@@ -46,8 +49,6 @@ class EstimatorOptions:
 
     def check(self, word: str) -> None:
         """Refuse a word that names no class."""
-        from kikuchi.core.errors import MethodError, suggestion
-
         if word not in self.classes:
             known = suggestion(word, self.classes)
             raise MethodError(f"there is no {self.noun} '{word}'; {known}")
@@ -62,7 +63,6 @@ class EstimatorOptions:
 
         `more` are values that are no options of the command line.
         """
-        from kikuchi.core.errors import MethodError
         from kikuchi.core.options import checked_value
 
         cls = self.find(word)
@@ -72,7 +72,10 @@ class EstimatorOptions:
             if name not in self.fields[word]:
                 raise MethodError(f"{word} has no option {flag}; leave it out")
             checked_value(flag, self.fields[word][name], hints[name], value)
-        return cls(**given, **more)
+        return cls(**{**self.defaults, **given, **more})
+
+    def _default(self, word: str, name: str) -> Any:
+        return self.defaults.get(name, self.fields[word][name].default)
 
     def parameters(self) -> list[Any]:
         """The parameters of the command, as typer makes them."""
@@ -89,19 +92,21 @@ class EstimatorOptions:
         kinds, _ = option_types(_hints(self.find(words[0]))[name])
         kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
         choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+        defaults = {word: self._default(word, name) for word in words}
+        default = defaults[words[0]]
         remarks = [
             fields[0].metadata["help"].rstrip("."),
             f"one of {', '.join(map(str, choices))}" if choices else "",
             f"in {option_range(fields[0])}" if option_range(fields[0]) else "",
             f"only of {' and '.join(words)}" if len(words) < len(self.classes) else "",
         ]
-        *decls, metavar = self.flags[name].split() if kind is not bool else [self.flags[name], ""]
-        option = typer.Option(
-            *decls, metavar=metavar or None, help="; ".join(filter(None, remarks))
-        )
-        defaults = {f.default for f in fields}
-        default = defaults.pop() if len(defaults) == 1 else None
-        return keyword(name, default, Annotated[kind if kind is bool else kind | None, option])
+        if len(set(defaults.values())) > 1:
+            each = ", ".join(f"{word} {default}" for word, default in defaults.items())
+            remarks.append(f"by default {each}")
+            default = None
+        help = "; ".join(filter(None, remarks))
+        hint = kind if kind is bool else kind | None
+        return keyword(name, default, Annotated[hint, option(self.flags[name], help)])
 
 
 def _hints(cls: Any) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.core import text
 from kikuchi.core.answer import Answer
 
 if TYPE_CHECKING:
@@ -49,8 +51,6 @@ class ScoreAnswer(Answer):
     @property
     def warnings(self) -> list[str]:
         """Rows that the model gives no weight."""
-        from kikuchi.core import text
-
         if not self.impossible:
             return []
         shown = ", ".join(map(str, self.impossible[:_MOST_NAMED]))
@@ -73,8 +73,6 @@ class ScoreAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The scores with the model, the data and the version."""
-        from kikuchi import __version__
-
         content = {"model": self.model, "data": self.source, "version": __version__}
         return {**content, **self.score.to_dict(), "impossible_rows": len(self.impossible)}
 

@@ -34,7 +34,7 @@ _HELP = {  # metavar and meaning of each parameter of a generator
     "coupling": ("S", "Standard deviation of the couplings."),
     "field": ("S", "Standard deviation of the fields."),
     "states": ("K", "States of each variable."),
-    "periodic": (None, "Join opposite borders."),
+    "periodic": ("", "Join opposite borders."),
     "column_weight": ("W", "Parity checks of each bit."),
     "row_weight": ("W", "Bits in each parity check; N is a multiple of it."),
     "noise": ("P", "Probability that a bit is flipped."),
@@ -42,9 +42,7 @@ _HELP = {  # metavar and meaning of each parameter of a generator
     "scale": ("S", "Standard deviation of log-weights."),
 }
 
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .uai, .bif or .fg.")
-]
+Out = Annotated[Path, options.option("--out -o FILE", "Where to write: .uai, .bif or .fg.")]
 
 
 class Generators(TyperGroup):
@@ -107,6 +105,6 @@ def _annotation(name: str, default: Any, hint: Any) -> Any:
     metavar, meaning = _HELP[name]
     kind = int if name == "seed" else hint
     if default is inspect.Parameter.empty:
-        return Annotated[kind, typer.Argument(metavar=metavar, help=meaning, show_default=False)]
-    flag = f"--{name.replace('_', '-')}"
-    return Annotated[kind, typer.Option(flag, metavar=metavar, help=meaning)]
+        return Annotated[kind, options.argument(metavar, meaning)]
+    flag = f"--{name.replace('_', '-')} {metavar}"
+    return Annotated[kind, options.option(flag, meaning)]

@@ -13,6 +13,8 @@ from kikuchi.cli import options
 from kikuchi.cli.command import StrictOutput, finish, grouped
 from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given, fit_quietly
 from kikuchi.cli.ica_data import RecordingOptions
+from kikuchi.cli.options import argument, flag, option
+from kikuchi.core.errors import DataError, MethodError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,36 +44,15 @@ app = typer.Typer(
 
 DataFiles = Annotated[
     list[str],
-    typer.Argument(
-        metavar="DATA...",
-        help="A table (.csv, .tsv, .parquet, .npz, .npy), wave files of one recording, or brain "
-        "scans (.nii, .nii.gz).",
-        show_default=False,
+    argument(
+        "DATA...",
+        "A table (.csv, .tsv, .parquet, .npz, .npy), wave files of one recording, or brain scans "
+        "(.nii, .nii.gz).",
     ),
 ]
-Folder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder for the answer.")
-]
-Sources = Annotated[
-    str, typer.Option("--sources", "-n", metavar="N", help="How many, or auto: by BIC.")
-]
-Method = Annotated[
-    str, typer.Option("--method", "-m", metavar="M", help="mean-field, bayesian or infomax.")
-]
-Priors = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prior",
-        metavar="TEXT",
-        help="Of the sources, such as laplace, binary01:rate=0.3, exponential; several times for "
-        "one per source. bayesian: sparse, bimodal, gaussian. infomax: a density.",
-    ),
-]
-Most = Annotated[
-    int | None, typer.Option("--most", metavar="N", help="Most sources that auto tries.  [10]")
-]
+Folder = Annotated[Path, option("--out -o DIR", "A new folder for the answer.")]
 LostOrNotConverged = Annotated[
-    bool, typer.Option("--strict", help="Exit with 3 when not converged or a source is lost.")
+    bool, option("--strict", "Exit with 3 when not converged or a source is lost.")
 ]
 
 
@@ -79,15 +60,17 @@ LostOrNotConverged = Annotated[
 class SourceOptions:
     """Which model is fitted, how many sources it has, and how they are distributed."""
 
-    sources: Sources = "auto"
-    method: Method = "mean-field"
-    prior: Priors = None
-    most: Most = None
+    sources: str = flag("--sources -n N", "How many, or auto: by BIC.", "auto")
+    method: str = flag("--method -m M", "mean-field, bayesian or infomax.", "mean-field")
+    prior: list[str] | None = flag(
+        "--prior TEXT",
+        "Of the sources, such as laplace, binary01:rate=0.3, exponential; several times for one "
+        "per source. bayesian: sparse, bimodal, gaussian. infomax: a density.",
+    )
+    most: int | None = flag("--most N", "Most sources that auto tries.  [10]")
 
     def estimator(self, settings: Given, **more: Any) -> Any:
         """The estimator before it is fitted; what it does not know is refused."""
-        from kikuchi.core.errors import MethodError
-
         priors, most, method = self.prior or [], self.most, self.method
         METHODS.check(method)
         if len(priors) > 1 and (method != "mean-field" or self.count is None):
@@ -110,8 +93,6 @@ class SourceOptions:
     @property
     def count(self) -> int | None:
         """The number of sources; None if it is to be chosen."""
-        from kikuchi.core.errors import MethodError
-
         if self.sources == "auto":
             return None
         if not self.sources.isdecimal() or int(self.sources) < 1:
@@ -154,7 +135,7 @@ def fit(
     sources: SourceOptions,
     settings: Annotated[Given, METHODS],
     preparation: RecordingOptions,
-    seed: options.FirstSeed = 0,
+    seed: options.FitSeed = 0,
     seconds: options.Seconds = None,
     output: SourceOutput,
 ) -> None:
@@ -165,7 +146,6 @@ def fit(
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.folders import check_folder, write_folder
-    from kikuchi.core.errors import MethodError
     from kikuchi.ica.evaluation import evaluate
 
     bar = ProgressBar(f"ica {sources.method}", quiet=output.quiet)
@@ -195,8 +175,6 @@ def fit(
 
 def _noise(text: str) -> Any:
     """A structure, or known variances."""
-    from kikuchi.core.errors import MethodError
-
     if text in ("isotropic", "diagonal", "full"):
         return text
     try:
@@ -211,8 +189,6 @@ def _noise(text: str) -> Any:
 def _choose(estimator: Any, samples: NDArray[Any], largest: int) -> tuple[Any, Choice]:
     """The fit with the best BIC among all numbers of sources up to `largest`."""
     import warnings
-
-    from kikuchi.core.errors import DataError
 
     options = estimator.get_params(deep=False)
     del options["n_sources"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from kikuchi.cli.options import flag
+from kikuchi.core.errors import DataError, MethodError, suggestion
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,52 +16,23 @@ if TYPE_CHECKING:
 
 ORIENTATIONS = ("spatial", "temporal")
 
-Orientation = Annotated[
-    str | None,
-    typer.Option("--orientation", metavar="O", help="Of scans: spatial or temporal.  [spatial]"),
-]
-Mask = Annotated[
-    str | None,
-    typer.Option("--mask", metavar="FILE", help="Of scans: NIfTI file, auto or none.  [auto]"),
-]
-Detrend = Annotated[
-    str | None,
-    typer.Option(
-        "--detrend",
-        metavar="KIND",
-        help="Trends to remove: constant, polynomial[:order], cosine[:seconds], none.  [none; "
-        "polynomial of scans]",
-    ),
-]
-Stimulus = Annotated[
-    str | None, typer.Option("--stimulus", metavar="FILE", help="Of scans: one value per scan.")
-]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", metavar="HZ", help="Samples per second, if the file does not say."),
-]
-Image = Annotated[
-    str | None,
-    typer.Option("--image", metavar="HxW", help="Sensors are pixels; constant ones are left out."),
-]
-Missing = Annotated[
-    bool, typer.Option("--missing", help="Empty cells were not observed; go on without them.")
-]
-Wide = Annotated[bool, typer.Option("--wide", help="Allow fewer samples than sensors in a table.")]
-
 
 @dataclass(frozen=True)
 class RecordingOptions:
     """How a recording is read, and what is done to it before sources are looked for."""
 
-    orientation: Orientation = None
-    mask: Mask = None
-    detrend: Detrend = None
-    stimulus: Stimulus = None
-    rate: Rate = None
-    image: Image = None
-    missing: Missing = False
-    wide: Wide = False
+    orientation: str | None = flag("--orientation O", "Of scans: spatial or temporal.  [spatial]")
+    mask: str | None = flag("--mask FILE", "Of scans: NIfTI file, auto or none.  [auto]")
+    detrend: str | None = flag(
+        "--detrend KIND",
+        "Trends to remove: constant, polynomial[:order], cosine[:seconds], none.  [none; "
+        "polynomial of scans]",
+    )
+    stimulus: str | None = flag("--stimulus FILE", "Of scans: one value per scan.")
+    rate: float | None = flag("--rate HZ", "Samples per second, if the file does not say.")
+    image: str | None = flag("--image HxW", "Sensors are pixels; constant ones are left out.")
+    missing: bool = flag("--missing", "Empty cells were not observed; go on without them.", False)
+    wide: bool = flag("--wide", "Allow fewer samples than sensors in a table.", False)
 
     @property
     def files(self) -> list[str]:
@@ -69,8 +41,6 @@ class RecordingOptions:
 
     def check(self) -> None:
         """Refuse an orientation that does not exist."""
-        from kikuchi.core.errors import MethodError, suggestion
-
         if self.orientation is not None and self.orientation not in ORIENTATIONS:
             known = suggestion(self.orientation, ORIENTATIONS)
             raise MethodError(f"there is no orientation '{self.orientation}'; {known}")
@@ -78,7 +48,6 @@ class RecordingOptions:
     def read(self, data: list[str]) -> PreparedRecording:
         """The recording, and its samples as an estimator takes them."""
         from kikuchi.cli.inputs import image_shape
-        from kikuchi.core.errors import DataError
         from kikuchi.ica.evaluation import PreparedRecording
 
         recording = self._recording(data)
@@ -95,7 +64,6 @@ class RecordingOptions:
 
     def _recording(self, data: list[str]) -> Recording:
         """The recording; options of scans are refused for anything else."""
-        from kikuchi.core.errors import DataError
         from kikuchi.ica.recordings import read_recording
 
         mask = None if self.mask == "none" else self.mask or "auto"
@@ -108,7 +76,6 @@ class RecordingOptions:
 
     def _samples(self, recording: Recording, where: str | None) -> NDArray[Any]:
         """Rows as an estimator takes them; what no method can use is refused."""
-        from kikuchi.core.errors import DataError
         from kikuchi.ica.fmri import samples_of
 
         _check_gaps(recording, self.missing)
@@ -131,8 +98,6 @@ class RecordingOptions:
 
 def _check_gaps(recording: Recording, missing: bool) -> None:
     import numpy as np
-
-    from kikuchi.core.errors import DataError
 
     gaps = np.isnan(recording.data)
     empty = np.flatnonzero(gaps.all(axis=1))
@@ -175,8 +140,6 @@ def without_constant_pixels(recording: Recording) -> tuple[Recording, NDArray[An
 def _check_variation(recording: Recording) -> None:
     import numpy as np
 
-    from kikuchi.core.errors import DataError
-
     constant = np.flatnonzero(~varying(recording))
     if len(constant):
         names = ", ".join(f"'{recording.names[k]}'" for k in constant[:5])
@@ -186,7 +149,6 @@ def _check_variation(recording: Recording) -> None:
 
 
 def _without_trend(recording: Recording, text: str) -> Recording:
-    from kikuchi.core.errors import MethodError
     from kikuchi.ica.fmri import detrended
 
     kind, _, number = text.partition(":")
@@ -208,7 +170,6 @@ def read_stimulus(path: str, recording: Recording) -> NDArray[Any]:
     """The stimulus, one value per scan."""
     import numpy as np
 
-    from kikuchi.core.errors import DataError
     from kikuchi.core.tables import read_table
 
     values = read_table(path, what="a stimulus").values

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
+from kikuchi.cli.options import option
+from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
 
 if TYPE_CHECKING:
@@ -23,22 +23,11 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 MethodText = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        "-m",
-        metavar="TEXT",
-        help="Method text such as bp:damping=0.5; see `kikuchi methods`.",
-    ),
+    str, option("--method -m TEXT", "Method text such as bp:damping=0.5; see `kikuchi methods`.")
 ]
 MarginalsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR.",
-    ),
+    option("--output -o OUT", "Write marginals to OUT.MAR or OUT.csv, or log Z to OUT.PR."),
 ]
 
 
@@ -99,7 +88,6 @@ class InferenceAnswer(Answer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The question, log Z with its bounds, and whether the method converged."""
-        from kikuchi.core import text
         from kikuchi.reports import wording
 
         facts = [("model", f"{self.model}: {wording.model_size(self.graph)}")]
@@ -131,8 +119,6 @@ class InferenceAnswer(Answer):
 
     def remarks(self) -> list[str]:
         """How to see the marginals that the screen leaves out."""
-        from kikuchi.core import text
-
         hidden = self.graph.n_variables - _MOST_ROWS
         if hidden <= 0:
             return []

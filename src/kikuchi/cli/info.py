@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import Output, finish, grouped
 from kikuchi.core.answer import Answer, TextTable
@@ -55,8 +56,6 @@ class ModelAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The facts and methods with the model and the version."""
-        from kikuchi import __version__
-
         methods = [dataclasses.asdict(fit) for fit in self.methods]
         head = {"model": self.model, "version": __version__}
         return {**head, **self.about.to_dict(), "methods": methods}

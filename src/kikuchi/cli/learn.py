@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
+from kikuchi.cli.options import flag, option
+from kikuchi.core import text
 from kikuchi.core.answer import Answer
+from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -21,49 +23,18 @@ if TYPE_CHECKING:
 
 Graph = Annotated[
     str,
-    typer.Option(
-        "--graph",
-        "-g",
-        metavar="G",
-        help="Model file, example:NAME, chow-liu, grid:RxC, or EDGES.csv with two columns.",
+    option(
+        "--graph -g G",
+        "Model file, example:NAME, chow-liu, grid:RxC, or EDGES.csv with two columns.",
     ),
 ]
-Fitted = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FITTED", help="Where to write: .uai, .fg, .bif.")
-]
+Fitted = Annotated[Path, option("--out -o FITTED", "Where to write: .uai, .fg, .bif.")]
 Hidden = Annotated[
     str | None,
-    typer.Option(
-        "--hidden",
-        metavar="V1,V2",
-        help="Variables to treat as never observed; h:3 with a new name has 3 states.",
+    option(
+        "--hidden V1,V2",
+        "Variables to treat as never observed; h:3 with a new name has 3 states.",
     ),
-]
-LearnerText = Annotated[
-    str,
-    typer.Option(
-        "--learner",
-        "-l",
-        metavar="TEXT",
-        help="Learner text such as pseudo:l2=0.1; see `kikuchi learners`.",
-    ),
-]
-Inference = Annotated[
-    str | None,
-    typer.Option("--inference", metavar="TEXT", help="Method inside the learner, such as bp."),
-]
-SizePenalty = Annotated[
-    float | None, typer.Option("--l1", metavar="X", help="Penalty on sizes of parameters.")
-]
-SquarePenalty = Annotated[
-    float | None, typer.Option("--l2", metavar="X", help="Penalty on squares of parameters.")
-]
-CheckpointFile = Annotated[
-    Path | None,
-    typer.Option("--checkpoint", metavar="F", help="Save the state of the fit here."),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on from the checkpoint of a fit that was ended.")
 ]
 
 
@@ -71,15 +42,18 @@ Resume = Annotated[
 class LearnerOptions:
     """A learner as its text, and options of it that have a name of their own."""
 
-    learner: LearnerText = "gradient"
-    inference: Inference = None
-    l1: SizePenalty = None
-    l2: SquarePenalty = None
+    learner: str = flag(
+        "--learner -l TEXT",
+        "Learner text such as pseudo:l2=0.1; see `kikuchi learners`.",
+        "gradient",
+    )
+    inference: str | None = flag("--inference TEXT", "Method inside the learner, such as bp.")
+    l1: float | None = flag("--l1 X", "Penalty on sizes of parameters.")
+    l2: float | None = flag("--l2 X", "Penalty on squares of parameters.")
     seed: options.Seed = None
 
     def choose(self) -> Learner:
         """The learner with its options; one that it does not have is refused, except the seed."""
-        from kikuchi.core.errors import MethodError
         from kikuchi.learning.registry import LEARNERS, parse_learner
 
         chosen = parse_learner(self.learner)
@@ -102,13 +76,11 @@ def _field_names(learner: Any) -> set[str]:
 class Checkpointing:
     """Where a fit keeps its state, and whether to go on from there."""
 
-    checkpoint: CheckpointFile = None
-    resume: Resume = False
+    checkpoint: Path | None = flag("--checkpoint F", "Save the state of the fit here.")
+    resume: bool = flag("--resume", "Go on from the checkpoint of a fit that was ended.", False)
 
     def check(self) -> None:
         """Refuse a checkpoint that would be overwritten, and a resumption from nowhere."""
-        from kikuchi.core.errors import DataError
-
         if self.resume and self.checkpoint is None:
             raise DataError("--resume needs --checkpoint F, the file that the fit was saved in")
         if self.checkpoint is not None and self.checkpoint.exists() and not self.resume:
@@ -182,7 +154,6 @@ class FitAnswer(Answer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The question, how well the model explains the data, and how the fit went."""
-        from kikuchi.core import text
         from kikuchi.reports import wording
 
         fit = self.fit
@@ -199,8 +170,6 @@ class FitAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract: `Fit.to_dict` with the data, the graph, the file and the version."""
-        from kikuchi import __version__
-
         head = {"data": self.source, "graph": self.graph, "out": str(self.out)}
         return {**head, "version": __version__, **self.fit.to_dict()}
 
@@ -231,7 +200,6 @@ def _with_new_columns(rows: Data, words: list[str], graph: str) -> tuple[Data, D
     """The rows with a missing column for each new hidden variable; and as if they were seen."""
     import numpy as np
 
-    from kikuchi.core.errors import DataError
     from kikuchi.learning.data import Data
 
     known = rows.names or tuple(f"x{k}" for k in range(rows.n_variables))
@@ -259,8 +227,6 @@ def _with_new_columns(rows: Data, words: list[str], graph: str) -> tuple[Data, D
 
 
 def _states(word: str) -> int:
-    from kikuchi.core.errors import DataError
-
     name, colon, count = word.partition(":")
     if not colon:
         return 2
@@ -272,7 +238,6 @@ def _states(word: str) -> int:
 def _masked(graph: FactorGraph, rows: Data, words: list[str]) -> Data:
     """The rows without what they say about some variables."""
     from kikuchi.cli.inputs import variable_number
-    from kikuchi.core.errors import DataError, ModelError
 
     if not words:
         return rows
@@ -289,7 +254,6 @@ def _masked(graph: FactorGraph, rows: Data, words: list[str]) -> Data:
 
 def _check_direction(out: Path, graph: FactorGraph) -> None:
     from kikuchi.cli.outputs import suffix
-    from kikuchi.core.errors import KikuchiError
 
     if suffix(out) == ".bif" and not graph.is_directed:
         raise KikuchiError(f"{out}: .bif holds directed models only; write .uai or .fg")

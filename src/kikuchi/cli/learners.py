@@ -8,11 +8,12 @@ import typer
 
 from kikuchi.cli.command import Output, finish, grouped
 from kikuchi.cli.methods import RegistryAnswer
+from kikuchi.cli.options import option
 
 _MISSING = "takes rows with missing cells and hidden variables"
 
 OneLearner = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show one learner only.")]
-OfMachines = Annotated[bool, typer.Option("--machines", help="Those of `kikuchi train` instead.")]
+OfMachines = Annotated[bool, option("--machines", "Those of `kikuchi train` instead.")]
 
 
 @grouped

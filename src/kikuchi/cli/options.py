@@ -1,62 +1,56 @@
-"""Arguments and options that several commands share."""
+"""How options are declared, and those that several commands share.
+
+A field of a group of options (`cli.command.grouped`) is made by `flag` or `argument`; a parameter
+of a command has one of the annotated types below.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="Model file (.uai, .bif, .fg), or example:NAME.", show_default=False
-    ),
-]
+
+def flag(spec: str, help: str, default: Any = None) -> Any:
+    """An option as a field of a group: its names and metavar, such as `--out -o FILE`."""
+    return dataclasses.field(default=default, metadata={"typer": option(spec, help)})
+
+
+def option(spec: str, help: str, **more: Any) -> Any:
+    """An option for an annotated type; without a metavar it is a switch."""
+    names = [word for word in spec.split() if word.startswith("-")]
+    metavar = next((word for word in spec.split() if not word.startswith("-")), None)
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """An argument for an annotated type."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+Model = Annotated[str, argument("MODEL", "Model file (.uai, .bif, .fg), or example:NAME.")]
+DataFile = Annotated[str, argument("DATA", "Rows of states: .csv, .tsv, .parquet, .npy or .npz.")]
 Evidence = Annotated[
     str | None,
-    typer.Option(
-        "--evidence",
-        "-e",
-        metavar="E",
-        help='Evidence file, or observations such as "rain=1,x3=0"; x4=0.3:0.7 is a marginal.',
+    option(
+        "--evidence -e E",
+        'Evidence file, or observations such as "rain=1,x3=0"; x4=0.3:0.7 is a marginal.',
     ),
 ]
 Json = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="OUT", help="Write the answer as JSON; - for standard output."),
+    Path | None, option("--json OUT", "Write the answer as JSON; - for standard output.")
 ]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="OUT.html", help="Write a page with pictures.")
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Exit with 3 when the run did not converge.")
-]
+Report = Annotated[Path | None, option("--report OUT.html", "Write a page with pictures.")]
+Plot = Annotated[Path | None, option("--plot OUT", "Draw a picture: .png or .svg.")]
+Strict = Annotated[bool, option("--strict", "Exit with 3 when the run did not converge.")]
 Seconds = Annotated[
-    float | None,
-    typer.Option("--seconds", metavar="S", help="Time budget; the best so far is returned."),
+    float | None, option("--seconds S", "Time budget; the best so far is returned.")
 ]
 Memory = Annotated[
-    str | None,
-    typer.Option("--memory", metavar="SIZE", help="Memory budget such as 500MB or 2GB.  [4GB]"),
+    str | None, option("--memory SIZE", "Memory budget such as 500MB or 2GB.  [4GB]")
 ]
-Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Seed of methods that use random numbers.")
-]
-FirstSeed = Annotated[int, typer.Option("--seed", metavar="N", help="Random numbers.")]
-Image = Annotated[
-    str | None,
-    typer.Option("--image", metavar="HxW", help="Rows are images.  [square ones are seen]"),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="OUT", help="Draw a picture: .png or .svg.")
-]
-DataFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="Rows of states: .csv, .tsv, .parquet, .npy or .npz.",
-        show_default=False,
-    ),
-]
+Seed = Annotated[int | None, option("--seed N", "Seed of methods that use random numbers.")]
+FitSeed = Annotated[int, option("--seed N", "Random numbers.")]
+Quiet = Annotated[bool, option("--quiet -q", "Print nothing but errors.")]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import Output, finish, grouped
 from kikuchi.core.answer import Answer, TextTable
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.graphs.regions.region_graph import RegionGraph
 
-Text = Annotated[
-    str, typer.Option("--regions", "-r", metavar="TEXT", help="Which regions; see above.")
-]
+Text = Annotated[str, options.option("--regions -r TEXT", "Which regions; see above.")]
 
 
 @grouped
@@ -86,8 +83,6 @@ class RegionsAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The regions with the model and the version."""
-        from kikuchi import __version__
-
         head = {"model": self.model, "version": __version__, "text": self.text}
         return {**head, **self.regions.to_dict()}
 

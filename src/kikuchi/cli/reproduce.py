@@ -10,7 +10,9 @@ import typer
 
 from kikuchi.cli import options
 from kikuchi.cli.command import PageOutput, finish, grouped
+from kikuchi.cli.options import flag
 from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.errors import KikuchiError
 
 if TYPE_CHECKING:
     from kikuchi.reproduce.experiment import Experiment
@@ -23,29 +25,7 @@ Name = Annotated[
     typer.Argument(metavar="[ID]", help="Which experiment; without it they are listed."),
 ]
 OwnData = Annotated[
-    str | None,
-    typer.Option("--data", metavar="FILE", help="Your own data in place of the stand-in."),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="A small setting, well under a minute.")]
-Seeds = Annotated[int | None, typer.Option("--seeds", metavar="N", help="How many random draws.")]
-FirstSeed = Annotated[int, typer.Option("--seed", metavar="S", help="The first seed.")]
-Processes = Annotated[
-    int | None,
-    typer.Option("--processes", metavar="P", help="Cases at a time.  [one for each core]"),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS|local:N",
-        help="A Dask cluster in place of processes: its scheduler, or N workers started here.",
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume", metavar="FILE", help="Keep finished cases in FILE; skip those it holds."
-    ),
+    str | None, options.option("--data FILE", "Your own data in place of the stand-in.")
 ]
 
 
@@ -53,12 +33,15 @@ Resume = Annotated[
 class Setting:
     """How an experiment is run."""
 
-    quick: Quick = False
-    seeds: Seeds = None
-    seed: FirstSeed = 0
-    processes: Processes = None
-    cluster: Cluster = None
-    resume: Resume = None
+    quick: bool = flag("--quick", "A small setting, well under a minute.", False)
+    seeds: int | None = flag("--seeds N", "How many random draws.")
+    seed: int = flag("--seed S", "The first seed.", 0)
+    processes: int | None = flag("--processes P", "Cases at a time.  [one for each core]")
+    cluster: str | None = flag(
+        "--cluster ADDRESS|local:N",
+        "A Dask cluster in place of processes: its scheduler, or N workers started here.",
+    )
+    resume: Path | None = flag("--resume FILE", "Keep finished cases in FILE; skip those it holds.")
     seconds: options.Seconds = None
 
     def run(self, experiment: Experiment, quiet: bool) -> Outcome:
@@ -66,7 +49,6 @@ class Setting:
         from kikuchi.cli.console import ProgressBar
         from kikuchi.cli.inputs import make_budget
         from kikuchi.core.cluster import optional_cluster
-        from kikuchi.core.errors import KikuchiError
         from kikuchi.reproduce import reproduce as run
 
         if self.processes is not None and self.cluster is not None:

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from kikuchi.cli import options
+from kikuchi.cli.options import flag
+from kikuchi.core.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Divide = Annotated[
-    float | None,
-    typer.Option("--divide", metavar="X", help="Divide all values, such as by 255."),
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option("--threshold", metavar="X", help="Values become 1 from X up, 0 below."),
-]
-Drop = Annotated[
-    str | None,
-    typer.Option("--drop", metavar="C1,C2", help="Columns to leave out: names, or numbers from 0."),
-]
-HoldOut = Annotated[
-    float,
-    typer.Option(
-        "--hold-out", metavar="FRACTION", help="Part of the rows (0 to 1) kept for testing."
-    ),
-]
 
 
 class TrainingRows(NamedTuple):
@@ -45,11 +25,13 @@ class TrainingRows(NamedTuple):
 class RowOptions:
     """What is done to a table of numbers before a machine learns from it."""
 
-    divide: Divide = None
-    threshold: Threshold = None
-    drop: Drop = None
-    hold_out: HoldOut = 0.0
-    image: options.Image = None
+    divide: float | None = flag("--divide X", "Divide all values, such as by 255.")
+    threshold: float | None = flag("--threshold X", "Values become 1 from X up, 0 below.")
+    drop: str | None = flag("--drop C1,C2", "Columns to leave out: names, or numbers from 0.")
+    hold_out: float = flag(
+        "--hold-out FRACTION", "Part of the rows (0 to 1) kept for testing.", 0.0
+    )
+    image: str | None = flag("--image HxW", "Rows are images.  [square ones are seen]")
 
     def read(self, path: str, visible: str, seed: int) -> TrainingRows:
         """The rows of a file, within the range of the visible units."""
@@ -70,7 +52,6 @@ class RowOptions:
         """The columns that are kept, complete."""
         import numpy as np
 
-        from kikuchi.core.errors import DataError
         from kikuchi.core.tables import read_table
 
         table = read_table(path, arrays=("data", "images", "X"))
@@ -90,7 +71,6 @@ class RowOptions:
         return values
 
     def _dropped(self, names: tuple[str, ...] | None, width: int) -> list[int]:
-        from kikuchi.core.errors import DataError
 
         columns = []
         for word in filter(None, (w.strip() for w in (self.drop or "").split(","))):
@@ -106,8 +86,6 @@ class RowOptions:
     def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
         import numpy as np
 
-        from kikuchi.core.errors import DataError
-
         if self.divide is not None:
             if not 0 < self.divide < math.inf:
                 raise DataError(f"--divide must be positive and finite, got {self.divide:g}")
@@ -122,7 +100,6 @@ class RowOptions:
         """Rows to learn from, and a random part held out."""
         import numpy as np
 
-        from kikuchi.core.errors import DataError
         from kikuchi.core.seeds import generator
 
         fraction = self.hold_out

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kikuchi.cli import options
 from kikuchi.cli.command import Limits, grouped
+from kikuchi.core import text
+from kikuchi.core.errors import KikuchiError
 
-Rows = Annotated[
-    Path, typer.Option("--out", "-o", metavar="S.csv", help="Where to write the rows: .csv.")
-]
-Count = Annotated[int, typer.Option("-n", metavar="N", help="Number of rows.", min=1)]
+Rows = Annotated[Path, options.option("--out -o S.csv", "Where to write the rows: .csv.")]
+Count = Annotated[int, options.option("-n N", "Number of rows.", min=1)]
 
 
 @grouped
@@ -32,8 +30,6 @@ def sample(
     from kikuchi.cli.inputs import load_evidence, load_model
     from kikuchi.cli.outputs import check_outputs, suffix
     from kikuchi.cli.startup import defer_blas
-    from kikuchi.core import text
-    from kikuchi.core.errors import KikuchiError
     from kikuchi.learning.files import write_states
     from kikuchi.learning.sampling import draw_samples
     from kikuchi.reports import wording

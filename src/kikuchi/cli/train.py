@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from kikuchi import __version__
 from kikuchi.cli import options
 from kikuchi.cli.command import PageOutput, finish, grouped
-from kikuchi.cli.estimators import EstimatorOptions, Given
+from kikuchi.cli.estimators import EstimatorOptions, Given, fit_quietly
+from kikuchi.cli.options import argument, flag, option
 from kikuchi.cli.rows import RowOptions
+from kikuchi.core.errors import DataError, KikuchiError
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimator import MachineEstimator
@@ -35,47 +36,26 @@ MACHINES = EstimatorOptions(
         "epochs": "--epochs N",
     },
     noun="kind of machine",
+    defaults={"n_hidden": 100},
 )
 
-Kind = Annotated[
-    str,
-    typer.Argument(
-        metavar="KIND",
-        help="rbm (restricted), or machine (any --architecture).",
-        show_default=False,
-    ),
-]
-Rows = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.",
-        show_default=False,
-    ),
-]
-ModelFile = Annotated[
-    Path, typer.Option("--out", "-o", metavar="MODEL", help="File to write: .safetensors.")
-]
-LogZ = Annotated[
-    str | None, typer.Option("--log-z", metavar="HOW", help="Log-likelihoods too: exact or ais.")
-]
-Double = Annotated[bool, typer.Option("--double", help="float64; otherwise float32.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from MODEL.part if there is one.")]
+Kind = Annotated[str, argument("KIND", "rbm (restricted), or machine (any --architecture).")]
+Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
+ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensors.")]
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How the training is run."""
+    """How the training is run and measured."""
 
-    double: Double = False
-    resume: Resume = False
+    log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
+    double: bool = flag("--double", "float64; otherwise float32.", False)
+    resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
     seconds: options.Seconds = None
-    seed: options.FirstSeed = 0
+    seed: options.FitSeed = 0
 
     def check(self, part: Path) -> None:
         """Refuse to begin anew where a training was ended."""
-        from kikuchi.core.errors import DataError
-
         if part.exists() and not self.resume:
             raise DataError(
                 f"{part}: a training was ended here; give --resume to go on from it, or delete it "
@@ -104,7 +84,6 @@ def train(
     *,
     settings: Annotated[Given, MACHINES],
     preparation: RowOptions,
-    log_z: LogZ = None,
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
@@ -112,14 +91,12 @@ def train(
 
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
     """
-    from kikuchi import __version__
     from kikuchi.boltzmann.evaluation import evaluate
     from kikuchi.cli.console import ProgressBar
-    from kikuchi.cli.estimators import fit_quietly
     from kikuchi.cli.startup import defer_blas
 
     defer_blas()
-    _check_names(kind, out, log_z, settings.get("n_hidden", 1))
+    _check_names(kind, out, training.log_z, settings.get("n_hidden", 1))
     part = out.with_name(out.name + ".part")
     output.check(data, out)
     training.check(part)
@@ -128,6 +105,7 @@ def train(
         estimator = training.estimator(kind, settings, part, bar)
         fit_quietly(estimator, rows)
     estimator.set_params(checkpoint=None, progress=None).save(out)
+    log_z = training.log_z
     evaluation = evaluate(estimator, rows, held_out, log_z=log_z, shape=shape, source=data)
     if log_z is not None:
         estimator.save(out)  # again, with log Z
@@ -147,8 +125,6 @@ def train(
 
 
 def _check_names(kind: str, out: Path, log_z: str | None, hidden: int) -> None:
-    from kikuchi.core.errors import KikuchiError
-
     MACHINES.check(kind)
     if hidden < 1:
         raise KikuchiError(f"--hidden must be at least 1, got {hidden}")
