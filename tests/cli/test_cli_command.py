@@ -114,10 +114,10 @@ def run(*words: object) -> Any:
 
 def test_options_come_from_the_fields_of_the_estimators() -> None:
     text = " ".join(run("--help").stdout.split())
-    assert "-k, --legs N Number of legs; in [1, inf); only of walk [default: 2]" in text
-    assert "--gait G How it moves; one of walk, trot; only of walk [default: walk]" in text
-    assert "--speed X Metres per second; in (0, inf) " in text
-    assert "--backwards Go backwards; only of walk " in text
+    assert "-k, --legs N Number of legs; in [1, inf); only of walk. [default: 2]" in text
+    assert "--gait G How it moves; one of walk, trot; only of walk. [default: walk]" in text
+    assert "--speed X Metres per second; in (0, inf). " in text
+    assert "--backwards Go backwards; only of walk. " in text
     assert text.index("--name") < text.index("--legs") < text.index("--seconds")
 
 

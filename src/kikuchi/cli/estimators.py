@@ -45,7 +45,9 @@ class EstimatorOptions:
     @cached_property
     def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
         """The fields of each class by name."""
-        return {word: _fields(self.find(word)) for word in self.classes}
+        return {
+            word: {f.name: f for f in dataclasses.fields(self.find(word))} for word in self.classes
+        }
 
     def check(self, word: str) -> None:
         """Refuse a word that names no class."""
@@ -63,19 +65,16 @@ class EstimatorOptions:
 
         `more` are values that are no options of the command line.
         """
-        from kikuchi.core.options import checked_value
+        from kikuchi.core.options import checked_value, option_hints
 
         cls = self.find(word)
-        hints = _hints(cls)
+        hints = option_hints(cls)
         for name, value in given.items():
             flag = self.flags.get(name, f"--{name.replace('_', '-')}").split()[0]
             if name not in self.fields[word]:
                 raise MethodError(f"{word} has no option {flag}; leave it out")
             checked_value(flag, self.fields[word][name], hints[name], value)
         return cls(**{**self.defaults, **given, **more})
-
-    def _default(self, word: str, name: str) -> Any:
-        return self.defaults.get(name, self.fields[word][name].default)
 
     def parameters(self) -> list[Any]:
         """The parameters of the command, as typer makes them."""
@@ -85,51 +84,30 @@ class EstimatorOptions:
         return list(typer.main.get_command(app).params)
 
     def _parameter(self, name: str) -> inspect.Parameter:
-        from kikuchi.core.options import option_range, option_types
+        from kikuchi.core.options import option_hints, option_range, option_text, option_types
 
         words = [word for word in self.classes if name in self.fields[word]]
-        fields = [self.fields[word][name] for word in words]
-        kinds, _ = option_types(_hints(self.find(words[0]))[name])
+        field = self.fields[words[0]][name]
+        kinds, _ = option_types(option_hints(self.find(words[0]))[name])
         kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
+        help = str(field.metadata["help"]).rstrip(".")
         choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+        if not all(str(choice) in help for choice in choices):
+            help += f"; one of {', '.join(map(str, choices))}"
+        if option_range(field):
+            help += f"; in {option_range(field)}"
+        if len(words) < len(self.classes):
+            help += f"; only of {' and '.join(words)}"
         defaults = {word: self._default(word, name) for word in words}
         default = defaults[words[0]]
-        remarks = [
-            fields[0].metadata["help"].rstrip("."),
-            f"one of {', '.join(map(str, choices))}" if choices else "",
-            f"in {option_range(fields[0])}" if option_range(fields[0]) else "",
-            f"only of {' and '.join(words)}" if len(words) < len(self.classes) else "",
-        ]
         if len(set(defaults.values())) > 1:
-            each = ", ".join(f"{word} {default}" for word, default in defaults.items())
-            remarks.append(f"by default {each}")
-            default = None
-        help = "; ".join(filter(None, remarks))
+            each = [f"{option_text(d)} ({w})" for w, d in defaults.items() if d is not None]
+            help, default = f"{help}; by default {', '.join(each)}", None
         hint = kind if kind is bool else kind | None
-        return keyword(name, default, Annotated[hint, option(self.flags[name], help)])
+        return keyword(name, default, Annotated[hint, option(self.flags[name], f"{help}.")])
 
-
-def _hints(cls: Any) -> dict[str, Any]:
-    from kikuchi.core.options import option_hints
-
-    if hasattr(cls, "__dataclass_fields__"):
-        return option_hints(cls)
-    return typing.get_type_hints(cls.__init__)
-
-
-def _fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    if dataclasses.is_dataclass(cls):
-        return {f.name: f for f in dataclasses.fields(cls)}
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    made = dataclasses.make_dataclass(
-        cls.__name__,
-        [
-            (p.name, Any, dataclasses.field(default=p.default, metadata={"help": ""}))
-            for p in parameters
-            if p.name != "self"
-        ],
-    )
-    return {f.name: f for f in dataclasses.fields(made)}
+    def _default(self, word: str, name: str) -> Any:
+        return self.defaults.get(name, self.fields[word][name].default)
 
 
 class EstimatorCommand(TyperCommand):
