@@ -20,7 +20,7 @@ from kikuchi.applications.faces import (
 )
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
-from kikuchi.boltzmann.units import Binomial
+from kikuchi.boltzmann.units import BinomialUnits
 from kikuchi.core.errors import DataError, ModelError
 
 Array = NDArray[np.float64]
@@ -88,8 +88,8 @@ def test_goodness_is_minus_the_free_energy_of_the_machine() -> None:
         rng.normal(size=(4, 2)),
         rng.normal(size=4),
         rng.normal(size=2),
-        visible=Binomial(replicas=3),
-        hidden=Binomial(replicas=2),
+        visible=BinomialUnits(replicas=3),
+        hidden=BinomialUnits(replicas=2),
     )
     states = np.array(list(product(range(3), repeat=2)), dtype=float)
     base = machine.hidden.log_base(states).sum(axis=1)

@@ -9,7 +9,7 @@ from kikuchi.boltzmann.annealed_sampling import ais, beta_steps
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.progress import silent
@@ -93,7 +93,7 @@ def test_forward_mean_is_unbiased_and_few_betas_make_the_bracket_wide():
     assert alone.lower <= alone.estimate
 
 
-@pytest.mark.parametrize("units", [Binomial(replicas=3), Gaussian()])
+@pytest.mark.parametrize("units", [BinomialUnits(replicas=3), GaussianUnits()])
 def test_units_of_other_kinds(units):
     machine = small("brf", 2, visible=units)
     rows = np.abs(np.random.default_rng(0).normal(size=(20, 4)))

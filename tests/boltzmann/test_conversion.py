@@ -18,7 +18,7 @@ from kikuchi.boltzmann.conversion import (
 )
 from kikuchi.boltzmann.exact import clamped, exact
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Gaussian
+from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import boltzmann_graph
 
@@ -101,8 +101,8 @@ def test_refusals():
     with pytest.raises(ModelError, match="twice"):
         from_factor_graph(boltzmann_graph({(0, 1): 1.0}), hidden=[0, 0])
     with pytest.raises(ModelError, match="gaussian"):
-        to_factor_graph(Machine.random(2, 2, visible=Gaussian()))
+        to_factor_graph(Machine.random(2, 2, visible=GaussianUnits()))
     with pytest.raises(ModelError, match="fit together"):
         machine_of(np.zeros((3, 3)), np.zeros(2), 1)
     with pytest.raises(ModelError, match="spins"):
-        to_spins(Machine.random(2, 2, visible=Gaussian()))
+        to_spins(Machine.random(2, 2, visible=GaussianUnits()))

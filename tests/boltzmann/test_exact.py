@@ -10,14 +10,14 @@ import pytest
 import kikuchi as kk
 from kikuchi.boltzmann.conversion import to_factor_graph
 from kikuchi.boltzmann.exact import (
+    clamp_inputs,
     clamped,
     exact,
     exact_given_inputs,
-    hold_inputs,
     log_likelihood,
 )
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import BudgetError, DataError, ModelError
 
 ARCHITECTURES = ["brf", "hrf", "poe", "fcrf"]
@@ -136,12 +136,12 @@ def test_many_units_on_the_other_side_and_strong_weights():
 
 def test_units_of_other_kinds():
     counts = random_machine(3, 2, "brf", 4)
-    counts = Machine(**counts.parameters, visible=Binomial(replicas=3))
+    counts = Machine(**counts.parameters, visible=BinomialUnits(replicas=3))
     graph = kk.infer(to_factor_graph(counts), "enumerate")
     assert exact(counts).log_z == pytest.approx(graph.log_z, abs=1e-12)
     expected = [graph[f"v{i}"] @ np.arange(4) for i in range(3)]
     np.testing.assert_allclose(exact(counts).statistics["visible_bias"], expected, atol=1e-12)
-    real = Machine(**random_machine(2, 3, "brf", 4).parameters, visible=Gaussian())
+    real = Machine(**random_machine(2, 3, "brf", 4).parameters, visible=GaussianUnits())
     grid = np.linspace(-12, 12, 401)
     v = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     total = np.log(np.exp(clamped(real, v).log_weights).sum() * (grid[1] - grid[0]) ** 2)
@@ -162,13 +162,13 @@ def test_refusals():
     with pytest.raises(DataError, match="booleans"):
         exact_given_inputs(Machine.random(3, 2), np.zeros((1, 3)), np.array([0, 1, 1]))
     with pytest.raises(ModelError, match="gaussian"):
-        exact(Machine.random(3, 2, architecture="poe", visible=Gaussian()))
+        exact(Machine.random(3, 2, architecture="poe", visible=GaussianUnits()))
 
 
 def test_held_inputs_keep_all_energies():
     machine = random_machine(4, 2, "fcrf", 6)
     inputs = np.array([False, True, True, False])
-    reduced, constant = hold_inputs(machine, inputs, np.array([1.0, 0.0]))
+    reduced, constant = clamp_inputs(machine, inputs, np.array([1.0, 0.0]))
     for free in itertools.product([0.0, 1.0], repeat=4):
         v = np.array([free[0], 1.0, 0.0, free[1]])
         h = np.array(free[2:])

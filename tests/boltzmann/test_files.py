@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.training.model import load_model, save_model
 
@@ -51,9 +51,11 @@ def test_a_machine_comes_back_as_it_was(tmp_path_factory, architecture, d, k, si
 
 def test_kinds_of_units_come_back(tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
-    save_model(file, Machine.random(3, 2, visible=Gaussian(), hidden=Binomial(replicas=4)))
+    save_model(
+        file, Machine.random(3, 2, visible=GaussianUnits(), hidden=BinomialUnits(replicas=4))
+    )
     back, _ = load_model(file, Machine)
-    assert back.visible == Gaussian() and back.hidden == Binomial(replicas=4)
+    assert back.visible == GaussianUnits() and back.hidden == BinomialUnits(replicas=4)
 
 
 def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:

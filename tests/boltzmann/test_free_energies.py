@@ -8,10 +8,10 @@ import pytest
 import kikuchi as kk
 from kikuchi.boltzmann.conversion import machine_of, to_factor_graph
 from kikuchi.boltzmann.exact import exact
+from kikuchi.boltzmann.fixed_point import fixed_point_means, free_energy
 from kikuchi.boltzmann.free_energies import ENERGIES, free_energy_named, unit_entropy
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import free_energy, settle_units
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import MethodError
 
 KINDS = ["mf", "tap", "bethe"]
@@ -81,7 +81,7 @@ def test_settled_means_are_stationary_and_satisfy_the_field_formulas(kind):
     """WH-T4: the fixed point has no slope, and TAP's field has the factor (1 - 2 q)."""
     rng = np.random.default_rng(2)
     weights, fields = symmetric(rng, 5, 0.8), rng.normal(size=(2, 5))
-    found = settle_units(weights, fields, energy=kind, tol=1e-12)
+    found = fixed_point_means(weights, fields, energy=kind, tol=1e-12)
     assert found.converged
     q = found.means
     for i in range(5):
@@ -104,7 +104,7 @@ def test_bethe_is_exact_on_trees_and_equals_belief_propagation_on_loops():
         parent = int(rng.integers(child))
         tree[child, parent] = tree[parent, child] = 1.5 * rng.normal()
     fields = rng.normal(size=6)
-    found = settle_units(tree, fields[None], energy="bethe", tol=1e-12)
+    found = fixed_point_means(tree, fields[None], energy="bethe", tol=1e-12)
     machine = machine_of(tree, fields, 6)
     truth = exact(machine)
     np.testing.assert_allclose(found.means[0], truth.statistics["visible_bias"], atol=1e-9)
@@ -115,7 +115,7 @@ def test_bethe_is_exact_on_trees_and_equals_belief_propagation_on_loops():
     np.testing.assert_allclose(pairs[edges], truth.statistics["visible_weights"][edges], atol=1e-9)
 
     loopy = symmetric(rng, 6, 0.5)
-    found = settle_units(loopy, fields[None], energy="bethe", tol=1e-12)
+    found = fixed_point_means(loopy, fields[None], energy="bethe", tol=1e-12)
     beliefs = kk.infer(to_factor_graph(machine_of(loopy, fields, 6)), "bp:tol=1e-12")
     np.testing.assert_allclose(found.means[0], [beliefs[i][1] for i in range(6)], atol=1e-8)
     value = lateral_energy("bethe", loopy, fields[None], found.means)[0]
@@ -129,7 +129,7 @@ def test_orders_of_the_three_in_the_weights():
     values = {}
     for scale in (0.08, 0.04):
         for kind in KINDS:
-            q = settle_units(scale * weights, fields, energy=kind, tol=1e-14).means
+            q = fixed_point_means(scale * weights, fields, energy=kind, tol=1e-14).means
             values[kind, scale] = lateral_energy(kind, scale * weights, fields, q)[0]
     second = [values["tap", s] - values["mf", s] for s in (0.08, 0.04)]
     third = [values["bethe", s] - values["tap", s] for s in (0.08, 0.04)]
@@ -148,7 +148,7 @@ def test_typical_errors_on_small_random_machines():
         weights, fields = symmetric(rng, 5, 0.4), 0.4 * rng.normal(size=(1, 5))
         truth = exact(machine_of(weights, fields[0], 5))
         for kind in KINDS:
-            q = settle_units(weights, fields, energy=kind, tol=1e-10).means
+            q = fixed_point_means(weights, fields, energy=kind, tol=1e-10).means
             gaps[kind].append(lateral_energy(kind, weights, fields, q)[0] + truth.log_z)
             errors[kind].append(np.sqrt(np.mean((q[0] - truth.statistics["visible_bias"]) ** 2)))
     assert min(gaps["mf"]) >= -1e-12
@@ -167,7 +167,7 @@ def test_values_of_a_whole_machine(kind):
     data = (rng.random((6, 5)) < 0.5).astype(float)
     found = free_energy(machine, data, kind, tol=1e-10)
     fields = data @ machine.weights + machine.hidden_bias
-    q = settle_units(machine.hidden_weights, fields, energy=kind, tol=1e-10).means
+    q = fixed_point_means(machine.hidden_weights, fields, energy=kind, tol=1e-10).means
     expected = lateral_energy(kind, machine.hidden_weights, fields, q)
     expected = expected - data @ machine.visible_bias
     expected = expected - 0.5 * ((data @ machine.visible_weights) * data).sum(axis=1)
@@ -180,7 +180,7 @@ def test_values_of_a_whole_machine(kind):
 def test_restricted_machines_know_one_free_energy_only():
     """WH-T7, values: all kinds are exact and the same, for units of all kinds."""
     data = np.array([[0, 1, 3], [2, 0, 1]], dtype=float)
-    for visible in (Binomial(replicas=3), Gaussian()):
+    for visible in (BinomialUnits(replicas=3), GaussianUnits()):
         machine = Machine.random(3, 4, scale=0.7, visible=visible, random_state=0)
         values = [free_energy(machine, data, kind) for kind in ["exact", *KINDS]]
         for value in values[1:]:
@@ -189,7 +189,7 @@ def test_restricted_machines_know_one_free_energy_only():
 
 def test_entropy_of_units_is_the_legendre_transform():
     fields = np.array([-2.0, 0.3, 1.7])
-    for units in (Binomial(replicas=4), Gaussian()):
+    for units in (BinomialUnits(replicas=4), GaussianUnits()):
         means = units.mean(fields)
         expected = units.log_partition(fields) - fields * means
         np.testing.assert_allclose(unit_entropy(units, means), expected, atol=1e-12)

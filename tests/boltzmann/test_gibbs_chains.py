@@ -8,7 +8,7 @@ import pytest
 from kikuchi.boltzmann.exact import clamped, exact, exact_given_inputs, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import GibbsChains, TemperedChains
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import DataError, MethodError, ModelError
 
 ARCHITECTURES = ["brf", "hrf", "poe", "fcrf"]
@@ -53,7 +53,7 @@ def test_clamped_and_conditional_chains(architecture):
 
 
 def test_units_of_other_kinds():
-    for units, error in ((Binomial(replicas=3), 0.12), (Gaussian(), 0.12)):
+    for units, error in ((BinomialUnits(replicas=3), 0.12), (GaussianUnits(), 0.12)):
         machine = Machine.random(3, 2, scale=0.7, visible=units, random_state=3)
         chains = GibbsChains(machine, 4000, random_state=1).run(30)
         assert_close_to(chains.average(5), exact(machine).statistics, error)
@@ -124,4 +124,4 @@ def test_refusals():
         with pytest.raises(MethodError, match="betas must rise"):
             TemperedChains(machine, 4, betas=betas)
     with pytest.raises(ModelError, match="binary units"):
-        GibbsChains(Machine.random(3, 2, architecture="poe", visible=Gaussian()), 2).run()
+        GibbsChains(Machine.random(3, 2, architecture="poe", visible=GaussianUnits()), 2).run()

@@ -8,6 +8,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.boltzmann.conversion import from_spins, to_factor_graph, to_spins
 from kikuchi.boltzmann.exact import exact
+from kikuchi.boltzmann.fixed_point import joint_means, mean_field_bound
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.mixture import (
     JointMixture,
@@ -16,8 +17,7 @@ from kikuchi.boltzmann.mixture import (
     mixture_statistics,
     random_mixture,
 )
-from kikuchi.boltzmann.settling import mean_field_bound, settle_joint
-from kikuchi.boltzmann.units import Gaussian
+from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.errors import ModelError
 from kikuchi.inference.variational.mixture_mean_field import exact_mixture_bound
 
@@ -41,11 +41,11 @@ def test_one_component_is_mean_field():
     machine = random_spins(0)
     found = fitted(machine, 1)
     d = machine.n_visible
-    again = settle_joint(machine, found.means[:, :d], found.means[:, d:], tol=1e-10)
+    again = joint_means(machine, found.means[:, :d], found.means[:, d:], tol=1e-10)
     np.testing.assert_allclose(np.hstack([again.visible, again.hidden]), found.means, atol=1e-7)
     bound = mean_field_bound(machine, found.means[:, :d], found.means[:, d:])[0]
     assert found.bound == pytest.approx(bound, abs=1e-10)
-    truth = settle_joint(machine, *np.split(found.means, [d], axis=1))
+    truth = joint_means(machine, *np.split(found.means, [d], axis=1))
     assert mean_field_bound(machine, truth.visible, truth.hidden)[0] <= exact(machine).log_z
 
 
@@ -184,7 +184,7 @@ def test_unit_update_in_spins_is_the_corrected_one():
 
 
 def test_refusals():
-    machine = Machine.random(3, 2, visible=Gaussian())
+    machine = Machine.random(3, 2, visible=GaussianUnits())
     with pytest.raises(ModelError, match="binary"):
         fit_mixture(machine, random_mixture(machine, 2, np.random.default_rng(0)))
     other = random_mixture(Machine.random(4, 2), 2, np.random.default_rng(0))

@@ -18,7 +18,7 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence, replicas_of
-from kikuchi.boltzmann.units import Binomial, Gaussian
+from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.training.trainer import train
 
@@ -31,8 +31,8 @@ def small(rng: np.random.Generator, visible: int = 2, hidden: int = 3) -> Machin
         rng.normal(size=(3, 2)),
         rng.normal(size=3),
         rng.normal(size=2),
-        visible=Binomial(replicas=visible),
-        hidden=Binomial(replicas=hidden),
+        visible=BinomialUnits(replicas=visible),
+        hidden=BinomialUnits(replicas=hidden),
     )
 
 
@@ -144,8 +144,8 @@ def test_one_replica_is_cd_1_of_the_rbm() -> None:
         machine.weights,
         machine.visible_bias,
         machine.hidden_bias,
-        visible=Binomial(replicas=1),
-        hidden=Binomial(replicas=1),
+        visible=BinomialUnits(replicas=1),
+        hidden=BinomialUnits(replicas=1),
     )
     same = RateCodedDivergence(bias_factor=1.0).gradient(ones, batch, np.arange(0), {}, rng)
     np.testing.assert_allclose(same.ascent["weights"], wanted, atol=1e-12)
@@ -168,7 +168,7 @@ def test_machines_without_replicas_are_refused() -> None:
     with pytest.raises(ModelError, match="restricted"):
         train(Machine.random(4, 2, architecture="poe"), rows, "rate-cd")
     with pytest.raises(ModelError, match="no replicas"):
-        train(Machine.random(4, 2, visible=Gaussian()), rows, "rate-cd")
+        train(Machine.random(4, 2, visible=GaussianUnits()), rows, "rate-cd")
     assert isinstance(parse_rule("rate-cd:bias_factor=1"), RateCodedDivergence)
 
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Gaussian
+from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.progress import silent
@@ -125,7 +125,7 @@ def test_time_ends_within_an_epoch_too() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_divergence_stops_at_the_last_good_state(dtype) -> None:
-    machine = Machine.random(12, 5, scale=0.1, visible=Gaussian(), dtype=dtype, random_state=0)
+    machine = Machine.random(12, 5, scale=0.1, visible=GaussianUnits(), dtype=dtype, random_state=0)
     rows = 3.0 * np.random.default_rng(0).normal(size=(200, 12))
     with np.errstate(all="ignore"):
         done = train(machine, rows, "cd", optimiser="sgd:learning_rate=2", epochs=50, seed=0)

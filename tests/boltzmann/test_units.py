@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from kikuchi.boltzmann.units import UNITS, Binary, Binomial, Gaussian, parse_units
+from kikuchi.boltzmann.units import UNITS, BinaryUnits, BinomialUnits, GaussianUnits, parse_units
 from kikuchi.core.errors import MethodError
 
 FIELDS = np.array([-3.0, -0.4, 0.0, 1.7])
 
 
-@pytest.mark.parametrize("units, top", [(Binary(), 1), (Binomial(replicas=4), 4)])
+@pytest.mark.parametrize("units, top", [(BinaryUnits(), 1), (BinomialUnits(replicas=4), 4)])
 def test_sums_over_states(units, top: int) -> None:
     states = np.arange(top + 1.0)
     for x in FIELDS:
@@ -23,7 +23,7 @@ def test_sums_over_states(units, top: int) -> None:
 
 
 def test_integrals_over_real_states() -> None:
-    units = Gaussian()
+    units = GaussianUnits()
     for x in FIELDS:
         weight = lambda s, x=x: np.exp(units.log_base(np.array([s]))[0] + x * s)  # noqa: E731
         total = quad(weight, -12, 12)[0]

@@ -26,7 +26,7 @@ from scipy.special import ndtri
 from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.numerics import logsumexp
@@ -199,7 +199,7 @@ class _Path:
 
 def log_sums(units: Units, fields: Array) -> Array:
     """Sum over the units of each row of their log_partition."""
-    if isinstance(units, Binary):
+    if isinstance(units, BinaryUnits):
         from kikuchi.boltzmann.kernels.sampling import logistic
 
         sums, work = np.empty(len(fields)), np.ascontiguousarray(fields, dtype=np.float64)

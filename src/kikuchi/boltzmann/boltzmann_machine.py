@@ -9,7 +9,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 from kikuchi.boltzmann.estimator import Array, LearnerEstimator
-from kikuchi.boltzmann.settling import free_energy, settle_hidden, settle_visible
+from kikuchi.boltzmann.fixed_point import free_energy, hidden_means, visible_means
 from kikuchi.core.options import option
 
 
@@ -17,8 +17,8 @@ from kikuchi.core.options import option
 class BoltzmannMachine(LearnerEstimator):
     """Binary machine with connections among visible and among hidden units as wished (WH-M2).
 
-    Means of connected units are settled in the approximation `energy`, so that `free_energy` is
-    exact where hidden units are independent (brf, poe) and an approximation otherwise.
+    Means of connected units are fixed points of the approximation `energy`: `free_energy` is exact
+    where hidden units are independent (brf, poe) and an approximation otherwise.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ class BoltzmannMachine(LearnerEstimator):
             from kikuchi.boltzmann.exact import clamped
 
             return clamped(self.machine_, rows).hidden.astype(self.dtype)
-        return settle_hidden(self.machine_, rows, energy=self.energy).means.astype(self.dtype)
+        return hidden_means(self.machine_, rows, energy=self.energy).means.astype(self.dtype)
 
     def _visible_means(self, hidden: Array) -> Array:
         energy = "mf" if self.energy == "exact" else self.energy
-        return settle_visible(self.machine_, hidden, energy=energy).means.astype(self.dtype)
+        return visible_means(self.machine_, hidden, energy=energy).means.astype(self.dtype)
 
     def _free_energies(self, rows: Array) -> Array:
         return free_energy(self.machine_, rows, self.energy)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Binomial, Units
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import (
     bits_to_spins,
@@ -32,7 +32,7 @@ class Converted(NamedTuple):
     constant: float
 
 
-class Spins(NamedTuple):
+class SpinParameters(NamedTuple):
     """-E = constant + sum_{i<j} J_ij s_i s_j + sum_i h_i s_i over s = +-1, visible units first."""
 
     couplings: Array
@@ -98,7 +98,7 @@ def to_factor_graph(machine: Machine) -> FactorGraph:
     weights, biases = joint_weights(machine)
     names = [f"v{i}" for i in range(machine.n_visible)]
     names += [f"h{j}" for j in range(machine.n_hidden)]
-    if isinstance(machine.visible, Binary) and isinstance(machine.hidden, Binary):
+    if isinstance(machine.visible, BinaryUnits) and isinstance(machine.hidden, BinaryUnits):
         return boltzmann_graph(weights, biases, names=names)
     kinds = [machine.visible] * machine.n_visible + [machine.hidden] * machine.n_hidden
     states = [_states(kind) for kind in kinds]
@@ -112,8 +112,8 @@ def to_factor_graph(machine: Machine) -> FactorGraph:
 
 
 def _states(units: Units) -> Array:
-    if isinstance(units, Binary | Binomial):
-        return np.arange(2.0 if isinstance(units, Binary) else units.replicas + 1.0)
+    if isinstance(units, BinaryUnits | BinomialUnits):
+        return np.arange(2.0 if isinstance(units, BinaryUnits) else units.replicas + 1.0)
     raise ModelError(f"units of kind {units.text} have no finite states; a graph needs them")
 
 
@@ -153,10 +153,10 @@ def from_spins(
     return Converted(machine_of(weights, biases, n_visible), left + constant)
 
 
-def to_spins(machine: Machine) -> Spins:
+def to_spins(machine: Machine) -> SpinParameters:
     """Couplings, fields and constant of a binary machine in spins +-1 (LAW-M5)."""
-    _refuse_other_units(machine)
-    return Spins(*bits_to_spins(*joint_weights(machine)))
+    _check_units(machine)
+    return SpinParameters(*bits_to_spins(*joint_weights(machine)))
 
 
 def spin_ascent(machine: Machine, ascent: Parameters) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ def spin_ascent(machine: Machine, ascent: Parameters) -> tuple[Array, Array]:
     the statistics of bits this is the difference of <s_i s_j> and of <s_i>. Learning in spins
     takes other steps than learning in bits; Lawrence's experiments are in spins (LAW-L6).
     """
-    _refuse_other_units(machine)
+    _check_units(machine)
     d, n = machine.n_visible, machine.n_visible + machine.n_hidden
     ones = np.concatenate([ascent["visible_bias"], ascent["hidden_bias"]]).astype(np.float64)
     pairs = np.zeros((n, n))
@@ -195,7 +195,7 @@ def connections(machine: Machine) -> NDArray[np.bool_]:
     return present
 
 
-def _refuse_other_units(machine: Machine) -> None:
+def _check_units(machine: Machine) -> None:
     for kind in (machine.visible, machine.hidden):
-        if not isinstance(kind, Binary):
+        if not isinstance(kind, BinaryUnits):
             raise ModelError(f"units of kind {kind.text} are no spins; use binary units")

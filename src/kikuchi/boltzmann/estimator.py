@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
-from kikuchi.boltzmann.units import Binary, Units, parse_units
+from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
@@ -313,6 +313,6 @@ class RestrictedMachine(MachineResults):
         sums = np.asarray(Layers(m).hidden(rows, None).log_sums)
         wide = np.float64  # the answer of a row must not depend on the rows beside it
         energies: Array = -(rows.astype(wide) @ m.visible_bias.astype(wide)) - sums
-        if not isinstance(m.visible, Binary):
+        if not isinstance(m.visible, BinaryUnits):
             energies -= np.sum(m.visible.log_base(rows), axis=1, dtype=np.float64)
         return energies

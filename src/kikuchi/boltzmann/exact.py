@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Binomial, Units
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units
 from kikuchi.core.errors import BudgetError, DataError, ModelError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.training.model import Parameters
@@ -34,7 +34,7 @@ _COMPILED = 2**14  # fields at once for which the compiled pass is worth its loa
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactStatistics:
     """log Z and the expectations of all statistics under the model.
 
     `statistics` has the names and shapes of the machine's parameters: E[v h'], E[v], E[h] and,
@@ -46,8 +46,8 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class Clamped:
-    """The model with its visible units held at each row of some data.
+class ClampedStatistics:
+    """The model with its visible units clamped to each row of some data.
 
     `log_weights` is log sum_h exp(-E(v, h)) of each row (minus the free energy), `hidden` the
     means of the hidden units, one row each, and `statistics` the expectations averaged over rows.
@@ -58,7 +58,7 @@ class Clamped:
     statistics: Parameters
 
 
-def exact(machine: Machine) -> Exact:
+def exact(machine: Machine) -> ExactStatistics:
     """log Z and all expectations, by enumeration (WH-L1).
 
     >>> machine = Machine(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
@@ -72,10 +72,10 @@ def exact(machine: Machine) -> Exact:
         scores = outer.scores(states)
         inside = inner.given(states @ cross + inner.bias)
         sums.add(states, scores + inside.log_sums, inside)
-    return Exact(sums.log_z, sums.statistics(machine, hidden_outside))
+    return ExactStatistics(sums.log_z, sums.statistics(machine, hidden_outside))
 
 
-def clamped(machine: Machine, visible: ArrayLike) -> Clamped:
+def clamped(machine: Machine, visible: ArrayLike) -> ClampedStatistics:
     """Exact posterior means, statistics and log weights of each row (WH-M1, TEH-I11).
 
     Hidden units without connections among themselves need no enumeration, however many there are.
@@ -83,7 +83,7 @@ def clamped(machine: Machine, visible: ArrayLike) -> Clamped:
     rows = as_rows(machine, visible)
     outer, inner = _sides(machine)
     if inner.lateral is not None:
-        _refuse_states(inner.count, MOST_STATES, f"{inner.size} connected hidden units")
+        _check_states(inner.count, MOST_STATES, f"{inner.size} connected hidden units")
     log_weights = np.empty(len(rows))
     hidden = np.empty((len(rows), inner.size))
     pairs = np.zeros((inner.size, inner.size))
@@ -97,7 +97,7 @@ def clamped(machine: Machine, visible: ArrayLike) -> Clamped:
     found = mean_statistics(machine, rows, hidden)
     if "hidden_weights" in found:
         found["hidden_weights"] = without_diagonal(pairs / len(rows))
-    return Clamped(log_weights, hidden, found)
+    return ClampedStatistics(log_weights, hidden, found)
 
 
 def log_likelihood(machine: Machine, visible: ArrayLike, *, inputs: Mask | None = None) -> Array:
@@ -152,12 +152,12 @@ def exact_samples(machine: Machine, count: int, rng: np.random.Generator) -> tup
     return (inside, outside) if hidden_outside else (outside, inside)
 
 
-# ---------------------------------------------------------------------- inputs held
+# ---------------------------------------------------------------------- inputs clamped
 
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """log Z of each row with its inputs held, and the expectations averaged over rows."""
+    """log Z of each row with its inputs clamped, and the expectations averaged over rows."""
 
     log_z: Array
     statistics: Parameters
@@ -172,7 +172,7 @@ def exact_given_inputs(machine: Machine, visible: ArrayLike, inputs: Mask) -> Gi
     log_z = np.empty(len(distinct))
     total = {name: np.zeros(a.shape) for name, a in machine.parameters.items()}
     for k, values in enumerate(distinct):
-        reduced, constant = hold_inputs(machine, mask, values)
+        reduced, constant = clamp_inputs(machine, mask, values)
         answer = exact(reduced)
         log_z[k] = answer.log_z + constant
         for name, part in _with_inputs(machine, mask, values, answer.statistics).items():
@@ -180,11 +180,11 @@ def exact_given_inputs(machine: Machine, visible: ArrayLike, inputs: Mask) -> Gi
     return GivenInputs(log_z[member.ravel()], total)
 
 
-def hold_inputs(machine: Machine, inputs: Mask, values: Array) -> tuple[Machine, float]:
-    """The machine of the other units, its fields moved by the held ones, and the constant left.
+def clamp_inputs(machine: Machine, inputs: Mask, values: Array) -> tuple[Machine, float]:
+    """The machine of the other units, its fields moved by the clamped ones, and the constant left.
 
     >>> machine = Machine(np.ones((2, 1)), np.zeros(2), np.zeros(1))
-    >>> reduced, constant = hold_inputs(machine, np.array([True, False]), np.array([1.0]))
+    >>> reduced, constant = clamp_inputs(machine, np.array([True, False]), np.array([1.0]))
     >>> reduced.hidden_bias.tolist(), constant
     ([1.0], 0.0)
     """
@@ -319,7 +319,7 @@ class _Side:
         self.size = len(bias)
         self.levels = _levels(units)
         self._all: tuple[Array, Array] | None = None
-        if self.lateral is not None and not isinstance(units, Binary):
+        if self.lateral is not None and not isinstance(units, BinaryUnits):
             raise ModelError(
                 f"{name} units of kind {units.text} cannot be connected among themselves here; "
                 "use binary units or leave out those connections"
@@ -386,7 +386,7 @@ class _Side:
 
 def _independent(units: Units, fields: Array) -> _Inside:
     """Units that are independent given their fields, in closed form."""
-    if isinstance(units, Binary) and fields.size > _COMPILED:
+    if isinstance(units, BinaryUnits) and fields.size > _COMPILED:
         from kikuchi.boltzmann.kernels.sampling import logistic
 
         means, sums = np.array(fields, dtype=np.float64, order="C"), np.empty(len(fields))
@@ -453,14 +453,14 @@ def _choose_sides(machine: Machine) -> tuple[_Side, _Side, Array, bool]:
     weights = machine.weights.astype(np.float64)
     if visible.lateral is not None and hidden.lateral is not None:
         what = f"{visible.size + hidden.size} units with connections on both sides"
-        _refuse_states(visible.count * hidden.count, MOST_PAIRS_OF_STATES, what)
+        _check_states(visible.count * hidden.count, MOST_PAIRS_OF_STATES, what)
         hidden_outside = hidden.count > visible.count
     else:
         hidden_outside = visible.lateral is None and (
             hidden.lateral is not None or hidden.count <= visible.count
         )
         outer = hidden if hidden_outside else visible
-        _refuse_states(outer.count, MOST_STATES, f"{outer.size} {outer.name} units")
+        _check_states(outer.count, MOST_STATES, f"{outer.size} {outer.name} units")
     if hidden_outside:
         return hidden, visible, weights.T, True
     return visible, hidden, weights, False
@@ -468,12 +468,12 @@ def _choose_sides(machine: Machine) -> tuple[_Side, _Side, Array, bool]:
 
 def _levels(units: Units) -> int:
     """States of one unit, 0 when it is real."""
-    if isinstance(units, Binomial):
+    if isinstance(units, BinomialUnits):
         return units.replicas + 1
-    return 2 if isinstance(units, Binary) else 0
+    return 2 if isinstance(units, BinaryUnits) else 0
 
 
-def _refuse_states(count: float, most: int, what: str) -> None:
+def _check_states(count: float, most: int, what: str) -> None:
     if count > most:
         raise BudgetError(
             f"enumeration: {what} have {count:.3g} states, at most {most} are summed; "

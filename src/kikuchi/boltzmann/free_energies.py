@@ -18,7 +18,7 @@ from scipy.special import entr
 
 from kikuchi.boltzmann.exact import mean_statistics, without_diagonal
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Binomial, Gaussian, Units
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, GaussianUnits, Units
 from kikuchi.core.errors import MethodError, ModelError, suggestion
 from kikuchi.training.model import Parameters
 
@@ -32,12 +32,12 @@ class FreeEnergy(ABC):
     name: ClassVar[str]
     strongest: ClassVar[float] = np.inf  # weight that its arithmetic can bear
 
-    def refuse_weights(self, weights: Array) -> None:
+    def check_weights(self, weights: Array) -> None:
         """Refuse weights inside a side that are too strong for the arithmetic."""
-        found = float(np.abs(weights).max(initial=0.0))
-        if not found <= self.strongest:
+        largest = float(np.abs(weights).max(initial=0.0))
+        if not largest <= self.strongest:
             raise ModelError(
-                f"free energy {self.name}: a weight of {found:.4g} is beyond {self.strongest:g}; "
+                f"free energy {self.name}: a weight of {largest:.4g} is beyond {self.strongest:g}; "
                 "use mf, or smaller weights (a lower learning rate, weight decay)"
             )
 
@@ -47,13 +47,13 @@ class FreeEnergy(ABC):
         weights: Array,
         fields: Array,
         means: Array,
-        share: float,
+        step: float,
         tol: float,
         most: int,
         sweeps: NDArray[np.int64],
         changes: Array,
     ) -> None:
-        """Settle rows of means in place by compiled sweeps (see `settling.settle_units`)."""
+        """Iterate rows of means in place by compiled sweeps (see `fixed_point_means`)."""
 
     @abstractmethod
     def lateral(self, weights: Array, means: Array) -> Array:
@@ -84,16 +84,16 @@ class FreeEnergy(ABC):
         self, machine: Machine, visible: Array, hidden: Array, *, clamped: bool = False
     ) -> Parameters:
         """-dF / d parameters, averaged over rows (WH-L4 to L6)."""
-        found = mean_statistics(machine, visible, hidden)
+        means = mean_statistics(machine, visible, hidden)
         if machine.visible_weights is not None and not clamped:
             v = machine.visible_weights.astype(np.float64)
-            found["visible_weights"] = self.pairs(v, visible)
+            means["visible_weights"] = self.pairs(v, visible)
         if machine.hidden_weights is not None:
-            found["hidden_weights"] = self.pairs(machine.hidden_weights.astype(np.float64), hidden)
-        return found
+            means["hidden_weights"] = self.pairs(machine.hidden_weights.astype(np.float64), hidden)
+        return means
 
 
-class MeanField(FreeEnergy):
+class MeanFieldEnergy(FreeEnergy):
     """L = -q'W q / 2 (WH-I2): with it F is at least -log Z."""
 
     name = "mf"
@@ -104,16 +104,16 @@ class MeanField(FreeEnergy):
         weights: Array,
         fields: Array,
         means: Array,
-        share: float,
+        step: float,
         tol: float,
         most: int,
         sweeps: NDArray[np.int64],
         changes: Array,
     ) -> None:
         """Each mean in turn to the minimum of F over it."""
-        from kikuchi.boltzmann.kernels.settling import settle
+        from kikuchi.boltzmann.kernels.fixed_point import sweep_means
 
-        settle(self.second_order, weights, fields, means, share, tol, most, sweeps, changes)
+        sweep_means(self.second_order, weights, fields, means, step, tol, most, sweeps, changes)
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """-q'W q / 2."""
@@ -124,7 +124,7 @@ class MeanField(FreeEnergy):
         return without_diagonal(means.T @ means / len(means))
 
 
-class Tap(MeanField):
+class TapEnergy(MeanFieldEnergy):
     """Mean field minus sum_{i<j} w_ij^2 q_i (1 - q_i) q_j (1 - q_j) / 2 (WH-I3)."""
 
     name = "tap"
@@ -143,7 +143,7 @@ class Tap(MeanField):
         return without_diagonal(both / len(means))
 
 
-class Bethe(FreeEnergy):
+class BetheEnergy(FreeEnergy):
     """The Bethe energy with the best pair table for each two means (WH-I4)."""
 
     name = "bethe"
@@ -154,16 +154,16 @@ class Bethe(FreeEnergy):
         weights: Array,
         fields: Array,
         means: Array,
-        share: float,
+        step: float,
         tol: float,
         most: int,
         sweeps: NDArray[np.int64],
         changes: Array,
     ) -> None:
         """Each mean in turn towards the minimum of F over it, and not beyond."""
-        from kikuchi.boltzmann.kernels.settling import settle_bethe
+        from kikuchi.boltzmann.kernels.fixed_point import sweep_bethe_means
 
-        settle_bethe(weights, fields, means, share, tol, most, sweeps, changes)
+        sweep_bethe_means(weights, fields, means, step, tol, most, sweeps, changes)
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """sum_{i<j} -w_ij xi_ij + sum p ln(p / q q) over the four states of the pair."""
@@ -174,9 +174,9 @@ class Bethe(FreeEnergy):
         return self._parts(weights, means)[1]
 
     def _parts(self, weights: Array, means: Array) -> tuple[Array, Array]:
-        from kikuchi.boltzmann.kernels.settling import bethe_parts
+        from kikuchi.boltzmann.kernels.fixed_point import bethe_parts
 
-        self.refuse_weights(weights)
+        self.check_weights(weights)
         values, sums = np.zeros(len(means)), np.zeros(weights.shape)
         bethe_parts(
             np.ascontiguousarray(weights), np.ascontiguousarray(means, np.float64), values, sums
@@ -184,8 +184,8 @@ class Bethe(FreeEnergy):
         return values, sums / len(means)
 
 
-MEAN_FIELD = MeanField()
-ENERGIES: dict[str, FreeEnergy] = {"mf": MEAN_FIELD, "tap": Tap(), "bethe": Bethe()}
+MEAN_FIELD = MeanFieldEnergy()
+ENERGIES: dict[str, FreeEnergy] = {"mf": MEAN_FIELD, "tap": TapEnergy(), "bethe": BetheEnergy()}
 """The three free energies by name."""
 
 
@@ -204,13 +204,13 @@ def unit_entropy(units: Units, means: Array) -> Array:
     """log_partition(x) - x mean at the field x that has this mean: the entropy of each unit,
     relative to its base measure.
 
-    >>> unit_entropy(Binary(), np.array([0.25, 0.5])).round(6).tolist()
+    >>> unit_entropy(BinaryUnits(), np.array([0.25, 0.5])).round(6).tolist()
     [0.562335, 0.693147]
     """
-    if isinstance(units, Gaussian):
+    if isinstance(units, GaussianUnits):
         return np.asarray(-0.5 * means * means)
-    if isinstance(units, Binomial):
-        return units.replicas * unit_entropy(Binary(), means / units.replicas)
-    if not isinstance(units, Binary):
+    if isinstance(units, BinomialUnits):
+        return units.replicas * unit_entropy(BinaryUnits(), means / units.replicas)
+    if not isinstance(units, BinaryUnits):
         raise ModelError(f"units of kind {units.text} have no known entropy")
     return np.asarray(entr(means) + entr(1.0 - means))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, mean_statistics
+from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.boltzmann.units import Units
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.seeds import Seed, generator
@@ -38,7 +38,7 @@ def draw_side(
         return np.asarray(units.draw(fields, rng))
     from kikuchi.boltzmann.kernels.sampling import sweep_connected
 
-    refuse_connected(units)
+    check_connected(units)
     drawn = np.ascontiguousarray(states, dtype=np.float64).copy()
     inside = np.ascontiguousarray(lateral, dtype=np.float64)
     totals, means = fields + drawn @ inside, np.empty_like(drawn)

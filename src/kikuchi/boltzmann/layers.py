@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import layer_product
-from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.errors import ModelError
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ class Layers:
     def __init__(self, machine: Machine, arrays: Workspace | None = None) -> None:
         self.machine = machine
         self.arrays: Workspace = {} if arrays is None else arrays
-        _refuse_connected(machine)
+        _check_layers(machine)
 
     def hidden(
         self,
@@ -104,7 +104,7 @@ class Layers:
         drawn = field if rng is None else self._workspace(f"{name}_drawn", field.shape)
         if lateral is not None:
             return self._swept(field, bias, lateral, rng, start, sweeps, drawn, name)
-        if isinstance(units, Binary):
+        if isinstance(units, BinaryUnits):
             return self._logistic(field, bias, rng, drawn)
         field += bias
         sums = np.asarray(np.sum(units.log_partition(field), axis=1, dtype=np.float64))
@@ -174,13 +174,13 @@ def _word(rng: np.random.Generator) -> np.uint64:
     return np.uint64(rng.bit_generator.random_raw())
 
 
-def _refuse_connected(machine: Machine) -> None:
+def _check_layers(machine: Machine) -> None:
     layers: tuple[tuple[Literal["visible", "hidden"], Array | None, Units], ...] = (
         ("visible", machine.visible_weights, machine.visible),
         ("hidden", machine.hidden_weights, machine.hidden),
     )
     for name, weights, units in layers:
-        if weights is not None and not isinstance(units, Binary):
+        if weights is not None and not isinstance(units, BinaryUnits):
             raise ModelError(
                 f"machine: {name} units of kind {units.name} cannot be drawn while they are "
                 "connected among themselves; leave out those connections or use binary units"

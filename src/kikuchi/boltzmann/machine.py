@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from kikuchi.boltzmann.units import Binary, Binomial, Units, parse_units
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units, parse_units
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.model import Parameters
@@ -61,8 +61,8 @@ class Machine:
     visible_weights: Array | None = None
     hidden_weights: Array | None = None
     masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    visible: Units = field(default_factory=Binary)
-    hidden: Units = field(default_factory=Binary)
+    visible: Units = field(default_factory=BinaryUnits)
+    hidden: Units = field(default_factory=BinaryUnits)
 
     def __post_init__(self) -> None:
         d, k = self.weights.shape
@@ -125,8 +125,8 @@ class Machine:
             visible_bias=np.zeros(n_visible, dtype),
             hidden_bias=np.zeros(n_hidden, dtype),
             masks={name: mask for name, mask in kept.items() if not _is_full(name, mask)},
-            visible=visible or Binary(),
-            hidden=hidden or Binary(),
+            visible=visible or BinaryUnits(),
+            hidden=hidden or BinaryUnits(),
             **arrays,
         )
 
@@ -176,9 +176,9 @@ class Machine:
         """
         units, count = self.visible, rows.shape[0]
         sums = np.asarray(rows.sum(axis=0), dtype=np.float64).ravel()
-        if not isinstance(units, Binary | Binomial):
+        if not isinstance(units, BinaryUnits | BinomialUnits):
             return np.asarray(sums / count)
-        replicas = units.replicas if isinstance(units, Binomial) else 1
+        replicas = units.replicas if isinstance(units, BinomialUnits) else 1
         rate = (sums / replicas + 1.0) / (count + 2.0)
         return np.asarray(np.log(rate / (1.0 - rate)))
 
@@ -213,7 +213,7 @@ class Machine:
             what = f"{self.n_hidden} hidden units"
         elif self.visible_weights is None:
             what = "no connections of visible units"
-        elif not isinstance(self.visible, Binary):
+        elif not isinstance(self.visible, BinaryUnits):
             what = f"{self.visible.name} units"
         if what is not None:
             raise MethodError(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import to_factor_graph
 from kikuchi.boltzmann.exact import without_diagonal
+from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
@@ -82,26 +82,26 @@ def fit_mixture(
     >>> [round(fit_mixture(machine, start).bound, 3) for start in (one, two)]
     [0.386, 0.82]
     """
-    refuse_connected(machine.visible)
-    refuse_connected(machine.hidden)
+    check_connected(machine.visible)
+    check_connected(machine.hidden)
     flat = flatten(to_factor_graph(machine))
     mixture = _as_mixture(flat, start)
-    climb = _Climb(flat, mixture)
+    ascent = _MixtureAscent(flat, mixture)
     for temperature in temperatures:
-        climb.sweep(float(temperature))
+        ascent.sweep(float(temperature))
     change = np.inf
-    while change > tol and climb.sweeps < max_sweeps + len(temperatures):
-        change = climb.sweep(1.0)
+    while change > tol and ascent.sweeps < max_sweeps + len(temperatures):
+        change = ascent.sweep(1.0)
     if form == "eliminated":
         mixture = _follow_gradients(flat, mixture, max_sweeps)
-    bound = mixture_bound(flat, mixture, climb.scratch, form="eliminated")
+    bound = mixture_bound(flat, mixture, ascent.scratch, form="eliminated")
     return JointMixture(
         mixture.weights,
         np.ascontiguousarray(mixture.q[:, 1::2]),
         mixture.smoothing,
         bound,
         bool(change <= tol),
-        climb.sweeps,
+        ascent.sweeps,
     )
 
 
@@ -130,7 +130,7 @@ def mixture_statistics(machine: Machine, mixture: JointMixture) -> Parameters:
     return found
 
 
-class _Climb:
+class _MixtureAscent:
     """Sweeps over one mixture, which they change."""
 
     def __init__(self, flat: GraphArrays, mixture: Mixture) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary
+from kikuchi.boltzmann.units import BinaryUnits
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.training.model import Parameters
 from kikuchi.training.rows import is_sparse
@@ -23,7 +23,7 @@ _SAFE = 600.0  # a product of ratios stays between exp(-this) and exp(this)
 def check_pseudo(machine: Machine, data: Any) -> None:
     """Refuse other units, connected hidden units and rows that are not 0 or 1."""
     what = None
-    if not isinstance(machine.visible, Binary) or not isinstance(machine.hidden, Binary):
+    if not isinstance(machine.visible, BinaryUnits) or not isinstance(machine.hidden, BinaryUnits):
         what = "units that are not binary; use learner cd"
     elif machine.hidden_weights is not None:
         what = "connected hidden units; use learner cd, or architecture brf or poe"

@@ -16,7 +16,7 @@ from kikuchi.boltzmann.estimator import Array, MachineEstimator, RestrictedMachi
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence
-from kikuchi.boltzmann.units import Binomial, Units
+from kikuchi.boltzmann.units import BinomialUnits, Units
 from kikuchi.core.options import option
 from kikuchi.training.rows import is_sparse
 from kikuchi.training.rule import Rule
@@ -81,7 +81,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     )
 
     def _units(self) -> Units:
-        return Binomial(replicas=self.visible_replicas)
+        return BinomialUnits(replicas=self.visible_replicas)
 
     def _rule(self) -> Rule[Machine]:
         return RateCodedDivergence(bias_factor=self.bias_factor, nonnegative=self.nonnegative)
@@ -95,7 +95,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
             self.n_hidden,
             scale=self._first_scale(mean) if self.scale is None else self.scale,
             visible=self._units(),
-            hidden=Binomial(replicas=self.hidden_replicas),
+            hidden=BinomialUnits(replicas=self.hidden_replicas),
             dtype=np.dtype(self.dtype),
             random_state=rng,
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kikuchi.boltzmann.layers import Layer, Layers, workspace
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import add_product, contrast
-from kikuchi.boltzmann.units import Binary
+from kikuchi.boltzmann.units import BinaryUnits
 from kikuchi.training.model import Parameters
 from kikuchi.training.rows import take_rows
 from kikuchi.training.rule import GradientEstimate, Ints, State
@@ -70,7 +70,7 @@ class MachineSampler:
             start = take_rows(data, rows, m.dtype)
             state["visible"] = (rng.random(start.shape) < start).astype(m.dtype)
         kinds = {"hidden": m.hidden, "visible": m.visible}
-        small = {n for n in state if compact and isinstance(kinds[n], Binary)}
+        small = {n for n in state if compact and isinstance(kinds[n], BinaryUnits)}
         return {n: a.astype(np.uint8) if n in small else a for n, a in state.items()}
 
     def random(self, count: int, rng: np.random.Generator) -> State:
@@ -182,7 +182,7 @@ class _Statistics:
             return np.nan
         total = weight * float(np.sum(hidden.log_sums))
         total += float(on_visible @ self.machine.visible_bias)
-        if not isinstance(self.machine.visible, Binary):
+        if not isinstance(self.machine.visible, BinaryUnits):
             total += weight * float(np.sum(self.machine.visible.log_base(visible)))
         return total
 

@@ -23,9 +23,9 @@ UNITS: Registry[Units] = Registry(
     "kikuchi.boltzmann",
     "kind of units",
     {
-        "binary": "units:Binary",
-        "binomial": "units:Binomial",
-        "gaussian": "units:Gaussian",
+        "binary": "units:BinaryUnits",
+        "binomial": "units:BinomialUnits",
+        "gaussian": "units:GaussianUnits",
     },
 )
 
@@ -59,10 +59,10 @@ class Units(Configured, ABC):
 
 
 @dataclass(frozen=True)
-class Binary(Units):
+class BinaryUnits(Units):
     """Units that are 0 or 1: the mean is the logistic function of the field (TEH-M8).
 
-    >>> float(Binary().mean(np.zeros(1))[0])
+    >>> float(BinaryUnits().mean(np.zeros(1))[0])
     0.5
     """
 
@@ -96,10 +96,10 @@ class Binary(Units):
 
 
 @dataclass(frozen=True)
-class Binomial(Units):
+class BinomialUnits(Units):
     """Units that count how many of `replicas` equal binary units are on (TEH-M9).
 
-    >>> float(Binomial(replicas=10).mean(np.zeros(1))[0])
+    >>> float(BinomialUnits(replicas=10).mean(np.zeros(1))[0])
     5.0
     """
 
@@ -138,10 +138,10 @@ class Binomial(Units):
 
 
 @dataclass(frozen=True)
-class Gaussian(Units):
+class GaussianUnits(Units):
     """Real units of variance 1 around their field; data are standardised to suit them.
 
-    >>> float(Gaussian().mean(np.array([1.5]))[0])
+    >>> float(GaussianUnits().mean(np.array([1.5]))[0])
     1.5
     """
 

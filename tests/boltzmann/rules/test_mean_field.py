@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from kikuchi.boltzmann.conversion import from_spins, machine_of, spin_ascent
 from kikuchi.boltzmann.exact import clamped, exact, log_likelihood
+from kikuchi.boltzmann.fixed_point import joint_means
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.mean_field import (
@@ -19,8 +20,7 @@ from kikuchi.boltzmann.rules.mean_field import (
     read_inputs,
     read_temperatures,
 )
-from kikuchi.boltzmann.settling import settle_joint
-from kikuchi.boltzmann.units import Gaussian
+from kikuchi.boltzmann.units import GaussianUnits
 from kikuchi.core.errors import MethodError, ModelError
 
 ARCHITECTURES = ["brf", "hrf", "poe", "fcrf"]
@@ -154,7 +154,7 @@ def test_masks_stay_masks_and_types_stay_types(text):
 
 
 def test_gaussian_visible_units_learn_by_cf():
-    machine = Machine.random(4, 3, scale=0.3, visible=Gaussian(), random_state=0)
+    machine = Machine.random(4, 3, scale=0.3, visible=GaussianUnits(), random_state=0)
     data = np.random.default_rng(1).normal(size=(10, 4))
     found = slope_of("cf:k=0,tol=1e-11,max_sweeps=3000", machine, data)
     assert found.objective <= 0
@@ -180,8 +180,8 @@ def test_joint_started_from_the_conditional_is_never_above_zero(inputs, scale):
         data = binary_rows(10, 5, seed)
         mask = read_inputs(inputs, 5)
         hidden, _ = conditional_means(machine, data, tol=1e-6, max_sweeps=500)
-        joint = settle_joint(machine, data, hidden, inputs=mask)
-        held = settle_joint(machine, data, hidden, inputs=np.ones(5, dtype=bool), max_sweeps=1)
+        joint = joint_means(machine, data, hidden, inputs=mask)
+        held = joint_means(machine, data, hidden, inputs=np.ones(5, dtype=bool), max_sweeps=1)
         gaps = joint_bound(machine, held, np.ones(5, dtype=bool)) - joint_bound(
             machine, joint, mask
         )
@@ -195,7 +195,7 @@ def test_difference_to_the_likelihood_is_a_difference_of_divergences():
     machine = machine_for("fcrf", 3, 0.9, sizes=(3, 3))
     row = np.array([[1.0, 0.0, 1.0]])
     hidden, _ = conditional_means(machine, row, tol=1e-8, max_sweeps=500)
-    joint = settle_joint(machine, row, hidden)
+    joint = joint_means(machine, row, hidden)
     states = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
     log_p = -machine.energy(states[:, :3], states[:, 3:])
     log_p -= exact(machine).log_z
@@ -274,9 +274,9 @@ def association(text, rate, steps, seed):
         hidden, _ = conditional_means(machine, data, tol=1e-5, max_sweeps=500)
         if rule.init == "zeros":
             start = np.where(inputs, data, 0.5)
-            joint = settle_joint(machine, start, np.full_like(hidden, 0.5), inputs=inputs)
+            joint = joint_means(machine, start, np.full_like(hidden, 0.5), inputs=inputs)
         else:
-            joint = settle_joint(machine, data, hidden, inputs=inputs)
+            joint = joint_means(machine, data, hidden, inputs=inputs)
         if np.abs(joint.visible - data)[:, 6:].max() < 0.1:  # within 0.2 in spins
             break
         by_coupling, by_field = spin_ascent(machine, slope.ascent)
@@ -382,12 +382,12 @@ def test_options_and_refusals():
     with pytest.raises(MethodError, match="energy=mf"):
         slope_of("cf:sampled=true,energy=tap", machine_for("poe"), data)
     with pytest.raises(MethodError, match="binary units"):
-        slope_of("cf:sampled=true", Machine.random(5, 2, visible=Gaussian()), data)
+        slope_of("cf:sampled=true", Machine.random(5, 2, visible=GaussianUnits()), data)
     for text in ("mf-joint", "mf-star", "mixture"):
         with pytest.raises(ModelError, match="binary"):
-            slope_of(text, Machine.random(5, 2, visible=Gaussian()), data)
+            slope_of(text, Machine.random(5, 2, visible=GaussianUnits()), data)
     with pytest.raises(ModelError, match="binary"):
-        slope_of("cf", Machine.random(5, 2, architecture="poe", visible=Gaussian()), data)
+        slope_of("cf", Machine.random(5, 2, architecture="poe", visible=GaussianUnits()), data)
 
 
 def test_annealing_ends_at_a_fixed_point_of_temperature_one():

@@ -12,7 +12,7 @@ from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
 from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.rules import RULES, parse_rule
-from kikuchi.boltzmann.units import Binary, Binomial, Gaussian
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, GaussianUnits
 from kikuchi.core.errors import BudgetError, DataError, MethodError, ModelError
 from kikuchi.training.trainer import train
 
@@ -158,7 +158,7 @@ def test_pseudo_refuses_what_it_cannot_do() -> None:
     with pytest.raises(MethodError, match="connected hidden"):
         estimate("pseudo", strong("hrf"), rows_of(0))
     with pytest.raises(MethodError, match="not binary"):
-        estimate("pseudo", Machine.random(4, 2, visible=Gaussian()), rows_of(0))
+        estimate("pseudo", Machine.random(4, 2, visible=GaussianUnits()), rows_of(0))
     with pytest.raises(DataError, match="0 and 1"):
         estimate("pseudo", strong("brf"), rows_of(0) * 0.5)
 
@@ -333,7 +333,7 @@ def test_masks_stay_masks(text: str, architecture: str) -> None:
 # ---------------------------------------------------------------------- other units
 
 
-@pytest.mark.parametrize("units", [Gaussian(), Binomial(replicas=3)])
+@pytest.mark.parametrize("units", [GaussianUnits(), BinomialUnits(replicas=3)])
 def test_chains_of_other_units_have_the_exact_gradient_as_mean(units) -> None:
     """Restricted machines: hidden side enumerated, visible side in closed form."""
     machine = Machine.random(3, 2, scale=0.4, visible=units, random_state=3)
@@ -346,7 +346,7 @@ def test_chains_of_other_units_have_the_exact_gradient_as_mean(units) -> None:
 
 
 def test_connected_units_that_are_not_binary_are_refused() -> None:
-    machine = Machine.random(3, 2, architecture="poe", visible=Gaussian())
+    machine = Machine.random(3, 2, architecture="poe", visible=GaussianUnits())
     with pytest.raises(ModelError, match="connected among themselves"):
         train(machine, np.zeros((4, 3)), "cd")
 
@@ -471,5 +471,5 @@ def test_every_registered_rule_of_this_file_can_be_made() -> None:
     assert set(MINE) <= set(RULES)
     for name in MINE:
         assert parse_rule(name).text == name
-    assert isinstance(Machine.random(2, 1).hidden, Binary)
+    assert isinstance(Machine.random(2, 1).hidden, BinaryUnits)
     assert masked("visible_weights", np.ones((2, 2)))[0, 0] == 0

@@ -1,7 +1,7 @@
 """Learning rules of machines: one module per way of estimating the gradient.
 
-Exact, sampled (contrastive divergence and relatives), mean field, mixtures, contrastive free
-energies, pseudo-likelihood, linear response; `RULES` knows them by their short names.
+Exact likelihood, mean field, mixtures, contrastive free energies and rate coding are here; rules
+that other families share are in `training`; `RULES` knows them by their short names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RULES: Registry[Rule[Any]] = Registry(
         "cf": "boltzmann.rules.contrastive:ContrastiveFreeEnergy",
         "mf-star": "boltzmann.rules.mean_field:MeanFieldStar",
         "mf-joint": "boltzmann.rules.mean_field:JointMeanField",
-        "mixture": "boltzmann.rules.mixture:MixtureMeanField",
+        "mixture": "boltzmann.rules.mixture:MixtureRule",
     },
 )
 parse_rule = RULES.parse

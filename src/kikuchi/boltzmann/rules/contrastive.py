@@ -2,8 +2,8 @@
 
     CF_k = F_0(data, q_0) - F_k(r_k, q_k) >= 0
 
-q_0 are the hidden means settled at the data, (r_k, q_k) the means after k rounds of descent from
-there. The slope ignores how r_k and q_k depend on the parameters (7).
+q_0 are the hidden means converged at the data, (r_k, q_k) the means after k rounds of descent from
+there. The gradient ignores how r_k and q_k depend on the parameters (7).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import ascent
+from kikuchi.boltzmann.fixed_point import check_connected, hidden_means, reconstruct_means
 from kikuchi.boltzmann.free_energies import free_energy_named
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import refuse_connected, settle_from_data, settle_hidden
-from kikuchi.boltzmann.units import Binary
+from kikuchi.boltzmann.units import BinaryUnits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -44,11 +44,11 @@ class ContrastiveFreeEnergy(Rule[Machine]):
     """
 
     name: ClassVar[str] = "cf"
-    summary: ClassVar[str] = "fall of a free energy in k rounds of settling from the data"
+    summary: ClassVar[str] = "decrease of a free energy in k rounds of updates from the data"
     objective_name: ClassVar[str] = "minus contrastive free energy"
 
     energy: Literal["mf", "tap", "bethe"] = option("mf", "free energy of connections inside a side")
-    k: int = option(1, "rounds of settling from the data; 0: until nothing moves", low=0)
+    k: int = option(1, "rounds of updates from the data; 0: until nothing changes", low=0)
     inner: int = option(3, "sweeps over each side in a round", low=1)
     damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
     sampled: bool = option(False, "draw samples from the means before they act on the other side")
@@ -62,8 +62,8 @@ class ContrastiveFreeEnergy(Rule[Machine]):
             (machine.hidden, machine.hidden_weights),
         ):
             if lateral is not None:
-                refuse_connected(units)
-            if self.sampled and not isinstance(units, Binary):
+                check_connected(units)
+            if self.sampled and not isinstance(units, BinaryUnits):
                 raise MethodError(
                     f"learner cf: option sampled needs binary units, not {units.text}; use cd"
                 )
@@ -75,17 +75,12 @@ class ContrastiveFreeEnergy(Rule[Machine]):
         return {}
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Statistics at the data minus those after k rounds (7, 9 to 12)."""
         energy = free_energy_named(self.energy)
         data = batch.astype(np.float64)
-        first = settle_hidden(
+        first = hidden_means(
             machine,
             data,
             energy=energy,
@@ -93,7 +88,7 @@ class ContrastiveFreeEnergy(Rule[Machine]):
             max_sweeps=self.max_sweeps,
             damping=self.damping,
         )
-        last = settle_from_data(
+        last = reconstruct_means(
             machine,
             data,
             first.means,

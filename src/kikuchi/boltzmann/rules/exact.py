@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import ascent, clamped, exact
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.training.rule import GradientEstimate, Rule, State
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
 
 Array = NDArray[Any]
 
@@ -45,14 +45,9 @@ class ExactLikelihood(Rule[Machine]):
         return float(np.mean(clamped(model, rows).log_weights)) - exact(model).log_z
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Posterior statistics of the batch minus those of the model."""
-        held, free = clamped(machine, batch), exact(machine)
-        objective = float(np.mean(held.log_weights)) - free.log_z
-        return GradientEstimate(ascent(machine, held.statistics, free.statistics), objective)
+        positive, free = clamped(machine, batch), exact(machine)
+        objective = float(np.mean(positive.log_weights)) - free.log_z
+        return GradientEstimate(ascent(machine, positive.statistics, free.statistics), objective)

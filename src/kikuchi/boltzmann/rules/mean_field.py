@@ -1,6 +1,6 @@
 """Learning with mean field in both phases: F = L+ - L- per row (WH-L8, LAW-L7, LAW-L8).
 
-L+ is the bound of the hidden units with the row held, L- that of all units together. F is not a
+L+ is the bound of the hidden units with the row clamped, L- that of all units together. F is not a
 bound on the log-likelihood, but if the joint is started from the conditional it is never above
 zero (LAW-T10).
 """
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.exact import Mask, ascent, mean_statistics
+from kikuchi.boltzmann.fixed_point import Joint, check_connected, hidden_means, joint_means
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, unit_entropy
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import Joint, refuse_connected, settle_hidden, settle_joint
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
-from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -35,12 +35,12 @@ def read_temperatures(text: str) -> tuple[float, ...]:
     (8.0, 4.0, 2.0)
     """
     try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
+        values = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        found = (0.0,)
-    if not all(0.0 < t < np.inf for t in found):
+        values = (0.0,)
+    if not all(0.0 < t < np.inf for t in values):
         raise MethodError(f"temperatures '{text}': give positive numbers between commas")
-    return found
+    return values
 
 
 def read_inputs(text: str | None, n_visible: int) -> Mask | None:
@@ -76,14 +76,14 @@ def conditional_means(
     max_sweeps: int,
     damping: float = 0.0,
 ) -> tuple[Array, bool]:
-    """Hidden means of each row with the visible units held, and whether they settled (4.10,
+    """Hidden means of each row with the visible units clamped, and whether they converged (4.10,
     LAW-I14).
     """
     if machine.hidden_weights is None or not temperatures:
-        found = settle_hidden(machine, data, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
-        return found.means, found.converged
+        point = hidden_means(machine, data, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
+        return point.means, point.converged
     half = np.full((len(data), machine.n_hidden), 0.5) if start is None else start
-    joint = settle_joint(
+    joint = joint_means(
         machine,
         data,
         half,
@@ -97,7 +97,7 @@ def conditional_means(
 
 
 def joint_bound(machine: Machine, joint: Joint, inputs: Mask | None = None) -> Array:
-    """L- of each row (4.14); units that are held have no entropy."""
+    """L- of each row (4.14); units that are clamped have no entropy."""
     value = -MEAN_FIELD.value(machine, joint.visible, joint.hidden)
     if inputs is not None:
         value = value - unit_entropy(machine.visible, joint.visible[:, inputs]).sum(axis=1)
@@ -132,8 +132,8 @@ class JointMeanField(Rule[Machine]):
     `init=conditional` starts each row's joint from its conditional and does not anneal it: both
     phases stay in one mode, and the objective F is never above zero. `zeros` is Galland's rule,
     `previous` starts from the joint of the step before. With `inputs`, those visible units stay
-    held in the free phase: supervised learning of the others given them (LAW-M5). Without inputs,
-    `zeros` and `previous` have one joint for all rows.
+    clamped in the free phase: supervised learning of the others given them (LAW-M5). Without
+    inputs, `zeros` and `previous` have one joint for all rows.
 
     >>> from kikuchi.boltzmann.rules import parse_rule
     >>> rule = parse_rule("mf-joint:inputs=0-1")
@@ -151,7 +151,7 @@ class JointMeanField(Rule[Machine]):
     init: Literal["conditional", "zeros", "previous"] = option(
         "conditional", "where the joint starts: at the conditional, at 1/2, at the last step's"
     )
-    inputs: str | None = option(None, "visible units held in both phases, such as 0-5 or 0-2,7")
+    inputs: str | None = option(None, "visible units clamped in both phases, such as 0-5 or 0-2,7")
     temperatures: str = option(
         "", "one sweep at each of these, such as 100,10,2, before those at 1"
     )
@@ -161,8 +161,8 @@ class JointMeanField(Rule[Machine]):
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """Means of the joint where it is kept."""
-        refuse_connected(machine.visible)
-        refuse_connected(machine.hidden)
+        check_connected(machine.visible)
+        check_connected(machine.hidden)
         read_temperatures(self.temperatures)
         inputs = read_inputs(self.inputs, machine.n_visible)
         if self.init != "previous":
@@ -174,17 +174,12 @@ class JointMeanField(Rule[Machine]):
         }
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Conditional minus joint products of means (4.15)."""
         data = batch.astype(np.float64)
         inputs = read_inputs(self.inputs, machine.n_visible)
-        hidden, settled = conditional_means(
+        hidden, converged = conditional_means(
             machine,
             data,
             temperatures=read_temperatures(self.temperatures),
@@ -193,7 +188,7 @@ class JointMeanField(Rule[Machine]):
             damping=self.damping,
         )
         joint = self._joint(machine, data, hidden, rows, state, inputs)
-        count_unconverged(state, settled and joint.converged, len(data))
+        count_unconverged(state, converged and joint.converged, len(data))
         free = mean_statistics(machine, joint.visible, joint.hidden)
         return contrast(machine, data, hidden, free, joint_bound(machine, joint, inputs).mean())
 
@@ -217,7 +212,7 @@ class JointMeanField(Rule[Machine]):
             start_hidden = np.full((len(kept), machine.n_hidden), 0.5)
         if inputs is not None:
             start = np.where(inputs, data, start)
-        joint = settle_joint(
+        joint = joint_means(
             machine,
             start,
             start_hidden,
@@ -253,29 +248,24 @@ class MeanFieldStar(Rule[Machine]):
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """Random means."""
-        refuse_connected(machine.visible)
-        refuse_connected(machine.hidden)
+        check_connected(machine.visible)
+        check_connected(machine.hidden)
         return {
             "joint_visible": rng.uniform(size=(1, machine.n_visible)),
             "joint_hidden": rng.uniform(size=(1, machine.n_hidden)),
         }
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Average over the data minus one product (WH-L8)."""
         data = batch.astype(np.float64)
         if self.init == "random":
             state.update(self.begin(machine, data, rng))
-        hidden, settled = conditional_means(
+        hidden, converged = conditional_means(
             machine, data, tol=self.tol, max_sweeps=self.max_sweeps, damping=self.damping
         )
-        joint = settle_joint(
+        joint = joint_means(
             machine,
             state["joint_visible"],
             state["joint_hidden"],
@@ -284,6 +274,6 @@ class MeanFieldStar(Rule[Machine]):
             damping=self.damping,
         )
         state["joint_visible"], state["joint_hidden"] = joint.visible, joint.hidden
-        count_unconverged(state, settled and joint.converged, len(data))
+        count_unconverged(state, converged and joint.converged, len(data))
         free = mean_statistics(machine, joint.visible, joint.hidden)
         return contrast(machine, data, hidden, free, joint_bound(machine, joint)[0])

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.mixture import JointMixture, fit_mixture, mixture_statistics, random_mixture
 from kikuchi.boltzmann.rules.mean_field import conditional_means, contrast, read_temperatures
-from kikuchi.boltzmann.settling import refuse_connected
 from kikuchi.core.options import option
-from kikuchi.training.rule import GradientEstimate, Rule, State, count_unconverged
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -21,7 +21,7 @@ _LEAST_WEIGHT = 1e-12  # a component that has died may come back after the param
 
 
 @dataclass(frozen=True)
-class MixtureMeanField(Rule[Machine]):
+class MixtureRule(Rule[Machine]):
     """Mean field of each row's conditional, one mixture of `components` for the joint (LAW-L9).
 
     The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
@@ -48,18 +48,13 @@ class MixtureMeanField(Rule[Machine]):
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """A random mixture."""
-        refuse_connected(machine.visible)
-        refuse_connected(machine.hidden)
+        check_connected(machine.visible)
+        check_connected(machine.hidden)
         read_temperatures(self.temperatures)
         return _state_of(random_mixture(machine, self.components, rng))
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Average over the rows minus the moments of the mixture (4.25)."""
         data = batch.astype(np.float64)
@@ -77,7 +72,7 @@ class MixtureMeanField(Rule[Machine]):
         if self.conditional == "joint":
             free = (joint.weights @ joint.means)[machine.n_visible :]
             start = np.tile(free, (len(data), 1))
-        hidden, settled = conditional_means(
+        hidden, converged = conditional_means(
             machine,
             data,
             start,
@@ -86,7 +81,7 @@ class MixtureMeanField(Rule[Machine]):
             max_sweeps=self.max_sweeps,
             damping=self.damping,
         )
-        count_unconverged(state, settled and joint.converged, len(data))
+        count_unconverged(state, converged and joint.converged, len(data))
         return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from kikuchi.boltzmann.layers import workspace
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.products import add_product
-from kikuchi.boltzmann.units import Binary, Binomial, Units
+from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units
 from kikuchi.core.errors import ModelError
 from kikuchi.core.options import option
-from kikuchi.training.rule import GradientEstimate, Rule, State
+from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
 
 Array = NDArray[Any]
 
@@ -59,12 +59,7 @@ class RateCodedDivergence(Rule[Machine]):
             np.maximum(machine.weights, 0, out=machine.weights)
 
     def gradient(
-        self,
-        machine: Machine,
-        batch: Array,
-        rows: NDArray[np.int64],
-        state: State,
-        rng: np.random.Generator,
+        self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """<v p> of the rows minus that of their reconstructions."""
         per_visible, per_hidden = replicas_of(machine.visible), replicas_of(machine.hidden)
@@ -90,11 +85,11 @@ class RateCodedDivergence(Rule[Machine]):
 def replicas_of(units: Units) -> int:
     """How many binary units share the weights of one unit.
 
-    >>> replicas_of(Binomial(replicas=7)), replicas_of(Binary())
+    >>> replicas_of(BinomialUnits(replicas=7)), replicas_of(BinaryUnits())
     (7, 1)
     """
-    if isinstance(units, Binomial):
+    if isinstance(units, BinomialUnits):
         return units.replicas
-    if isinstance(units, Binary):
+    if isinstance(units, BinaryUnits):
         return 1
     raise ModelError(f"{units.name} units have no replicas; use binary or binomial ones")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rules.mixture import MixtureMeanField
+from kikuchi.boltzmann.rules.mixture import MixtureRule
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.digits import digits
@@ -56,7 +56,7 @@ class DigitsByMixtures(Experiment):
         data = binary_digits(case["data"] or "sklearn", case["each"], case.get("digest", ""))
         rng = generator(case["seed"])
         machine = neighbour_machine(case["hidden"], rng)
-        rule = MixtureMeanField(
+        rule = MixtureRule(
             components=case["components"], conditional="joint", temperatures=_TEMPERATURES
         )
         state = rule.begin(machine, data, rng)

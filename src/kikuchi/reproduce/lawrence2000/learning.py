@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections, spin_ascent, to_spins
 from kikuchi.boltzmann.exact import log_likelihood
+from kikuchi.boltzmann.fixed_point import joint_means
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.mean_field import (
@@ -24,7 +25,6 @@ from kikuchi.boltzmann.rules.mean_field import (
     observed_log_score,
     read_temperatures,
 )
-from kikuchi.boltzmann.settling import settle_joint
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import spins_to_bits
 from kikuchi.plots import style
@@ -227,7 +227,7 @@ def free_outputs(
         hidden = np.full((len(data), machine.n_hidden), 0.5)
         start = np.where(inputs, data, 0.5)
         temperatures = read_temperatures(rule.temperatures)
-    return settle_joint(
+    return joint_means(
         machine,
         start,
         hidden,

@@ -196,13 +196,13 @@ def _block_width(count: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _load(fields: F8, means: F8, first: int, share: float, theta: F8, q: F8, active: F8) -> int:
+def _load(fields: F8, means: F8, first: int, step: float, theta: F8, q: F8, active: F8) -> int:
     """Copy a block of rows, units first; places beyond the last row repeat it and do not move."""
     wide = q.shape[1]
     here: int = min(wide, len(means) - first)
     for r in range(wide):
         source = first + min(r, here - 1)
-        active[r] = share if r < here else 0.0
+        active[r] = step if r < here else 0.0
         for i in range(len(q)):
             q[i, r] = means[source, i]
             theta[i, r] = fields[source, i]
@@ -235,19 +235,19 @@ def _still_running(
 
 
 @njit(cache=True, error_model="numpy")
-def settle(
+def sweep_means(
     tap: bool,
     weights: F8,
     fields: F8,
     means: F8,
-    share: float,
+    step: float,
     tol: float,
     most: int,
     sweeps: I8,
     changes: F8,
 ) -> None:
     """Sequential sweeps of all rows of `means` in place, until no mean of a row would move by more
-    than `tol`, or `most` sweeps. `share` is the part of each move that is made (1 - damping).
+    than `tol`, or `most` sweeps. `step` is the part of each move that is made (1 - damping).
     """
     count, n = means.shape
     wide = _block_width(count)
@@ -257,7 +257,7 @@ def settle(
     zeros, moves = np.zeros(wide), np.empty(wide)
     squares = weights * weights if tap else weights
     for first in range(0, count, wide):
-        here = _load(fields, means, first, share, theta, q, active)
+        here = _load(fields, means, first, step, theta, q, active)
         targets[:] = theta
         for i in range(n):
             for r in range(wide):
@@ -286,17 +286,17 @@ def settle(
 
 
 @njit(cache=True, error_model="numpy")
-def settle_bethe(
+def sweep_bethe_means(
     weights: F8,
     fields: F8,
     means: F8,
-    share: float,
+    step: float,
     tol: float,
     most: int,
     sweeps: I8,
     changes: F8,
 ) -> None:
-    """As `settle`, for the Bethe energy."""
+    """As `sweep_means`, for the Bethe energy."""
     count, n = means.shape
     wide = _block_width(count)
     q, theta, room = np.empty((n, wide)), np.empty((n, wide)), np.empty((6, wide))
@@ -307,7 +307,7 @@ def settle_bethe(
         for j in range(n):
             steepest[i] += np.sinh(0.25 * weights[i, j]) ** 2
     for first in range(0, count, wide):
-        here = _load(fields, means, first, share, theta, q, active)
+        here = _load(fields, means, first, step, theta, q, active)
         for sweep in range(most):
             change[:] = 0.0
             for i in range(n):

@@ -12,18 +12,18 @@ from scipy.special import expit
 
 from kikuchi.boltzmann.conversion import machine_of
 from kikuchi.boltzmann.exact import exact
+from kikuchi.boltzmann.fixed_point import (
+    fixed_point_means,
+    free_energy,
+    hidden_means,
+    joint_means,
+    mean_field_bound,
+    reconstruct_means,
+    visible_means,
+)
 from kikuchi.boltzmann.free_energies import ENERGIES, MEAN_FIELD
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.settling import (
-    free_energy,
-    mean_field_bound,
-    settle_from_data,
-    settle_hidden,
-    settle_joint,
-    settle_units,
-    settle_visible,
-)
-from kikuchi.boltzmann.units import Binary, Gaussian
+from kikuchi.boltzmann.units import BinaryUnits, GaussianUnits
 from kikuchi.core.errors import DataError, ModelError
 
 KINDS = ["mf", "tap", "bethe"]
@@ -65,7 +65,7 @@ def test_no_sweep_raises_the_free_energy(kind, seed, scale, damping, corner):
         q = np.round(q)
     before = value(kind, weights, fields, q)
     for _ in range(6):
-        q = settle_units(
+        q = fixed_point_means(
             weights, fields, q, energy=kind, tol=0.0, max_sweeps=1, damping=damping
         ).means
         assert np.all((q >= 0) & (q <= 1))
@@ -78,26 +78,26 @@ def test_no_sweep_raises_the_free_energy(kind, seed, scale, damping, corner):
 def test_strong_weights_converge(kind):
     rng = np.random.default_rng(1)
     weights, fields = symmetric(rng, 12, 3.0), rng.normal(size=(40, 12))
-    found = settle_units(weights, fields, energy=kind, tol=1e-9)
+    found = fixed_point_means(weights, fields, energy=kind, tol=1e-9)
     assert found.converged and found.residual <= 1e-9
-    again = settle_units(weights, fields, found.means, energy=kind, tol=0.0, max_sweeps=1)
+    again = fixed_point_means(weights, fields, found.means, energy=kind, tol=0.0, max_sweeps=1)
     np.testing.assert_allclose(again.means, found.means, atol=1e-8)
 
 
 def test_mean_field_is_a_fixed_point_and_rows_do_not_depend_on_their_company():
     rng = np.random.default_rng(2)
     weights, fields = symmetric(rng, 9, 0.7), rng.normal(size=(75, 9))
-    found = settle_units(weights, fields, tol=1e-9)
+    found = fixed_point_means(weights, fields, tol=1e-9)
     np.testing.assert_allclose(found.means, expit(fields + found.means @ weights), atol=1e-8)
     for kind in KINDS:
-        together = settle_units(weights, fields, energy=kind).means
-        alone = np.vstack([settle_units(weights, f, energy=kind).means for f in fields])
+        together = fixed_point_means(weights, fields, energy=kind).means
+        alone = np.vstack([fixed_point_means(weights, f, energy=kind).means for f in fields])
         assert np.array_equal(together, alone)
 
 
 def test_logistic_function_of_the_loops_is_right_to_rounding():
     x = np.concatenate([np.linspace(-700, 700, 4001), np.linspace(-2, 2, 999)])
-    found = settle_units(np.zeros((1, 1)), x[:, None], tol=0.0, max_sweeps=1).means[:, 0]
+    found = fixed_point_means(np.zeros((1, 1)), x[:, None], tol=0.0, max_sweeps=1).means[:, 0]
     np.testing.assert_allclose(found, expit(x), rtol=1e-15 * 4, atol=0)
 
 
@@ -108,14 +108,14 @@ def test_settling_from_data_falls_and_stays_above_minus_log_z(architecture):
     rng = np.random.default_rng(3)
     data = (rng.random((20, 6)) < 0.5).astype(float)
     floor = -exact(machine).log_z
-    q = settle_hidden(machine, data).means
+    q = hidden_means(machine, data).means
     values = [MEAN_FIELD.value(machine, data, q, clamped=True)]
     np.testing.assert_allclose(values[0], MEAN_FIELD.value(machine, data, q), atol=1e-12)
     r = data
     for _ in range(4):
-        r = settle_visible(machine, q, r, tol=0.0, max_sweeps=3).means
+        r = visible_means(machine, q, r, tol=0.0, max_sweeps=3).means
         values.append(MEAN_FIELD.value(machine, r, q))
-        q = settle_hidden(machine, r, q, tol=0.0, max_sweeps=3).means
+        q = hidden_means(machine, r, q, tol=0.0, max_sweeps=3).means
         values.append(MEAN_FIELD.value(machine, r, q))
     steps = np.diff(np.array(values), axis=0)
     assert np.all(steps <= 1e-10)
@@ -129,20 +129,20 @@ def test_rounds_never_raise_the_free_energy_and_end_where_all_units_rest(kind):
     rng = np.random.default_rng(5)
     data = (rng.random((15, 6)) < 0.5).astype(float)
     energy = ENERGIES[kind]
-    q0 = settle_hidden(machine, data, energy=kind).means
+    q0 = hidden_means(machine, data, energy=kind).means
     last = energy.value(machine, data, q0, clamped=True)
     for rounds in (1, 2, 5):
-        r, q, done, _ = settle_from_data(machine, data, q0, rounds=rounds, energy=kind)
+        r, q, done, _ = reconstruct_means(machine, data, q0, rounds=rounds, energy=kind)
         assert done == rounds
         now = energy.value(machine, r, q)
         assert np.all(now <= last + 1e-10)
         last = now
-    ended = settle_from_data(machine, data, q0, rounds=0, energy=kind, tol=1e-10)
+    ended = reconstruct_means(machine, data, q0, rounds=0, energy=kind, tol=1e-10)
     assert ended.converged
-    many = settle_from_data(machine, data, q0, rounds=400, energy=kind)
+    many = reconstruct_means(machine, data, q0, rounds=400, energy=kind)
     np.testing.assert_allclose(ended.visible, many.visible, atol=1e-8)
     if kind == "mf":
-        joint = settle_joint(machine, ended.visible, ended.hidden, tol=1e-10)
+        joint = joint_means(machine, ended.visible, ended.hidden, tol=1e-10)
         np.testing.assert_allclose(joint.visible, ended.visible, atol=1e-8)
         np.testing.assert_allclose(joint.hidden, ended.hidden, atol=1e-8)
 
@@ -152,8 +152,8 @@ def test_contrast_is_a_difference_of_divergences():
     machine = machine_for("fcrf", 6, sizes=(4, 3))
     log_z = exact(machine).log_z
     data = np.array([[1.0, 0, 1, 1]])
-    q0 = settle_hidden(machine, data).means
-    r, q, _, _ = settle_from_data(machine, data, q0, rounds=2)
+    q0 = hidden_means(machine, data).means
+    r, q, _, _ = reconstruct_means(machine, data, q0, rounds=2)
     states = np.array(np.meshgrid(*[[0.0, 1.0]] * 7)).T.reshape(-1, 7)
     log_p = -machine.energy(states[:, :4], states[:, 4:]) - log_z
 
@@ -174,50 +174,50 @@ def test_joint_with_inputs_held_and_temperatures():
     inputs = np.array([True, True, False, False, False, False])
     data = np.array([[1.0, 0, 1, 0, 0, 1], [0, 0, 1, 1, 0, 1]])
     hidden = np.full((2, 4), 0.5)
-    found = settle_joint(machine, data, hidden, inputs=inputs, temperatures=(8, 4, 2), tol=1e-9)
+    found = joint_means(machine, data, hidden, inputs=inputs, temperatures=(8, 4, 2), tol=1e-9)
     assert found.converged
     assert np.array_equal(found.visible[:, :2], data[:, :2])
     weights, biases = machine.visible_weights, machine.visible_bias
     fields = found.visible @ weights + found.hidden @ machine.weights.T + biases
     np.testing.assert_allclose(found.visible[:, 2:], expit(fields)[:, 2:], atol=1e-8)
-    free = settle_joint(machine, data, hidden, tol=1e-9)
+    free = joint_means(machine, data, hidden, tol=1e-9)
     bounds = mean_field_bound(machine, free.visible, free.hidden)
     assert np.all(bounds <= exact(machine).log_z + 1e-12)
 
 
 def test_without_weights_mean_field_is_exact():
     machine = machine_of(np.zeros((4, 4)), [0.3, -1.0, 2.0, 0.0], 3)
-    found = settle_joint(machine, np.full((1, 3), 0.5), np.full((1, 1), 0.5))
+    found = joint_means(machine, np.full((1, 3), 0.5), np.full((1, 1), 0.5))
     bound = mean_field_bound(machine, found.visible, found.hidden)[0]
     assert bound == pytest.approx(exact(machine).log_z, abs=1e-12)
 
 
 def test_saturated_means_are_reported_not_clipped():
-    found = settle_units(np.zeros((2, 2)), [[50.0, 1.0]])
+    found = fixed_point_means(np.zeros((2, 2)), [[50.0, 1.0]])
     assert found.saturated == 1 and found.means[0, 0] == 1.0
-    bethe = settle_units([[0, 3.0], [3.0, 0]], [[60.0, -1.0]], [[1.0, 0.0]], energy="bethe")
+    bethe = fixed_point_means([[0, 3.0], [3.0, 0]], [[60.0, -1.0]], [[1.0, 0.0]], energy="bethe")
     assert bethe.converged and bethe.means[0, 1] == pytest.approx(expit(2.0), abs=1e-8)
 
 
 def test_not_converged_is_said():
     rng = np.random.default_rng(8)
     weights, fields = symmetric(rng, 8, 1.0), rng.normal(size=(3, 8))
-    found = settle_units(weights, fields, tol=1e-12, max_sweeps=2)
+    found = fixed_point_means(weights, fields, tol=1e-12, max_sweeps=2)
     assert not found.converged and found.residual > 1e-12
 
 
 def test_refusals():
     with pytest.raises(DataError, match="fit together"):
-        settle_units(np.zeros((2, 2)), np.zeros((1, 3)))
+        fixed_point_means(np.zeros((2, 2)), np.zeros((1, 3)))
     with pytest.raises(ModelError, match="beyond 150"):
-        settle_units([[0, 200.0], [200.0, 0]], np.zeros((1, 2)), energy="bethe")
-    connected = Machine.random(3, 2, architecture="poe", visible=Gaussian())
+        fixed_point_means([[0, 200.0], [200.0, 0]], np.zeros((1, 2)), energy="bethe")
+    connected = Machine.random(3, 2, architecture="poe", visible=GaussianUnits())
     with pytest.raises(ModelError, match="binary units"):
-        settle_visible(connected, np.zeros((1, 2)))
+        visible_means(connected, np.zeros((1, 2)))
     with pytest.raises(ModelError, match="binary units"):
-        settle_joint(Machine.random(3, 2, visible=Gaussian()), np.zeros(3), np.zeros(2))
+        joint_means(Machine.random(3, 2, visible=GaussianUnits()), np.zeros(3), np.zeros(2))
     with pytest.raises(DataError, match="3 visible"):
-        free_energy(Machine.random(3, 2, visible=Binary()), np.zeros((1, 2)))
+        free_energy(Machine.random(3, 2, visible=BinaryUnits()), np.zeros((1, 2)))
 
 
 def test_settling_600_digits_takes_a_few_milliseconds():
@@ -226,11 +226,11 @@ def test_settling_600_digits_takes_a_few_milliseconds():
 
     data = (load_digits().data[:600] > 7.5).astype(float)
     machine = Machine.random(64, 25, architecture="fcrf", scale=0.2, random_state=0)
-    settle_hidden(machine, data)  # loads the loops
+    hidden_means(machine, data)  # loads the loops
     times = []
     for _ in range(3):
         began = time.process_time()
-        found = settle_hidden(machine, data, tol=1e-6)
+        found = hidden_means(machine, data, tol=1e-6)
         times.append(time.process_time() - began)
         assert found.converged
     assert min(times) < 0.02

@@ -1,7 +1,8 @@
-"""Settling: means that lower a free energy, clamped to data or free (WH-I2 to I4, I6; LAW-I14).
+"""Fixed-point iteration of means that lower a free energy, clamped to data or free (WH-I2 to I4,
+I6; LAW-I14).
 
-All rows of data at once, each unit in turn, each row until it no longer moves. A side without
-connections inside is solved in one step.
+All rows of data at once, each unit in turn, each row until its means no longer change. A side
+without connections inside is solved in one step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kikuchi.boltzmann.conversion import joint_weights
 from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, clamped
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, FreeEnergy, free_energy_named
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Binary, Units
+from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.errors import DataError, ModelError
 
 Array = NDArray[np.float64]
@@ -28,11 +29,11 @@ MOST_SWEEPS = 2000
 _SMALL = 512  # units up to which sweeps over all of them beat products of matrices
 
 
-class Settled(NamedTuple):
-    """Means of one side or of all units, one row for each row of data, and how they were found.
+class FixedPoint(NamedTuple):
+    """Means of one side or of all units, one row per row of data, and how the iteration ended.
 
-    `residual` is the largest move that is left of any mean, `saturated` counts means that are
-    exactly 0 or 1 in the end. Nothing is clipped.
+    `residual` is the largest change of any mean in the last sweep, `saturated` counts means that
+    are exactly 0 or 1 in the end. Nothing is clipped.
     """
 
     means: Array
@@ -43,7 +44,7 @@ class Settled(NamedTuple):
 
 
 class Reconstruction(NamedTuple):
-    """Means of both sides after rounds of settling from the data (WH-I6)."""
+    """Means of both sides after rounds of descent from the data (WH-I6)."""
 
     visible: Array
     hidden: Array
@@ -52,7 +53,7 @@ class Reconstruction(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """Means of both sides, settled together (LAW-I14)."""
+    """Means of both sides, iterated together (LAW-I14)."""
 
     visible: Array
     hidden: Array
@@ -60,7 +61,7 @@ class Joint(NamedTuple):
     converged: bool
 
 
-def settle_units(
+def fixed_point_means(
     weights: ArrayLike,
     fields: ArrayLike,
     start: ArrayLike | None = None,
@@ -69,14 +70,14 @@ def settle_units(
     tol: float = TOLERANCE,
     max_sweeps: int = MOST_SWEEPS,
     damping: float = 0.0,
-) -> Settled:
+) -> FixedPoint:
     """Means of binary units with these weights among them and these rows of external fields.
 
     Sequential sweeps; the free energy of a row never rises (WH-I2 to I4). With `tol=0` exactly
     `max_sweeps` are done.
 
-    >>> found = settle_units([[0, 2], [2, 0]], [[-1.0, -1.0], [3.0, 3.0]])
-    >>> found.means.round(3).tolist(), found.converged
+    >>> point = fixed_point_means([[0, 2], [2, 0]], [[-1.0, -1.0], [3.0, 3.0]])
+    >>> point.means.round(3).tolist(), point.converged
     ([[0.5, 0.5], [0.993, 0.993]], True)
     """
     kind = free_energy_named(energy) if isinstance(energy, str) else energy
@@ -85,19 +86,19 @@ def settle_units(
     means = np.full(f.shape, 0.5) if start is None else np.array(start, dtype=np.float64, order="C")
     if w.shape != (f.shape[1],) * 2 or means.shape != f.shape:
         raise DataError(
-            f"settling: weights of shape {w.shape}, fields {f.shape} and start {means.shape} "
+            f"means: weights of shape {w.shape}, fields {f.shape} and start {means.shape} "
             "do not fit together"
         )
-    kind.refuse_weights(w)
+    kind.check_weights(w)
     sweeps, changes = np.zeros(len(f), dtype=np.int64), np.zeros(len(f))
     if f.size:
         kind.sweep(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
     residual = float(changes.max(initial=0.0))
     saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
-    return Settled(means, sweeps, residual, residual <= tol, saturated)
+    return FixedPoint(means, sweeps, residual, residual <= tol, saturated)
 
 
-def settle_hidden(
+def hidden_means(
     machine: Machine,
     visible: ArrayLike,
     start: ArrayLike | None = None,
@@ -106,15 +107,15 @@ def settle_hidden(
     tol: float = TOLERANCE,
     max_sweeps: int = MOST_SWEEPS,
     damping: float = 0.0,
-) -> Settled:
-    """Means of the hidden units with the visible ones held: the clamped phase (9, WH-I2)."""
+) -> FixedPoint:
+    """Means of the hidden units with the visible ones clamped: the positive phase (9, WH-I2)."""
     fields = np.asarray(visible, dtype=np.float64) @ machine.weights + machine.hidden_bias
-    return _settle_side(
+    return _side_means(
         machine.hidden, machine.hidden_weights, fields, start, energy, tol, max_sweeps, damping
     )
 
 
-def settle_visible(
+def visible_means(
     machine: Machine,
     hidden: ArrayLike,
     start: ArrayLike | None = None,
@@ -123,15 +124,15 @@ def settle_visible(
     tol: float = TOLERANCE,
     max_sweeps: int = MOST_SWEEPS,
     damping: float = 0.0,
-) -> Settled:
-    """Means of the visible units with the hidden ones held (10, WH-I2)."""
+) -> FixedPoint:
+    """Means of the visible units with the hidden ones clamped (10, WH-I2)."""
     fields = np.asarray(hidden, dtype=np.float64) @ machine.weights.T + machine.visible_bias
-    return _settle_side(
+    return _side_means(
         machine.visible, machine.visible_weights, fields, start, energy, tol, max_sweeps, damping
     )
 
 
-def _settle_side(
+def _side_means(
     units: Units,
     lateral: Array | None,
     fields: Array,
@@ -140,21 +141,21 @@ def _settle_side(
     tol: float,
     max_sweeps: int,
     damping: float,
-) -> Settled:
+) -> FixedPoint:
     if lateral is None:
         means = np.asarray(units.mean(fields))
-        binary = isinstance(units, Binary)
+        binary = isinstance(units, BinaryUnits)
         saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0))) if binary else 0
-        return Settled(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
-    refuse_connected(units)
-    return settle_units(
+        return FixedPoint(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
+    check_connected(units)
+    return fixed_point_means(
         lateral, fields, start, energy=energy, tol=tol, max_sweeps=max_sweeps, damping=damping
     )
 
 
-def refuse_connected(units: Units) -> None:
-    """Only binary units may be connected inside their side."""
-    if not isinstance(units, Binary):
+def check_connected(units: Units) -> None:
+    """Refuse other than binary units, which alone may be connected inside their side."""
+    if not isinstance(units, BinaryUnits):
         raise ModelError(
             f"units of kind {units.text} cannot be connected among themselves; use binary units "
             "or an architecture without these connections"
@@ -164,7 +165,7 @@ def refuse_connected(units: Units) -> None:
 # ---------------------------------------------------------------------- both sides
 
 
-def settle_from_data(
+def reconstruct_means(
     machine: Machine,
     visible: ArrayLike,
     hidden: Array,
@@ -179,14 +180,14 @@ def settle_from_data(
 ) -> Reconstruction:
     """Rounds of descent from (data, `hidden`): visible means, then hidden ones (WH-I6).
 
-    `inner` sweeps over each side a round. `rounds=0` goes on until no mean of a row moves by more
+    `inner` sweeps over each side per round. `rounds=0` goes on until no mean of a row moves by more
     than `tol` in a round (MF_infinity, WH-L7); mean field of a machine that is not large does so
     in rounds of one sweep, which is faster. With `draw`, means become samples before they act on
     the other side (WH-L9); the hidden ones of the last round stay means.
     """
     kind = free_energy_named(energy) if isinstance(energy, str) else energy
     if rounds == 0 and draw is None and _small_mean_field(machine, kind):
-        joint = settle_joint(
+        joint = joint_means(
             machine, visible, hidden, tol=tol, max_sweeps=inner * max_rounds, damping=damping
         )
         return Reconstruction(joint.visible, joint.hidden, joint.sweeps, joint.converged)
@@ -200,12 +201,12 @@ def settle_from_data(
         if draw is not None:
             q = sample_means(machine.hidden, q, draw)
         old_r, old_q = r[active], q[active]
-        new_r = settle_visible(
+        new_r = visible_means(
             machine, old_q, old_r, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
         ).means
         if draw is not None:
             new_r = sample_means(machine.visible, new_r, draw)
-        new_q = settle_hidden(
+        new_q = hidden_means(
             machine, new_r, old_q, energy=kind, tol=0.0, max_sweeps=inner, damping=damping
         ).means
         r[active], q[active] = new_r, new_q
@@ -217,19 +218,19 @@ def settle_from_data(
 
 
 def _small_mean_field(machine: Machine, kind: FreeEnergy) -> bool:
-    binary = isinstance(machine.visible, Binary) and isinstance(machine.hidden, Binary)
+    binary = isinstance(machine.visible, BinaryUnits) and isinstance(machine.hidden, BinaryUnits)
     small = machine.n_visible + machine.n_hidden <= _SMALL
     return kind is MEAN_FIELD and binary and small
 
 
 def sample_means(units: Units, means: Array, rng: np.random.Generator) -> Array:
     """Binary states drawn from a product distribution with these means."""
-    if not isinstance(units, Binary):
+    if not isinstance(units, BinaryUnits):
         raise ModelError(f"units of kind {units.text} are not drawn from means alone")
     return (rng.random(means.shape) < means).astype(np.float64)
 
 
-def settle_joint(
+def joint_means(
     machine: Machine,
     visible: ArrayLike,
     hidden: ArrayLike,
@@ -244,32 +245,34 @@ def settle_joint(
 
     One sweep at each of the `temperatures`, then sweeps at 1 until nothing moves.
     """
-    refuse_connected(machine.visible)
-    refuse_connected(machine.hidden)
+    check_connected(machine.visible)
+    check_connected(machine.hidden)
     weights, biases = joint_weights(machine)
     means = np.hstack([np.atleast_2d(visible), np.atleast_2d(hidden)]).astype(np.float64)
-    held = np.zeros(len(biases), dtype=np.bool_)
+    fixed = np.zeros(len(biases), dtype=np.bool_)
     if inputs is not None:
-        held[: machine.n_visible] = as_inputs(machine, inputs)
-    free = ~held
-    fields = means[:, held] @ weights[np.ix_(held, free)] + biases[free]
+        fixed[: machine.n_visible] = as_inputs(machine, inputs)
+    free = ~fixed
+    fields = means[:, fixed] @ weights[np.ix_(fixed, free)] + biases[free]
     inside, start = weights[np.ix_(free, free)], means[:, free]
     for temperature in temperatures:
-        start = settle_units(
+        start = fixed_point_means(
             inside / temperature, fields / temperature, start,
             tol=0.0, max_sweeps=1, damping=damping,
         ).means  # fmt: skip
-    found = settle_units(inside, fields, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
-    means[:, free] = found.means
+    point = fixed_point_means(
+        inside, fields, start, tol=tol, max_sweeps=max_sweeps, damping=damping
+    )
+    means[:, free] = point.means
     d = machine.n_visible
-    most = int(found.sweeps.max(initial=0))
-    return Joint(means[:, :d], means[:, d:], most, found.converged)
+    most = int(point.sweeps.max(initial=0))
+    return Joint(means[:, :d], means[:, d:], most, point.converged)
 
 
 def free_energy(
     machine: Machine, visible: ArrayLike, energy: str = "mf", *, tol: float = TOLERANCE
 ) -> Array:
-    """F_0 of each row: the hidden units settled with the row held (WH-M1, WH-L10).
+    """F_0 of each row: the hidden means converged with the row clamped (WH-M1, WH-L10).
 
     `energy` is mf, tap or bethe, or exact (-log sum_h exp(-E), by enumeration where hidden units
     are connected). mf is never below exact; on a side without connections all are the same.
@@ -283,14 +286,14 @@ def free_energy(
     if energy == "exact":
         return -clamped(machine, rows).log_weights
     kind = free_energy_named(energy)
-    found = settle_hidden(machine, rows, energy=kind, tol=tol)
-    if not found.converged:
+    point = hidden_means(machine, rows, energy=kind, tol=tol)
+    if not point.converged:
         warnings.warn(
-            f"settling stopped after {MOST_SWEEPS} sweeps with moves of {found.residual:.2g} left; "
+            f"the means still change by {point.residual:.2g} after {MOST_SWEEPS} sweeps; "
             "these free energies are too high",
             stacklevel=2,
         )
-    return kind.value(machine, rows, found.means, clamped=True)
+    return kind.value(machine, rows, point.means, clamped=True)
 
 
 def mean_field_bound(machine: Machine, visible: Array, hidden: Array) -> Array:
