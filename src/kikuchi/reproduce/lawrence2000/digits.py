@@ -74,7 +74,7 @@ class DigitsByMixtures(Experiment):
             "bound": bounds,
             "moves": [_moved(a, b) for a, b in pairwise(joints)],
             "pictures": [_heaviest(joint) for joint in joints[-_PICTURES:]],
-            "unsettled": int(state.get("unsettled_rows", np.zeros(1))[0]),
+            "unsettled": int(state.get("unconverged_rows", np.zeros(1))[0]),
         }
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
