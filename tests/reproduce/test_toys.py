@@ -17,7 +17,7 @@ from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.toys.tables import CLOSED_FORMS
 from kikuchi.reproduce.toys.toys import (
     DoubleWell,
-    Gaussian,
+    NormalDensity,
     correlated,
     gaussian_divergence,
     hybrid_monte_carlo,
@@ -28,7 +28,7 @@ from kikuchi.reproduce.toys.toys import (
 )
 
 
-def divergence_by_integral(well: DoubleWell, q: Gaussian) -> float:
+def divergence_by_integral(well: DoubleWell, q: NormalDensity) -> float:
     """KL(q||p) by adaptive quadrature, written apart."""
     z = quad(lambda x: np.exp(-0.5 * well.kappa * (x * x - well.alpha**2) ** 2), -6, 6)[0]
 
@@ -68,7 +68,7 @@ def test_divergence_and_its_minima(alpha: float) -> None:
         assert value == pytest.approx(divergence_by_integral(well, fit), abs=1e-8)
         start = [fit.mean + 0.01, np.log(fit.precision) + 0.02]
         best = minimize(
-            lambda v: well.divergence_from(Gaussian(v[0], np.exp(v[1]))), start, tol=1e-12
+            lambda v: well.divergence_from(NormalDensity(v[0], np.exp(v[1]))), start, tol=1e-12
         )
         assert best.fun == pytest.approx(value, abs=1e-9)  # a minimum, the middle one too
         assert best.x[0] == pytest.approx(fit.mean, abs=1e-3)
@@ -77,24 +77,24 @@ def test_divergence_and_its_minima(alpha: float) -> None:
 def test_iteration_finds_the_closed_forms() -> None:
     for alpha in (0.5, 0.99, 1.1, 2.0):
         well = DoubleWell(3.0, alpha)
-        found = project_exclusive(well.log_weight, Gaussian(0.0, 5.0))
+        found = project_exclusive(well.log_weight, NormalDensity(0.0, 5.0))
         assert found == pytest.approx(well.symmetric_fit(), abs=1e-8)
     well = DoubleWell(3.0, 1.5)
     for sign in (1, -1):
-        found = project_exclusive(well.log_weight, Gaussian(sign * 1.3, 20.0))
+        found = project_exclusive(well.log_weight, NormalDensity(sign * 1.3, 20.0))
         assert found.mean == pytest.approx(sign * well.broken_fit().mean, abs=1e-8)
 
 
 def test_both_projections_of_a_gaussian_are_itself() -> None:
     """HOJ-I12: if p is in the family, both directions give it back."""
-    p = Gaussian(0.7, 2.5)
-    assert project_exclusive(p.log_density, Gaussian(-2.0, 0.3)) == pytest.approx(p, abs=1e-8)
+    p = NormalDensity(0.7, 2.5)
+    assert project_exclusive(p.log_density, NormalDensity(-2.0, 0.3)) == pytest.approx(p, abs=1e-8)
     assert project_inclusive(p.log_density, -12.0, 12.0) == pytest.approx(p, abs=1e-8)
 
 
 def test_a_density_without_a_fit_is_refused() -> None:
     with pytest.raises(KikuchiError, match="did not settle"):
-        project_exclusive(lambda x: 0.5 * x**2, Gaussian(0.0, 1.0))
+        project_exclusive(lambda x: 0.5 * x**2, NormalDensity(0.0, 1.0))
 
 
 def test_sampler_has_the_moments_of_the_density() -> None:

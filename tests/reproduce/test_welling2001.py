@@ -18,7 +18,7 @@ from kikuchi.reproduce import Outcome, reproduce
 from kikuchi.reproduce.experiment import Finished, Setting
 from kikuchi.reproduce.welling2001.digits import (
     BinaryDigits,
-    Parts,
+    DigitSplit,
     baseline_errors,
     binary_pictures,
     framed,
@@ -88,20 +88,23 @@ def test_frames_are_cut_to_the_digit() -> None:
 def test_parts_have_the_shares_of_the_paper_and_no_common_picture() -> None:
     rng = np.random.default_rng(0)
     images = Images.of(rng.random((220, 4)), shape=(2, 2), labels=np.arange(220) % 2)
-    parts = Parts(images, (6, 2, 3), 10, seed=0)
+    parts = DigitSplit(images, (6, 2, 3), 10, seed=0)
     assert [len(p) for p in (parts.train, parts.validation, parts.test)] == [120, 40, 60]
     everything = np.vstack([parts.known[0], parts.test.pixels])
     assert len(np.unique(everything, axis=0)) == 220
-    again, other = Parts(images, (6, 2, 3), 10, seed=0), Parts(images, (6, 2, 3), 10, seed=1)
+    again, other = (
+        DigitSplit(images, (6, 2, 3), 10, seed=0),
+        DigitSplit(images, (6, 2, 3), 10, seed=1),
+    )
     assert np.array_equal(again.test.pixels, parts.test.pixels)
     assert not np.array_equal(other.test.pixels, parts.test.pixels)
     with pytest.raises(DataError, match="at least 6 are needed"):
-        Parts(images.at(np.arange(4)), (6, 2, 3), 10, seed=0)
+        DigitSplit(images.at(np.arange(4)), (6, 2, 3), 10, seed=0)
 
 
 def test_baselines_are_near_those_of_the_paper() -> None:
     """6.3 and 9.2 % in the paper; the stand-in is about as hard."""
-    parts = Parts(binary_pictures("sklearn"), (6, 2, 3), 10, seed=0)
+    parts = DigitSplit(binary_pictures("sklearn"), (6, 2, 3), 10, seed=0)
     found = baseline_errors(*parts.known, parts.test.pixels, parts.test.required_labels())
     assert 3.0 < found["1-nearest neighbour"] < 9.0
     assert 5.0 < found["logistic regression"] < 12.0

@@ -219,7 +219,7 @@ class DeltaPPCA(FaceSimilarity):
 
 
 def rows_of(faces: ArrayLike) -> Array:
-    """Faces as a table of finite numbers, one a row."""
+    """Faces as a table of finite numbers, one per row."""
     x = np.atleast_2d(np.asarray(faces, dtype=np.float64))
     if x.ndim != 2 or not x.size or not np.all(np.isfinite(x)):
         raise DataError("faces must be rows of finite numbers")

@@ -56,7 +56,7 @@ def _orl() -> Images:
 
 
 def read_pgm(path: str | Path) -> Array:
-    """Grey values in [0, 1] of a binary PGM picture (P5, one or two bytes a pixel)."""
+    """Grey values in [0, 1] of a binary PGM picture (P5, one or two bytes per pixel)."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -202,7 +202,7 @@ def _cropped(stack: Array, moves: NDArray[np.int64], shape: Shape) -> Array:
 
 
 def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, NDArray[np.bool_]]:
-    """Pixels inside the oval, one face a row, and the oval itself (TEH-E1, steps b to f).
+    """Pixels inside the oval, one face per row, and the oval itself (TEH-E1, steps b to f).
 
     Aligned, averaged to `side` x `side` (or left as they are if they have fewer pixels), cut out by
     the oval, histograms matched, spread over [0, 1].

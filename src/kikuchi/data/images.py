@@ -49,7 +49,7 @@ class Images:
         labels: ArrayLike | None = None,
         source: str = "array",
     ) -> Images:
-        """Checked pictures: stacked (n, rows, columns), or one a row with `shape` (else square).
+        """Checked pictures: stacked (n, rows, columns), or one per row with `shape` (else square).
 
         Grey values go from 0 to 1, 16 or 255, the smallest of these that fits; [-1, 1] is moved
         to [0, 1].
@@ -149,8 +149,8 @@ def _area_weights(old: int, new: int) -> Array:
 
 
 def read_images(path: str | PathLike[str], shape: Shape | None = None) -> Images:
-    """Pictures of a file: one a row in .csv, .tsv, .parquet or .npy, perhaps its label as the last
-    column; stacked pictures in .npy; or arrays `images` and perhaps `labels` in .npz.
+    """Pictures of a file: one per row in .csv, .tsv, .parquet or .npy, perhaps its label as the
+    last column; stacked pictures in .npy; or arrays `images` and perhaps `labels` in .npz.
 
     `shape` is what the pictures must have; without it rows are square pictures.
     """

@@ -83,10 +83,10 @@ def _draw_box(axes: Axes, row: int, values: NDArray[np.float64]) -> None:
 
 
 def error_maps(maps: Maps, weights: Sequence[float], biases: Sequence[float]) -> Figure:
-    """Error by size of weights and biases: one row a method, one column a kind of observation.
+    """Error by size of weights and biases: one row per method, one column per kind of observation.
 
     `maps` gives for each (method, observation) the mean errors and the number of failures, both
-    with one row a bias and one column a weight.
+    with one row per bias and one column per weight.
 
     >>> nothing = (np.zeros((1, 2)), np.zeros((1, 2), dtype=int))
     >>> len(error_maps({("bp", "all"): nothing}, [1.0, 2.0], [0.5]).axes)

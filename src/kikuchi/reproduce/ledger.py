@@ -1,7 +1,8 @@
 """`Ledger`: a file that remembers finished cases, so that a stopped run can go on.
 
-One JSON object a line, written and forced to the disk as soon as its case is finished. A line that
-a crash cut short can only be the last one; it is left out when the file is read, and overwritten.
+One JSON object per line, written and forced to the disk as soon as its case is finished. A line
+that a crash cut short can only be the last one; it is left out when the file is read, and
+overwritten.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class TemporalBrain(Experiment):
     orientation: ClassVar[str] = "temporal"
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """Simulated scans, one case a seed, and small real recordings; or a file alone."""
+        """Simulated scans, one case per seed, and small real recordings; or a file alone."""
         rest = {key: value for key, value in parameters.items() if key != "recordings"}
         found = []
         for name in ["file"] if self.data is not None else parameters["recordings"]:

@@ -232,7 +232,7 @@ class BinaryLowNoise(_Mixture):
     binary: ClassVar[bool] = True
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case a mixing matrix."""
+        """One case per mixing matrix."""
         return [{"seed": s, "variance": self.variance, **parameters} for s in seeds]
 
     def draw(self, case: Case) -> tuple[Array, Array, float]:

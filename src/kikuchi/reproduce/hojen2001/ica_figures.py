@@ -146,7 +146,7 @@ def _columns(axes: Axes, mixing: Array, look: Any) -> None:
 
 
 def _strips(axes: Axes, values: Mapping[str, Sequence[float]], limit: float = 10.0) -> None:
-    """One point a run, side by side when they are many; `limit` is what counts as right."""
+    """One point per run, side by side when they are many; `limit` is what counts as right."""
     for k, numbers in enumerate(values.values()):
         shift = np.linspace(-0.25, 0.25, len(numbers)) if len(numbers) > 1 else np.zeros(1)
         axes.plot(

@@ -49,8 +49,8 @@ def three_speakers(case: Case) -> tuple[Array, Array, Array]:
         recording = read_recording(case["data"])
         if recording.n_sensors != _SPEAKERS:
             raise DataError(
-                f"{case['data']}: has {recording.n_sensors} channels; expected {_SPEAKERS}, one a "
-                "speaker"
+                f"{case['data']}: has {recording.n_sensors} channels; expected {_SPEAKERS}, "
+                "one per speaker"
             )
         rate = recording.rate
         length = recording.n_samples if rate is None else int(case["seconds"] * rate)

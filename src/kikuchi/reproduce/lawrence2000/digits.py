@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +18,15 @@ from kikuchi.core.seeds import generator
 from kikuchi.data.digits import digits
 from kikuchi.data.images import Images
 from kikuchi.plots import images, style
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    average,
+    counted,
+    grouped,
+    levels,
+    results_of,
+    significant,
+)
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.lawrence2000.learning import random_spins, step_in_spins
 from kikuchi.training.rule import State
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+_CLAIMS = Claims.of(__name__, "LAW-E14")
 _SIDE = 8
 _TEMPERATURES = "100,50,25,10,5,2,1"
 _PICTURES = 8  # of the joint that are kept for the figure
@@ -79,21 +89,19 @@ class DigitsByMixtures(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Roughness of F and moves of the joint, by number of components."""
-        first = finished[0].result
-        rows = [
-            Row("parameters", first["parameters"], None, 969, "210 + 45 + 640 + 74",
-                first["parameters"] == 969 or finished[0].case["hidden"] != 10),
-            Row("pictures", first["images"], 7000, None,
-                f"the first of each class, {finished[0].case['each']} if there are so many"),
-        ]  # fmt: skip
-        for rate in sorted({one.case["rate"] for one in finished}, reverse=True):
-            rows += _rate_rows(rate, [one for one in finished if one.case["rate"] == rate])
-        return rows
+        first, case = finished[0].result, finished[0].case
+        whole = first["parameters"] == 969 or case["hidden"] != 10
+        rates = grouped(sorted(finished, key=lambda one: -one.case["rate"]), "rate")
+        return [
+            _CLAIMS.row("parameters", first["parameters"], whole),
+            _CLAIMS.row("pictures", first["images"], each=case["each"]),
+            *(row for item in rates.items() for row in _rate_rows(*item)),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Curves of F, and what the joint looked like."""
-        rates = sorted({one.case["rate"] for one in finished}, reverse=True)
-        sizes = sorted({one.case["components"] for one in finished})
+        rates = levels(finished, "rate")[::-1]
+        sizes = levels(finished, "components")
         columns = max(len(rates), len(sizes))
         with style.styled():
             figure, panels = style.new_figure(8.4, 6.0, columns, 2)
@@ -105,10 +113,10 @@ class DigitsByMixtures(Experiment):
                        (rates[-1], m)]  # fmt: skip
                 if own:
                     _draw_joint(axes, own[0].result["pictures"])
-                axes.set_title(f"Joint, {_counted(m)}")
+                axes.set_title(f"Joint, {counted(m, 'component')}")
             for axes in (*panels[len(rates) : columns], *panels[columns + len(sizes) :]):
                 axes.set_axis_off()
-            panels[0].set_ylabel("F (nats a picture)")
+            panels[0].set_ylabel("F (nats per picture)")
             panels[0].legend(loc="lower right")
         return figure
 
@@ -173,47 +181,26 @@ def _mean_move(result: Result) -> float:
     return float(np.mean(moves[len(moves) // 2 :]))
 
 
-def _over_seeds(finished: Sequence[Finished], components: int, measure: Any) -> float:
-    own = [one.result for one in finished if one.case["components"] == components]
-    return float(np.mean([measure(result) for result in own]))
+def _over_seeds(
+    finished: Sequence[Finished], components: int, measure: Callable[[Result], float]
+) -> float:
+    return average([measure(result) for result in results_of(finished, components=components)])
 
 
 def _rate_rows(rate: float, own: Sequence[Finished]) -> list[Row]:
     """Roughness of F and moves of the joint at one rate, and whether more components help."""
-    sizes = sorted({one.case["components"] for one in own})
-    rough = {m: _over_seeds(own, m, _roughness) for m in sizes}
-    hops = {m: _over_seeds(own, m, _mean_move) for m in sizes}
-    rows = [
-        Row(
-            f"rate {rate:g}, {_counted(m)}: final F",
-            float(f"{_over_seeds(own, m, lambda result: result['bound'][-1]):.4g}"),
-            None,
-            None,
-            "nats a picture; no bound",
-        )
-        for m in sizes
-    ]
+    sizes = levels(own, "components")
+    rows = []
+    for m in sizes:
+        final = significant(_over_seeds(own, m, lambda result: result["bound"][-1]), 4)
+        rows.append(_CLAIMS.row("final", final, rate=rate, size=counted(m, "component")))
     if len(sizes) > 1:
         low, high = sizes[0], sizes[-1]
-        rows += [
-            _fall_row(f"rate {rate:g}: roughness of F, {low} to {high} components", rough[low],
-                      rough[high], "erratic to smoother", "mean absolute second difference"),
-            _fall_row(f"rate {rate:g}: move of the joint in a step, {low} to {high} components",
-                      hops[low], hops[high], "hopping to much steadier",
-                      "mean absolute change of a visible mean in the second half"),
-        ]  # fmt: skip
+        for key, measure in (("rough", _roughness), ("moves", _mean_move)):
+            before, after = (_over_seeds(own, m, measure) for m in (low, high))
+            ours, falls = f"{before:.3g} to {after:.3g}", after < 0.9 * before
+            rows.append(_CLAIMS.row(key, ours, falls, rate=rate, low=low, high=high))
     return rows
-
-
-def _fall_row(what: str, before: float, after: float, published: str, note: str) -> Row:
-    """Agrees if the measure falls by a tenth at least."""
-    ours = f"{before:.3g} to {after:.3g}"
-    judged = f"{note}; agrees if it falls by a tenth"
-    return Row(what, ours, published, None, judged, after < 0.9 * before)
-
-
-def _counted(components: int) -> str:
-    return f"{components} component" + ("" if components == 1 else "s")
 
 
 def _draw_curves(axes: Axes, own: Sequence[Finished], sizes: Sequence[int]) -> None:
@@ -221,7 +208,7 @@ def _draw_curves(axes: Axes, own: Sequence[Finished], sizes: Sequence[int]) -> N
     for one in own:
         m, bound = one.case["components"], one.result["bound"]
         colour = (style.VERMILLION, style.BLUE, *style.COLOURS[2:])[sizes.index(m) % 6]
-        label = None if m in named else _counted(m)
+        label = None if m in named else counted(m, "component")
         named.add(m)
         axes.plot(np.arange(1, len(bound) + 1), bound, color=colour, lw=1.2, label=label)
     axes.set_xlabel("learning steps")

@@ -14,6 +14,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.enumeration import Enumeration
 from kikuchi.inference.variational.mixture_mean_field import MixtureMeanField
 from kikuchi.plots import style
+from kikuchi.reproduce.aggregate import Claims, counted
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from kikuchi.inference.beliefs import Beliefs
 
+_CLAIMS = Claims.of(__name__, "LAW-E11")
 _ROUNDING = 1e-9
 _CATALOGUE = {
     1: (0.59, 0.112),
@@ -60,18 +62,16 @@ class RandomBoltzmannMachines(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Bounds and errors by number of components, and whether they fall."""
-        table = _Table(finished)
+        table = _MomentErrors(finished)
         rows: list[Row] = []
         for m in table.sizes:
-            known = _CATALOGUE.get(m, (None, None))
-            word = "component" if m == 1 else "components"
+            bound, square = _CATALOGUE.get(m, (None, None))
             gap, error = float(table.gaps(m).mean()), float(table.mean_squares(m).mean())
-            note = "" if known[0] is None else "catalogue: its own four networks"
+            note = "" if bound is None else "catalogue: its own four networks"
+            size = counted(m, "component")
             below = bool((table.gaps(m) >= -_ROUNDING).all())
-            rows.append(Row(f"log Z - bound, {m} {word}", gap, None, known[0], note, below))
-            rows.append(
-                Row(f"mean squared error of <s_i s_j>, {m} {word}", error, None, known[1], note)
-            )
+            rows.append(_CLAIMS.row("bound", gap, below, m=size, known=bound, note=note))
+            rows.append(_CLAIMS.row("error", error, m=size, known=square, note=note))
         if len(table.sizes) > 1:
             rows.append(_falling_row("bound", [table.gaps(m).mean() for m in table.sizes]))
             squares = [table.mean_squares(m).mean() for m in (table.sizes[0], table.sizes[-1])]
@@ -80,7 +80,7 @@ class RandomBoltzmannMachines(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Histograms and the curve, as figure 4.2."""
-        table = _Table(finished)
+        table = _MomentErrors(finished)
         with style.styled():
             figure, axes = style.new_figure(7.4, 3.0, 2, 1)
             _draw_histograms(axes[0], table)
@@ -88,7 +88,7 @@ class RandomBoltzmannMachines(Experiment):
         return figure
 
 
-class _Table:
+class _MomentErrors:
     """Results of all networks by number of components."""
 
     def __init__(self, finished: Sequence[Finished]) -> None:
@@ -96,15 +96,15 @@ class _Table:
         self.sizes = sorted(int(m) for m in self.results[0])
 
     def gaps(self, m: int) -> NDArray[np.float64]:
-        """log Z less the bound, one a network."""
+        """log Z less the bound, one per network."""
         return np.array([result[str(m)]["gap"] for result in self.results])
 
     def errors(self, m: int) -> NDArray[np.float64]:
-        """Errors of the moments, a row a network."""
+        """Errors of the moments, one row per network."""
         return np.array([result[str(m)]["errors"] for result in self.results])
 
     def mean_squares(self, m: int) -> NDArray[np.float64]:
-        """Mean squared error of the moments, one a network."""
+        """Mean squared error of the moments, one per network."""
         return np.asarray((self.errors(m) ** 2).mean(axis=1))
 
 
@@ -129,23 +129,16 @@ def pair_moments(beliefs: Beliefs) -> NDArray[np.float64]:
 
 def _falling_row(what: str, values: Sequence[float]) -> Row:
     falls = bool(np.all(np.diff(values) < 0))
-    return Row(
-        f"{what}: better with every step",
-        "yes" if falls else "no",
-        "yes",
-        None,
-        "the thesis shows curves without numbers",
-        falls,
-    )
+    return _CLAIMS.row("falls", "yes" if falls else "no", falls, what=what)
 
 
-def _draw_histograms(axes: Axes, table: _Table) -> None:
+def _draw_histograms(axes: Axes, table: _MomentErrors) -> None:
     chosen = dict.fromkeys((table.sizes[0], table.sizes[-1]))
     edges = np.linspace(-2.0, 2.0, 41)
     for colour, m in zip((style.VERMILLION, style.BLUE), chosen, strict=False):
         errors = table.errors(m).ravel()
         weights = np.full(len(errors), 1.0 / len(errors))
-        label = f"{m} component" if m == 1 else f"{m} components"
+        label = counted(m, "component")
         axes.hist(
             errors, edges.tolist(), weights=weights, histtype="step", color=colour, label=label
         )
@@ -154,7 +147,7 @@ def _draw_histograms(axes: Axes, table: _Table) -> None:
     axes.legend(loc="upper right")
 
 
-def _draw_curve(axes: Axes, table: _Table) -> None:
+def _draw_curve(axes: Axes, table: _MomentErrors) -> None:
     sums = [(table.errors(m) ** 2).sum(axis=1) for m in table.sizes]
     means = [float(s.mean()) for s in sums]
     spread = [float(s.std() / np.sqrt(len(s))) for s in sums]

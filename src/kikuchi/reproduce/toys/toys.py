@@ -35,7 +35,7 @@ _LEAST_STEP = 0.02
 _FLATTEST = 1e-9  # of the first precision: the fit is running away
 
 
-class Gaussian(NamedTuple):
+class NormalDensity(NamedTuple):
     """A density by its mean and precision."""
 
     mean: float
@@ -52,20 +52,22 @@ class Gaussian(NamedTuple):
 # ---------------------------------------------------------------------- projections (HOJ-I12)
 
 
-def project_exclusive(log_p: LogDensity, start: Gaussian, *, tol: float = 1e-11) -> Gaussian:
+def project_exclusive(
+    log_p: LogDensity, start: NormalDensity, *, tol: float = 1e-11
+) -> NormalDensity:
     r"""The Gaussian q of locally least KL(q||p): log p is regressed on (x, x²) under q (HOJ-I12).
 
     With q ∝ exp(-theta'f): theta <- -Cov_q(f)^(-1) Cov_q(f, log p), by a step that shrinks
     whenever it overshoots. Which minimum is found depends on the start.
 
-    >>> fit = project_exclusive(lambda x: -2.0 * (x - 1.0) ** 2, Gaussian(0.0, 1.0))
+    >>> fit = project_exclusive(lambda x: -2.0 * (x - 1.0) ** 2, NormalDensity(0.0, 1.0))
     >>> round(fit.mean, 9), round(fit.precision, 9)
     (1.0, 4.0)
     """
     theta = np.array([-start.mean * start.precision, 0.5 * start.precision])
     step, before = 0.5, np.zeros(2)
     for _ in range(_MOST_STEPS):
-        points, weights = _quadrature(Gaussian(-theta[0] / (2 * theta[1]), 2 * theta[1]))
+        points, weights = _quadrature(NormalDensity(-theta[0] / (2 * theta[1]), 2 * theta[1]))
         features = np.stack([points, points**2])
         centred = features - (features @ weights)[:, None]
         moments = (centred * weights) @ centred.T
@@ -76,7 +78,7 @@ def project_exclusive(log_p: LogDensity, start: Gaussian, *, tol: float = 1e-11)
             target = np.array([theta[0], 0.5 * theta[1]])  # no density: widen instead
         change = target - theta
         if np.abs(change).max() <= tol * np.abs(theta).max():
-            return Gaussian(float(-theta[0] / (2 * theta[1])), float(2 * theta[1]))
+            return NormalDensity(float(-theta[0] / (2 * theta[1])), float(2 * theta[1]))
         turned = change @ before < -0.25 * (before @ before)
         step = max(0.7 * step, _LEAST_STEP) if turned else step
         before = change
@@ -84,7 +86,9 @@ def project_exclusive(log_p: LogDensity, start: Gaussian, *, tol: float = 1e-11)
     raise KikuchiError("the projection did not settle; start elsewhere")
 
 
-def project_inclusive(log_p: LogDensity, low: float, high: float, points: int = 20_001) -> Gaussian:
+def project_inclusive(
+    log_p: LogDensity, low: float, high: float, points: int = 20_001
+) -> NormalDensity:
     """The Gaussian q of least KL(p||q): mean and variance of p, by quadrature on [low, high].
 
     >>> fit = project_inclusive(lambda x: -2.0 * (x - 1.0) ** 2, -9.0, 11.0)
@@ -96,7 +100,7 @@ def project_inclusive(log_p: LogDensity, low: float, high: float, points: int = 
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     mean = float(weights @ x)
-    return Gaussian(mean, float(1.0 / (weights @ (x - mean) ** 2)))
+    return NormalDensity(mean, float(1.0 / (weights @ (x - mean) ** 2)))
 
 
 def importance_variance(variance_p: float, variance_q: float) -> float:
@@ -118,7 +122,7 @@ def _nodes() -> tuple[Array, Array]:
     return nodes, weights / weights.sum()
 
 
-def _quadrature(q: Gaussian) -> tuple[Array, Array]:
+def _quadrature(q: NormalDensity) -> tuple[Array, Array]:
     nodes, weights = _nodes()
     return q.mean + nodes / np.sqrt(q.precision), weights
 
@@ -146,27 +150,27 @@ class DoubleWell(NamedTuple):
         x = np.linspace(-self.reach, self.reach, 20_001)
         return float(np.log(np.exp(self.log_weight(x)).sum() * (x[1] - x[0])))
 
-    def symmetric_fit(self) -> Gaussian:
+    def symmetric_fit(self) -> NormalDensity:
         """The stationary point of KL(q||p) in the middle, a local minimum for every alpha."""
         k, a = self.kappa, self.alpha
-        return Gaussian(0.0, float(-k * a**2 + np.sqrt(k * (k * a**4 + 6.0))))
+        return NormalDensity(0.0, float(-k * a**2 + np.sqrt(k * (k * a**4 + 6.0))))
 
-    def broken_fit(self) -> Gaussian | None:
+    def broken_fit(self) -> NormalDensity | None:
         """The minimum of KL(q||p) in one well; None below alpha = (3 / kappa)^(1/4)."""
         k, a = self.kappa, self.alpha
         inside = k * a**4 - 3.0
         if inside < -1e-12:
             return None
         precision = 2.0 * (k * a**2 + np.sqrt(k * max(inside, 0.0)))
-        return Gaussian(float(np.sqrt(a**2 - 3.0 / precision)), float(precision))
+        return NormalDensity(float(np.sqrt(a**2 - 3.0 / precision)), float(precision))
 
-    def divergence_from(self, q: Gaussian) -> float:
+    def divergence_from(self, q: NormalDensity) -> float:
         """KL(q||p), exactly: the energy is a polynomial."""
         points, weights = _quadrature(q)
         entropy = 0.5 * (1.0 + np.log(2 * np.pi / q.precision))
         return float(-weights @ self.log_weight(points) - entropy + self.log_normaliser())
 
-    def covering_fit(self) -> Gaussian:
+    def covering_fit(self) -> NormalDensity:
         """The minimum of KL(p||q): mean 0 and the variance of p."""
         return project_inclusive(self.log_weight, -self.reach, self.reach)
 
@@ -266,9 +270,9 @@ class SymmetryBreaking(Experiment):
         )
 
 
-def _projection_error(well: DoubleWell, exact: Gaussian) -> float:
+def _projection_error(well: DoubleWell, exact: NormalDensity) -> float:
     """How far the iteration of HOJ-I12 ends from a closed form, begun a little beside it."""
-    start = Gaussian(exact.mean * 1.02, exact.precision * 1.1)
+    start = NormalDensity(exact.mean * 1.02, exact.precision * 1.1)
     found = project_exclusive(well.log_weight, start)
     return max(abs(found.mean - exact.mean), abs(found.precision / exact.precision - 1.0))
 

@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 SHARES = (8, 1, 1)
-"""Training, validation and test digits of WH-E1. The paper has 6 : 2 : 3 of 1100 digits a class;
+"""Training, validation and test digits of WH-E1. The paper has 6 : 2 : 3 of 1100 digits per class;
 the stand-ins have 500 and 174, and machines with connected visible units need what they can get."""
 
 _MNIST = (28, 28)
@@ -110,7 +110,7 @@ def binary_pictures(source: str, digest: str = "") -> Images:
     return pictures(source, _EIGHT, digest).thresholded(0.3 if averaged else 0.5)
 
 
-class Parts:
+class DigitSplit:
     """Training, validation and test pictures of every class in the shares of the paper."""
 
     def __init__(self, images: Images, shares: tuple[int, int, int], batch: int, seed: int) -> None:
@@ -161,7 +161,7 @@ def template(case: Case, rows: int) -> BoltzmannMachine:
     )
 
 
-def learned_classifier(parts: Parts, case: Case) -> FreeEnergyClassifier:
+def learned_classifier(parts: DigitSplit, case: Case) -> FreeEnergyClassifier:
     """One machine for each class, and the regression on the free energies of all that is known.
 
     Machines learn from the training pictures, the regression also from the validation set
@@ -231,7 +231,7 @@ class BinaryDigits(Experiment):
     def run_case(self, case: Case) -> Result:
         """Errors of the baselines, or of ten machines and the regression on top."""
         images = binary_pictures(case["set"], case.get("digest", ""))
-        parts = Parts(images, SHARES, case["batch"], case["seed"])
+        parts = DigitSplit(images, SHARES, case["batch"], case["seed"])
         known, labels = parts.known
         test, wanted = parts.test.pixels, parts.test.required_labels()
         sizes = {"train": len(parts.train), "known": len(known), "test": len(test)}

@@ -106,7 +106,7 @@ def draw_weights(
     """
     with style.styled():
         figure, (left, right) = style.new_figure(10.4, 5.2, 2)
-        left.set_title("Visible-visible weights of the 8, a patch a unit")
+        left.set_title("Visible-visible weights of the 8, a patch per unit")
         shown = []
         if patches is None:
             style.remark(left, "not computed")
@@ -122,7 +122,7 @@ def draw_weights(
         other = images.draw_tiles(
             right, wide.reshape(-1, *shape), columns=most, signed=True, scale=_strong(wide)
         )
-        right.set_title("Weights of hidden units, a row a class")
+        right.set_title("Weights of hidden units, a row per class")
         height = shape[0] + 1
         right.set_yticks([height * k + shape[0] / 2 for k in range(len(rows))], list(filters))
         right.tick_params(axis="y", length=0)

@@ -17,7 +17,7 @@ from kikuchi.reproduce.aggregate import Claims, average, paired_difference, sign
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.welling2001 import figures
 from kikuchi.reproduce.welling2001.digits import (
-    Parts,
+    DigitSplit,
     baseline_errors,
     learned_classifier,
     percent_wrong,
@@ -51,7 +51,7 @@ class GreyDigits(Experiment):
     def run_case(self, case: Case) -> Result:
         """Errors in four rotations; 7/11 of the digits train machines, the rest is rotated."""
         found = few_of_each(pictures(case["data"] or "mnist", _SIDE, case.get("digest", "")), case)
-        parts = Parts(found, (7, 3, 1), case["batch"], case["seed"])
+        parts = DigitSplit(found, (7, 3, 1), case["batch"], case["seed"])
         begin = time.process_time()
         classifier = learned_classifier(parts, case)
         cpu = time.process_time() - begin
