@@ -214,7 +214,7 @@ class MeanFieldICA(IcaEstimator):
         self.mixing_ = model.mixing
         self.noise_ = model.noise.value
         self.priors_ = list(model.priors)
-        self.components_ = np.asarray(np.linalg.pinv(model.mixing), dtype=np.float64)
+        self.components_ = np.ascontiguousarray(np.linalg.pinv(model.mixing), dtype=np.float64)
         self.collapsed_ = collapsed_sources(model)
 
     def _warn(self, best: RestartFit, asked: int) -> None:

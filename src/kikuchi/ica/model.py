@@ -92,6 +92,9 @@ class Model:
     noise: Noise
     priors: tuple[SourcePrior, ...]
 
+    def __post_init__(self) -> None:  # sums over another layout would differ in their last digits
+        object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
+
     @property
     def sources(self) -> int:
         """I."""

@@ -77,6 +77,8 @@ def choose_sources(
         raise MethodError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
     if "n_sources" in params:
         raise MethodError("n_sources is what choose_sources looks for; give a range of numbers")
+    if params.get("checkpoint") is not None:
+        raise MethodError("choose_sources makes several fits, a checkpoint holds one; leave it out")
     numbers = _numbers(sources)
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:

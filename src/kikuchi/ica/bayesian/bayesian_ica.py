@@ -158,15 +158,16 @@ class BayesianICA(IcaEstimator):
         order = np.argsort(-strength, kind="stable")
         relevance = posterior.relevance.mean[order]
         self.mixtures_ = posterior.mixtures.kept(order)
-        self.mixing_ = unit * posterior.weights[:, order]
-        self.mixing_covariance_ = unit**2 * posterior.weight_covariance[np.ix_(order, order)]
+        self.mixing_ = np.ascontiguousarray(unit * posterior.weights[:, order])
+        covariance = posterior.weight_covariance[np.ix_(order, order)]
+        self.mixing_covariance_ = np.ascontiguousarray(unit**2 * covariance)
         self.relevance_ = np.concatenate([relevance, search.dropped]) / unit**2
         self.relevance_history_ = np.array(search.history).reshape(-1, search.n_sources) / unit**2
         self.prior_relevance_ = posterior.prior_relevance / unit**2
         self.n_sources_ = len(order)
         self.mean_ = centre + unit * posterior.mean
         self.noise_variance_ = unit**2 / posterior.beta
-        self.components_ = np.asarray(np.linalg.pinv(self.mixing_), dtype=np.float64)
+        self.components_ = np.ascontiguousarray(np.linalg.pinv(self.mixing_))
 
     # ------------------------------------------------------------------ using
 

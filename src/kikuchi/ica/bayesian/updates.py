@@ -185,9 +185,9 @@ class BayesianPosterior:
         """q(W): rows share a covariance (6.21 with the factor that is missing there, 6.22)."""
         precision = np.diag(self.relevance.mean) + self.beta * self.sources.second
         factor = np.linalg.inv(np.linalg.cholesky(precision))
-        self.weight_covariance = factor.T @ factor
+        self.weight_covariance = np.ascontiguousarray(factor.T @ factor)
         cross = (self.data - self.mean[:, None]) @ self.sources.mean.T
-        self.weights = np.linalg.solve(precision, self.beta * cross.T).T
+        self.weights = np.linalg.solve(precision, self.beta * cross.T).T.copy()
 
     def update_mean(self) -> None:
         """q(mu)."""
@@ -223,8 +223,8 @@ class BayesianPosterior:
         fresh = BayesianPosterior.__new__(BayesianPosterior)
         fresh.__dict__.update(self.__dict__)
         fresh.mixtures = self.mixtures.kept(keep)
-        fresh.weights = self.weights[:, keep]
-        fresh.weight_covariance = self.weight_covariance[np.ix_(keep, keep)]
+        fresh.weights = self.weights[:, keep].copy()
+        fresh.weight_covariance = self.weight_covariance[np.ix_(keep, keep)].copy()
         fresh.relevance = Gamma(self.relevance.a, self.relevance.b[keep])
         fresh.update_sources()
         return fresh

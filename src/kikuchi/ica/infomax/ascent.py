@@ -244,7 +244,7 @@ class CausalAscent(Ascent):
         loud = np.argsort(-power)[: max(n_sources, data.shape[1] // 10)]
         loud = loud[power[loud] > 0.0]
         chosen = data[:, spread_columns(data[:, loud], n_sources, rng, loud)]
-        self.mixing: Array = chosen / np.linalg.norm(chosen, axis=0)
+        self.mixing: Array = np.ascontiguousarray(chosen / np.linalg.norm(chosen, axis=0))
         self.sources = np.zeros((data.shape[1], n_sources))
 
     def steps(self) -> Iterator[Step]:

@@ -196,4 +196,4 @@ def _whitener(centred: Array, count: int) -> Array:
 
 
 def _pinv(matrix: Array) -> Array:
-    return np.asarray(np.linalg.pinv(matrix), dtype=np.float64)
+    return np.ascontiguousarray(np.linalg.pinv(matrix), dtype=np.float64)

@@ -1,0 +1,246 @@
+"""A fit that was killed, interrupted or ran out of time goes on and ends with the same numbers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
+from kikuchi.ica.priors.numerical import LogDensityPrior
+from kikuchi.training.checkpoint import Checkpoint
+
+
+class Crash(Exception):
+    """The end of a process, as far as its files can tell."""
+
+
+class CrashAfter:
+    """Progress that ends the fit after so many steps, by `error`."""
+
+    def __init__(self, steps: int, error: type[BaseException] = Crash) -> None:
+        self.left, self.error = steps, error
+
+    def __call__(self, done: int, total: int, *, residual: Any, objective: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
+
+
+@pytest.fixture(autouse=True)
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is told and written."""
+    monkeypatch.setattr("kikuchi.core.run._PROGRESS_EVERY", 0.0)
+    monkeypatch.setattr(Checkpoint, "due", property(lambda self: True))
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(3, 2))
+    sources = rng.laplace(size=(300, 2)) + 0.3 * rng.choice([-1.0, 1.0], size=(300, 2))
+    return sources @ mixing.T + 0.2 * rng.normal(size=(300, 3))
+
+
+def fitted(cls: Any, rows: np.ndarray, *args: Any, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cls(*args, **options).fit(rows)
+
+
+def assert_same(one: Any, two: Any) -> None:
+    for name in ("mixing_", "components_", "mean_"):
+        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+    for name in ("n_iter_", "stopped_", "converged_"):
+        assert getattr(one, name) == getattr(two, name), name
+    assert one.trace_.iterations == two.trace_.iterations
+    assert np.array_equal(one.trace_.objective, two.trace_.objective, equal_nan=True)
+    assert np.array_equal(one.trace_.residual, two.trace_.residual, equal_nan=True)
+
+
+def crash_and_resume(
+    cls: Any, rows: np.ndarray, path: Path, steps: list[int], **options: Any
+) -> Any:
+    """The fit that goes on after crashing at each of these numbers of steps."""
+    for count in steps:
+        with pytest.raises(Crash):
+            fitted(cls, rows, checkpoint=path, progress=CrashAfter(count), **options)
+        assert path.exists()
+    return fitted(cls, rows, checkpoint=path, **options)
+
+
+SHARED = {"n_sources": 2, "max_iter": 12, "tol": 1e-9, "random_state": 3}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"posterior": "adatap", "noise": "diagonal"},
+        {"optimiser": "over-relaxed", "prior": "mixture", "noise": "full"},
+        {"optimiser": "over-relaxed", "posterior": "naive", "prior": ["laplace", "binary01"]},
+        {"batch_size": 70},
+        {"restarts": 3, "start": "random"},
+        {"prior": "cosh", "learn_prior": "all", "max_iter": 8},
+    ],
+)
+def test_mean_field_fits_go_on_after_a_crash(
+    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
+) -> None:
+    options = {**SHARED, **options}
+    whole = fitted(MeanFieldICA, rows, **options)
+    again = crash_and_resume(MeanFieldICA, rows, tmp_path / "fit", [3, 5], **options)
+    assert_same(whole, again)
+    assert np.array_equal(whole.noise_, again.noise_)
+    assert [p.text for p in whole.priors_] == [p.text for p in again.priors_]
+    assert whole.selection_ == again.selection_
+    for one, two in zip(whole.restarts_, again.restarts_, strict=True):
+        assert np.array_equal(one.model.mixing, two.model.mixing)
+
+
+def test_rounds_of_lbfgs_go_on_after_a_crash(rows: np.ndarray, tmp_path: Path) -> None:
+    """A round has 25 steps and begins again; crashes are in the second and third."""
+    options = {**SHARED, "posterior": "naive", "optimiser": "lbfgs", "max_iter": 70, "tol": 0.0}
+    whole = fitted(MeanFieldICA, rows, **options)
+    again = crash_and_resume(MeanFieldICA, rows, tmp_path / "fit", [30, 40], **options)
+    assert_same(whole, again)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_sources": 3, "restarts": 2},
+        {"n_sources": 3, "adapt": True, "prune": "relevance"},
+        {"n_sources": 4, "sources": "bimodal", "inner_iterations": 3, "max_iter": 6},
+    ],
+)
+def test_bayesian_fits_go_on_after_a_crash(
+    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
+) -> None:
+    options = {"random_state": 1, **options}
+    whole = fitted(BayesianICA, rows, **options)
+    steps = [5, max(6, 2 * whole.n_iter_ // 3)]  # in the first start, and in what comes later
+    again = crash_and_resume(BayesianICA, rows, tmp_path / "fit", steps, **options)
+    assert_same(whole, again)
+    assert whole.bound_ == again.bound_
+    assert np.array_equal(whole.relevance_, again.relevance_)
+    assert np.array_equal(whole.relevance_history_, again.relevance_history_)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"solver": "natural"},
+        {"density": "auto"},
+        {"n_sources": 4},
+        {"n_sources": 4, "view": "causal", "max_iter": 15},
+    ],
+)
+def test_infomax_fits_go_on_after_a_crash(
+    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
+) -> None:
+    options = {"random_state": 2, "max_iter": 30, "tol": 1e-8, **options}
+    whole = fitted(InfomaxICA, rows, **options)
+    again = crash_and_resume(InfomaxICA, rows, tmp_path / "fit", [2, 3], **options)
+    assert_same(whole, again)
+    assert whole.log_likelihood_ == again.log_likelihood_
+    assert whole.densities_ == again.densities_
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (MeanFieldICA, {**SHARED, "restarts": 2}),
+        (BayesianICA, {"n_sources": 3, "random_state": 0}),
+        (InfomaxICA, {"solver": "natural", "random_state": 0, "max_iter": 20}),
+    ],
+)
+def test_interrupted_fits_answer_and_go_on(
+    cls: Any, options: dict[str, Any], rows: np.ndarray, tmp_path: Path
+) -> None:
+    path = tmp_path / "fit"
+    stop = CrashAfter(4, KeyboardInterrupt)
+    cut = fitted(cls, rows, checkpoint=path, progress=stop, **options)
+    assert cut.stopped_ == "interrupted" and not cut.converged_
+    assert "interrupted" in cut.warnings_[0]
+    assert_same(fitted(cls, rows, **options), fitted(cls, rows, checkpoint=path, **options))
+
+
+def test_a_fit_that_ran_out_of_time_goes_on(rows: np.ndarray, tmp_path: Path) -> None:
+    options = {**SHARED, "restarts": 3, "start": "random"}
+    cut = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", seconds=1e-9, **options)
+    assert cut.stopped_ == "seconds" and len(cut.restarts_) == 1
+    again = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)
+    assert_same(fitted(MeanFieldICA, rows, **options), again)
+
+
+def test_seeds_that_nobody_gave_are_in_the_file(rows: np.ndarray, tmp_path: Path) -> None:
+    options = {**SHARED, "random_state": None, "restarts": 2, "start": "random"}
+    first = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)
+    again = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **options)  # complete already
+    assert_same(first, again)
+
+
+SCRIPT = """
+    import os, signal, sys
+    import numpy as np
+    import kikuchi.core.run
+    from kikuchi.ica import MeanFieldICA
+    from kikuchi.training.checkpoint import Checkpoint
+
+    kikuchi.core.run._PROGRESS_EVERY = 0.0
+    Checkpoint.due = property(lambda self: True)
+    left = 5
+
+    def killing(done, total, *, residual, objective):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    rows = np.load(sys.argv[1])
+    options = dict(n_sources=2, max_iter=12, tol=1e-9, random_state=3)
+    MeanFieldICA(checkpoint=sys.argv[2], progress=killing, **options).fit(rows)
+"""
+
+
+def test_a_killed_process_goes_on(rows: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", rows)
+    script = textwrap.dedent(SCRIPT)
+    words = [sys.executable, "-c", script, str(tmp_path / "rows.npy"), str(tmp_path / "fit")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    again = fitted(MeanFieldICA, rows, checkpoint=tmp_path / "fit", **SHARED)
+    assert_same(fitted(MeanFieldICA, rows, **SHARED), again)
+
+
+def test_a_checkpoint_belongs_to_one_fit(rows: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "fit"
+    fitted(MeanFieldICA, rows, checkpoint=path, **SHARED)
+    for other, word in (
+        ({"random_state": 4}, "random_state"),
+        ({"prior": "binary"}, "options"),
+        ({"noise": np.full(3, 0.04)}, "options"),
+    ):
+        with pytest.raises(DataError, match=f"another training: its {word}"):
+            fitted(MeanFieldICA, rows, checkpoint=path, **{**SHARED, **other})
+    with pytest.raises(DataError, match="its data"):
+        fitted(MeanFieldICA, rows + 1.0, checkpoint=path, **SHARED)
+    with pytest.raises(DataError, match="its estimator"):
+        fitted(InfomaxICA, rows, checkpoint=path)
+
+
+def test_what_no_file_can_hold_is_refused(rows: np.ndarray, tmp_path: Path) -> None:
+    quartic = LogDensityPrior(lambda s: -(s**4) / 4, lambda s: -(s**3))
+    with pytest.raises(MethodError, match="source 0 has prior log-density, whose functions no"):
+        fitted(MeanFieldICA, rows, 1, prior=quartic, max_iter=2, checkpoint=tmp_path / "fit")
+    with pytest.raises(MethodError, match="several fits"):
+        MeanFieldICA.choose_sources(rows, [1, 2], checkpoint=tmp_path / "fit")
