@@ -72,9 +72,8 @@ class GraphModel:
         return other
 
     def check_data(self, data: Any) -> Any:
-        """The states and the weights of rows, as two arrays."""
-        rows = Data.of(data, self.graph)
-        return rows.states, rows.weights
+        """The weights of the rows; rules know the states, and are told which rows count."""
+        return Data.of(data, self.graph).weights
 
     def rule(self, text: str) -> Any:
         """Graphs are fitted by learners, which give the trainer their rules."""
@@ -133,7 +132,8 @@ class PenalisedRule(Rule[GraphModel]):
         theta, tables = model.theta, model.tables
         value, gradient = self.table_gradient(model, tables, np.sort(rows), state)
         slope = model.map.pull_back(tables, gradient) - self.learner.l2 * theta
-        value -= penalty(theta, self.learner.l1, self.learner.l2)
+        if self.learner.l1 or self.learner.l2:
+            value -= penalty(theta, self.learner.l1, self.learner.l2)
         return GradientEstimate({"theta": slope}, None if np.isnan(value) else value)
 
     def project(self, model: GraphModel, rate: float) -> None:

@@ -125,6 +125,7 @@ class Checkpoint:
         about: Mapping[str, str] | None = None,
         every: float = _EVERY,
     ) -> None:
+        _safetensors()  # if it is missing, say so before the work and not after it
         self.path = Path(path)
         self.about = dict(about or {})
         self.every = every

@@ -286,15 +286,14 @@ class GibbsRule(PenalisedRule):
             state["objective"][0] = self.objective(model)
         state["updates"] += 1
         flat, weights = self.flat.with_tables(tables), self.data.weights[rows]
-        counts = self._frequencies(model, self._positive(flat, rows, state), weights)
-        ended = self._negative(flat, rows, state)
-        expected = self._frequencies(model, ended, weights if self.learner.paired else None)
-        return float(state["objective"][0]), counts - expected
-
-    def _frequencies(self, model: GraphModel, states: States, weights: Array | None) -> Array:
-        """How often each entry of each table occurs in some states."""
-        rows = self.data.like(states, np.ones(len(states)) if weights is None else weights)
-        return rows.factor_counts(model.graph) / rows.total
+        if self.data.complete:
+            batch = self.data.like(self.data.states[rows], weights)
+            counts = batch.factor_counts(model.graph) / batch.total
+        else:
+            counts = _frequencies(self._completed(flat, rows, state), weights)
+        chains = self._negative(flat, rows, state)
+        paired = weights if self.learner.paired else np.ones(chains.chains)
+        return float(state["objective"][0]), counts - _frequencies(chains, paired)
 
     def objective(self, model: GraphModel) -> float:
         """The pseudo-log-likelihood of the first rows."""
@@ -313,10 +312,8 @@ class GibbsRule(PenalisedRule):
         sweeper.set(states.T.astype(np.int64))
         return sweeper
 
-    def _positive(self, flat: GraphArrays, rows: Ints, state: State) -> States:
+    def _completed(self, flat: GraphArrays, rows: Ints, state: State) -> TableSweeper:
         """The rows, their hidden cells drawn given the others."""
-        if self.data.complete:
-            return self.data.states[rows]
         from kikuchi.learning.local.kernels.contrastive import clamped_sweeps
 
         start, missing = state["completed"][rows], self.data.states[rows] < 0
@@ -329,17 +326,25 @@ class GibbsRule(PenalisedRule):
             self.learner.hidden_sweeps, sweeper.field, sweeper.entries,
         )  # fmt: skip
         state["completed"][rows] = _by_chain(sweeper)
-        return state["completed"][rows]
+        return sweeper
 
-    def _negative(self, flat: GraphArrays, rows: Ints, state: State) -> States:
+    def _negative(self, flat: GraphArrays, rows: Ints, state: State) -> TableSweeper:
         """The chains after their sweeps."""
         learner = self.learner
         start = learner._start(rows, state.get("completed", self.data.states), state)
         sweeper = self._sweeper(flat, start, state["chain_streams"])
         sweeper.burn(learner.sweeps)
-        ended = _by_chain(sweeper)
-        learner._keep(rows, ended, state)
-        return ended
+        learner._keep(rows, _by_chain(sweeper), state)
+        return sweeper
+
+
+def _frequencies(sweeper: TableSweeper, weights: Array) -> Array:
+    """How often each entry of each table occurs in the states of the chains."""
+    from kikuchi.learning.local.kernels.contrastive import add_entries
+
+    counts = np.zeros(sweeper.flat.log_tables.size)
+    add_entries(sweeper.entries, weights / weights.sum(), counts)
+    return counts
 
 
 def _by_chain(sweeper: TableSweeper) -> States:

@@ -1,4 +1,4 @@
-"""Gibbs sweeps of chains of which some variables are clamped."""
+"""Gibbs sweeps of chains with clamped variables, and counts of the table entries of chains."""
 
 from __future__ import annotations
 
@@ -70,3 +70,12 @@ def clamped_sweeps(
                     move_entries(
                         rows[v], rows[v + _ONE], old, new, c, row_factors, row_strides, entries
                     )
+
+
+@njit(cache=True, error_model="numpy")
+def add_entries(entries: U8, weights: F8, out: F8) -> None:
+    """Add each chain's weight at the entries of all tables that it is at."""
+    chains = _U(len(weights))
+    for a in range(_U(len(entries)) // chains):
+        for c in range(chains):
+            out[entries[a * chains + c]] += weights[c]
