@@ -15,8 +15,8 @@ import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError
 from kikuchi.inference.mini_buckets import bounds as mini_bucket_bounds
-from kikuchi.inference.mini_buckets import race as mini_bucket_race
-from kikuchi.inference.mini_buckets.bounds import Bound, Lower, Scratch, Upper
+from kikuchi.inference.mini_buckets import successive_halving
+from kikuchi.inference.mini_buckets.bounds import Bound, Lower, MiniBucketWorkspace, Upper
 from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, least_ibound, make_plan
 from oracle import enumerate_exact, random_model
 
@@ -25,7 +25,7 @@ SLACK = 1e-9
 
 
 def bound_of(kind: type[Bound], plan: MiniBucketPlan) -> Bound:
-    return kind(plan, Scratch(plan), lambda: None)
+    return kind(plan, MiniBucketWorkspace(plan), lambda: None)
 
 
 def random_point(bound: Bound, rng: np.random.Generator, spread: float = 1.0) -> np.ndarray:
@@ -361,15 +361,15 @@ def test_few_seconds_are_kept() -> None:
 def test_interruption_answers_with_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = kk.grid(6, 6, seed=0)
     exact = kk.infer(graph, "jt").log_z
-    plain = mini_bucket_bounds.Descent.step
+    plain = mini_bucket_bounds.BoundDescent.step
     calls = itertools.count()
 
-    def step(search: mini_bucket_bounds.Descent) -> None:
+    def step(search: mini_bucket_bounds.BoundDescent) -> None:
         if next(calls) == 7:
             raise KeyboardInterrupt
         plain(search)
 
-    monkeypatch.setattr(mini_bucket_bounds.Descent, "step", step)
+    monkeypatch.setattr(mini_bucket_bounds.BoundDescent, "step", step)
     beliefs = kk.infer(graph, "wmb:ibound=2,orders=2")
     assert beliefs.stopped == "interrupted" and beliefs.iterations == 1
     assert beliefs.log_z_lower <= exact <= beliefs.log_z_upper
@@ -421,13 +421,13 @@ def test_zeros_in_every_row_leave_a_bound_on_likely_states() -> None:
 
 def test_bounds_on_likely_states_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     boxes = []
-    plain = mini_bucket_race.boxed_graph
+    plain = successive_halving.boxed_graph
 
     def spied(*args: object) -> object:
         boxes.append(plain(*args))
         return boxes[-1]
 
-    monkeypatch.setattr(mini_bucket_race, "boxed_graph", spied)
+    monkeypatch.setattr(successive_halving, "boxed_graph", spied)
     rng = np.random.default_rng(4)
     parity = _parities().table(0)
     for _ in range(30):
@@ -443,7 +443,7 @@ def test_bounds_on_likely_states_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_box_and_no_state_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mini_bucket_race, "boxed_graph", lambda *args: None)
+    monkeypatch.setattr(successive_halving, "boxed_graph", lambda *args: None)
     beliefs = kk.infer(_parities(), "wmb:ibound=2,max_iterations=30")
     assert beliefs.log_z_lower is None and "no finite lower bound" in beliefs.warnings[0]
     assert beliefs.log_z == beliefs.log_z_upper
@@ -534,10 +534,10 @@ def test_marginals_approach_the_exact_ones(shared: Path) -> None:
 
 
 def test_large_ibound_in_the_race_is_affordable() -> None:
-    """Orders that race share one table, and are fewer where it is large."""
+    """Orders that are tried share one table, and are fewer where it is large."""
     graph = kk.grid(20, 20, seed=0)
     beliefs = kk.infer(graph, "wmb:ibound=12,max_iterations=1")
-    most = mini_bucket_race._RACE_ENTRIES / kk.mini_bucket_plan(graph, 12).entries
+    most = successive_halving._MOST_ENTRIES / kk.mini_bucket_plan(graph, 12).entries
     assert beliefs.diagnostics["orders"] == max(1, int(most)) < 16
 
 

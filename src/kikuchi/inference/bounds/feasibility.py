@@ -31,7 +31,7 @@ class Constraints:
     """
 
     def __init__(self, flat: GraphArrays) -> None:
-        from kikuchi.inference.bounds.kernels.feasibility import Work, propagate_all
+        from kikuchi.inference.bounds.kernels.feasibility import PropagationWorkspace, propagate_all
 
         self.flat = flat
         n_slots = int(flat.state_offsets[-1])
@@ -40,7 +40,7 @@ class Constraints:
         self.any = bool(hard.any())
         widths = segment_sums(flat.cards[flat.scopes].astype(np.float64), flat.scope_offsets)
         orders = np.diff(flat.scope_offsets)
-        self._work = Work(
+        self._work = PropagationWorkspace(
             hard=hard.astype(np.uint8),
             slot_variables=np.repeat(np.arange(flat.n_variables, dtype=np.uint32), flat.cards),
             alive=np.ones(n_slots, dtype=np.uint8),

@@ -34,25 +34,25 @@ _LARGEST_MOVE = 3.0  # of a log-weight in one step
 _LARGEST_SHIFT = 30.0  # of a shift in one step
 
 
-class Scratch:
-    """Tables that all searches of a run share, since they are written anew in each pass.
+class MiniBucketWorkspace:
+    """Tables that all descents of a run share, since they are written anew in each pass.
 
-    `holds` is the bound whose beliefs are in the tables, and `point` where; None between passes.
+    `owner` is the bound whose beliefs are in the tables, and `point` where; None between passes.
     """
 
     def __init__(self, plan: MiniBucketPlan) -> None:
         self.table = np.empty(0)
         self.digits = np.zeros(0, dtype=np.int64)
-        self.holds: Bound | None = None
+        self.owner: Bound | None = None
         self.point: Array | None = None
-        self.make_room(plan)
+        self.reserve(plan)
 
-    def make_room(self, plan: MiniBucketPlan) -> None:
+    def reserve(self, plan: MiniBucketPlan) -> None:
         """Let the tables of a plan fit."""
         if plan.entries > len(self.table):
             self.table = np.empty(0)  # the old one must go first
             self.table = np.empty(int(plan.entries))
-            self.holds = None
+            self.owner = None
         if plan.largest_scope > len(self.digits):
             self.digits = np.zeros(plan.largest_scope, dtype=np.int64)
 
@@ -68,21 +68,21 @@ class Bound(ABC):
     def __init__(
         self,
         plan: MiniBucketPlan,
-        scratch: Scratch,
-        pause: Callable[[], None],
+        workspace: MiniBucketWorkspace,
+        check_clock: Callable[[], None],
         constant: float = 0.0,
     ) -> None:
         self.plan = plan
         self.constant = constant
-        self.scratch = scratch
-        self.pause = pause
+        self.workspace = workspace
+        self.check_clock = check_clock
         self.program = plan.program
         self.inputs = plan.inputs
         self.n_shifts = int(plan.n_shifts)
         self.first_shift = int(plan.shift_places[0])
         self.n_static = int(plan.static_places[-1])
         self.values = np.zeros(self.first_shift + 2 * self.n_shifts)
-        self.heat(1.0)
+        self.scale_factors(1.0)
         self.slopes = np.zeros_like(self.values)
         self.entropies = np.zeros(self.first_shift)
         self.node_entropies = np.zeros(plan.n_nodes)
@@ -91,7 +91,7 @@ class Bound(ABC):
         self.split = np.flatnonzero(self.bucket_sizes[self.bucket] > 1)
         self.chunks = _chunks(plan.table_sizes)
 
-    def heat(self, strength: float) -> None:
+    def scale_factors(self, strength: float) -> None:
         """Multiply all log-tables by `strength`; what follows bounds log Z only if that is 1."""
         self.values[: self.n_static] = strength * self.plan.static_values()
 
@@ -128,22 +128,22 @@ class Bound(ABC):
         weights = self.node_weights(point)
         total = self.forward(point, weights)
         self.slopes[self.n_static :] = 0.0
-        scratch = self.scratch
+        workspace = self.workspace
         for first, last in reversed(self.chunks):
-            self.pause()
+            self.check_clock()
             kernels.backward(
                 self.program,
                 self.inputs,
                 self.slopes,
-                scratch.table,
+                workspace.table,
                 self.entropies,
                 self.node_entropies,
-                scratch.digits,
+                workspace.digits,
                 self.n_static,
                 first,
                 last,
             )
-        scratch.holds, scratch.point = self, point
+        workspace.owner, workspace.point = self, point
         return total, weights
 
     def forward(self, point: Array, weights: Array) -> float:
@@ -152,18 +152,18 @@ class Bound(ABC):
         gains[:] = point[: self.n_shifts]
         np.negative(gains, out=losses)  # to the last bit, so that nothing is gained by shifting
         total = self.constant
-        scratch = self.scratch
-        scratch.holds = None
+        workspace = self.workspace
+        workspace.owner = None
         for first, last in self.chunks:
-            self.pause()
+            self.check_clock()
             total += kernels.forward(
                 self.program,
                 self.inputs,
                 weights,
                 self.values,
-                scratch.table,
+                workspace.table,
                 self.entropies,
-                scratch.digits,
+                workspace.digits,
                 first,
                 last,
             )
@@ -179,7 +179,7 @@ class Bound(ABC):
         beliefs = np.zeros(int(cards.sum()))
         masses = np.abs(weights)
         shares = masses / np.bincount(self.bucket, masses)[self.bucket]
-        table = self.scratch.table
+        table = self.workspace.table
         kernels.variable_beliefs(self.program, table, shares, places[self.plan.node_ranks], beliefs)
         return beliefs
 
@@ -218,11 +218,11 @@ class Lower(Bound):
     def __init__(
         self,
         plan: MiniBucketPlan,
-        scratch: Scratch,
-        pause: Callable[[], None],
+        workspace: MiniBucketWorkspace,
+        check_clock: Callable[[], None],
         constant: float = 0.0,
     ) -> None:
-        super().__init__(plan, scratch, pause, constant)
+        super().__init__(plan, workspace, check_clock, constant)
         self.positive = self._positive_nodes()
         self.negative = np.ones(plan.n_nodes, dtype=bool)
         self.negative[self.positive] = False
@@ -243,7 +243,7 @@ class Lower(Bound):
             return np.asarray(first)
         zeros = np.zeros(self.plan.n_nodes, dtype=np.int64)
         self.forward(super().start, np.ones(self.plan.n_nodes))
-        kernels.count_zeros(self.program, self.scratch.table, zeros)
+        kernels.count_zeros(self.program, self.workspace.table, zeros)
         order = np.lexsort((np.arange(len(zeros)), -zeros, self.bucket))
         return np.asarray(order[first])
 
@@ -270,8 +270,8 @@ def _chunks(sizes: Array) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in pairwise(ends)]
 
 
-class Descent:
-    """L-BFGS on one bound, one step at a time so that many can race; the objective never rises."""
+class BoundDescent:
+    """L-BFGS on one bound, step by step so that many can be compared; the objective never rises."""
 
     def __init__(self, bound: Bound, point: Array) -> None:
         self.bound = bound

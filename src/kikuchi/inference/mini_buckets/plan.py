@@ -7,6 +7,7 @@ out on its own; a message then has at most `ibound` variables. No table is made 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -14,6 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import segment_sums
 from kikuchi.core.seeds import generator
@@ -27,6 +29,11 @@ SplitOrder = Literal["min-split", "sweep", "min-fill", "min-degree", "min-weight
 Ints = NDArray[np.int64]
 
 MEMORY = 12  # pairs of steps and gradient changes that L-BFGS remembers
+_AUTO_ENTRIES = 2.0**17  # of all tables, where the i-bound is not given
+_ENTRIES_PER_SECOND = 5e4  # that leave time for a few hundred steps
+_AUTO_RANGE = (2.0**13, 2.0**22)
+_LARGEST_AUTO = 24
+_SWEEP_HOPE = 1.5  # a sweep may be this much narrower than the greedy order
 _HUGE = 2.0**62
 
 
@@ -261,12 +268,12 @@ class MiniBucketPlan:
         return self._reading(self.scope_offsets, self.scopes, items)
 
     @cached_property
-    def program(self) -> kernels.Program:
+    def program(self) -> kernels.MiniBucketProgram:
         """Where the tables, messages and axes of every node are."""
         cards = self.ranked_cards
         node_cards = cards[self.node_ranks]
         sizes = self.table_sizes.astype(np.int64)
-        return kernels.Program(
+        return kernels.MiniBucketProgram(
             sizes // node_cards,
             node_cards,
             np.cumsum(sizes) - sizes,
@@ -394,3 +401,56 @@ def _products(cards: Ints, offsets: Ints, ranks: Ints) -> NDArray[np.float64]:
 
 def _ends(sizes: NDArray[np.float64]) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+class Planner:
+    """Plans of one graph at several i-bounds; finds those that need no split."""
+
+    def __init__(self, graph: FactorGraph, order: SplitOrder) -> None:
+        self.graph = graph
+        self.order: SplitOrder = order
+
+    @cached_property
+    def _width(self) -> float:
+        """Width of the best order of exact elimination, infinite if that is out of reach."""
+        order = eliminate(self.graph)
+        return order.width if order.complete else math.inf
+
+    def plan(self, ibound: int, most: float = math.inf) -> MiniBucketPlan:
+        """The plan at an i-bound. Where its order splits, an order of exact elimination that does
+        not, with at most `most` table entries, is preferred.
+        """
+        plan = make_plan(self.graph, ibound, self.order, None)
+        if plan.exact or self.order != "min-split":
+            return plan
+        others: list[SplitOrder] = []
+        if self._width <= ibound:
+            others.append("min-fill")
+        if self._width <= _SWEEP_HOPE * ibound:
+            others.append("sweep")
+        for other in others:
+            unsplit = make_plan(self.graph, ibound, other, None)
+            if unsplit.exact and unsplit.entries <= most:
+                return unsplit
+        return plan
+
+    def largest(self, budget: Budget) -> MiniBucketPlan:
+        """The plan of the largest i-bound whose tables fit the time and memory of the budget."""
+        most = _AUTO_ENTRIES
+        if budget.seconds is not None:
+            most = float(np.clip(_ENTRIES_PER_SECOND * budget.seconds, *_AUTO_RANGE))
+        ibound = least_ibound(self.graph)
+        plan = self.plan(ibound, most)
+        while not plan.exact and ibound < _LARGEST_AUTO:
+            ibound += self._safe_growth(plan, most)
+            larger = self.plan(ibound, most)
+            too_large = budget.bytes is not None and larger.bytes > budget.bytes
+            if larger.entries > most or too_large:
+                break
+            plan = larger
+        return plan
+
+    def _safe_growth(self, plan: MiniBucketPlan, most: float) -> int:
+        """How far the i-bound may grow before the tables could be too large; at least 1."""
+        growth = math.log(max(most / plan.entries, 1.0))
+        return max(1, int(growth / math.log(int(self.graph.cardinalities.max()))))

@@ -4,7 +4,7 @@ Bucket elimination with its buckets split into mini-buckets of at most `ibound` 
 share each variable by Hölder's inequality: all weights positive bound log Z from above, all but one
 negative from below. Cost shifts between the mini-buckets of a variable, over all that they have in
 common, and the weights are optimised by L-BFGS on the exact gradient, which a forward and a
-backward pass give (`mini_bucket_bounds`). Every point on the way is a bound.
+backward pass give (`bounds`). Every point on the way is a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution
 from kikuchi.inference.mini_buckets.plan import MiniBucketPlan, SplitOrder, mini_bucket_plan
-from kikuchi.inference.mini_buckets.race import Bracket
+from kikuchi.inference.mini_buckets.successive_halving import MiniBucketSearch
 from kikuchi.inference.mini_buckets.support import LiveGraph, live_graph
 
 __all__ = ["MiniBucketPlan", "WeightedMiniBuckets", "mini_bucket_plan"]
@@ -30,11 +30,12 @@ class WeightedMiniBuckets(Method):
 
     `ibound` is the most variables that a message may have; tables have one more. Without it the
     largest is taken whose tables have a modest size, smaller where the budget has few seconds or
-    bytes. Once it reaches the width of the order the answer is exact. Several random orders
-    race: after 8, 16, 32, ... iterations the worse half of them leaves, for each bound on its own.
+    bytes. Once it reaches the width of the order the answer is exact. Several random orders are
+    tried by successive halving: after 8, 16, 32, ... iterations the worse half of them is dropped,
+    for each bound on its own.
     The lower bound, which is not concave, is also sought by way of weakened factors.
 
-    `log_z` is the middle of the bracket (or the one bound that was asked for). Marginals and factor
+    `log_z` is the middle of the bounds (or the one bound that was asked for). Marginals and factor
     beliefs are those of the mini-buckets at the upper bound (with `bound="lower"`, at the lower
     one); those of one variable agree as far as the search has converged. It has once 10
     iterations together gain less than `tol` nats on each bound.
@@ -62,7 +63,7 @@ class WeightedMiniBuckets(Method):
     ibound: int | None = option(None, "most variables of a message; none chooses by size", low=0)
     bound: Literal["both", "upper", "lower"] = option("both", "which bounds to seek")
     order: SplitOrder = option("min-split", "elimination order")
-    orders: int = option(16, "orders that race, fewer where tables are large", low=1)
+    orders: int = option(16, "orders that are tried, fewer where tables are large", low=1)
     tol: float = option(1e-5, "stop when ten iterations gain less than this many nats", low=0.0)
     max_iterations: int = option(1000, "most steps of each search", low=0)
     seed: int = option(0, "seed of the ties in the orders after the first", low=0)
@@ -73,7 +74,7 @@ class WeightedMiniBuckets(Method):
             run.trace.objective_name = "lower bound"
         if live.graph.n_factors == 0:
             return _decided(live)
-        return Bracket(self, live, run).solution()
+        return MiniBucketSearch(self, live, run).solution()
 
 
 def _decided(live: LiveGraph) -> Solution:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Clock
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_layout import (
+    FactorParts,
     Layout,
-    Parts,
     Shape,
     Tours,
     closed,
@@ -49,7 +49,7 @@ def lay_out(graph: FactorGraph, forest: Forest, clock: Clock) -> Layout | None:
 
 @dataclass
 class _Lists:
-    """Growing columns of `Shape` and `Parts` that are filled factor by factor."""
+    """Growing columns of `Shape` and `FactorParts` that are filled factor by factor."""
 
     columns: dict[str, list[int]] = field(default_factory=dict)
 
@@ -207,7 +207,7 @@ class _Maker:
             site.write(self.lists, self.cards, self.strides[site.clique])
         lists = self.lists
         part_sites = [-1 if site is None else number[id(site)] for site in self.part_site]
-        parts = Parts(
+        parts = FactorParts(
             factor=lists.array("factor"),
             table=lists.array("table"),
             size=lists.array("size"),

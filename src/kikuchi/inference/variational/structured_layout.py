@@ -66,7 +66,7 @@ class Shape(NamedTuple):
     shifts: I8
 
 
-class Parts(NamedTuple):
+class FactorParts(NamedTuple):
     """Parts of the factors that no clique holds whole; those of one factor stand together."""
 
     factor: I8
@@ -95,7 +95,7 @@ class Tours(NamedTuple):
     part_offsets: I8
 
 
-class Work(NamedTuple):
+class StructuredWorkspace(NamedTuple):
     """What the sweeps change."""
 
     base: F8
@@ -121,7 +121,7 @@ class Layout:
     graph: FactorGraph
     forest: Forest
     shape: Shape
-    parts: Parts
+    parts: FactorParts
     tours: Tours
     sites: list[Site]
     part_variables: list[list[int]]
@@ -135,7 +135,7 @@ class Layout:
         """Number of trees."""
         return len(self.tours.trees) - 1
 
-    def work(self) -> Work:
+    def work(self) -> StructuredWorkspace:
         """Room for the sweeps, with the factors that cliques hold multiplied in."""
         s, q = self.shape, self.parts
         entries = int(s.table[-1] + s.size[-1])
@@ -146,7 +146,7 @@ class Layout:
             place = slice(int(s.table[clique]), int(s.table[clique] + s.size[clique]))
             base[place] += self.clique_view(factor, clique)
         tables = self.graph.log_tables[_absolute(q)] if len(q.factor) else np.zeros(0)
-        return Work(
+        return StructuredWorkspace(
             base=base,
             theta=base.copy(),
             cond=np.zeros(entries),
@@ -163,7 +163,7 @@ class Layout:
             counter=np.zeros(64, dtype=np.int64),
         )
 
-    def start_at(self, work: Work, q: F8) -> None:
+    def start_at(self, work: StructuredWorkspace, q: F8) -> None:
         """Put the product distribution q in every table that sweeps read before they write it."""
         offsets, s = self.graph.state_offsets, self.shape
         single = [q[a:b] for a, b in pairwise(offsets)]
@@ -269,7 +269,7 @@ def strides(cards: Sequence[int]) -> list[int]:
     return found
 
 
-def _absolute(parts: Parts) -> I8:
+def _absolute(parts: FactorParts) -> I8:
     """For the tables of single parts: where each entry is in the graph's log-tables."""
     first = parts.factor_table[parts.factor]
     return np.asarray(np.repeat(first, parts.size) + parts.places)

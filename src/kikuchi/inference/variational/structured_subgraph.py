@@ -229,13 +229,13 @@ def keep_strongest(
         if len(scope) <= width + 1 and prod(int(graph.cardinalities[v]) for v in scope) <= states:
             seen[scope] = seen.get(scope, 0.0) + float(strength[a])
     ranked = sorted(seen, key=lambda scope: (-seen[scope], scope))
-    search = _Search(graph, ranked, width, states, stop)
+    search = _SubgraphSearch(graph, ranked, width, states, stop)
     if width > 1 or any(len(scope) > 2 for scope in ranked):
         search.add(np.flatnonzero(~search.kept))
     return [list(ranked[k]) for k in np.flatnonzero(search.kept)]
 
 
-class _Search:
+class _SubgraphSearch:
     """Adds scopes in order while the junction tree stays narrow; halves what does not fit."""
 
     def __init__(

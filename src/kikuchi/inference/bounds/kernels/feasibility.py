@@ -21,7 +21,7 @@ IMPOSSIBLE = 0
 GAVE_UP = -1
 
 
-class Work(NamedTuple):
+class PropagationWorkspace(NamedTuple):
     """Arrays that the search changes as it goes."""
 
     hard: NDArray[np.uint8]
@@ -37,7 +37,7 @@ class Work(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def propagate_all(g: GraphArrays, w: Work) -> bool:
+def propagate_all(g: GraphArrays, w: PropagationWorkspace) -> bool:
     """Remove every state without support in some factor; False if a variable has none left."""
     for a in range(len(w.hard)):
         _enqueue(w, a)
@@ -47,7 +47,7 @@ def propagate_all(g: GraphArrays, w: Work) -> bool:
 @njit(cache=True, error_model="numpy")
 def search(
     g: GraphArrays,
-    w: Work,
+    w: PropagationWorkspace,
     order: NDArray[np.int64],
     preference: NDArray[np.float64],
     max_backtracks: int,
@@ -86,7 +86,7 @@ def search(
 
 
 @njit(cache=True, error_model="numpy")
-def thin(g: GraphArrays, w: Work, q: NDArray[np.float64]) -> bool:
+def thin(g: GraphArrays, w: PropagationWorkspace, q: NDArray[np.float64]) -> bool:
     """Shrink the live states until no factor has a forbidden entry among them.
 
     Of each forbidden entry the state of least mass `q` goes (only from variables that keep
@@ -139,7 +139,9 @@ def breadth_first(
 
 
 @njit(cache=True, error_model="numpy")
-def _preferred(g: GraphArrays, w: Work, v: int, preference: NDArray[np.float64]) -> int:
+def _preferred(
+    g: GraphArrays, w: PropagationWorkspace, v: int, preference: NDArray[np.float64]
+) -> int:
     best = -1
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if w.alive[slot] and (best < 0 or preference[slot] > preference[best]):
@@ -148,7 +150,7 @@ def _preferred(g: GraphArrays, w: Work, v: int, preference: NDArray[np.float64])
 
 
 @njit(cache=True, error_model="numpy")
-def _fix(g: GraphArrays, w: Work, v: int, chosen: int) -> bool:
+def _fix(g: GraphArrays, w: PropagationWorkspace, v: int, chosen: int) -> bool:
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if slot != chosen and w.alive[slot]:
             _kill(g, w, slot)
@@ -156,7 +158,7 @@ def _fix(g: GraphArrays, w: Work, v: int, chosen: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _kill(g: GraphArrays, w: Work, slot: int) -> None:
+def _kill(g: GraphArrays, w: PropagationWorkspace, slot: int) -> None:
     v = w.slot_variables[slot]
     w.alive[slot] = 0
     w.counts[v] -= 1
@@ -167,7 +169,7 @@ def _kill(g: GraphArrays, w: Work, slot: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _undo(w: Work, mark: int) -> None:
+def _undo(w: PropagationWorkspace, mark: int) -> None:
     while w.numbers[0] > mark:
         w.numbers[0] -= 1
         slot = w.trail[w.numbers[0]]
@@ -176,7 +178,7 @@ def _undo(w: Work, mark: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _enqueue(w: Work, a: int) -> None:
+def _enqueue(w: PropagationWorkspace, a: int) -> None:
     if w.hard[a] and not w.queued[a]:
         w.queued[a] = 1
         w.queue[(w.numbers[1] + w.numbers[2]) % len(w.queue)] = a
@@ -184,7 +186,7 @@ def _enqueue(w: Work, a: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _dequeue(w: Work) -> int:
+def _dequeue(w: PropagationWorkspace) -> int:
     a = int(w.queue[w.numbers[1]])
     w.numbers[1] = (w.numbers[1] + 1) % len(w.queue)
     w.numbers[2] -= 1
@@ -193,7 +195,7 @@ def _dequeue(w: Work) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _propagate(g: GraphArrays, w: Work) -> bool:
+def _propagate(g: GraphArrays, w: PropagationWorkspace) -> bool:
     fine = True
     while w.numbers[2] > 0:
         a = _dequeue(w)
@@ -205,7 +207,7 @@ def _propagate(g: GraphArrays, w: Work) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _propagate_aside(g: GraphArrays, w: Work) -> bool:
+def _propagate_aside(g: GraphArrays, w: PropagationWorkspace) -> bool:
     """Propagate while the digits of another walk are in use."""
     kept = w.digits.copy()
     fine = bool(_propagate(g, w))
@@ -214,7 +216,7 @@ def _propagate_aside(g: GraphArrays, w: Work) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _revise(g: GraphArrays, w: Work, a: int) -> bool:
+def _revise(g: GraphArrays, w: PropagationWorkspace, a: int) -> bool:
     """Remove the states that no live, allowed entry of factor a contains."""
     lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
     width = np.int64(0)
@@ -243,7 +245,7 @@ def _revise(g: GraphArrays, w: Work, a: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _entry_alive(g: GraphArrays, w: Work, a: int) -> bool:
+def _entry_alive(g: GraphArrays, w: PropagationWorkspace, a: int) -> bool:
     lo = g.scope_offsets[a]
     for e in range(lo, g.scope_offsets[a + 1]):
         if not w.alive[g.state_offsets[g.scopes[e]] + w.digits[e - lo]]:
@@ -252,7 +254,7 @@ def _entry_alive(g: GraphArrays, w: Work, a: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _weakest(g: GraphArrays, w: Work, a: int, q: NDArray[np.float64]) -> int:
+def _weakest(g: GraphArrays, w: PropagationWorkspace, a: int, q: NDArray[np.float64]) -> int:
     """Of the current entry of factor a, the state of least mass that its variable can spare."""
     lo = g.scope_offsets[a]
     best = -1
@@ -270,7 +272,7 @@ def _clear(digits: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _advance(g: GraphArrays, w: Work, a: int) -> None:
+def _advance(g: GraphArrays, w: PropagationWorkspace, a: int) -> None:
     """Move the digits to the next entry of factor a, the last variable fastest."""
     lo = g.scope_offsets[a]
     e = g.scope_offsets[a + 1] - 1

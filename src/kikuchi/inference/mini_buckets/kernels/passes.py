@@ -34,7 +34,7 @@ class Inputs(NamedTuple):
     moves: NDArray[np.int64]
 
 
-class Program(NamedTuple):
+class MiniBucketProgram(NamedTuple):
     """Where the tables, messages and axes of each node are; nodes in order of elimination."""
 
     rows: NDArray[np.int64]

@@ -23,7 +23,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kikuchi.inference.variational.structured_layout import Parts, Shape, Tours, Work
+    from kikuchi.inference.variational.structured_layout import (
+        FactorParts,
+        Shape,
+        StructuredWorkspace,
+        Tours,
+    )
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -55,7 +60,7 @@ def _advance(counter: I8, sizes: I8, low: int, high: int, skip: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _expect(s: Shape, w: Work, clique: int, site: int, out: F8) -> None:
+def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: F8) -> None:
     """Add E[split factor | x] to `out` for every entry x of the clique."""
     size = s.size[clique]
     first, last = s.site_owns[site], s.site_owns[site + 1]
@@ -99,7 +104,7 @@ def _expect(s: Shape, w: Work, clique: int, site: int, out: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _expect_many(s: Shape, w: Work, clique: int, site: int, out: F8) -> None:
+def _expect_many(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: F8) -> None:
     """The same for three branches or more."""
     first, last = s.site_owns[site], s.site_owns[site + 1]
     low, high = s.site_branches[site], s.site_branches[site + 1]
@@ -127,7 +132,7 @@ def _expect_many(s: Shape, w: Work, clique: int, site: int, out: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _send(s: Shape, w: Work, clique: int, site: int, out: int) -> None:
+def _send(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: int) -> None:
     """The pending table over branch `out`: the factor's variables on this side given the separator.
 
     `w.cond` must hold q(clique | separator of that branch).
@@ -180,7 +185,7 @@ def _send(s: Shape, w: Work, clique: int, site: int, out: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _read_split(s: Shape, w: Work, clique: int, site: int, at: int) -> None:
+def _read_split(s: Shape, w: StructuredWorkspace, clique: int, site: int, at: int) -> None:
     """Add the joint of all variables of a split factor to the marginals from `at` on."""
     start = s.table[clique]
     first, last = s.site_owns[site], s.site_owns[site + 1]
@@ -205,7 +210,7 @@ def _read_split(s: Shape, w: Work, clique: int, site: int, at: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _gather(s: Shape, w: Work, clique: int, towards: int) -> None:
+def _gather(s: Shape, w: StructuredWorkspace, clique: int, towards: int) -> None:
     """What the clique knows without neighbour `towards` (-1: with all), in two parts.
 
     `resolved` is final for the side of the clique; `open` holds the split factors that also have
@@ -247,7 +252,7 @@ def _branch_to(s: Shape, site: int, clique: int, towards: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def move(s: Shape, w: Work, clique: int, towards: int, mode: int) -> None:
+def move(s: Shape, w: StructuredWorkspace, clique: int, towards: int, mode: int) -> None:
     """Update q at `clique` (or with mode KEEP leave it) and send what neighbour `towards` needs."""
     _gather(s, w, clique, towards)
     size, start = s.size[clique], s.table[clique]
@@ -295,7 +300,7 @@ def move(s: Shape, w: Work, clique: int, towards: int, mode: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def settle(s: Shape, w: Work, first: int, last: int) -> float:
+def finish_tree(s: Shape, w: StructuredWorkspace, first: int, last: int) -> float:
     """Update the root (clique last - 1) of one tree, then clique marginals from the root down.
 
     Answers the entropy plus the expectation of the factors that lie inside one clique.
@@ -326,7 +331,7 @@ def settle(s: Shape, w: Work, first: int, last: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _marginal(s: Shape, w: Work, clique: int) -> float:
+def _marginal(s: Shape, w: StructuredWorkspace, clique: int) -> float:
     parent = s.parent[clique]
     above, n = w.top, s.separator_size[clique]
     for r in range(n):
@@ -350,7 +355,7 @@ def _marginal(s: Shape, w: Work, clique: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def read_parts(s: Shape, w: Work, q: Parts, listed: I8) -> None:
+def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: I8) -> None:
     """Marginals of the listed parts of factors that no clique holds whole."""
     for part in listed:
         at, n = q.table[part], q.size[part]
@@ -368,7 +373,9 @@ def read_parts(s: Shape, w: Work, q: Parts, listed: I8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _average(w: Work, q: Parts, log_tables: F8, factor: int, without: int, here: int) -> float:
+def _average(
+    w: StructuredWorkspace, q: FactorParts, log_tables: F8, factor: int, without: int, here: int
+) -> float:
     """Expectation of a factor over all its parts but one."""
     low, high = q.factor_parts[factor], q.factor_parts[factor + 1]
     counter = w.counter
@@ -398,7 +405,15 @@ def _average(w: Work, q: Parts, log_tables: F8, factor: int, without: int, here:
 
 
 @njit(cache=True, error_model="numpy")
-def refresh(s: Shape, w: Work, q: Parts, log_tables: F8, listed: I8, first: int, last: int) -> None:
+def refresh(
+    s: Shape,
+    w: StructuredWorkspace,
+    q: FactorParts,
+    log_tables: F8,
+    listed: I8,
+    first: int,
+    last: int,
+) -> None:
     """Tables of one tree (cliques `first` to `last`) given what the other trees believe."""
     for x in range(s.table[first], s.table[last - 1] + s.size[last - 1]):
         w.theta[x] = w.base[x]
@@ -419,7 +434,7 @@ def refresh(s: Shape, w: Work, q: Parts, log_tables: F8, listed: I8, first: int,
 
 
 @njit(cache=True, error_model="numpy")
-def parts_energy(w: Work, q: Parts, log_tables: F8) -> float:
+def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: F8) -> float:
     """Expectation of all factors that no clique holds whole."""
     total = 0.0
     for factor in range(len(q.factor_table)):
@@ -428,31 +443,35 @@ def parts_energy(w: Work, q: Parts, log_tables: F8) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def enter(s: Shape, w: Work, q: Parts, t: Tours, log_tables: F8, tree: int) -> None:
+def enter(
+    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, log_tables: F8, tree: int
+) -> None:
     """Begin with a tree: its tables given what the other trees believe now."""
     listed = t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]]
     refresh(s, w, q, log_tables, listed, t.trees[tree], t.trees[tree + 1])
 
 
 @njit(cache=True, error_model="numpy")
-def moves(s: Shape, w: Work, path: I8, first: int, last: int, mode: int) -> None:
+def moves(s: Shape, w: StructuredWorkspace, path: I8, first: int, last: int, mode: int) -> None:
     """Moves `first` to `last` of a list of (clique, neighbour)."""
     for k in range(first, last):
         move(s, w, path[k, 0], path[k, 1], mode)
 
 
 @njit(cache=True, error_model="numpy")
-def leave(s: Shape, w: Work, q: Parts, t: Tours, tree: int, values: F8) -> None:
+def leave(
+    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, tree: int, values: F8
+) -> None:
     """End with a tree: its root updated, its marginals read. Only here beliefs change."""
-    values[tree] = settle(s, w, t.trees[tree], t.trees[tree + 1])
+    values[tree] = finish_tree(s, w, t.trees[tree], t.trees[tree + 1])
     read_parts(s, w, q, t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]])
 
 
 @njit(cache=True, error_model="numpy")
 def sweep(
     s: Shape,
-    w: Work,
-    q: Parts,
+    w: StructuredWorkspace,
+    q: FactorParts,
     t: Tours,
     log_tables: F8,
     path: I8,
