@@ -67,10 +67,10 @@ def greedy_cutsets(graph: FactorGraph, observed: Mask | None = None) -> list[Mas
     always = ~fixed
     sets: list[Mask] = []
     while not sets or always.any():
-        found = builder.build(last, always if sets else np.zeros_like(always))
-        last[found] = len(sets)
-        sets.append(found)
-        always = always & found
+        cut = builder.build(last, always if sets else np.zeros_like(always))
+        last[cut] = len(sets)
+        sets.append(cut)
+        always = always & cut
     return sets
 
 
@@ -85,55 +85,7 @@ class _Builder:
 
     def build(self, last: NDArray[np.int64], spared: Mask) -> Mask:
         """One set: take variables until no cycle is left, then give back what is not needed."""
-        taken = self._take(last, spared)
-        return self._give_back(taken, spared)
-
-    def _take(self, last: NDArray[np.int64], spared: Mask) -> list[int]:
-        degrees = [
-            0 if fixed else len(f) for f, fixed in zip(self.factors, self.fixed, strict=True)
-        ]
-        sizes = [sum(not self.fixed[v] for v in scope) for scope in self.variables]
-        inside = [not fixed for fixed in self.fixed]
-        peel = [v for v, degree in enumerate(degrees) if inside[v] and degree <= 1]
-        heap = [
-            (bool(spared[v]), -degree, int(last[v]), v)
-            for v, degree in enumerate(degrees)
-            if inside[v] and degree > 1
-        ]
-
-        def remove_factor(a: int) -> None:
-            for w in self.variables[a]:
-                if inside[w]:
-                    degrees[w] -= 1
-                    if degrees[w] <= 1:
-                        peel.append(w)
-                    else:
-                        heapq.heappush(heap, (bool(spared[w]), -degrees[w], int(last[w]), w))
-
-        def remove(v: int) -> None:
-            inside[v] = False
-            for a in self.factors[v]:
-                sizes[a] -= 1
-                if sizes[a] == 1:
-                    remove_factor(a)
-
-        for a, size in enumerate(sizes):
-            if size == 1:
-                remove_factor(a)
-        heapq.heapify(heap)
-        taken: list[int] = []
-        while True:
-            while peel:
-                v = peel.pop()
-                if inside[v]:
-                    remove(v)
-            while heap and (not inside[heap[0][3]] or -heap[0][1] != degrees[heap[0][3]]):
-                heapq.heappop(heap)
-            if not heap:
-                return taken
-            v = heapq.heappop(heap)[3]
-            taken.append(v)
-            remove(v)
+        return self._give_back(_Peeling(self, last, spared).run(), spared)
 
     def _give_back(self, taken: list[int], spared: Mask) -> Mask:
         """Free again every variable that would close no cycle, those to be spared first."""
@@ -159,3 +111,65 @@ class _Builder:
                 cut[v] = False
                 join(v)
         return cut
+
+
+class _Peeling:
+    """Removes variables that lie on no cycle, and takes another one whenever none is left."""
+
+    def __init__(self, graph: _Builder, last: NDArray[np.int64], spared: Mask) -> None:
+        self.factors, self.variables = graph.factors, graph.variables
+        self.last, self.spared = last, spared
+        self.inside = (~graph.fixed).tolist()
+        self.sizes = [sum(self.inside[v] for v in scope) for scope in self.variables]
+        self.degrees = [
+            len(factors) if inside else 0
+            for factors, inside in zip(self.factors, self.inside, strict=True)
+        ]
+        self.ends: list[int] = []  # variables of at most one factor
+        self.heap: list[tuple[bool, int, int, int]] = []
+        for v, inside in enumerate(self.inside):
+            if inside:
+                self._enter(v)
+        for a, size in enumerate(self.sizes):
+            if size == 1:
+                self._remove_factor(a)
+
+    def run(self) -> list[int]:
+        """The variables taken, until no cycle is left."""
+        taken: list[int] = []
+        while True:
+            while self.ends:
+                v = self.ends.pop()
+                if self.inside[v]:
+                    self._remove(v)
+            while self.heap and self._outdated(self.heap[0]):
+                heapq.heappop(self.heap)
+            if not self.heap:
+                return taken
+            v = heapq.heappop(self.heap)[3]
+            taken.append(v)
+            self._remove(v)
+
+    def _enter(self, v: int) -> None:
+        if self.degrees[v] <= 1:
+            self.ends.append(v)
+        else:
+            entry = (bool(self.spared[v]), -self.degrees[v], int(self.last[v]), v)
+            heapq.heappush(self.heap, entry)
+
+    def _outdated(self, entry: tuple[bool, int, int, int]) -> bool:
+        _, degree, _, v = entry
+        return not self.inside[v] or -degree != self.degrees[v]
+
+    def _remove(self, v: int) -> None:
+        self.inside[v] = False
+        for a in self.factors[v]:
+            self.sizes[a] -= 1
+            if self.sizes[a] == 1:
+                self._remove_factor(a)
+
+    def _remove_factor(self, a: int) -> None:
+        for w in self.variables[a]:
+            if self.inside[w]:
+                self.degrees[w] -= 1
+                self._enter(w)

@@ -374,13 +374,13 @@ def _all_parents(graph: FactorGraph) -> list[tuple[int, ...]]:
 
 def _ancestors(family: list[tuple[int, ...]], variables: Iterable[int]) -> set[int]:
     """The variables themselves and all their ancestors."""
-    found = set(variables)
-    stack = list(found)
+    ancestors = set(variables)
+    stack = list(ancestors)
     while stack:
-        fresh = [u for u in family[stack.pop()] if u not in found]
-        found.update(fresh)
+        fresh = [u for u in family[stack.pop()] if u not in ancestors]
+        ancestors.update(fresh)
         stack += fresh
-    return found
+    return ancestors
 
 
 def _numbers(graph: FactorGraph, variables: Variables) -> set[int]:

@@ -124,7 +124,7 @@ def _best_of(
     best: Elimination | None = None
     effort = last_gain = count = 0
     for tie, levels in _attempts(kernels, offsets, neighbours, seed):
-        found = kernels.eliminate(
+        result = kernels.eliminate(
             offsets,
             neighbours,
             weights,
@@ -138,9 +138,9 @@ def _best_of(
             _UNIT,
         )
         count += 1
-        effort += int(found[7])
-        if best is None or (found[0] == n and found[6] < best.cost):
-            best, last_gain = _as_elimination(n, found), count
+        effort += int(result[7])
+        if best is None or (result[0] == n and result[6] < best.cost):
+            best, last_gain = _as_elimination(n, result), count
         allowed = min(_EFFORT_PER_ENTRY * best.cost, _MAX_EFFORT)
         if (
             count >= tries
@@ -171,8 +171,8 @@ def _attempts(
         yield tie, kernels.breadth_first_levels(offsets, neighbours, int(rng.integers(n)))
 
 
-def _as_elimination(n: int, found: tuple[Any, ...]) -> Elimination:
-    _, order, offsets, members, heaviest, widest, cost, effort = found
+def _as_elimination(n: int, result: tuple[Any, ...]) -> Elimination:
+    _, order, offsets, members, heaviest, widest, cost, effort = result
     return Elimination(
         n_variables=n,
         order=order,

@@ -397,15 +397,15 @@ class FactorGraph:
         >>> FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]).pairs().tolist()
         [[0, 1], [0, 2], [1, 2]]
         """
-        found = [np.zeros(0, dtype=np.uint64)]
+        keys_by_order = [np.zeros(0, dtype=np.uint64)]
         n = np.uint64(max(self.n_variables, 1))
         orders = np.diff(self.scope_offsets)
         for order in np.unique(orders):
             rows = np.sort(self._scope_rows(orders, int(order)), axis=1).astype(np.uint64)
             for i in range(int(order)):
                 for j in range(i + 1, int(order)):
-                    found.append(rows[:, i] * n + rows[:, j])
-        keys = np.sort(np.concatenate(found))
+                    keys_by_order.append(rows[:, i] * n + rows[:, j])
+        keys = np.sort(np.concatenate(keys_by_order))
         fresh = np.ones(len(keys), dtype=bool)
         fresh[1:] = keys[1:] != keys[:-1]
         return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(INDEX)
@@ -455,7 +455,7 @@ class FactorGraph:
         >>> graph.observations({"a": 1, "b": [0.25, 0.75], "c": [1, 0]})
         ({0: 1, 2: 0}, {1: array([0.25, 0.75])})
         """
-        found: dict[int, NDArray[np.float64]] = {}
+        distributions: dict[int, NDArray[np.float64]] = {}
         for variable, value in (evidence or {}).items():
             v = self._evidence_variable(variable)
             if np.ndim(value) == 0:
@@ -463,10 +463,10 @@ class FactorGraph:
                 target[self.state_index(v, value)] = 1.0
             else:
                 target = as_distribution(value, int(self.cardinalities[v]), self.label(v))
-            if not np.array_equal(found.setdefault(v, target), target):
+            if not np.array_equal(distributions.setdefault(v, target), target):
                 raise EvidenceError(f"variable {self.label(v)} is observed twice, differently")
-        states = {v: int(t.argmax()) for v, t in found.items() if t.max() == 1.0}
-        targets = {v: t for v, t in found.items() if t.max() < 1.0}
+        states = {v: int(t.argmax()) for v, t in distributions.items() if t.max() == 1.0}
+        targets = {v: t for v, t in distributions.items() if t.max() < 1.0}
         return states, targets
 
     def resolve(self, evidence: Evidence | None) -> dict[int, int]:

@@ -69,9 +69,9 @@ def random_edges(n: int, p: float, rng: np.random.Generator) -> Edges:
     while position < n_pairs:
         expected = (n_pairs - position) * p
         steps = rng.geometric(p, size=int(expected + 4 * math.sqrt(expected)) + 4)
-        found = position + np.cumsum(np.minimum(steps, n_pairs + 1))
-        hits.append(found[found < n_pairs])
-        position = int(found[-1])
+        numbers = position + np.cumsum(np.minimum(steps, n_pairs + 1))
+        hits.append(numbers[numbers < n_pairs])
+        position = int(numbers[-1])
     return _in_order(_pair_of_number(np.concatenate(hits)))
 
 
@@ -212,8 +212,8 @@ def grid_shape(graph: FactorGraph) -> tuple[int, int] | None:
 def _pair_keys(graph: FactorGraph, orders: NDArray[np.int64]) -> NDArray[np.uint64]:
     """One number for each pair of variables that share a factor, sorted, each once."""
     starts = graph.scope_offsets[:-1][orders == 2]
-    one, other = graph.scopes[starts], graph.scopes[starts + 1]
-    return distinct(_keys(np.minimum(one, other), np.maximum(one, other), graph.n_variables))
+    first, second = graph.scopes[starts], graph.scopes[starts + 1]
+    return distinct(_keys(np.minimum(first, second), np.maximum(first, second), graph.n_variables))
 
 
 def _keys(

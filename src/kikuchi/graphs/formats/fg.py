@@ -114,7 +114,7 @@ class _Blocks:
 
 
 def _read_blocks(tokens: Tokens, m: int) -> _Blocks:
-    starts = np.empty(tokens.room(m, 1), dtype=np.int64)
+    starts = np.empty(tokens.capacity(m, 1), dtype=np.int64)
     good, following = tokens.walk(_walk.block_starts, 1, starts)
     starts = starts[:good]
     orders = tokens.values[starts].astype(np.int64)

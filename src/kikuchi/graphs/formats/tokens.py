@@ -129,7 +129,7 @@ class Tokens:
         with np.errstate(over="ignore"):  # a table size may be infinite
             return walk(self.values.tolist(), self.kinds.tolist(), *arguments)
 
-    def room(self, count: int, first: int) -> int:
+    def capacity(self, count: int, first: int) -> int:
         """`count`, or the number of tokens from `first` on if that is less: never more memory."""
         return max(0, min(count, len(self) - first))
 

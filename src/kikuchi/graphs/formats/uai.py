@@ -100,9 +100,9 @@ def _read_scopes(
     tokens: Tokens, first: int, m: int, cards: NDArray[np.float64], directed: bool
 ) -> _Scopes:
     low = 1 if directed else 0
-    room = tokens.room(m, first)
-    starts, sizes = np.empty(room, dtype=np.int64), np.empty(room)
-    variables = np.empty(tokens.room(len(tokens), first), dtype=np.uint32)
+    capacity = tokens.capacity(m, first)
+    starts, sizes = np.empty(capacity, dtype=np.int64), np.empty(capacity)
+    variables = np.empty(tokens.capacity(len(tokens), first), dtype=np.uint32)
     seen = np.full(len(cards), -1)
     good, following, filled = tokens.walk(
         _walk.scopes, cards, first, low, starts, sizes, variables, seen

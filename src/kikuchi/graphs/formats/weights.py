@@ -111,8 +111,8 @@ def _shifts(graph: FactorGraph) -> Array:
     inside = (down <= _EDGE) & (up >= -_EDGE)
     shifts = np.where(inside, 0.0, np.clip(0.0, down, up))
     rest = graph.log_constant - shifts.sum()
-    room = np.maximum(up - shifts if rest > 0 else shifts - down, 0.0)
-    taken = np.clip(abs(rest) - (np.cumsum(room) - room), 0.0, room)
+    capacity = np.maximum(up - shifts if rest > 0 else shifts - down, 0.0)
+    taken = np.clip(abs(rest) - (np.cumsum(capacity) - capacity), 0.0, capacity)
     if taken.sum() < abs(rest) * (1 - 1e-12):
         raise ModelError(
             f"the constant exp({graph.log_constant:.6g}) of the model cannot be written: its "

@@ -24,37 +24,37 @@ def primal_graph(n, scopes, scope_offsets):
     """
     n_factors = len(scope_offsets) - 1
     starts = np.zeros(n + 1, np.int64)
-    room = np.zeros(n + 1, np.int64)
+    capacity = np.zeros(n + 1, np.int64)
     for a in range(n_factors):
         order = scope_offsets[a + 1] - scope_offsets[a]
         for e in range(scope_offsets[a], scope_offsets[a + 1]):
             starts[scopes[e] + 1] += 1
-            room[scopes[e] + 1] += order - 1
+            capacity[scopes[e] + 1] += order - 1
     for v in range(n):
         starts[v + 1] += starts[v]
-        room[v + 1] += room[v]
+        capacity[v + 1] += capacity[v]
     factor_of = np.empty(len(scopes), np.int64)
     fill = starts[:-1].copy()
     for a in range(n_factors):
         for e in range(scope_offsets[a], scope_offsets[a + 1]):
             factor_of[fill[scopes[e]]] = a
             fill[scopes[e]] += 1
-    loose = np.empty(room[n], np.uint32)
-    end = room[:-1].copy()
+    loose = np.empty(capacity[n], np.uint32)
+    end = capacity[:-1].copy()
     for v in range(n):
         for k in range(starts[v], starts[v + 1]):
             a = factor_of[k]
             for e in range(scope_offsets[a], scope_offsets[a + 1]):
                 u = scopes[e]
-                if u != v and (end[u] == room[u] or loose[end[u] - 1] != v):
+                if u != v and (end[u] == capacity[u] or loose[end[u] - 1] != v):
                     loose[end[u]] = v
                     end[u] += 1
     offsets = np.zeros(n + 1, np.int64)
     for v in range(n):
-        offsets[v + 1] = offsets[v] + end[v] - room[v]
+        offsets[v + 1] = offsets[v] + end[v] - capacity[v]
     neighbours = np.empty(offsets[n], np.uint32)
     for v in range(n):
-        neighbours[offsets[v] : offsets[v + 1]] = loose[room[v] : end[v]]
+        neighbours[offsets[v] : offsets[v + 1]] = loose[capacity[v] : end[v]]
     return offsets, neighbours
 
 
@@ -205,20 +205,20 @@ def _compact(pool, start, length, alive):
 
 
 @njit(cache=True, error_model="numpy")
-def _make_room(pool, used, v, starts, lengths, rooms, alive):
+def _reserve(pool, used, v, starts, lengths, capacities, alive):
     """Let list v take one more entry: drop the dead, or move the list to the end of the pool."""
     lengths[v] = _compact(pool, starts[v], lengths[v], alive)
-    if 4 * lengths[v] <= 3 * rooms[v] and lengths[v] < rooms[v]:
+    if 4 * lengths[v] <= 3 * capacities[v] and lengths[v] < capacities[v]:
         return pool, used
-    room = 2 * rooms[v] + 4
-    if used + room > len(pool):
-        larger = np.empty(2 * len(pool) + room, np.uint32)
+    capacity = 2 * capacities[v] + 4
+    if used + capacity > len(pool):
+        larger = np.empty(2 * len(pool) + capacity, np.uint32)
         larger[:used] = pool[:used]
         pool = larger
     pool[used : used + lengths[v]] = pool[starts[v] : starts[v] + lengths[v]]
     starts[v] = used
-    rooms[v] = room
-    return pool, used + room
+    capacities[v] = capacity
+    return pool, used + capacity
 
 
 @njit(cache=True, error_model="numpy")
@@ -317,8 +317,8 @@ def eliminate(
     with_fill = rule == 0
     starts = np.empty(n, np.int64)
     lengths = offsets[1:] - offsets[:-1]
-    rooms = lengths + lengths // 2 + 2
-    used = rooms.sum()
+    capacities = lengths + lengths // 2 + 2
+    used = capacities.sum()
     pool = np.empty(used + used // 2 + 64, np.uint32)
     degree = lengths.copy()
     weight = weights.copy()
@@ -328,7 +328,7 @@ def eliminate(
         for k in range(offsets[v], offsets[v + 1]):
             pool[place + k - offsets[v]] = neighbours[k]
             weight[v] += weights[neighbours[k]]
-        place += rooms[v]
+        place += capacities[v]
     alive = np.ones(n, np.bool_)
     fill = initial_fill.copy()
     first = fill if with_fill else (degree if rule == 1 else weight)
@@ -415,10 +415,10 @@ def eliminate(
                             touched, touch, n_touched, stamp,
                         )  # fmt: skip
                     effort += lengths[a] + lengths[b]
-                    if lengths[a] == rooms[a]:
-                        pool, used = _make_room(pool, used, a, starts, lengths, rooms, alive)
-                    if lengths[b] == rooms[b]:
-                        pool, used = _make_room(pool, used, b, starts, lengths, rooms, alive)
+                    if lengths[a] == capacities[a]:
+                        pool, used = _reserve(pool, used, a, starts, lengths, capacities, alive)
+                    if lengths[b] == capacities[b]:
+                        pool, used = _reserve(pool, used, b, starts, lengths, capacities, alive)
                     _insert(pool, starts[a], lengths[a], b)
                     _insert(pool, starts[b], lengths[b], a)
                     lengths[a] += 1

@@ -28,7 +28,7 @@ from kikuchi.graphs.shapes import grid_shape
 
 REGION_TEXTS: dict[str, str] = {
     "auto": "loops:4 on sparse graphs, a star on complete ones, else bethe",
-    "bethe": "one region a factor and one a variable: belief propagation",
+    "bethe": "one region per factor and one per variable: belief propagation",
     "blocks:RxC": "all windows of R by C variables on a grid, such as blocks:3x3",
     "buckets:K": "mini-buckets of at most K variables and all their intersections",
     "cvm": "the scopes of the factors and all their intersections",
@@ -97,10 +97,10 @@ def region_graph(
 
 def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
     """Short loops where they are few; on dense graphs they overlap so often that they harm."""
-    found = _few_short_loops(graph)
-    if found is not None:
-        note = f"{_counted(len(found), 'cycle')} of at most 4 variables"
-        return RegionGraph.closure(graph, found, note=note)
+    loops = _few_short_loops(graph)
+    if loops is not None:
+        note = f"{_counted(len(loops), 'cycle')} of at most 4 variables"
+        return RegionGraph.closure(graph, loops, note=note)
     return _star(graph) if _is_complete(graph) else _bethe(graph)
 
 
@@ -154,22 +154,22 @@ def _hubs(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
 
 
 def _faces(graph: FactorGraph, *_: object) -> RegionGraph:
-    found, note = _face_cycles(graph, outer=False)
-    return _closure_of_cycles(graph, found, note)
+    faces, note = _face_cycles(graph, outer=False)
+    return _closure_of_cycles(graph, faces, note)
 
 
 def _faces_outer(graph: FactorGraph, *_: object) -> RegionGraph:
-    found, note = _face_cycles(graph, outer=True)
+    faces, note = _face_cycles(graph, outer=True)
     index = cycles.FactorIndex(graph)
     roots: list[Region] = []
     cut = 0
-    for cycle in found:
+    for cycle in faces:
         pieces = cycles.cut_cycle(cycle, graph.cardinalities.tolist(), _MOST_OUTER_STATES)
         # Only its own edges: over the same variables, the outer face is not all of the graph.
         along = cycles.edges_of_cycle(cycle)
         roots += [index.region(piece, along) for piece in pieces]
         cut += len(pieces) > 1
-    return RegionGraph.closure(graph, roots, note=note + _said_of_cuts(cut))
+    return RegionGraph.closure(graph, roots, note=note + _note_on_cuts(cut))
 
 
 def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle], str]:
@@ -178,12 +178,12 @@ def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle]
         return _planar_face_cycles(graph, outer=outer)
     rows, cols = shape
     periodic = len(graph.pairs()) == 2 * rows * cols
-    found = cycles.grid_faces(rows, cols, periodic=periodic)
+    faces = cycles.grid_faces(rows, cols, periodic=periodic)
     if periodic:
-        return found, f"all faces of a periodic {rows} by {cols} grid, which has no outer one"
+        return faces, f"all faces of a periodic {rows} by {cols} grid, which has no outer one"
     if outer:
-        return [*found, cycles.grid_border(rows, cols)], f"all faces of a {rows} by {cols} grid"
-    return found, f"faces of a {rows} by {cols} grid: a tree-robust cycle basis"
+        return [*faces, cycles.grid_border(rows, cols)], f"all faces of a {rows} by {cols} grid"
+    return faces, f"faces of a {rows} by {cols} grid: a tree-robust cycle basis"
 
 
 def _blocks(graph: FactorGraph, argument: str, reduced: Conditioned | None = None) -> RegionGraph:
@@ -221,54 +221,54 @@ def _block_sides(argument: str, rows: int, cols: int) -> tuple[int, int]:
 
 
 def _planar_face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle], str]:
-    found = cycles.planar_faces(cycles.pair_edges(graph), outer=outer)
-    if found is None:
+    faces = cycles.planar_faces(cycles.pair_edges(graph), outer=outer)
+    if faces is None:
         raise ModelError(
             "the pair graph is not planar, so it has no faces; use tree-robust, loops:4, cycles or "
             "junction:K"
         )
     if outer:
-        return found, "all faces of a planar embedding"
-    return found, "faces of a planar embedding: a tree-robust cycle basis"
+        return faces, "all faces of a planar embedding"
+    return faces, "faces of a planar embedding: a tree-robust cycle basis"
 
 
 def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
     longest = _whole_number(argument, f"loops:{argument}", 3, 6)
-    found = cycles.loops(_neighbours(graph), longest)
-    note = f"{_counted(len(found), 'cycle')} of at most {longest} variables"
-    return RegionGraph.closure(graph, found, note=note)
+    loops = cycles.loops(_neighbours(graph), longest)
+    note = f"{_counted(len(loops), 'cycle')} of at most {longest} variables"
+    return RegionGraph.closure(graph, loops, note=note)
 
 
 def _cycles(graph: FactorGraph, *_: object) -> RegionGraph:
-    found = cycles.minimum_cycle_basis(graph.n_variables, cycles.pair_edges(graph))
-    note = f"a shortest cycle basis of {_counted(len(found), 'cycle')}"
-    return _closure_of_cycles(graph, found, note)
+    basis = cycles.minimum_cycle_basis(graph.n_variables, cycles.pair_edges(graph))
+    note = f"a shortest cycle basis of {_counted(len(basis), 'cycle')}"
+    return _closure_of_cycles(graph, basis, note)
 
 
 def _star(
     graph: FactorGraph, argument: str = "", reduced: Conditioned | None = None
 ) -> RegionGraph:
     neighbours = _neighbours(graph)
-    found: list[cycles.Cycle] = []
+    triangles: list[cycles.Cycle] = []
     roots = [_star_root(graph, argument, reduced)] if argument else _by_degree(neighbours)
     for root in roots:
-        found = cycles.star_triangles(neighbours, root)
-        if found:
+        triangles = cycles.star_triangles(neighbours, root)
+        if triangles:
             break
-    if not found and argument:
+    if not triangles and argument:
         raise ModelError(
             f"variable {argument} is in no triangle, so there is no star; "
             "use cycles, faces or loops:4"
         )
-    if not found and not _is_forest(graph):
+    if not triangles and not _is_forest(graph):
         raise ModelError("the model has no triangle, so no star; use cycles, faces or loops:4")
-    if not found:
+    if not triangles:
         return RegionGraph.closure(graph, [], note="no cycle: the scopes are the roots")
     complete = _is_complete(graph)
-    note = f"{_counted(len(found), 'triangle')} at variable {graph.label(root)}" + (
+    note = f"{_counted(len(triangles), 'triangle')} at variable {graph.label(root)}" + (
         ": a tree-robust cycle basis of the complete graph" if complete else ""
     )
-    return RegionGraph.closure(graph, found, note=note)
+    return RegionGraph.closure(graph, triangles, note=note)
 
 
 def _tree_robust(graph: FactorGraph, *_: object) -> RegionGraph:
@@ -277,10 +277,10 @@ def _tree_robust(graph: FactorGraph, *_: object) -> RegionGraph:
     shape, edges = grid_shape(graph), cycles.pair_edges(graph)
     if shape is not None and len(edges) < 2 * graph.n_variables:
         return _faces(graph)
-    found = cycles.planar_faces(edges)
-    if found is not None:
+    faces = cycles.planar_faces(edges)
+    if faces is not None:
         note = "faces of a planar embedding: a tree-robust cycle basis"
-        return _closure_of_cycles(graph, found, note)
+        return _closure_of_cycles(graph, faces, note)
     grown = grow_roots(graph.n_variables, edges)
     note = (
         f"{_counted(grown.n_core, 'cycle')} of a {grown.core} part are a tree-robust basis of it, "
@@ -373,27 +373,27 @@ def robustness(graph: FactorGraph, text: str) -> TreeRobustness | None:
     if not 0 < len(edges) <= _MOST_TESTED_EDGES or graph.n_components > 1:
         return None
     if text == "cycles":
-        found = cycles.minimum_cycle_basis(graph.n_variables, edges)
+        basis = cycles.minimum_cycle_basis(graph.n_variables, edges)
     elif text == "faces":
-        found = _face_cycles(graph, outer=False)[0]
+        basis = _face_cycles(graph, outer=False)[0]
     elif text == "star" and _is_complete(graph):
-        found = cycles.star_triangles(_neighbours(graph), 0)
+        basis = cycles.star_triangles(_neighbours(graph), 0)
     else:
         return None
-    return is_tree_robust(edges, found, samples=_TESTED_TREES)
+    return is_tree_robust(edges, basis, samples=_TESTED_TREES)
 
 
 def _closure_of_cycles(
-    graph: FactorGraph, found: Iterable[Sequence[int]], note: str
+    graph: FactorGraph, loops: Iterable[Sequence[int]], note: str
 ) -> RegionGraph:
     """Closure of cycles and edges; cycles with very many states are cut into pieces (LIU-I12 d)."""
     cards = graph.cardinalities.tolist()
-    pieces = [cycles.cut_cycle(tuple(cycle), cards, _MOST_STATES) for cycle in found]
-    note += _said_of_cuts(sum(len(p) > 1 for p in pieces))
-    return RegionGraph.closure(graph, [p for several in pieces for p in several], note=note)
+    pieces = [cycles.cut_cycle(tuple(cycle), cards, _MOST_STATES) for cycle in loops]
+    note += _note_on_cuts(sum(len(p) > 1 for p in pieces))
+    return RegionGraph.closure(graph, [p for parts in pieces for p in parts], note=note)
 
 
-def _said_of_cuts(count: int) -> str:
+def _note_on_cuts(count: int) -> str:
     return f"; {_counted(count, 'long cycle')} cut into pieces" if count else ""
 
 

@@ -47,11 +47,11 @@ def pair_edges(graph: FactorGraph) -> list[Edge]:
 
 def neighbour_sets(n: int, edges: Iterable[Edge]) -> Neighbours:
     """Neighbours of each of n variables."""
-    found: Neighbours = [set() for _ in range(n)]
+    neighbours: Neighbours = [set() for _ in range(n)]
     for i, j in edges:
-        found[i].add(j)
-        found[j].add(i)
-    return found
+        neighbours[i].add(j)
+        neighbours[j].add(i)
+    return neighbours
 
 
 class FactorIndex:
@@ -74,11 +74,11 @@ class FactorIndex:
         """The region of these variables with all factors inside, or all whose pairs are `along`."""
         inside = set(variables)
         near = {a for v in inside for a in self._factors[v]}
-        found = [a for a in near if inside.issuperset(self._scopes[a])]
+        factors = [a for a in near if inside.issuperset(self._scopes[a])]
         if along is not None:
             allowed = set(along)
-            found = [a for a in found if self._pairs(a) <= allowed]
-        return Region(tuple(sorted(inside)), tuple(sorted(found)))
+            factors = [a for a in factors if self._pairs(a) <= allowed]
+        return Region(tuple(sorted(inside)), tuple(sorted(factors)))
 
     def cycle(self, cycle: Sequence[int]) -> Region:
         """The region of a cycle with the factors of its own variables and edges only (LIU-M9)."""
@@ -131,8 +131,8 @@ def grid_windows(
     if periodic:
         cells = np.pad(cells, ((0, high - 1), (0, wide - 1)), mode="wrap")
     windows = np.lib.stride_tricks.sliding_window_view(cells, (high, wide))
-    found = map(tuple, np.sort(windows.reshape(-1, high * wide), axis=1).tolist())
-    return list(dict.fromkeys(found))
+    variables = map(tuple, np.sort(windows.reshape(-1, high * wide), axis=1).tolist())
+    return list(dict.fromkeys(variables))
 
 
 def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] | None:
@@ -147,7 +147,7 @@ def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] |
     """
     import networkx as nx
 
-    found: list[Cycle] = []
+    chosen: list[Cycle] = []
     for part in nx.biconnected_component_edges(nx.Graph(edges)):
         block = sorted(ordered(i, j) for i, j in part)
         if len(block) < 3:
@@ -158,8 +158,8 @@ def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] |
         faces = _traced_faces(embedding, block)
         if not outer:
             faces.remove(max(faces, key=len))
-        found += faces
-    return found
+        chosen += faces
+    return chosen
 
 
 def _traced_faces(embedding: Any, block: list[Edge]) -> list[Cycle]:
@@ -210,16 +210,16 @@ def short_cycles(
 
 def _without_trees(neighbours: Neighbours) -> Neighbours:
     """The same graph without variables that lie on no cycle because they end a branch."""
-    kept = [set(around) for around in neighbours]
-    ends = [v for v, around in enumerate(kept) if len(around) == 1]
+    cyclic = [set(around) for around in neighbours]
+    ends = [v for v, around in enumerate(cyclic) if len(around) == 1]
     while ends:
         v = ends.pop()
-        for w in kept[v]:
-            kept[w].discard(v)
-            if len(kept[w]) == 1:
+        for w in cyclic[v]:
+            cyclic[w].discard(v)
+            if len(cyclic[w]) == 1:
                 ends.append(w)
-        kept[v] = set()
-    return kept
+        cyclic[v] = set()
+    return cyclic
 
 
 def loops(
@@ -230,15 +230,15 @@ def loops(
     Refuses beyond `most` of them (`MOST_CYCLES`), or after as many `steps`.
     """
     limit = MOST_CYCLES if most is None else most
-    found: set[Cycle] = set()
+    variable_sets: set[Cycle] = set()
     for cycle in short_cycles(neighbours, longest, steps=steps):
-        found.add(tuple(sorted(cycle)))
-        if len(found) > limit:
+        variable_sets.add(tuple(sorted(cycle)))
+        if len(variable_sets) > limit:
             raise BudgetError(
                 f"the model has more than {limit} cycles of at most {longest} variables; "
                 "use a shorter bound, cycles or tree-robust"
             )
-    return sorted(found)
+    return sorted(variable_sets)
 
 
 def star_triangles(neighbours: Neighbours, root: int) -> list[Cycle]:
@@ -270,16 +270,16 @@ def minimum_cycle_basis(n: int, edges: Sequence[Edge], *, seed: int = 0) -> list
     weights = dict(zip(edges, generator(seed).random(len(edges)).tolist(), strict=True))
     wanted = len(bits)
     basis: dict[int, int] = {}
-    kept: list[Cycle] = []
+    cycles: list[Cycle] = []
     radius, done = 1, 2
-    while len(kept) < wanted:
+    while len(cycles) < wanted:
         for cycle in _horton_cycles(neighbours, weights, radius, done):
             if _is_independent(sum_of_bits(cycle, bits), basis):
-                kept.append(cycle)
-                if len(kept) == wanted:
+                cycles.append(cycle)
+                if len(cycles) == wanted:
                     break
         done, radius = 2 * radius + 1, 2 * radius
-    return kept
+    return cycles
 
 
 def n_independent(n: int, edges: Sequence[Edge]) -> int:
@@ -331,7 +331,7 @@ def _horton_cycles(
     neighbours: Neighbours, weights: dict[Edge, float], radius: int, longer_than: int
 ) -> list[Cycle]:
     """Candidates of more than `longer_than` and at most 2 radius + 1 variables, shortest first."""
-    found: dict[frozenset[Edge], tuple[int, float, Cycle]] = {}
+    candidates: dict[frozenset[Edge], tuple[int, float, Cycle]] = {}
     steps = 0
     for root in range(len(neighbours)):
         parent, depth, cost = _ball(neighbours, weights, root, radius)
@@ -350,8 +350,8 @@ def _horton_cycles(
                         if cycle:
                             weight = cost[i] + cost[j] + weights[i, j]
                             key = frozenset(edges_of_cycle(cycle))
-                            found.setdefault(key, (length, weight, cycle))
-    return [cycle for _, _, cycle in sorted(found.values())]
+                            candidates.setdefault(key, (length, weight, cycle))
+    return [cycle for _, _, cycle in sorted(candidates.values())]
 
 
 def _ball(
@@ -376,14 +376,14 @@ def _ball(
 
 def _joined_paths(parent: dict[int, int], i: int, j: int) -> Cycle | None:
     """The paths from the root to i and j with the edge (i, j), if they meet at the root only."""
-    one, other = [i], [j]
-    while parent[one[-1]] != one[-1]:
-        one.append(parent[one[-1]])
-    while parent[other[-1]] != other[-1]:
-        other.append(parent[other[-1]])
-    if len(set(one) & set(other)) > 1:
+    left, right = [i], [j]
+    while parent[left[-1]] != left[-1]:
+        left.append(parent[left[-1]])
+    while parent[right[-1]] != right[-1]:
+        right.append(parent[right[-1]])
+    if len(set(left) & set(right)) > 1:
         return None
-    return (*one, *reversed(other[:-1]))
+    return (*left, *reversed(right[:-1]))
 
 
 # ---------------------------------------------------------------------- long cycles
@@ -403,15 +403,15 @@ def cut_cycle(
     """
     if len(cycle) <= 4 or math.prod(cardinalities[v] for v in cycle) <= most_states:
         return [cycle]
-    anchor, rest = cycle[0], cycle[1:]
+    anchor, others = cycle[0], cycle[1:]
     pieces: list[tuple[int, ...]] = []
     begin = 0
-    while begin < len(rest) - 1:
+    while begin < len(others) - 1:
         end = begin + 2
-        states = math.prod(cardinalities[v] for v in (anchor, *rest[begin:end]))
-        while end < len(rest) and states * cardinalities[rest[end]] <= most_states:
-            states *= cardinalities[rest[end]]
+        states = math.prod(cardinalities[v] for v in (anchor, *others[begin:end]))
+        while end < len(others) and states * cardinalities[others[end]] <= most_states:
+            states *= cardinalities[others[end]]
             end += 1
-        pieces.append((anchor, *rest[begin:end]))
+        pieces.append((anchor, *others[begin:end]))
         begin = end - 1
     return pieces

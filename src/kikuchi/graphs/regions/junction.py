@@ -36,18 +36,18 @@ def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
             k = top[k]
         return k
 
-    place = [{v: k for k, v in row} for row in _numbered(cliques)]
-    found: list[Separator] = []
+    position = [{v: k for k, v in row} for row in _numbered(cliques)]
+    separators: list[Separator] = []
     for c, d in _heavy_overlaps_first(cliques):
-        kept = []
-        for v in sorted(place[c].keys() & place[d].keys()):
-            one, other = find(place[c][v]), find(place[d][v])
-            if one != other:
-                top[one] = other
-                kept.append(v)
-        if kept:
-            found.append((c, d, tuple(kept)))
-    return found
+        shared = []
+        for v in sorted(position[c].keys() & position[d].keys()):
+            left, right = find(position[c][v]), find(position[d][v])
+            if left != right:
+                top[left] = right
+                shared.append(v)
+        if shared:
+            separators.append((c, d, tuple(shared)))
+    return separators
 
 
 def _numbered(family: SetFamily) -> Iterable[list[tuple[int, int]]]:
@@ -90,8 +90,8 @@ def mini_buckets(graph: FactorGraph, most: int) -> tuple[list[Clique], list[Sepa
     >>> mini_buckets(square, 3)[:2]
     ([(0, 1, 3), (1, 2, 3)], [(0, 1, (1, 3))])
     """
-    found = eliminate(graph)
-    order = [int(v) for v in found.order]
+    elimination = eliminate(graph)
+    order = [int(v) for v in elimination.order]
     left = set(range(graph.n_variables)) - set(order)  # none, unless the search gave up
     degrees = np.bincount(graph.scopes, minlength=graph.n_variables)
     order += sorted(left, key=lambda v: (int(degrees[v]), v))
@@ -121,7 +121,7 @@ class _Buckets:
         """Split the bucket of a variable and pass on the rest of each part; was it split?"""
         first = len(self.parts)
         for scope, sender in sorted(self.waiting[v], key=lambda item: -len(item[0])):
-            part = self._room(scope, first)
+            part = self._part_for(scope, first)
             self.parts[part] |= scope
             if sender is not None:
                 self.joins.append((sender, part, tuple(sorted(scope))))
@@ -135,8 +135,8 @@ class _Buckets:
                 self._put(rest, part)
         return len(self.parts) > first + 1
 
-    def _room(self, scope: frozenset[int], first: int) -> int:
-        """A part of the present bucket with room, that shares most with a scope, or a new one."""
+    def _part_for(self, scope: frozenset[int], first: int) -> int:
+        """The part of the bucket that can take a scope and shares most with it, or a new part."""
         fits = [
             (-len(scope & self.parts[k]), k)
             for k in range(first, len(self.parts))
@@ -156,16 +156,16 @@ class _Buckets:
                 k = into[k]
             return k
 
-        kept: list[Separator] = []
+        separators: list[Separator] = []
         for one, other, shared in self.joins:
             if len(shared) == len(self.parts[other]) and home(other) == other:
                 into[other] = home(one)  # a later part is all of what an earlier one hands on
             else:
-                kept.append((one, other, shared))
-        names = [k for k in range(len(into)) if into[k] == k]
-        place = {k: number for number, k in enumerate(names)}
-        cliques = [tuple(sorted(self.parts[k])) for k in names]
-        ends = [(place[home(i)], place[home(j)], shared) for i, j, shared in kept]
+                separators.append((one, other, shared))
+        alive = [k for k in range(len(into)) if into[k] == k]
+        number_of = {k: number for number, k in enumerate(alive)}
+        cliques = [tuple(sorted(self.parts[k])) for k in alive]
+        ends = [(number_of[home(i)], number_of[home(j)], shared) for i, j, shared in separators]
         return cliques, [(min(i, j), max(i, j), shared) for i, j, shared in ends]
 
 
@@ -188,11 +188,11 @@ def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
     if limits is not None and elimination.width < most:
         return limits, "the cliques of a junction tree"
     where = "along edges" if limits is None else "inside those of a junction tree"
-    growth = _CliqueGrowth(graph, most, limits)
+    growth = _GreedyCliques(graph, most, limits)
     return growth.run(), f"cliques grown to {most} variables {where}"
 
 
-class _CliqueGrowth:
+class _GreedyCliques:
     """The state of the greedy growth: cliques that are alive, and pairs already together."""
 
     def __init__(self, graph: FactorGraph, most: int, limits: list[Clique] | None) -> None:

@@ -66,7 +66,7 @@ def sorted_roots(
 def members_of(graph: FactorGraph, regions: Sequence[Region]) -> list[tuple[int, ...]]:
     """Members of each region as one set: variables, then factors moved up by n."""
     n = graph.n_variables
-    found = []
+    members = []
     for region in regions:
         inside = set(region.variables)
         for v in inside:
@@ -81,8 +81,8 @@ def members_of(graph: FactorGraph, regions: Sequence[Region]) -> list[tuple[int,
                 )
         if not inside:
             raise ModelError("a region has no variables; leave it out")
-        found.append((*inside, *(n + a for a in set(region.factors))))
-    return found
+        members.append((*inside, *(n + a for a in set(region.factors))))
+    return members
 
 
 def _scopes(graph: FactorGraph) -> SetFamily:

@@ -77,22 +77,22 @@ class SetFamily:
     def has(self, sets: Ints, items: Ints) -> Bools:
         """True where the set holds the item, pair by pair."""
         wanted = sets * self.n_items + items
-        place = np.searchsorted(self.keys, wanted)
-        found = np.zeros(len(wanted), dtype=bool)
-        inside = place < len(self.keys)
-        found[inside] = self.keys[place[inside]] == wanted[inside]
-        return found
+        position = np.searchsorted(self.keys, wanted)
+        held = np.zeros(len(wanted), dtype=bool)
+        inside = position < len(self.keys)
+        held[inside] = self.keys[position[inside]] == wanted[inside]
+        return held
 
     def take(self, rows: Ints) -> SetFamily:
         """The family of the chosen sets, in the order of `rows`."""
-        place, _ = spread(self.offsets[rows], self.sizes[rows])
-        return SetFamily(self.items[place], offsets_of(self.sizes[rows]), self.n_items)
+        position, _ = spread(self.offsets[rows], self.sizes[rows])
+        return SetFamily(self.items[position], offsets_of(self.sizes[rows]), self.n_items)
 
     def below(self, limit: int) -> SetFamily:
         """The members below `limit` of each set."""
-        kept = self.items < limit
-        counts = np.bincount(self.owners[kept], minlength=len(self))
-        return SetFamily(self.items[kept], offsets_of(counts), limit)
+        small = self.items < limit
+        counts = np.bincount(self.owners[small], minlength=len(self))
+        return SetFamily(self.items[small], offsets_of(counts), limit)
 
     def tuples(self) -> list[tuple[int, ...]]:
         """The sets as tuples of plain numbers."""
@@ -146,11 +146,11 @@ def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     held = large.holders.sizes
     by_rarity = np.lexsort((held[small.items], small.owners))
     rarest = small.items[by_rarity[small.offsets[:-1]]]
-    found = [
+    blocks = [
         _subsets_in_block(small, large, rarest, rows) for rows in _blocks_of_rows(held[rarest])
     ]
-    rows = np.concatenate([part[0] for part in found])
-    cols = np.concatenate([part[1] for part in found])
+    rows = np.concatenate([part[0] for part in blocks])
+    cols = np.concatenate([part[1] for part in blocks])
     order = np.lexsort((cols, rows))
     return rows[order], cols[order]
 
@@ -160,20 +160,20 @@ def _subsets_in_block(
 ) -> tuple[Ints, Ints]:
     """The pairs of `subset_pairs` for the chosen small sets."""
     rare = rarest[chosen]
-    place, row = spread(large.holders.offsets[rare], large.holders.sizes[rare])
-    rows, cols = chosen[row], large.holders.items[place]
+    position, row = spread(large.holders.offsets[rare], large.holders.sizes[rare])
+    rows, cols = chosen[row], large.holders.items[position]
     sizes = small.sizes
     fits = large.sizes[cols] >= sizes[rows]
     rows, cols = rows[fits], cols[fits]
-    found = []
+    pairs = []
     for k in range(int(sizes[chosen].max())):
         ended = sizes[rows] == k
-        found.append((rows[ended], cols[ended]))
+        pairs.append((rows[ended], cols[ended]))
         rows, cols = rows[~ended], cols[~ended]
         fits = large.has(cols, small.items[small.offsets[rows] + k])
         rows, cols = rows[fits], cols[fits]
-    found.append((rows, cols))
-    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+    pairs.append((rows, cols))
+    return np.concatenate([f[0] for f in pairs]), np.concatenate([f[1] for f in pairs])
 
 
 def _blocks_of_rows(work: Ints) -> Iterator[Ints]:
@@ -231,21 +231,21 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     [(0, 1), (1, 2), (0, 2), (1,), (0,), (2,)]
     """
     roots = roots.take(first_copies(roots))
-    found = fresh = roots
+    sets = fresh = roots
     # An intersection of many roots is one root cut with another again and again.
     while len(fresh):
-        before = len(found)
+        before = len(sets)
         met = roots.holders.sizes[fresh.items] * (fresh.items < n_essential)
         for rows in _blocks_of_rows(np.add.reduceat(met, fresh.offsets[:-1])):
-            found = joined(found, _cut(fresh, rows, roots, n_essential))
-            found = found.take(first_copies(found))
-            if len(found) > limit:
+            sets = joined(sets, _cut(fresh, rows, roots, n_essential))
+            sets = sets.take(first_copies(sets))
+            if len(sets) > limit:
                 raise BudgetError(
                     f"the roots have more than {limit} regions as intersections; "
                     "choose smaller or fewer roots"
                 )
-        fresh = found.take(np.arange(before, len(found)))
-    return found
+        fresh = sets.take(np.arange(before, len(sets)))
+    return sets
 
 
 def require_few_overlaps(family: SetFamily) -> None:
@@ -263,17 +263,17 @@ def _cut(fresh: SetFamily, chosen: Ints, roots: SetFamily, n_essential: int) -> 
     one = fresh.take(chosen)
     shared = np.flatnonzero(one.items < n_essential)
     items = one.items[shared]
-    place, entry = spread(roots.holders.offsets[items], roots.holders.sizes[items])
-    rows, cols = one.owners[shared][entry], roots.holders.items[place]
+    position, entry = spread(roots.holders.offsets[items], roots.holders.sizes[items])
+    rows, cols = one.owners[shared][entry], roots.holders.items[position]
     if fresh is roots:  # each pair of roots once
         later = cols > chosen[rows]
         rows, cols = rows[later], cols[later]
     pairs = distinct(rows * len(roots) + cols)
     rows, cols = pairs // len(roots), pairs % len(roots)
-    place, pair = spread(one.offsets[rows], one.sizes[rows])
-    kept = roots.has(cols[pair], one.items[place])
-    counts = np.bincount(pair[kept], minlength=len(pairs))
+    position, pair = spread(one.offsets[rows], one.sizes[rows])
+    common = roots.has(cols[pair], one.items[position])
+    counts = np.bincount(pair[common], minlength=len(pairs))
     new = counts < one.sizes[rows]
-    kept &= new[pair]
-    made = SetFamily(one.items[place[kept]], offsets_of(counts[new]), one.n_items)
-    return made.take(first_copies(made))
+    common &= new[pair]
+    intersections = SetFamily(one.items[position[common]], offsets_of(counts[new]), one.n_items)
+    return intersections.take(first_copies(intersections))

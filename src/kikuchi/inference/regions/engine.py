@@ -8,7 +8,6 @@ along an edge and *scale* to agreement (kernels.regions). `gbp` and `kikuchi` ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,9 +105,9 @@ class RegionBeliefs:
         return b
 
     @property
-    def links(self) -> tuple[NDArray[Any], ...]:
-        """The arrays that describe links, in the order in which the kernels take them."""
-        return self.large, self.small, self.map_at, self.maps
+    def links(self) -> kernels.RegionLinks:
+        """All pairs of nested regions, as the kernels take them."""
+        return kernels.RegionLinks(self.large, self.small, self.map_at, self.maps)
 
     def collapsed(self) -> bool:
         """True when a belief that began positive has fallen to the smallest number allowed."""
@@ -135,7 +134,7 @@ class RegionBeliefs:
     def disagreement(self) -> float:
         """Largest difference between a belief and the marginal of a parent's."""
         work = np.empty((1, self.width))
-        return float(kernels.disagreement(self.table_at, self.b, self.edge_link, *self.links, work))
+        return float(kernels.disagreement(self.table_at, self.b, self.edge_link, self.links, work))
 
     def variable_marginals(self) -> Array:
         """Marginal of each variable from the smallest region that holds it."""
@@ -198,7 +197,7 @@ class RegionBeliefs:
                     self.table_at,
                     self.b,
                     self.edge_link,
-                    *self.links,
+                    self.links,
                     receiver_at,
                     receivers,
                     damping,
@@ -233,7 +232,7 @@ class DoubleLoop:
             links += [beliefs._link[q, r] for q in regions.supersets[r] if q < n_roots]
             at.append(len(links))
         self.at = np.array(at, dtype=np.uint64)
-        self.links = np.array(links, dtype=np.uint64)
+        self.inner_links = np.array(links, dtype=np.uint64)
         counts = np.diff(self.at).astype(np.float64)
         counting = regions.counting[n_roots:]
         self.weight = np.maximum(counting, 0.0)
@@ -270,17 +269,14 @@ class DoubleLoop:
     def inner_sweep(self) -> float:
         """Make the roots agree on every inner region once."""
         beliefs = self.beliefs
-        large, _, map_at, maps = beliefs.links
         return float(
             kernels.scale(
                 beliefs.table_at,
                 beliefs.b,
                 self.inner,
                 self.at,
-                self.links,
-                large,
-                map_at,
-                maps,
+                self.inner_links,
+                beliefs.links,
                 self.weight,
                 self.message_at,
                 self.messages,
@@ -310,17 +306,14 @@ class DoubleLoop:
     def outer_step(self) -> None:
         """Move the tangent to the present beliefs."""
         beliefs = self.beliefs
-        large, _, map_at, maps = beliefs.links
         kernels.relinearise(
             beliefs.table_at,
             beliefs.b,
             self.old,
             self.inner,
             self.at,
-            self.links,
-            large,
-            map_at,
-            maps,
+            self.inner_links,
+            beliefs.links,
             self.concave,
             self.work,
         )

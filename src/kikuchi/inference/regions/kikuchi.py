@@ -206,7 +206,7 @@ class _Penalised:
             beliefs.regions.counting,
             np.uint64(beliefs.regions.n_roots),
             beliefs.edge_link,
-            *beliefs.links,
+            beliefs.links,
             self.shares,
             self.weight,
             self.gradient,

@@ -126,7 +126,7 @@ class TreePlan:
         if self.tree is None:
             # The heaviest clique sends a message over all its variables but the one summed out.
             return 8 * self.largest_clique // int(self.graph.cardinalities.max(initial=1))
-        return self._bytes_for(self.variable_targets)
+        return self.bytes_for(self.variable_targets)
 
     @cached_property
     def operations(self) -> int:
@@ -154,18 +154,6 @@ class TreePlan:
         `logs` is for sums of exponentials, `keep` for messages of both directions held at once,
         `hugin` for clique tables held as well, `decode` for a best state or samples besides.
         """
-        if targets is self.variable_targets and not (logs or keep or hugin or decode):
-            return self.bytes
-        return self._bytes_for(targets, logs, keep, hugin, decode)
-
-    def _bytes_for(
-        self,
-        targets: MarginalTargets,
-        logs: bool = False,
-        keep: bool = False,
-        hugin: bool = False,
-        decode: bool = False,
-    ) -> int:
         tree = self.found_tree
         measure = self.measure(targets, hugin=hugin)
         entries = (

@@ -8,12 +8,24 @@ positive entries are not let below a floor.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 FLOOR = 1e-200
 
 _U1 = np.uint64(1)
+
+
+class RegionLinks(NamedTuple):
+    """Pairs of nested regions: the large one, the small one, and where the map of states begins."""
+
+    large: NDArray[np.uint64]
+    small: NDArray[np.uint64]
+    map_at: NDArray[np.uint64]
+    maps: NDArray[np.uint32]
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -73,7 +85,7 @@ def _ratio(wanted, b, begin, states, damping, factor):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _apply(edge, child, table_at, b, receiver_at, receivers, large, map_at, maps, factor, states):
+def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, states):
     """Put the change of one message into every belief that it enters."""
     begin = table_at[child]
     total = 0.0
@@ -85,31 +97,20 @@ def _apply(edge, child, table_at, b, receiver_at, receivers, large, map_at, maps
             b[begin + x] = max(b[begin + x] / total, FLOOR)
     for k in range(receiver_at[edge], receiver_at[edge + _U1]):
         link = receivers[k]
-        region = large[link]
-        multiply(b, table_at[region], table_at[region + _U1], maps, map_at[link], factor)
+        region = links.large[link]
+        at = links.map_at[link]
+        multiply(b, table_at[region], table_at[region + _U1], links.maps, at, factor)
 
 
 @njit(cache=True, error_model="numpy")
-def propagate(
-    table_at,
-    b,
-    edge_link,
-    large,
-    small,
-    map_at,
-    maps,
-    receiver_at,
-    receivers,
-    damping,
-    parallel,
-    factors,
-):
+def propagate(table_at, b, edge_link, links, receiver_at, receivers, damping, parallel, factors):
     """One sweep of parent-to-child generalised belief propagation (TEH-I10, LIU-I13).
 
     Equating the parent's marginal with the child's belief and cancelling what both contain gives
     m_new = m_old * marginal(b_parent) / b_child; the quotient is put into every belief that the
     message enters: the child, and the regions above it that are not above the parent.
     """
+    large, small, map_at, maps = links
     residual = 0.0
     wanted = np.empty(factors.shape[1])
     for edge in range(np.uint64(edge_link.size)):
@@ -122,53 +123,18 @@ def propagate(
         row = edge if parallel else np.uint64(0)
         residual = max(residual, _ratio(wanted, b, begin, states, damping, factors[row]))
         if not parallel:
-            _apply(
-                edge,
-                child,
-                table_at,
-                b,
-                receiver_at,
-                receivers,
-                large,
-                map_at,
-                maps,
-                factors[row],
-                states,
-            )
+            _apply(edge, child, table_at, b, receiver_at, receivers, links, factors[row], states)
     if parallel:
         for edge in range(np.uint64(edge_link.size)):
             child = small[edge_link[edge]]
             states = table_at[child + _U1] - table_at[child]
-            _apply(
-                edge,
-                child,
-                table_at,
-                b,
-                receiver_at,
-                receivers,
-                large,
-                map_at,
-                maps,
-                factors[edge],
-                states,
-            )
+            _apply(edge, child, table_at, b, receiver_at, receivers, links, factors[edge], states)
     return residual
 
 
 @njit(cache=True, error_model="numpy")
 def scale(
-    table_at,
-    b,
-    inner,
-    link_of_inner_at,
-    links,
-    large,
-    map_at,
-    maps,
-    weight,
-    message_at,
-    messages,
-    work,
+    table_at, b, inner, link_of_inner_at, inner_links, links, weight, message_at, messages, work
 ):
     """One sweep that makes all roots agree on each inner region in turn (double loop, inner part).
 
@@ -178,6 +144,7 @@ def scale(
     messages to the roots around inner region k stand end to end from `message_at[k]`.
     Answers the largest change of a common belief.
     """
+    large, _, map_at, maps = links
     residual = 0.0
     for k in range(np.uint64(inner.size)):
         region = inner[k]
@@ -189,7 +156,7 @@ def scale(
         for x in range(states):
             common[x] = 0.0
         for j in range(count):
-            link = links[lo + j]
+            link = inner_links[lo + j]
             root = large[link]
             marginal(b, table_at[root], table_at[root + _U1], maps, map_at[link], work[j], states)
             for x in range(states):
@@ -212,7 +179,7 @@ def scale(
             residual = max(residual, abs(value - b[begin + x]))
             b[begin + x] = value
         for j in range(count):
-            link = links[lo + j]
+            link = inner_links[lo + j]
             root = large[link]
             for x in range(states):
                 if b[begin + x] > 0.0 and work[j, x] > 0.0:
@@ -226,14 +193,13 @@ def scale(
 
 
 @njit(cache=True, error_model="numpy")
-def relinearise(
-    table_at, b, old, inner, link_of_inner_at, links, large, map_at, maps, concave, work
-):
+def relinearise(table_at, b, old, inner, link_of_inner_at, inner_links, links, concave, work):
     """The outer step: move the tangent of the concave part to the present beliefs.
 
     Each root around an inner region is multiplied by (b_new / b_old)^concave, where `concave` is
     the negative counting number of the region divided among its roots.
     """
+    large, _, map_at, maps = links
     for k in range(np.uint64(inner.size)):
         region = inner[k]
         begin = table_at[region]
@@ -245,8 +211,10 @@ def relinearise(
                 else:
                     work[0, x] = 1.0
             for j in range(link_of_inner_at[k], link_of_inner_at[k + _U1]):
-                root = large[links[j]]
-                multiply(b, table_at[root], table_at[root + _U1], maps, map_at[links[j]], work[0])
+                root = large[inner_links[j]]
+                multiply(
+                    b, table_at[root], table_at[root + _U1], maps, map_at[inner_links[j]], work[0]
+                )
         for x in range(states):
             old[begin + x] = b[begin + x]
 
@@ -265,8 +233,9 @@ def free_energy(table_at, b, log_phi, counting):
 
 
 @njit(cache=True, error_model="numpy")
-def disagreement(table_at, b, edge_link, large, small, map_at, maps, work):
+def disagreement(table_at, b, edge_link, links, work):
     """Largest difference between a region's belief and a parent's marginal."""
+    large, small, map_at, maps = links
     worst = 0.0
     for edge in range(np.uint64(edge_link.size)):
         link = edge_link[edge]
@@ -298,26 +267,14 @@ def _softmax(b, begin, end, logits_alive):
 
 @njit(cache=True, error_model="numpy")
 def penalised_energy(
-    table_at,
-    b,
-    log_phi,
-    counting,
-    n_roots,
-    edge_link,
-    large,
-    small,
-    map_at,
-    maps,
-    shares,
-    weight,
-    gradient,
-    work,
+    table_at, b, log_phi, counting, n_roots, edge_link, links, shares, weight, gradient, work
 ):
     """Region free energy plus weighted squared disagreement, and its gradient in root logits.
 
     On entry the roots' part of `b` holds logits. Edges are sorted by child, large regions first, so
     that a child's belief, the mean of its parents' marginals, is whole before it is used.
     """
+    large, small, map_at, maps = links
     for r in range(n_roots):
         _softmax(b, table_at[r], table_at[r + _U1], log_phi)
     b[table_at[n_roots] :] = 0.0

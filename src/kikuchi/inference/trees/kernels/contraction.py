@@ -34,7 +34,7 @@ _SUMS = {"reassoc", "nsz"}  # sums may be reordered, so that they vectorise
 _EXTREMES = {"nnan", "nsz"}  # no NaN ever arises, so that maxima vectorise
 
 
-class Walk(NamedTuple):
+class CliqueWalk(NamedTuple):
     """The operands of one walk over the states of a clique with `nd` axes.
 
     They stand in this order: fixed inputs, children's inputs, children's results (each the product

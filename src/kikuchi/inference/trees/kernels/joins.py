@@ -30,6 +30,15 @@ def _states(card, x, low, high):
 
 
 @njit(cache=True, error_model="numpy")
+def _appended(pool, used, source, first, n):
+    """`pool`, grown where needed, with source[first:first + n] behind its first `used` entries."""
+    pool = grown(pool, used, n)
+    for a in range(n):
+        pool[used + a] = source[first + a]
+    return pool
+
+
+@njit(cache=True, error_model="numpy")
 def _round(limit, n_items, low, high, size, kind, cluster, pool, card, spans, lengths, merged):
     """Put items of at most `limit` states into clusters whose union has no more, largest first.
 
@@ -86,10 +95,10 @@ def join_nodes(
     low, high = np.empty(most, np.int64), np.empty(most, np.int64)
     kind, ref = np.empty(most, np.int64), np.empty(most, np.int64)
     size, cluster = np.empty(most), np.empty(most, np.int64)
-    room = min(most, 256)
-    spans, lengths = np.empty((room, widest), np.int64), np.empty(room, np.int64)
-    members, has_child = np.empty(room, np.int64), np.empty(room, np.bool_)
-    new_node = np.empty(room, np.int64)
+    most_clusters = min(most, 256)
+    spans, lengths = np.empty((most_clusters, widest), np.int64), np.empty(most_clusters, np.int64)
+    members, has_child = np.empty(most_clusters, np.int64), np.empty(most_clusters, np.bool_)
+    new_node = np.empty(most_clusters, np.int64)
     merged = np.empty(2 * widest, np.int64)
     pool = np.empty(64, np.int64)
     serves = np.empty(n_cliques + n_factors, np.int64)
@@ -105,9 +114,7 @@ def join_nodes(
         for i in range(child_offsets[c], child_offsets[c + 1]):
             j = children[i]
             n = offsets[j + 1] - residual[j] - offsets[j]
-            pool = grown(pool, used, n)
-            for a in range(n):
-                pool[used + a] = names[offsets[j] + a]
+            pool = _appended(pool, used, names, offsets[j], n)
             low[n_items], high[n_items] = used, used + n
             kind[n_items], ref[n_items] = _CHILD, j
             used += n
@@ -115,9 +122,7 @@ def join_nodes(
         for i in range(factor_offsets[c], factor_offsets[c + 1]):
             f = factors[i]
             n = scope_offsets[f + 1] - scope_offsets[f]
-            pool = grown(pool, used, n)
-            for a in range(n):
-                pool[used + a] = ranks[scope_offsets[f] + a]
+            pool = _appended(pool, used, ranks, scope_offsets[f], n)
             low[n_items], high[n_items] = used, used + n
             kind[n_items], ref[n_items] = _FACTOR, f
             used += n
@@ -139,9 +144,7 @@ def join_nodes(
             for k in range(n_clusters):
                 if members[k] < 2 or not has_child[k]:
                     continue
-                node_vars = grown(node_vars, node_offsets[n_nodes], lengths[k])
-                for a in range(lengths[k]):
-                    node_vars[node_offsets[n_nodes] + a] = spans[k, a]
+                node_vars = _appended(node_vars, node_offsets[n_nodes], spans[k], 0, lengths[k])
                 serves[n_nodes] = c
                 node_offsets[n_nodes + 1] = node_offsets[n_nodes] + lengths[k]
                 new_node[k] = n_nodes
@@ -164,9 +167,7 @@ def join_nodes(
             for k in range(n_clusters):
                 if new_node[k] < 0:
                     continue
-                pool = grown(pool, used, lengths[k])
-                for a in range(lengths[k]):
-                    pool[used + a] = spans[k, a]
+                pool = _appended(pool, used, spans[k], 0, lengths[k])
                 low[n_items], high[n_items] = used, used + lengths[k]
                 kind[n_items], ref[n_items] = _NODE, new_node[k]
                 size[n_items] = _states(card, spans[k], 0, lengths[k])

@@ -122,7 +122,7 @@ def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, cliqu
     starts = np.empty(n_factors + 1, np.int64)  # each group's variables: room for a whole clique
     ends = np.empty(n_factors + 1, np.int64)
     group_size = np.ones(n_factors + 1)
-    room = np.empty(len(ranks) + len(card) + 64, np.int64)
+    members = np.empty(len(ranks) + len(card) + 64, np.int64)
     merged = np.empty(len(card) + 1, np.int64)
     used = 0
     n_groups = 0
@@ -141,17 +141,17 @@ def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, cliqu
             a_low, a_high = scope_offsets[a], scope_offsets[a + 1]
             joined = False
             for g in range(max(by_clique[c], n_groups - _OPEN_GROUPS), n_groups):
-                n = union(room, starts[g], ends[g], ranks, a_low, a_high, merged)
+                n = union(members, starts[g], ends[g], ranks, a_low, a_high, merged)
                 together = 1.0
                 for k in range(n):
                     together *= card[merged[k]]
                 if together > max(cheap, group_size[g]):
                     continue
                 if n > ends[g] - starts[g]:  # move to the end, where there is room to grow
-                    room = grown(room, used, n)
+                    members = grown(members, used, n)
                     starts[g] = used
                     for k in range(n):
-                        room[used + k] = merged[k]
+                        members[used + k] = merged[k]
                     used += n
                     ends[g] = used
                 group_size[g] = together
@@ -161,10 +161,10 @@ def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, cliqu
             if joined:
                 continue
             n = a_high - a_low
-            room = grown(room, used, n)
+            members = grown(members, used, n)
             starts[n_groups] = used
             for k in range(n):
-                room[used + k] = ranks[a_low + k]
+                members[used + k] = ranks[a_low + k]
             used += n
             ends[n_groups] = used
             group_size[n_groups] = size[a]
@@ -179,7 +179,7 @@ def group_factors(factor_home, scope_offsets, ranks, card, clique_offsets, cliqu
     group_vars = np.empty(group_offsets[n_groups], np.int64)
     for g in range(n_groups):
         for k in range(ends[g] - starts[g]):
-            group_vars[group_offsets[g] + k] = room[starts[g] + k]
+            group_vars[group_offsets[g] + k] = members[starts[g] + k]
     return by_clique, group_offsets, group_vars, table_offsets, group_of
 
 

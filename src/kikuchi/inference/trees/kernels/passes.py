@@ -20,7 +20,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kikuchi.inference.trees.kernels.contraction import EXPSUM, FLOOR, MAX, SUM, Walk, contract
+from kikuchi.inference.trees.kernels.contraction import (
+    EXPSUM,
+    FLOOR,
+    MAX,
+    SUM,
+    CliqueWalk,
+    contract,
+)
 from kikuchi.inference.trees.kernels.program import (
     ACTIONS,
     ALWAYS,
@@ -309,7 +316,7 @@ def execute(program, start, stop, phase, piece, pieces, state, workspace, arithm
         store = ops[o, STORE] == 1
         watched = arithmetic == LINEAR and _watched(ops, o, program.tables, state.floors)
         phases = 2 if arithmetic == LOG_SUM and not store else 1
-        walk = Walk(
+        walk = CliqueWalk(
             ops[o, AXES], program.dims, ops[o, DIMS], program.steps, ops[o, STEPS], program.bases,
             ops[o, BASES], ops[o, FIXED], ops[o, CHILDREN], ops[o, TARGETS], store,
         )  # fmt: skip
