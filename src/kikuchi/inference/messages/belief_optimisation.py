@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
-from kikuchi.graphs.binary import (
-    BoltzmannParameters,
-    boltzmann_parameters,
-    pairwise_factor_tables,
-)
+from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters, pairwise_factor_tables
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 

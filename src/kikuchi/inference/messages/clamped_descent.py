@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class _Accuracy:
+class _Tolerances:
     """What counts as zero, or as solved."""
 
     gradient: float = 1e-5  # of a stationary point, as a change of a probability
@@ -87,7 +87,7 @@ class _JointSteps:
     negligible: float = 1e-12  # probabilities that do not shorten a step
 
 
-_ACCURACY, _TREES, _JOINT = _Accuracy(), _TreeWork(), _JointSteps()
+_TOLERANCES, _TREES, _JOINT = _Tolerances(), _TreeWork(), _JointSteps()
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class ClampedDescent:
         self.run = run
         self.sets = sets
         self.tol = tol
-        self.inner_tol = _ACCURACY.inner(tol)
+        self.inner_tol = _TOLERANCES.inner(tol)
         self.max_walks = max_walks
         self.propagate_first = propagate_first
         self.accelerate = accelerate
@@ -167,7 +167,7 @@ class ClampedDescent:
         while True:
             before, number = self.beliefs, turn % count
             progress = self._solve_set(number)
-            if self.run.clock.expired and progress.worst > _ACCURACY.feasible:
+            if self.run.clock.expired and progress.worst > _TOLERANCES.feasible:
                 return  # the trees are half done: the last complete iteration is the answer
             self.complete.append(self._accept(number, progress))
             done, turn = done + 1, turn + 1
@@ -227,7 +227,7 @@ class ClampedDescent:
             self.messages.collect(order)
             progress = Walks.begin(order)
             for _ in self._solving(order, progress, most or self.max_walks):
-                if self.run.targets and progress.worst > _ACCURACY.feasible:
+                if self.run.targets and progress.worst > _TOLERANCES.feasible:
                     self._check_targets(order)
             self.messages.distribute(order)
             self._count(order, progress)
@@ -263,7 +263,7 @@ class ClampedDescent:
         """
         order, messages = self._order(number), self.messages
         unfinished = np.append(
-            progress.residual > _ACCURACY.feasible, False
+            progress.residual > _TOLERANCES.feasible, False
         )  # the last is "no tree"
         beliefs = messages.variable_beliefs()
         self.counts["unfinished"] += int(unfinished.sum())
@@ -286,9 +286,9 @@ class ClampedDescent:
     def _not_higher(self, beliefs: Array, log_z: float) -> bool:
         """Whether the free energy did not rise, and beliefs and dual agree on it."""
         gap = abs(self.messages.log_z(beliefs, primal=True) - log_z)
-        allowed = _ACCURACY.noise(log_z)
+        allowed = _TOLERANCES.noise(log_z)
         before = -math.inf if self.point is None else self.point.log_z
-        return gap <= _ACCURACY.dual_gap * allowed and log_z >= before - allowed
+        return gap <= _TOLERANCES.dual_gap * allowed and log_z >= before - allowed
 
     # ------------------------------------------------------------------ joint steps
 
@@ -312,8 +312,8 @@ class ClampedDescent:
         return StationarityGap(free, float(np.abs(step).max(initial=0.0)))
 
     def _stationary(self, gap: StationarityGap) -> bool:
-        return gap.free <= max(_ACCURACY.gradient, self.tol) or gap.newton <= max(
-            _ACCURACY.newton_step, self.tol
+        return gap.free <= max(_TOLERANCES.gradient, self.tol) or gap.newton <= max(
+            _TOLERANCES.newton_step, self.tol
         )
 
     def _newton_fits(self, number: int) -> bool:
@@ -347,7 +347,7 @@ class ClampedDescent:
         for _ in range(_JOINT.trials):
             self.beliefs = _moved(self.graph, marginals, length * step)
             progress = self._solve_set(number, _JOINT.trial_walks)
-            if progress.worst <= _ACCURACY.feasible and self._lower(
+            if progress.worst <= _TOLERANCES.feasible and self._lower(
                 step, length, slope, before.log_z
             ):
                 return True
@@ -365,7 +365,7 @@ class ClampedDescent:
         """
         beliefs = self.messages.variable_beliefs()
         log_z = self.messages.log_z(beliefs)
-        gain, rounding = log_z - before, _ACCURACY.rounding * (1.0 + abs(log_z))
+        gain, rounding = log_z - before, _TOLERANCES.rounding * (1.0 + abs(log_z))
         after = float(self.messages.gradient(self.observed) @ step)
         flat = abs(gain) <= rounding and abs(after) <= 0.9 * abs(slope)
         if not flat and gain < max(rounding, -_JOINT.sufficient * length * slope):

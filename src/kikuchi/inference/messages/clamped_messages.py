@@ -17,11 +17,7 @@ from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import beliefs, bp_messages, tree_newton, walks
 from kikuchi.inference.messages.tables import TableMessages
-from kikuchi.inference.messages.update_order import (
-    UpdateOrder,
-    Walks,
-    newton_space,
-)
+from kikuchi.inference.messages.update_order import UpdateOrder, Walks, newton_space
 from kikuchi.inference.method import MethodRun
 
 Array = NDArray[np.float64]

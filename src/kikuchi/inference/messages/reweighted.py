@@ -339,12 +339,7 @@ class _LogRatios:
         self.mild = bool(np.abs(self.kappa).max(initial=0.0) < kernels.MILD)
 
     def sweeps(
-        self,
-        messages: Array,
-        count: int,
-        damping: float,
-        order: NDArray[np.uint32],
-        schedule: str,
+        self, messages: Array, count: int, damping: float, order: NDArray[np.uint32], schedule: str
     ) -> float:
         """Sweeps on the log-ratios that `messages` hold beyond each factor's own local field."""
         z = messages[self.at + 1] - messages[self.at] - self.local_field

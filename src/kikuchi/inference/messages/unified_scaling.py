@@ -68,8 +68,7 @@ class UnifiedScaling(Method):
         "uniform", "first marginals: uniform, or after a few damped sweeps of belief propagation"
     )
     accelerate: bool = option(
-        True,
-        "between the sets, also move all clamped marginals at once to a lower free energy",
+        True, "between the sets, also move all clamped marginals at once to a lower free energy"
     )
     tol: float = option(
         1e-9, "largest change of a probability in one round of all sets to stop at", above=0
