@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +30,7 @@ from kikuchi.graphs._checks import (
     scope_rows,
     variable_number,
 )
+from kikuchi.graphs.conditioned import Conditioned
 
 Variable = int | str
 State = int | str
@@ -495,7 +495,19 @@ class FactorGraph:
         >>> graph.condition({0: 1}).graph.table(0).round(12).tolist()
         [3.0, 4.0]
         """
-        observed = self.resolve(evidence)
+        return self._sliced(self.resolve(evidence))
+
+    def reduce(self, states: Mapping[int, int]) -> Conditioned:
+        """`condition` at states that `observations` or `resolve` gave, so that they are not checked
+        again; variables of a single state are dropped too.
+
+        >>> FactorGraph([2, 1], [((0, 1), [[1], [3]])]).reduce({}).graph.n_variables
+        1
+        """
+        single = {int(v): 0 for v in np.flatnonzero(self.cardinalities == 1)}
+        return self._sliced({**states, **single})
+
+    def _sliced(self, observed: dict[int, int]) -> Conditioned:
         if not observed:
             every = np.arange(self.n_variables), np.arange(self.n_factors)
             return Conditioned(self, self, observed, *every)
@@ -542,57 +554,26 @@ class FactorGraph:
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2
         """
-        observed = self.resolve(evidence)
-        indicators = []
-        for v, k in observed.items():
-            table = np.full(int(self.cardinalities[v]), -np.inf)
-            table[k] = 0.0
-            indicators.append(table)
+        fields = []
+        for v, k in self.resolve(evidence).items():
+            fields.append((v, np.full(int(self.cardinalities[v]), -np.inf)))
+            fields[-1][1][k] = 0.0
+        return self.with_fields(fields)
+
+    def with_fields(self, fields: Iterable[tuple[int, NDArray[np.float64]]]) -> FactorGraph:
+        """The graph with one more factor for each pair (variable number, log-weights).
+
+        >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors
+        2
+        """
+        fields = list(fields)
         return FactorGraph.from_arrays(
             self.cardinalities,
-            np.concatenate([self.scopes, np.array(list(observed), dtype=INDEX)]),
-            np.concatenate(
-                [self.scope_offsets, self.scope_offsets[-1] + 1 + np.arange(len(observed))]
-            ),
-            np.concatenate([self.log_tables, *indicators]),
+            np.concatenate([self.scopes, np.array([v for v, _ in fields], dtype=INDEX)]),
+            np.concatenate([self.scope_offsets, self.n_edges + 1 + np.arange(len(fields))]),
+            np.concatenate([self.log_tables, *(table for _, table in fields)]),
             names=self.names,
             states=self.states,
             log_constant=self.log_constant,
             validate=False,
         )
-
-
-@dataclass(frozen=True)
-class Conditioned:
-    """A reduced graph and the way back to the graph it came from."""
-
-    graph: FactorGraph
-    original: FactorGraph
-    observed: dict[int, int]
-    variables: NDArray[np.int64]
-    factors: NDArray[np.int64]
-
-    def expand_marginals(self, reduced: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Flat marginals of the original graph: observed variables get all mass on their state."""
-        original = self.original
-        if not self.observed:
-            return reduced
-        out = np.zeros(int(original.state_offsets[-1]))
-        out[self._unobserved_states] = reduced
-        for v, k in self.observed.items():
-            out[original.state_offsets[v] + k] = 1.0
-        return out
-
-    def expand_states(self, reduced: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A state vector, or rows of them, of the original graph."""
-        out = np.empty((*reduced.shape[:-1], self.original.n_variables), dtype=np.int64)
-        out[..., self.variables] = reduced
-        for v, k in self.observed.items():
-            out[..., v] = k
-        return out
-
-    @property
-    def _unobserved_states(self) -> NDArray[np.bool_]:
-        unobserved = np.zeros(self.original.n_variables, dtype=bool)
-        unobserved[self.variables] = True
-        return np.repeat(unobserved, self.original.cardinalities)

@@ -23,7 +23,8 @@ from kikuchi.core.options import Configured, option
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
-from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph
+from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
 from kikuchi.inference.expansions.linear_response import product_covariance
 
@@ -153,8 +154,7 @@ class Method(Configured, ABC):
                 f"variable {graph.label(next(iter(targets)))}: method {self.name} takes observed "
                 "states, not observed marginals; `kikuchi methods` says which methods do"
             )
-        single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-        reduced = graph.condition({**states, **single})
+        reduced = graph.reduce(states)
         run = MethodRun(
             clock,
             progress or silent,

@@ -62,8 +62,7 @@ def draw_samples(
 def _by_gibbs(
     graph: FactorGraph, n: int, evidence: Evidence | None, seed: int, budget: Budget, why: str
 ) -> Samples:
-    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    reduced = graph.condition({**graph.resolve(evidence), **single})
+    reduced = graph.reduce(graph.resolve(evidence))
     chains = max(1, min(n, _MOST_CHAINS))
     draws = -(-n // chains)
     flat = flatten(reduced.graph)

@@ -14,8 +14,9 @@ import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
+from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
-from kikuchi.graphs.factor_graph import Conditioned, FactorGraph, Variable
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.graphs.junction_tree import junction_tree
 from kikuchi.graphs.regions import cycles
 from kikuchi.graphs.regions.hubs import hub_roots, strong_hubs

@@ -142,8 +142,7 @@ def certify(
     False
     """
     clock = (budget or Budget()).start()
-    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    reduced = graph.condition({**graph.resolve(evidence), **single})
+    reduced = graph.reduce(graph.resolve(evidence))
     alphas = _alphas(alpha, graph.n_factors)[reduced.factors]
     common = float(np.ravel(alpha)[0]) if np.ndim(alpha) == 0 else None
     return _Proof(reduced.graph, alphas, clock).certificate(common)

@@ -197,8 +197,7 @@ def bounds(
     True
     """
     budget = budget or Budget()
-    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    reduced = graph.condition({**graph.resolve(evidence), **single}).graph
+    reduced = graph.reduce(graph.resolve(evidence)).graph
     check_ibound(reduced, ibound)
     load_loops(LOOPS, reduced)
     clock = budget.start()

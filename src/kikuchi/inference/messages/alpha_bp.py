@@ -260,7 +260,7 @@ def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGrap
     """
     if not prior:
         return graph
-    tables = []
+    fields = []
     for variable, weights in prior.items():
         v = graph.index(variable)
         table = np.asarray(weights, dtype=np.float64).ravel()
@@ -272,16 +272,8 @@ def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGrap
             )
         if table.max() == 0:
             raise MethodError(f"prior of variable {graph.label(v)}: all weights are 0")
-        tables.append((v, log(table)))
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        np.concatenate([graph.scopes, np.array([v for v, _ in tables], dtype=np.uint32)]),
-        np.concatenate([graph.scope_offsets, graph.n_edges + 1 + np.arange(len(tables))]),
-        np.concatenate([graph.log_tables, *(table for _, table in tables)]),
-        names=graph.names,
-        states=graph.states,
-        log_constant=graph.log_constant,
-    )
+        fields.append((v, log(table)))
+    return graph.with_fields(fields)
 
 
 def _prior_text(prior: Any) -> str:

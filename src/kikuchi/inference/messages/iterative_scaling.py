@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Order
-from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import FactorTables
 from kikuchi.inference.messages.dual_ascent import DualAscent, QuasiNewtonAscent
 from kikuchi.inference.messages.kernels import bp_messages
@@ -258,19 +259,6 @@ def plug_in_scaling(
 # ---------------------------------------------------------------------- what gives the marginals
 
 
-def _tilted(graph: FactorGraph, variables: list[int], tilts: list[Array]) -> FactorGraph:
-    """The graph with one more factor on each of some variables."""
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        np.concatenate([graph.scopes, np.array(variables, dtype=np.uint32)]),
-        np.concatenate(
-            [graph.scope_offsets, graph.scope_offsets[-1] + 1 + np.arange(len(variables))]
-        ),
-        np.concatenate([graph.log_tables, *tilts]),
-        validate=False,
-    )
-
-
 class _TiltedGraph:
     """A graph and the tilts of its observed variables, joined when asked for."""
 
@@ -285,7 +273,7 @@ class _TiltedGraph:
 
     @property
     def joined(self) -> FactorGraph:
-        return _tilted(self.graph, list(self.tilts), list(self.tilts.values()))
+        return self.graph.with_fields(self.tilts.items())
 
 
 class _TreeOracle(_TiltedGraph):
@@ -336,7 +324,7 @@ class _BetheOracle:
         clock: Clock,
     ) -> None:
         self.size = graph.log_tables.size
-        joined = _tilted(graph, list(targets), [np.zeros(len(t)) for t in targets.values()])
+        joined = graph.with_fields((v, np.zeros(len(t))) for v, t in targets.items())
         self.number = {v: graph.n_factors + k for k, v in enumerate(targets)}
         self.messages = TableMessages(joined, mode)
         self.method = method
@@ -395,7 +383,8 @@ class _MethodOracle(_TiltedGraph):
 
     def marginals(self) -> Array:
         beliefs = self.method.run(self.joined)
-        self._log_z = math.nan if beliefs.log_z is None else beliefs.log_z
+        constant = self.graph.log_constant
+        self._log_z = math.nan if beliefs.log_z is None else beliefs.log_z - constant
         return beliefs.flat_marginals
 
     def log_z(self) -> float:

@@ -326,8 +326,7 @@ def mini_bucket_plan(
     >>> mini_bucket_plan(kk.grid(4, 4, seed=0), 4).exact
     True
     """
-    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    reduced = graph.condition({**graph.resolve(evidence), **single}).graph
+    reduced = graph.reduce(graph.resolve(evidence)).graph
     return make_plan(reduced, ibound, order, seed)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock
-from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import expand_factors

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kikuchi.core import seeds
 from kikuchi.core.errors import KikuchiError
-from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten

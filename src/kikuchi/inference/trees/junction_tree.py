@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.graphs.factor_graph import Conditioned, Evidence, FactorGraph, Variable
+from kikuchi.graphs.conditioned import Conditioned
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
@@ -58,8 +59,7 @@ def plan(
     >>> plan(kk.grid(3, 3, seed=0), evidence={4: 1}).width
     2
     """
-    single = {int(v): 0 for v in np.flatnonzero(graph.cardinalities == 1)}
-    best = make_plan(graph.condition({**graph.resolve(evidence), **single}), order, seed)
+    best = make_plan(graph.reduce(graph.resolve(evidence)), order, seed)
     return Plan(best.conditioned, best.order, best.seed, best.elimination, best.tree)
 
 

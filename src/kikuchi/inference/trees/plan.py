@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Elimination, Order, eliminate
-from kikuchi.graphs.factor_graph import Conditioned, FactorGraph
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees import shape
 from kikuchi.inference.trees.kernels import program as programs
 from kikuchi.inference.trees.shape import HUGE, MarginalTargets, Tree
