@@ -48,7 +48,6 @@ class MachineResults:
 class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     """Base of the estimators; see `RBM` for the attributes."""
 
-    file_kind: ClassVar[str] = "machine"
     model_attribute: ClassVar[str] = "machine_"
     model_class: ClassVar[Any] = Machine
 

@@ -188,6 +188,11 @@ class TrainedEstimator(Estimator):
     model_attribute: ClassVar[str] = "model_"
     model_class: ClassVar[Any]
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if hasattr(cls, "model_class"):
+            cls.file_kind = cls.model_class.kind
+
     learning_rate: float = option(0.05, "First rate of the updates.", above=0)
     optimiser: str = option("sgd", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     momentum: float = option(
