@@ -119,9 +119,9 @@ def test_golden_cycles() -> None:
     wanted = [0.9541356350, 0.6456501152, 0.5463677573, 0.8950052559]
     np.testing.assert_allclose([m[1] for m in found.marginals], wanted, atol=1e-9)
     assert found.log_z == pytest.approx(4.8463225686, abs=1e-9)
-    pinned = kk.infer(cycle, "bo", evidence={0: [0.75, 0.25]})
+    clamped = kk.infer(cycle, "bo", evidence={0: [0.75, 0.25]})
     wanted = [0.25, 0.3514122461, 0.5663923281, 0.5263601618]
-    np.testing.assert_allclose([m[1] for m in pinned.marginals], wanted, atol=1e-9)
+    np.testing.assert_allclose([m[1] for m in clamped.marginals], wanted, atol=1e-9)
 
 
 def test_exact_on_trees_with_constant_and_evidence() -> None:

@@ -1,6 +1,6 @@
 """Beliefs that agree with each other, in models whose tables have zeros.
 
-Where every entry is positive any marginals can be pinned. Zeros can make pinned marginals
+Where every entry is positive any marginals can be clamped. Zeros can make clamped marginals
 impossible together, so a descent over consistent beliefs must begin at some: a linear programme
 finds them, or proves that there are none.
 """
@@ -108,13 +108,13 @@ def _equations(
     of_edge = np.repeat(np.arange(graph.n_edges), graph.cardinalities[graph.scopes])
     single = graph.state_offsets[graph.scopes[of_edge]] + minus - graph.message_offsets[of_edge]
     totals = np.repeat(np.arange(graph.n_variables), graph.cardinalities)
-    pinned = [graph.state_offsets[v] + np.arange(len(t)) for v, t in targets.items()]
-    pins = np.concatenate([np.zeros(0, dtype=np.int64), *pinned])
+    by_variable = [graph.state_offsets[v] + np.arange(len(t)) for v, t in targets.items()]
+    clamped = np.concatenate([np.zeros(0, dtype=np.int64), *by_variable])
     base, above = len(minus), len(minus) + graph.n_variables
-    r = np.concatenate([ends, minus, base + totals, above + np.arange(len(pins))])
-    c = np.concatenate([np.concatenate(cols), single, np.arange(singles), pins])
-    signs = [np.ones(len(ends)), -np.ones(len(minus)), np.ones(singles), np.ones(len(pins))]
-    shape = (above + len(pins), singles + len(allowed))
+    r = np.concatenate([ends, minus, base + totals, above + np.arange(len(clamped))])
+    c = np.concatenate([np.concatenate(cols), single, np.arange(singles), clamped])
+    signs = [np.ones(len(ends)), -np.ones(len(minus)), np.ones(singles), np.ones(len(clamped))]
+    shape = (above + len(clamped), singles + len(allowed))
     matrix = coo_array((np.concatenate(signs), (r, c)), shape=shape).tocsr()
     values = [np.zeros(base), np.ones(graph.n_variables), *targets.values()]
     return matrix, np.concatenate(values)
