@@ -56,7 +56,7 @@ def test_maps_show_the_strongest_voxels_only():
         stimulus=stimulus,
         interval=2.0,
         n_slices=6,
-        share=0.1,
+        fraction=0.1,
     )
     drawn(figure)
     coloured = sum(

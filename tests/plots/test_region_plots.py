@@ -10,7 +10,7 @@ from kikuchi import FactorGraph, complete, grid
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.plots import to_png_bytes, to_svg
-from kikuchi.plots.regions import draw_regions, layer_places
+from kikuchi.plots.regions import draw_regions, layer_positions
 
 
 def drawn(
@@ -84,8 +84,8 @@ def test_nothing_to_draw() -> None:
 
 
 def test_rows_by_size_without_overlap() -> None:
-    places = layer_places([3, 3, 2, 2, 1], [(0, 2), (1, 3), (2, 4), (3, 4)])
-    assert places[:, 1].tolist() == [2, 2, 1, 1, 0]
-    assert len(np.unique(places, axis=0)) == 5
+    positions = layer_positions([3, 3, 2, 2, 1], [(0, 2), (1, 3), (2, 4), (3, 4)])
+    assert positions[:, 1].tolist() == [2, 2, 1, 1, 0]
+    assert len(np.unique(positions, axis=0)) == 5
     # nothing crosses: the order of children is that of their parents
-    assert (places[0, 0] - places[1, 0]) * (places[2, 0] - places[3, 0]) > 0
+    assert (positions[0, 0] - positions[1, 0]) * (positions[2, 0] - positions[3, 0]) > 0

@@ -97,17 +97,17 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("jt,bp:damping=0.5,schedule=residual,mf")
     ['jt', 'bp:damping=0.5,schedule=residual', 'mf']
     """
-    found: list[str] = []
+    texts: list[str] = []
     for piece in (p.strip() for p in text.split(",")):
         if not piece:
             continue
-        if found and re.match(r"\w+\s*=", piece):
-            found[-1] += ("," if ":" in found[-1] else ":") + piece
+        if texts and re.match(r"\w+\s*=", piece):
+            texts[-1] += ("," if ":" in texts[-1] else ":") + piece
         else:
-            found.append(piece)
-    if not found:
+            texts.append(piece)
+    if not texts:
         raise MethodError("no method was given; write for example --methods jt,bp,mf")
-    return found
+    return texts
 
 
 # ---------------------------------------------------------------------- parts

@@ -40,13 +40,13 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KikuchiError as error:
-            _say(str(error))
+            _print_error(str(error))
             raise typer.Exit(BAD_INPUT) from None
         except MemoryError:
-            _say("not enough memory; use a smaller model or another method")
+            _print_error("not enough memory; use a smaller model or another method")
             raise typer.Exit(BAD_INPUT) from None
         except KeyboardInterrupt:
-            _say("interrupted")
+            _print_error("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -107,7 +107,7 @@ def main() -> None:
     app(prog_name="kikuchi")
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     print(f"kikuchi: {' '.join(message.split())}", file=sys.stderr)
 
 

@@ -49,7 +49,7 @@ def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -
 
 
 def marginal_bars(marginals: Marginals, names: Names = None, states: States = None) -> Figure:
-    """Each marginal as one stacked bar, a segment a state, for at most `MOST_BARS` variables.
+    """Each marginal as one stacked bar, one segment per state, for at most `MOST_BARS` variables.
 
     >>> figure = marginal_bars([np.array([0.2, 0.8])], ["rain"], [["no", "yes"]])
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
@@ -200,12 +200,12 @@ def _draw_bars(axes: Axes, marginals: Marginals, names: Names, states: States) -
 
 def _segment_label(state: str, p: float) -> str:
     """State and probability, as much of it as fits into a segment of width `p`."""
-    room = int(p * 62)
+    width = int(p * 62)
     number = f"{p:.3f}".lstrip("0") if p < 0.9995 else f"{p:.4g}"
     state = style.plain(state)
-    if len(state) + len(number) + 1 <= room:
+    if len(state) + len(number) + 1 <= width:
         return f"{state} {number}"
-    return style.shorten(state, room) if room >= 3 else ""
+    return style.shorten(state, width) if width >= 3 else ""
 
 
 def _draw_histogram(axes: Axes, marginals: Marginals) -> None:

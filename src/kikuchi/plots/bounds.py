@@ -71,7 +71,7 @@ def _draw(
 
 
 def _name_methods(axes: Axes, t: NDArray[np.float64], methods: Sequence[str]) -> None:
-    """The method of each stretch of time, written above where it begins if there is room."""
+    """The method of each stretch of time, written where it begins if there is enough space."""
     span = float(t[-1]) if len(t) else 1.0
     last = -np.inf
     for k, name in enumerate(methods):

@@ -34,25 +34,26 @@ def scatter(
     >>> scatter([0.2, 0.8], [0.3, 0.7], "bp").axes[0].get_xlabel()
     'exact probability'
     """
-    x = np.asarray(exact, dtype=np.float64).ravel()
-    y = np.asarray(approximate, dtype=np.float64).ravel()
-    if x.shape != y.shape or not x.size:
-        raise ModelError(f"{x.size} exact and {y.size} approximate probabilities; give as many")
     with style.styled():
-        figure, (axes,) = style.new_figure(4.3, 4.3)
-        draw_pairs(axes, x, y)
-        gap = np.abs(x - y)
+        figure, axes, gap = probability_pairs(exact, approximate, label)
         largest, mean = errors or (float(gap.max()), float(gap.mean()))
-        text = f"largest error {_short(largest)}\nmean error {_short(mean)}"
-        axes.text(0.04, 0.96, text, transform=axes.transAxes, va="top", linespacing=1.5)
-        axes.set_xlabel("exact probability")
-        axes.set_ylabel(style.plain(f"probability by {style.shorten(label, 40)}"))
-        axes.set_title("Marginals against exact")
+        write_note(axes, f"largest error {_short(largest)}\nmean error {_short(mean)}")
+        axes.set(xlabel="exact probability", title="Marginals against exact")
     return figure
 
 
-def draw_pairs(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-    """Probabilities `y` against probabilities `x`, one dot each, beside the line of agreement."""
+def probability_pairs(
+    reference: ArrayLike, answer: ArrayLike, label: str
+) -> tuple[Figure, Axes, NDArray[np.float64]]:
+    """Probabilities of an answer against those of a reference, and their absolute differences.
+
+    One dot each, beside the line of agreement; `label` names the answer. Call inside `styled()`.
+    """
+    x = np.asarray(reference, dtype=np.float64).ravel()
+    y = np.asarray(answer, dtype=np.float64).ravel()
+    if x.shape != y.shape or not x.size:
+        raise ModelError(f"{x.size} exact and {y.size} approximate values; give as many")
+    figure, (axes,) = style.new_figure(4.3, 4.3)
     axes.plot([0, 1], [0, 1], color=style.SOFT, lw=1.0, zorder=1)
     axes.scatter(
         x,
@@ -65,6 +66,13 @@ def draw_pairs(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> No
         rasterized=len(x) > _MOST_VECTOR_POINTS,
     )
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.set_ylabel(style.plain(f"probability by {style.shorten(label, 40)}"))
+    return figure, axes, np.abs(x - y)
+
+
+def write_note(axes: Axes, text: str) -> None:
+    """Write lines into the upper left corner."""
+    axes.text(0.04, 0.96, text, transform=axes.transAxes, va="top", linespacing=1.5)
 
 
 def error_bars(labels: Sequence[str], largest: Numbers, mean: Numbers) -> Figure:

@@ -65,12 +65,12 @@ def draw_convergence(axes: Axes, trace: Trace) -> None:
 def _panels(traces: Mapping[str, Trace]) -> list[tuple[str, dict[str, Trace]]]:
     """Column and traces of each panel: the residuals together, then objectives by their name."""
     residuals = {name: trace for name, trace in traces.items() if _has(trace, "residual")}
-    found = [("residual", residuals)] if residuals else []
+    panels = [("residual", residuals)] if residuals else []
     objectives = {name: trace for name, trace in traces.items() if _has(trace, "objective")}
     for label in dict.fromkeys(trace.objective_name for trace in objectives.values()):
         same = {name: t for name, t in objectives.items() if t.objective_name == label}
-        found.append(("objective", same))
-    return found
+        panels.append(("objective", same))
+    return panels
 
 
 def _look(number: int) -> tuple[str, str]:

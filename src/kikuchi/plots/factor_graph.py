@@ -54,8 +54,8 @@ def draw_graph(
             f"a drawing of {n_variables + len(scopes)} nodes would not be legible; "
             f"the limit is {MOST_NODES}"
         )
-    places = layout(scopes, n_variables)
-    span = np.ptp(places, axis=0) if len(places) else np.ones(2)
+    positions = layout(scopes, n_variables)
+    span = np.ptp(positions, axis=0) if len(positions) else np.ones(2)
     width = float(np.clip(1.5 + 0.95 * span[0], 4.5, 10.0))
     height = float(np.clip(1.2 + 0.85 * span[1], 3.0, 8.5))
     with style.styled():
@@ -63,13 +63,13 @@ def draw_graph(
         axes.set_axis_off()
         axes.set_aspect("equal")
         axes.margins(0.08)
-        _draw_edges(axes, scopes, n_variables, places, children)
-        _draw_factors(axes, places[n_variables:])
+        _draw_edges(axes, scopes, n_variables, positions, children)
+        _draw_factors(axes, positions[n_variables:])
         shade = style.probability_map() if centred else style.confidence_map()
-        fills = _draw_variables(axes, places[:n_variables], belief, observed, shade)
+        fills = _draw_variables(axes, positions[:n_variables], belief, observed, shade)
         if belief is not None:
             _colour_bar(figure, axes, shade, belief_label)
-        _write_names(axes, scopes, places, names, fills)
+        _write_names(axes, scopes, positions, names, fills)
         axes.set_title("Factor graph: circles are variables, squares are factors")
     return figure
 
@@ -89,7 +89,7 @@ def layout(scopes: Sequence[Sequence[int]], n_variables: int) -> NDArray[np.floa
     graph.add_nodes_from(range(n_variables + len(scopes)))
     for a, scope in enumerate(scopes):
         graph.add_edges_from((int(v), n_variables + a) for v in scope)
-    places = np.zeros((len(graph), 2))
+    positions = np.zeros((len(graph), 2))
     corner = np.zeros(2)
     shelf = 0.0
     parts = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
@@ -101,10 +101,10 @@ def layout(scopes: Sequence[Sequence[int]], n_variables: int) -> NDArray[np.floa
         if corner[0] > 0 and corner[0] + size[0] > shelf_width:
             corner = np.array([0.0, corner[1] - shelf - 1.4])
             shelf = 0.0
-        places[nodes] = local - [local[:, 0].min(), local[:, 1].max()] + corner
+        positions[nodes] = local - [local[:, 0].min(), local[:, 1].max()] + corner
         corner[0] += size[0] + 1.4
         shelf = max(shelf, float(size[1]))
-    return places
+    return positions
 
 
 def _shelf_width(sizes: list[int]) -> float:
@@ -116,9 +116,9 @@ def _component_layout(nx: Any, part: Any, nodes: list[int]) -> NDArray[np.float6
     if len(nodes) == 1:
         return np.zeros((1, 2))
     circle = nx.circular_layout(part)
-    found = nx.kamada_kawai_layout(part, pos=circle)
-    local = np.array([found[node] for node in nodes])
-    lengths = [np.linalg.norm(np.subtract(found[a], found[b])) for a, b in part.edges]
+    unscaled = nx.kamada_kawai_layout(part, pos=circle)
+    local = np.array([unscaled[node] for node in nodes])
+    lengths = [np.linalg.norm(np.subtract(unscaled[a], unscaled[b])) for a, b in part.edges]
     local /= max(float(np.mean(lengths)), 1e-9)
     if np.ptp(local[:, 1]) > np.ptp(local[:, 0]):
         local = local[:, ::-1]
@@ -129,18 +129,18 @@ def _draw_edges(
     axes: Axes,
     scopes: Sequence[Sequence[int]],
     n_variables: int,
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     children: Sequence[int] | None,
 ) -> None:
     from matplotlib.collections import LineCollection
 
-    lines = [(places[v], places[n_variables + a]) for a, s in enumerate(scopes) for v in s]
+    lines = [(positions[v], positions[n_variables + a]) for a, s in enumerate(scopes) for v in s]
     axes.add_collection(LineCollection(lines, colors=style.SOFT, linewidths=1.1, zorder=1))
     for a, child in enumerate(children if children is not None else ()):
         axes.annotate(
             "",
-            xy=tuple(places[child]),
-            xytext=tuple(places[n_variables + a]),
+            xy=tuple(positions[child]),
+            xytext=tuple(positions[n_variables + a]),
             arrowprops={
                 "arrowstyle": "-|>",
                 "color": style.SOFT,
@@ -153,26 +153,26 @@ def _draw_edges(
         )
 
 
-def _draw_factors(axes: Axes, places: NDArray[np.float64]) -> None:
-    axes.scatter(places[:, 0], places[:, 1], s=58, marker="s", color="#6b7480", zorder=3)
+def _draw_factors(axes: Axes, positions: NDArray[np.float64]) -> None:
+    axes.scatter(positions[:, 0], positions[:, 1], s=58, marker="s", color="#6b7480", zorder=3)
 
 
 def _draw_variables(
     axes: Axes,
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     belief: ArrayLike | None,
     observed: Sequence[int],
     shade: Any,
 ) -> list[Any]:
     """Draw the circles and answer with their colours."""
-    rims = np.full(len(places), 1.0)
+    rims = np.full(len(positions), 1.0)
     rims[list(observed)] = 3.0
     common: dict[str, Any] = {"s": 330, "edgecolors": "#4a525c", "linewidths": rims, "zorder": 4}
     if belief is None:
-        axes.scatter(places[:, 0], places[:, 1], color="#e8eef3", **common)
-        return ["#e8eef3"] * len(places)
+        axes.scatter(positions[:, 0], positions[:, 1], color="#e8eef3", **common)
+        return ["#e8eef3"] * len(positions)
     p = np.asarray(belief, dtype=np.float64)
-    axes.scatter(places[:, 0], places[:, 1], c=p, cmap=shade, vmin=0, vmax=1, **common)
+    axes.scatter(positions[:, 0], positions[:, 1], c=p, cmap=shade, vmin=0, vmax=1, **common)
     return list(shade(p))
 
 
@@ -187,7 +187,7 @@ def _colour_bar(figure: Figure, axes: Axes, shade: Any, label: str) -> None:
 def _write_names(
     axes: Axes,
     scopes: Sequence[Sequence[int]],
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     names: Sequence[str] | None,
     fills: list[Any],
 ) -> None:
@@ -198,11 +198,11 @@ def _write_names(
             dx, dy, colour = 0.0, 0.0, style.text_on(fill)
         else:
             around = [len(fills) + a for a, scope in enumerate(scopes) if v in scope]
-            dx, dy = _free_side(places[around] - places[v])
+            dx, dy = _free_side(positions[around] - positions[v])
             colour = style.INK
         axes.annotate(
             name,
-            tuple(places[v]),
+            tuple(positions[v]),
             xytext=(12.0 * dx, 12.0 * dy),
             textcoords="offset points",
             ha="center" if dx == 0 else "left" if dx > 0 else "right",

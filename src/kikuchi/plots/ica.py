@@ -112,13 +112,13 @@ def brain_components(
     stimulus: ArrayLike | None = None,
     interval: float | None = None,
     n_slices: int = 5,
-    share: float = 0.05,
+    fraction: float = 0.05,
     title: str | None = None,
 ) -> Figure:
-    """One row a component: its map on slices through the anatomy, and its time course.
+    """One row per component: its map on slices through the anatomy, and its time course.
 
     `maps` is (components, x, y, z) with 0 or NaN outside the brain. Only the voxels of largest
-    size are coloured, a part `share` of those that are not zero (HOJ-E8 shows 5 % in all), and
+    size are coloured, the `fraction` of those that are not zero (HOJ-E8 shows 5 % in all), and
     each row has its own scale. Blocks of the `stimulus` are shaded, `reference` is dashed.
 
     >>> maps = np.random.default_rng(0).normal(size=(2, 8, 8, 4))
@@ -139,7 +139,7 @@ def brain_components(
         figure, grid = _brain_grid(volumes, len(slices))
         for k in range(len(volumes)):
             name = names[k] if names else f"component {k + 1}"
-            _draw_slices(grid[k][:-1], volumes[k], ground, slices, share, heading=k == 0)
+            _draw_slices(grid[k][:-1], volumes[k], ground, slices, fraction, heading=k == 0)
             _draw_row_name(grid[k][0], name)
             panel = grid[k][-1]
             _draw_course(panel, rows[k], reference, stimulus, interval, style.VERMILLION)
@@ -150,17 +150,17 @@ def brain_components(
                 panel.tick_params(labelbottom=False)
             else:
                 panel.set_xlabel("scan" if interval is None else "seconds")
-        _brain_legend(figure, share, stimulus is not None, reference is not None)
+        _brain_legend(figure, fraction, stimulus is not None, reference is not None)
         _set_title(figure, title)
     return figure
 
 
-def _brain_legend(figure: Figure, share: float, stimulus: bool, reference: bool) -> None:
+def _brain_legend(figure: Figure, fraction: float, stimulus: bool, reference: bool) -> None:
     """What colours, shades and dashes mean."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    strongest = f"of the {100 * share:g} % strongest voxels"
+    strongest = f"of the {100 * fraction:g} % strongest voxels"
     entries: list[tuple[Any, str]] = [
         (Patch(color=heat_map()(0.85)), f"positive {strongest}"),
         (Patch(color=heat_map()(0.15)), "negative"),
@@ -216,8 +216,8 @@ def _slices(volumes: Array, ground: Array, wanted: int) -> NDArray[np.intp]:
     if len(used) <= wanted:
         return used
     margin = 0.12 * (used[-1] - used[0])
-    places = np.linspace(used[0] + margin, used[-1] - margin, min(wanted, len(used)))
-    return np.unique(np.round(places).astype(np.intp))
+    heights = np.linspace(used[0] + margin, used[-1] - margin, min(wanted, len(used)))
+    return np.unique(np.round(heights).astype(np.intp))
 
 
 def _draw_slices(
@@ -225,13 +225,13 @@ def _draw_slices(
     volume: Array,
     ground: Array,
     slices: NDArray[np.intp],
-    share: float,
+    fraction: float,
     *,
     heading: bool,
 ) -> None:
     sizes = np.abs(volume[volume != 0])
-    limit = float(np.quantile(sizes, 1 - share)) if len(sizes) else np.inf
-    top = float(np.quantile(sizes, 1 - 0.1 * share)) if len(sizes) else 1.0
+    limit = float(np.quantile(sizes, 1 - fraction)) if len(sizes) else np.inf
+    top = float(np.quantile(sizes, 1 - 0.1 * fraction)) if len(sizes) else 1.0
     for panel, z in zip(panels, slices, strict=True):
         shown = np.ma.masked_where(np.abs(volume[:, :, z]) < limit, volume[:, :, z])
         outside = np.ma.masked_where(ground[:, :, z] == 0, ground[:, :, z])
@@ -289,8 +289,8 @@ def time_courses(
             panel.set_yticks([])
             _draw_row_name(panel, names[k] if names else f"source {k + 1}")
             if remarks:
-                place: Any = {"transform": panel.transAxes, "ha": "left", "va": "center"}
-                panel.text(1.015, 0.5, style.plain(remarks[k]), fontsize=8.5, **place)
+                beside: Any = {"transform": panel.transAxes, "ha": "left", "va": "center"}
+                panel.text(1.015, 0.5, style.plain(remarks[k]), fontsize=8.5, **beside)
             if k < len(rows) - 1:
                 panel.tick_params(labelbottom=False)
         axes[-1].set_xlabel("sample" if interval is None else "seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def draw_regions(
 
 
 def layers_drawable(levels: ArrayLike) -> bool:
-    """True when a diagram with these rows, one number a region, can be read.
+    """True when a diagram with these rows, one number per region, can be read.
 
     >>> layers_drawable([2, 2, 1]), layers_drawable([1] * 100)
     (True, False)
@@ -192,10 +193,10 @@ def _draw_patch(
         )
 
 
-def _disc(axes: Axes, place: NDArray[np.float64], sign: int, area: float) -> None:
+def _disc(axes: Axes, position: NDArray[np.float64], sign: int, area: float) -> None:
     axes.scatter(
-        place[:1],
-        place[1:],
+        position[:1],
+        position[1:],
         s=area,
         color=_FILLS[sign],
         zorder=6.5,
@@ -262,13 +263,13 @@ def _draw_layers(
     edges: NDArray[np.int64],
     names: Sequence[str] | None,
 ) -> None:
-    places = layer_places(_levels(regions, edges), edges)
+    positions = layer_positions(_levels(regions, edges), edges)
     axes.set_axis_off()
     axes.set_xlim(-0.04, 1.04)
-    axes.set_ylim(-0.45, places[:, 1].max() + 0.3)
+    axes.set_ylim(-0.45, positions[:, 1].max() + 0.3)
     for parent, child in edges:
-        axes.plot(*places[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
-    for region, count, place in zip(regions, counting, places, strict=True):
+        axes.plot(*positions[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
+    for region, count, position in zip(regions, counting, positions, strict=True):
         sign = _sign(count)
         text = _folded([names[v] if names else str(v) for v in region])
         box: Any = {
@@ -276,7 +277,7 @@ def _draw_layers(
             "facecolor": _FILLS[sign],
             "edgecolor": _LINES[sign],
         }
-        where = float(place[0]), float(place[1])
+        where = float(position[0]), float(position[1])
         middle: Any = {"ha": "center", "va": "center", "in_layout": False}
         axes.text(*where, s=style.plain(text), fontsize=8, bbox=box, zorder=4, **middle)
         axes.annotate(
@@ -313,35 +314,35 @@ def _folded(words: list[str]) -> str:
     return "\n".join(kept)
 
 
-def layer_places(sizes: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
+def layer_positions(sizes: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
     """Positions: one row for each size, large sizes on top; edges are kept from crossing.
 
-    Each row is put in the order of the mean places of its neighbours in other rows, over and over.
+    Each row is put in the order of the mean positions of its neighbours in other rows, repeatedly.
 
-    >>> layer_places([2, 2, 1], [(0, 2), (1, 2)])[:, 1].tolist()
+    >>> layer_positions([2, 2, 1], [(0, 2), (1, 2)])[:, 1].tolist()
     [1.0, 1.0, 0.0]
     """
     size = np.asarray(sizes)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     levels = np.unique(size)
-    places = np.zeros((len(size), 2))
-    places[:, 1] = np.searchsorted(levels, size)
+    positions = np.zeros((len(size), 2))
+    positions[:, 1] = np.searchsorted(levels, size)
     rows = [np.flatnonzero(size == level) for level in levels[::-1]]
     around: list[list[int]] = [[] for _ in size]
     for i, j in pairs.tolist():
         around[i].append(j)
         around[j].append(i)
     for row in rows:
-        _space(places, row)
+        _space(positions, row)
     for sweep in range(24):
         for row in rows if sweep % 2 else rows[::-1]:
-            wish = [np.mean(places[around[k], 0]) if around[k] else places[k, 0] for k in row]
-            _space(places, row[np.argsort(wish, kind="stable")])
-    return places
+            wish = [np.mean(positions[around[k], 0]) if around[k] else positions[k, 0] for k in row]
+            _space(positions, row[np.argsort(wish, kind="stable")])
+    return positions
 
 
-def _space(places: NDArray[np.float64], row: NDArray[np.int64]) -> None:
-    places[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
+def _space(positions: NDArray[np.float64], row: NDArray[np.int64]) -> None:
+    positions[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
 
 
 # ---------------------------------------------------------------------- bars
@@ -349,11 +350,8 @@ def _space(places: NDArray[np.float64], row: NDArray[np.int64]) -> None:
 
 def _kinds(regions: Variables, counting: NDArray[Any]) -> list[tuple[int, float, int]]:
     """(variables, counting number, how many), large regions first."""
-    found: dict[tuple[int, float], int] = {}
-    for region, count in zip(regions, counting, strict=True):
-        key = (len(region), float(count))
-        found[key] = found.get(key, 0) + 1
-    return [(size, c, count) for (size, c), count in sorted(found.items(), reverse=True)]
+    kinds = Counter((len(r), float(c)) for r, c in zip(regions, counting, strict=True))
+    return [(size, c, count) for (size, c), count in sorted(kinds.items(), reverse=True)]
 
 
 def _draw_bars(axes: Axes, regions: Variables, counting: NDArray[Any]) -> None:

@@ -105,7 +105,7 @@ def confidence_map() -> LinearSegmentedColormap:
 
 
 def state_colours(count: int) -> list[Any]:
-    """One fill colour a state: distinct ones for a few states, a ramp for many."""
+    """One fill colour per state: distinct ones for a few states, a ramp for many."""
     if count <= len(STATE_COLOURS):
         return list(STATE_COLOURS[:count])
     ramp = confidence_map()

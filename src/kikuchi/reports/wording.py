@@ -147,11 +147,11 @@ def data_text(data: Data) -> str:
     '2 rows of 2 variables, 1 cell missing'
     """
     missing = int(np.count_nonzero(data.states < 0))
-    rest = f", {text.count(missing, 'cell')} missing" if missing else ""
+    gaps = f", {text.count(missing, 'cell')} missing" if missing else ""
     rows = text.count(data.n_rows, "row")
     if data.total != data.n_rows:
         rows += f" (weight {data.total:g})"
-    return f"{rows} of {text.count(data.n_variables, 'variable')}{rest}"
+    return f"{rows} of {text.count(data.n_variables, 'variable')}{gaps}"
 
 
 def score_pairs(score: Score) -> list[tuple[str, str]]:
