@@ -1,0 +1,205 @@
+"""The trainer on NumPy models: averages, early stopping, Ctrl-C, files of checkpoints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.training.checkpoint import Checkpoint, load, save
+from kikuchi.training.model import PytreeModel, load_model
+from kikuchi.training.rule import GradientEstimate, Rule
+from kikuchi.training.trainer import train
+from kikuchi.training.updates import TrainerState
+
+ROWS = np.random.default_rng(0).normal(2.0, 1.0, size=(60, 1))
+
+
+@dataclass(frozen=True)
+class MeanRule(Rule[Any]):
+    """Gradient of -(x - mean)^2 / 2, with noise of its own; its objective is that mean."""
+
+    name: ClassVar[str] = "mean"
+    summary: ClassVar[str] = "a mean"
+
+    noise: float = 0.0
+
+    def gradient(self, model, batch, rows, state, rng) -> GradientEstimate:
+        """The mean difference."""
+        difference = batch - model.parameters["mean"]
+        moved = difference.mean(axis=0) + self.noise * rng.normal(size=1)
+        return GradientEstimate({"mean": moved}, -0.5 * float(np.mean(difference**2)))
+
+    def score(self, model, rows) -> float:
+        """Minus the squared error."""
+        return -float(np.mean((rows - model.parameters["mean"]) ** 2))
+
+
+def start() -> PytreeModel:
+    return PytreeModel({"mean": np.zeros(1)})
+
+
+def mean(training) -> float:
+    return float(training.model.parameters["mean"][0])
+
+
+def test_tol_is_a_stopping_criterion_and_epochs_are_none() -> None:
+    done = train(start(), ROWS, MeanRule(), epochs=5, batch_size=60, seed=0)
+    assert done.stopped == "epochs" and not done.converged
+    options = {"epochs": 500, "batch_size": 60, "seed": 0, "tol": 1e-3}
+    done = train(start(), ROWS, MeanRule(), optimiser="sgd:learning_rate=0.3", **options)
+    assert done.stopped == "converged" and done.converged and done.epochs < 50
+    assert mean(done) == pytest.approx(ROWS.mean(), abs=2e-3)
+
+
+def test_averages_vary_less_than_last_parameters() -> None:
+    shared = {"optimiser": "sgd:learning_rate=0.5", "epochs": 40, "batch_size": 10}
+    last = [mean(train(start(), ROWS, MeanRule(1.0), seed=s, **shared)) for s in range(20)]
+    tail = [
+        mean(train(start(), ROWS, MeanRule(1.0), seed=s, average=0.5, **shared)) for s in range(20)
+    ]
+    assert np.std(tail) < 0.3 * np.std(last)
+    assert np.mean(tail) == pytest.approx(ROWS.mean(), abs=0.1)
+
+
+def test_the_average_is_the_mean_over_the_last_updates() -> None:
+    seen = []
+
+    @dataclass(frozen=True)
+    class Recorded(MeanRule):
+        def project(self, model, rate) -> None:
+            seen.append(float(model.parameters["mean"][0]))
+
+    done = train(start(), ROWS, Recorded(), epochs=4, batch_size=20, seed=0, average=0.5)
+    assert mean(done) == pytest.approx(np.mean(seen[6:]), abs=1e-12)
+
+
+def test_early_stopping_answers_with_the_best_epoch() -> None:
+    target = np.full((5, 1), 1.0)  # the training data pull past it
+    options = {"optimiser": "sgd:learning_rate=0.01", "batch_size": 10, "seed": 0}
+    done = train(start(), ROWS, MeanRule(), epochs=300, validation=target, patience=4, **options)
+    assert done.stopped == "validation" and done.converged
+    best = int(np.argmax(done.scores))
+    assert len(done.scores) == best + 5 == done.epochs < 100
+    assert mean(done) == mean(train(start(), ROWS, MeanRule(), epochs=best + 1, **options))
+    other = train(
+        start(),
+        ROWS,
+        MeanRule(),
+        epochs=20,
+        validation=target,
+        score=lambda model, rows: float(model.parameters["mean"][0]),
+        **options,
+    )
+    assert other.stopped == "epochs" and not other.converged and len(other.scores) == 20
+
+
+def test_rules_without_a_score_need_one() -> None:
+    from kikuchi.boltzmann.machine import Machine
+
+    rows = np.eye(3)
+    with pytest.raises(MethodError, match="learner cd has no score"):
+        train(Machine.random(3, 2), rows, "cd", validation=rows)
+    done = train(Machine.random(3, 2), rows, "pseudo", validation=rows, epochs=2, seed=0)
+    assert len(done.scores) == 2
+    with pytest.raises(MethodError, match="average must be in"):
+        train(start(), ROWS, MeanRule(), average=2.0)
+
+
+def test_state_of_a_training_goes_on_in_the_next() -> None:
+    options = {"optimiser": "sgd:learning_rate=0.01,momentum=0.9", "batch_size": 60, "seed": 0}
+    first = train(start(), ROWS, MeanRule(), epochs=3, **options)
+    assert isinstance(first.state, TrainerState)
+    rest = train(first.model, ROWS, MeanRule(), epochs=2, state=first.state, **options)
+    assert mean(rest) == pytest.approx(mean(train(start(), ROWS, MeanRule(), epochs=5, **options)))
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+
+INTERRUPTED = """
+import sys, time
+import numpy as np
+from dataclasses import dataclass
+from typing import ClassVar
+from kikuchi.training.model import PytreeModel
+from kikuchi.training.rule import GradientEstimate, Rule
+from kikuchi.training.trainer import train
+
+@dataclass(frozen=True)
+class Slow(Rule):
+    name: ClassVar[str] = "slow"
+    def gradient(self, model, batch, rows, state, rng):
+        if "half" in state and len(sys.argv) > 2:
+            print("ready", flush=True)
+        state["half"] = np.ones(1)  # an interrupt now would leave a state from within an update
+        time.sleep(0.02)
+        state["half"] = np.zeros(1)
+        state["count"] = state.get("count", np.zeros(1)) + 1
+        return GradientEstimate({"mean": rng.normal(size=2)})
+
+done = train(PytreeModel({"mean": np.zeros(2)}), np.ones((40, 1)), Slow(), epochs=3, batch_size=2,
+             seed=1, checkpoint=sys.argv[1])
+print(done.stopped, done.state.rule["half"], done.state.rule["count"],
+      done.model.parameters["mean"].tolist())
+"""
+
+
+def test_ctrl_c_waits_for_the_update_and_the_rest_ends_with_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    def run(*words: str) -> subprocess.Popen:
+        command = [sys.executable, "-c", INTERRUPTED, *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+
+    whole, _ = run(str(tmp_path / "whole")).communicate(timeout=100)
+    child = run(str(tmp_path / "cut"), "tell")
+    for _ in range(12):
+        assert child.stdout.readline().strip() == "ready"
+    time.sleep(0.01)  # into the update
+    child.send_signal(signal.SIGINT)
+    *_, last = child.communicate(timeout=100)[0].strip().splitlines()
+    assert child.returncode == 0 and last.startswith("interrupted [0.]")
+    arrays, facts = load(tmp_path / "cut", ("kikuchi checkpoint",))
+    assert arrays["rule/half"][0] == 0 and arrays["rule/count"][0] == facts["progress"]["update"]
+    rest, _ = run(str(tmp_path / "cut")).communicate(timeout=100)
+    assert rest == whole and rest.startswith("epochs")
+
+
+def test_training_in_another_thread_leaves_signals_alone() -> None:
+    answers = []
+    work = threading.Thread(
+        target=lambda: answers.append(train(start(), ROWS, MeanRule(), epochs=2, seed=0))
+    )
+    work.start()
+    work.join()
+    assert answers[0].stopped == "epochs"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_files_of_models_and_checkpoints(tmp_path: Path) -> None:
+    file = tmp_path / "state.safetensors"
+    done = train(start(), ROWS, MeanRule(), epochs=2, seed=0, checkpoint=file)
+    model, _ = load_model(file, PytreeModel)
+    assert np.array_equal(model.parameters["mean"], done.model.parameters["mean"])
+    save(tmp_path / "other", "kikuchi tea", {"a": np.zeros(1)}, {})
+    with pytest.raises(DataError, match="found kikuchi tea, expected kikuchi model"):
+        load_model(tmp_path / "other", PytreeModel)
+    checkpoint = Checkpoint(file)
+    checkpoint.identity = {"data": "else"}
+    with pytest.raises(DataError, match="its data is"):
+        checkpoint.load()
+    checkpoint.remove()
+    assert checkpoint.load() is None
