@@ -9,6 +9,7 @@ Rules
 * A module has at most 600 lines.
 * Kernels (any folder `kernels`) hold functions over flat arrays: no classes but NamedTuples.
 * No pickle, no code run from data, no handler that swallows every error, no work left as a note.
+* Processes are started by `core/worker_processes.py` and `core/cluster.py` only.
 * No path of one person's machine in any file of the project.
 """
 
@@ -58,6 +59,8 @@ READERS_OF_DATA = {"data", "reproduce", "reports", "cli"}
 
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal"}
 _RUNNERS = {"eval", "exec"}
+_STARTERS = {"multiprocessing", "concurrent", "subprocess", "joblib", "dask", "distributed"}
+MAY_START = {"core/parallel.py", "core/worker_processes.py", "core/cluster.py"}
 _NOTES = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.:/~-])/(?:work|root|home|Users)/[\w.]+|\b[A-Z]:\\Users\\")
 _BINARY = {".png", ".jpg", ".gz", ".npz", ".ico", ".woff2", ".pdf", ".so"}
@@ -73,7 +76,7 @@ def check(root: Path = ROOT) -> list[str]:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         found = [*import_faults(name, tree, public), *length_faults(name, text)]
-        found += [*banned_faults(tree), *note_faults(text)]
+        found += [*banned_faults(tree), *start_faults(name, tree), *note_faults(text)]
         if "/kernels/" in name:
             found += class_faults(tree)
         faults += [f"src/kikuchi/{name}: {fault}" for fault in found]
@@ -176,6 +179,14 @@ def banned_faults(tree: ast.AST) -> Iterator[str]:
                     yield f"line {node.lineno}: allow_pickle; files must hold data only"
         if isinstance(node, ast.ExceptHandler) and _swallows(node):
             yield f"line {node.lineno}: swallows every error; name the error or raise"
+
+
+def start_faults(name: str, tree: ast.AST) -> Iterator[str]:
+    """Modules that start processes, imported where `core.parallel.map` should be called."""
+    if name not in MAY_START:
+        for node in ast.walk(tree):
+            for module in _imported_modules(node) & _STARTERS:
+                yield f"line {node.lineno}: imports {module}; call core.parallel.map"
 
 
 def _imported_modules(node: ast.AST) -> set[str]:

@@ -120,3 +120,11 @@ def test_import_kikuchi_stays_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_processes_are_started_in_one_place() -> None:
+    source = ast.parse("def work():\n    from concurrent.futures import ProcessPoolExecutor\n")
+    (fault,) = house.start_faults("ica/fitting.py", source)
+    assert fault == "line 2: imports concurrent; call core.parallel.map"
+    assert list(house.start_faults("core/worker_processes.py", source)) == []
+    assert list(house.start_faults("ica/fitting.py", ast.parse("import threading"))) == []
