@@ -69,7 +69,7 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the time of the block: for loading compiled loops, once a process."""
+        """Do not count the time of the block: for loading compiled loops, once per process."""
         began = time.perf_counter()
         try:
             yield

@@ -57,11 +57,11 @@ class ModelFacts:
 
     def lines(self) -> list[tuple[str, str]]:
         """Label and text of each fact, for a table."""
-        share = f" ({self.zeros / self.table_entries:.1%})" if self.zeros else ""
+        fraction = f" ({self.zeros / self.table_entries:.1%})" if self.zeros else ""
         kind = "directed (conditional tables)" if self.directed else "undirected"
         least = "at least " if self.exact_is_lower_bound else ""
         after = " left by the evidence" if self.observed else ""
-        found = [
+        rows = [
             ("kind", kind + (f", grid of {self.grid[0]} by {self.grid[1]}" if self.grid else "")),
             ("variables", text.whole(self.variables)),
             ("states of a variable", text.tally(self.cardinalities)),
@@ -71,15 +71,15 @@ class ModelFacts:
             (
                 "table entries",
                 f"{text.whole(self.table_entries)} in {format_bytes(self.bytes)}, "
-                f"{text.whole(self.zeros)} of them zero{share}",
+                f"{text.whole(self.zeros)} of them zero{fraction}",
             ),
         ]
         if self.observed:
-            found.append(("observed variables", text.whole(self.observed)))
+            rows.append(("observed variables", text.whole(self.observed)))
         if self.observed_marginals:
-            found.append(("observed marginals", text.whole(self.observed_marginals)))
+            rows.append(("observed marginals", text.whole(self.observed_marginals)))
         return [
-            *found,
+            *rows,
             (f"components{after}", text.whole(self.components)),
             (f"cycles{after}", "none: a forest" if self.forest else "yes"),
             (f"joint states{after}", text.power_of_ten(self.log10_states)),
@@ -197,5 +197,5 @@ def describe(graph: FactorGraph, evidence: Evidence | None = None) -> ModelFacts
 
 
 def _histogram(values: Any) -> dict[int, int]:
-    found, counts = np.unique(np.asarray(values), return_counts=True)
-    return {int(value): int(n) for value, n in zip(found, counts, strict=True)}
+    distinct, counts = np.unique(np.asarray(values), return_counts=True)
+    return {int(value): int(n) for value, n in zip(distinct, counts, strict=True)}

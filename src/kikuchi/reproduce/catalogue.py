@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from kikuchi.core.errors import KikuchiError, suggestion
+from kikuchi.core.options import Registry
 from kikuchi.reproduce.experiment import Experiment
 
-EXPERIMENTS: dict[str, str] = {
-    "TEH-E1": "teh2003.faces:FaceModel",
-    "TEH-E2": "teh2003.faces:FaceRecognition",
-    "TEH-E8": "teh2003.counter_example:CounterExample",
-    "TEH-E9": "teh2003.lattices:SpeedOfConvergence",
-    "TEH-E10": "teh2003.lattices:AccuracyOfMarginals",
-    "TEH-E11": "teh2003.learning:LearnedDigits",
-    "HOJ-E0": "toys.toys:SymmetryBreaking",
-    "HOJ-E1": "hojen2001.ica:MeanFunctions",
-    "HOJ-E2": "hojen2001.ica:BinaryLowNoise",
-    "HOJ-E3": "hojen2001.ica:BinaryHighNoise",
-    "HOJ-E4": "hojen2001.ica:Overcomplete",
-    "HOJ-E5": "hojen2001.signals:ThreeSpeakers",
-    "HOJ-E6": "hojen2001.signals:DigitParts",
-    "HOJ-E7": "hojen2001.brain:NumberOfSources",
-    "HOJ-E8": "hojen2001.brain:TemporalBrain",
-    "HOJ-E9": "hojen2001.brain:SpatialBrain",
-    "HOJ-E11": "hojen2001.graph_example:GraphExample",
-    "LAW-E1": "toys.toys:Jurors",
-    "LAW-E2": "toys.toys:GaussianAsymmetry",
-    "LAW-E11": "lawrence2000.machines:RandomBoltzmannMachines",
-    "LAW-E12": "lawrence2000.learning:VectorAssociation",
-    "LAW-E13": "lawrence2000.learning:TwoModes",
-    "LAW-E14": "lawrence2000.digits:DigitsByMixtures",
-    "LAW-E19": "lawrence2000.ica:BayesianToy",
-    "LAW-E20": "lawrence2000.ica:BayesianImages",
-    "LIU-E1": "liu2020.alpha:SingularValues",
-    "LIU-E2": "liu2020.alpha:MessageTraces",
-    "LIU-E3": "liu2020.mimo:DetectionByAlpha",
-    "LIU-E4": "liu2020.mimo:DetectionWithPrior",
-    "LIU-E5": "liu2020.mimo:DetectionByOthers",
-    "LIU-E6": "liu2020.accuracy:WeakFields",
-    "LIU-E7": "liu2020.accuracy:UnitFields",
-    "LIU-E8": "liu2020.accuracy:OuterFace",
-    "LIU-E9": "liu2020.accuracy:CompleteNine",
-    "LIU-E10": "liu2020.accuracy:CompleteSixteen",
-    "LIU-E11": "liu2020.learning:GridLearning",
-    "LIU-E12": "liu2020.learning:CompleteLearning",
-    "LIU-E13": "liu2020.learning:EpochSeconds",
-    "WH-E1": "welling2001.digits:BinaryDigits",
-    "WH-E2": "welling2001.grey:GreyDigits",
-    "WH-E3": "welling2001.grey:PicturesOfWeights",
-}
+EXPERIMENTS: Registry[Experiment] = Registry(
+    "kikuchi.reproduce",
+    "experiment",
+    {
+        "TEH-E1": "teh2003.faces:FaceModel",
+        "TEH-E2": "teh2003.faces:FaceRecognition",
+        "TEH-E8": "teh2003.counter_example:CounterExample",
+        "TEH-E9": "teh2003.lattices:SpeedOfConvergence",
+        "TEH-E10": "teh2003.lattices:AccuracyOfMarginals",
+        "TEH-E11": "teh2003.learning:LearnedDigits",
+        "HOJ-E0": "toys.toys:SymmetryBreaking",
+        "HOJ-E1": "hojen2001.ica:MeanFunctions",
+        "HOJ-E2": "hojen2001.ica:BinaryLowNoise",
+        "HOJ-E3": "hojen2001.ica:BinaryHighNoise",
+        "HOJ-E4": "hojen2001.ica:Overcomplete",
+        "HOJ-E5": "hojen2001.signals:ThreeSpeakers",
+        "HOJ-E6": "hojen2001.signals:DigitParts",
+        "HOJ-E7": "hojen2001.brain:NumberOfSources",
+        "HOJ-E8": "hojen2001.brain:TemporalBrain",
+        "HOJ-E9": "hojen2001.brain:SpatialBrain",
+        "HOJ-E11": "hojen2001.graph_example:GraphExample",
+        "LAW-E1": "toys.toys:Jurors",
+        "LAW-E2": "toys.toys:GaussianAsymmetry",
+        "LAW-E11": "lawrence2000.machines:RandomBoltzmannMachines",
+        "LAW-E12": "lawrence2000.learning:VectorAssociation",
+        "LAW-E13": "lawrence2000.learning:TwoModes",
+        "LAW-E14": "lawrence2000.digits:DigitsByMixtures",
+        "LAW-E19": "lawrence2000.ica:BayesianToy",
+        "LAW-E20": "lawrence2000.ica:BayesianImages",
+        "LIU-E1": "liu2020.alpha:SingularValues",
+        "LIU-E2": "liu2020.alpha:MessageTraces",
+        "LIU-E3": "liu2020.mimo:DetectionByAlpha",
+        "LIU-E4": "liu2020.mimo:DetectionWithPrior",
+        "LIU-E5": "liu2020.mimo:DetectionByOthers",
+        "LIU-E6": "liu2020.accuracy:WeakFields",
+        "LIU-E7": "liu2020.accuracy:UnitFields",
+        "LIU-E8": "liu2020.accuracy:OuterFace",
+        "LIU-E9": "liu2020.accuracy:CompleteNine",
+        "LIU-E10": "liu2020.accuracy:CompleteSixteen",
+        "LIU-E11": "liu2020.learning:GridLearning",
+        "LIU-E12": "liu2020.learning:CompleteLearning",
+        "LIU-E13": "liu2020.learning:EpochSeconds",
+        "WH-E1": "welling2001.digits:BinaryDigits",
+        "WH-E2": "welling2001.grey:GreyDigits",
+        "WH-E3": "welling2001.grey:PicturesOfWeights",
+    },
+)
 
 
 def find_experiment(word: str, data: str | None = None) -> Experiment:
@@ -60,15 +62,10 @@ def find_experiment(word: str, data: str | None = None) -> Experiment:
     >>> find_experiment("TEH-8")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    kikuchi.core.errors.KikuchiError: there is no experiment 'TEH-8'; did you mean 'TEH-E8'? \
+    kikuchi.core.errors.MethodError: there is no experiment 'TEH-8'; did you mean 'TEH-E8'? \
 known: TEH-E1, ...
     """
-    name = word.strip().upper()
-    if name not in EXPERIMENTS:
-        raise KikuchiError(f"there is no experiment '{word}'; {suggestion(name, EXPERIMENTS)}")
-    module, attribute = EXPERIMENTS[name].split(":")
-    cls: type[Experiment] = getattr(import_module(f"kikuchi.reproduce.{module}"), attribute)
-    return cls(data)
+    return EXPERIMENTS.find(word.strip().upper())(data)
 
 
 def all_experiments() -> list[Experiment]:

@@ -63,10 +63,10 @@ class Search:
             self.bound(METHODS.parse(text), 0.05 * whole)
         self.record()
 
-    def improve(self, share: float, ibound: int | None) -> None:
+    def improve(self, part: float, ibound: int | None) -> None:
         """Larger regions and tighter bounds by turns, until the time ends or the bounds meet.
 
-        `share` is the part of the time that bounds may take.
+        `part` is that of the time which bounds may take.
         """
         with self.run.clock.paused():
             load_loops(("bp", "bp:schedule=residual", "kikuchi"), self.graph)
@@ -75,7 +75,7 @@ class Search:
             self.first_estimates()
         schedule = bound_schedule(self.portfolio, ibound)
         bounds = (entry for entry in schedule if entry[0].text not in self.tried)
-        turns = _Turns(self.larger_regions(), bounds, share)
+        turns = _Turns(self.larger_regions(), bounds, part)
         try:
             self._take_turns(turns)
         except KeyboardInterrupt:  # between two runs, while the next is planned
@@ -234,33 +234,33 @@ class _Turns:
     """Whose turn it is: the kind of work that has had less than its part of the time."""
 
     def __init__(
-        self, estimates: Iterator[Method], bounds: Iterator[tuple[Method, float]], share: float
+        self, estimates: Iterator[Method], bounds: Iterator[tuple[Method, float]], part: float
     ) -> None:
         self.estimates = estimates
         self.bounds = bounds
-        self.shares = [1.0 - share, share]
+        self.parts = [1.0 - part, part]
         self.spent = [0.0, 0.0]
 
     def estimate_next(self) -> bool:
         """Whether the next piece of work is an estimate."""
-        mine, other = self.shares
+        mine, other = self.parts
         return mine > 0 and (other == 0 or self.spent[0] * other <= self.spent[1] * mine)
 
     def bound_next(self) -> bool:
         """Whether bounds are still wanted."""
-        return self.shares[1] > 0
+        return self.parts[1] > 0
 
     def portion(self, kind: int) -> float:
         """Part of the time left that one kind of work may take."""
-        return self.shares[kind] / sum(self.shares)
+        return self.parts[kind] / sum(self.parts)
 
     def estimates_end(self) -> None:
         """No more estimates: bounds take all the time."""
-        self.shares[0] = 0.0
+        self.parts[0] = 0.0
 
     def bounds_end(self) -> None:
         """No more bounds."""
-        self.shares[1] = 0.0
+        self.parts[1] = 0.0
 
 
 def _has_nearly_converged(beliefs: Beliefs) -> bool:

@@ -40,7 +40,7 @@ class Gibbs(Method):
     sampling error. There is no estimate of log Z; the weight of the best state met is a
     certified lower bound on Z, answered with that state.
 
-    `diagnostics` has `rhat` and `ess`, one number a variable (the worst over its states), and
+    `diagnostics` has `rhat` and `ess`, one number per variable (the worst over its states), and
     `max_rhat`, `min_ess`. `converged` means that the largest split R-hat is at most `rhat`: a
     necessary sign of agreement between the chains, never a proof.
 
@@ -199,8 +199,8 @@ class _Chains:
                 a_draw * (self.sweeps // self.method.thin), "keeping the draws", "raise thin"
             )
             return min(self.method.thin, self.sweeps)
-        room = min(_MOST_BYTES, budget.bytes // 4 if budget.bytes is not None else _MOST_BYTES)
-        draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), room // a_draw))
+        memory = min(_MOST_BYTES, budget.bytes // 4 if budget.bytes is not None else _MOST_BYTES)
+        draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), memory // a_draw))
         return -(-self.sweeps // draws)
 
     def _starts(self, flat: GraphArrays) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ class Sweeper(ABC):
         self.streams = seed_streams(words)
 
     def allocate(self, draws: int) -> None:
-        """Make room for the recorded states."""
+        """Allocate the recorded states."""
         self.draws = np.empty((draws, len(self.states)), dtype=self.states.dtype)
         self.scores = np.empty((draws, self.chains))
 
