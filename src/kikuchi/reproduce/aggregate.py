@@ -67,8 +67,8 @@ def span(values: Iterable[float], spec: str = "") -> str:
     >>> span([2.5, 0.25, 1.0], ".1f")
     '0.2 to 2.5'
     """
-    found = list(values)
-    return f"{min(found):{spec}} to {max(found):{spec}}"
+    numbers = list(values)
+    return f"{min(numbers):{spec}} to {max(numbers):{spec}}"
 
 
 def counted(count: int, noun: str) -> str:

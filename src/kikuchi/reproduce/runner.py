@@ -192,8 +192,8 @@ class _CaseRunner:
 
 
 def _known(ledger: Ledger, cases: Sequence[Case]) -> dict[int, Finished]:
-    found = ((k, ledger.find(case)) for k, case in enumerate(cases))
-    return {k: finished for k, finished in found if finished is not None}
+    entries = ((k, ledger.find(case)) for k, case in enumerate(cases))
+    return {k: finished for k, finished in entries if finished is not None}
 
 
 def _plain(data: Any) -> Any:

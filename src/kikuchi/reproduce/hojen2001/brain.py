@@ -198,12 +198,12 @@ class TemporalBrain(Experiment):
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """Simulated scans, one case per seed, and small real recordings; or a file alone."""
         rest = {key: value for key, value in parameters.items() if key != "recordings"}
-        found = []
+        cases = []
         for name in ["file"] if self.data is not None else parameters["recordings"]:
             numbers = seeds if name == "simulated" else seeds[:1]
             more = {**rest, **(_CLEAR if name == "clear" else {}), **self.source()}
-            found += [{"recording": name, "seed": s, **more} for s in numbers]
-        return found
+            cases += [{"recording": name, "seed": s, **more} for s in numbers]
+        return cases
 
     def run_case(self, case: Case) -> Result:
         """BIC of each number, then the best fit with at least one source."""

@@ -194,8 +194,8 @@ def _as_elimination(
 
 
 def _tree_facts(graph: FactorGraph, order: str, joint: NDArray[np.float64]) -> Result:
-    found, fill = eliminated(graph, [NAMES.index(name) for name in order])
-    tree = junction_tree(found)
+    elimination, fill = eliminated(graph, [NAMES.index(name) for name in order])
+    tree = junction_tree(elimination)
     cliques, separators = tree.cliques, tree.separators
     states = [int(np.prod(graph.cardinalities[list(clique)])) for clique in cliques]
     return {

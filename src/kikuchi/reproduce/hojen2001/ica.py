@@ -84,16 +84,16 @@ class MeanFunctions(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """What the text says about the two figures, then values by quadrature."""
-        found = {one.case["name"]: one.result for one in finished}
-        return [*shape_rows(found, _FAR), *golden_rows(found)]
+        results = {one.case["name"]: one.result for one in finished}
+        return [*shape_rows(results, _FAR), *golden_rows(results)]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """A panel for each surface, and one for the curves."""
         from kikuchi.reproduce.hojen2001.ica_figures import mean_functions
 
-        found = {one.case["name"]: {**one.result, "lams": one.case["lams"]} for one in finished}
-        surfaces = {n: found[n] for n in SURFACES if n in found}
-        return mean_functions(surfaces, {n: found[n] for n in CURVES if n in found})
+        results = {one.case["name"]: {**one.result, "lams": one.case["lams"]} for one in finished}
+        surfaces = {n: results[n] for n in SURFACES if n in results}
+        return mean_functions(surfaces, {n: results[n] for n in CURVES if n in results})
 
 
 # ---------------------------------------------------------------------- fits that leave a trace
@@ -139,18 +139,18 @@ def random_start(samples: Array, sources: int, prior: str, seed: int) -> Model:
     return initial_model("random", data, priors, "isotropic", "free", np.random.default_rng(seed))
 
 
-def judged(found: Result, true: Array, noise: float) -> Result:
+def judged(fit: Result, true: Array, noise: float) -> Result:
     """The fit with its measures: worst angle, shortest column and noise, each beside the truth."""
-    columns = np.array(found["mixing"])
+    columns = np.array(fit["mixing"])
     lengths = np.linalg.norm(columns, axis=0)
     share = float(lengths.min() / np.linalg.norm(true, axis=0).min())
     lost = share < LOST
     return {
-        **found,
+        **fit,
         "angle": float(column_angles(columns, true).max()),
         "share": share,
         "lost": bool(lost),
-        "noise_ratio": found["noise"] / noise,
+        "noise_ratio": fit["noise"] / noise,
     }
 
 

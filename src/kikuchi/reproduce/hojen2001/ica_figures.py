@@ -198,8 +198,8 @@ def order_panels(
         axes[0].legend(loc="lower right")
         for value in set(true_rates):
             axes[1].axhline(value, color=style.INK, lw=3, alpha=0.25)
-        for k, found in enumerate(rates):
-            axes[1].plot([k + 1] * len(found), found, "o", color=style.BLUE, mfc="none", ms=6)
+        for k, learned in enumerate(rates):
+            axes[1].plot([k + 1] * len(learned), learned, "o", color=style.BLUE, mfc="none", ms=6)
         axes[1].set_ylim(0.0, 1.0)
         axes[1].set_xlim(0.3, len(rates) + 0.7)
         axes[1].set_title("Rates of five sources")

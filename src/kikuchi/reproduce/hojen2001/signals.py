@@ -135,8 +135,8 @@ def _separated(
         angles.append(_degrees(learning.model.mixing))
         if step.residual is not None and step.residual < 1e-5:
             break
-    found = posterior.solve(learning.model.problem(data)).mean.T
-    return {**_judged(learning.model.mixing, found, true, sources), "angles": angles}
+    estimated = posterior.solve(learning.model.problem(data)).mean.T
+    return {**_judged(learning.model.mixing, estimated, true, sources), "angles": angles}
 
 
 def _by_map(mixed: Array, true: Array, sources: Array, seed: int) -> Result:
@@ -148,9 +148,9 @@ def _by_map(mixed: Array, true: Array, sources: Array, seed: int) -> Result:
     return _judged(ica.mixing_, ica.transform(mixed), true, sources)
 
 
-def _judged(mixing: Array, found: Array, true: Array, sources: Array) -> Result:
-    match = match_sources(found, sources)
-    ordered = match.apply(found)
+def _judged(mixing: Array, estimated: Array, true: Array, sources: Array) -> Result:
+    match = match_sources(estimated, sources)
+    ordered = match.apply(estimated)
     both = np.abs(np.corrcoef(np.hstack([sources, ordered]).T)[:_SPEAKERS, _SPEAKERS:])
     return {
         "mixing": mixing.tolist(),
@@ -336,8 +336,8 @@ def _cosines(one: Array, other: Array) -> list[float]:
 
     cosines = np.abs(unit(one).T @ unit(other))
     rows, columns = linear_sum_assignment(-cosines)
-    found: list[float] = cosines[rows, columns].tolist()
-    return found
+    matched: list[float] = cosines[rows, columns].tolist()
+    return matched
 
 
 _DIGITS = Claims.of(__name__, "HOJ-E6")

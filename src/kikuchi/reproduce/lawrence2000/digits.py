@@ -124,19 +124,19 @@ class DigitsByMixtures(Experiment):
 @lru_cache(maxsize=2)
 def binary_digits(source: str, each: int, digest: str = "") -> Array:
     """Black and white 8x8 pictures, at most `each` of a class, in the order of the set."""
-    found = digits(source)
-    averaged = found.shape != (_SIDE, _SIDE)
-    found = found.resized((_SIDE, _SIDE)).thresholded(0.3 if averaged else 0.5)
-    return _first_of_each(found, each).pixels
+    pictures = digits(source)
+    averaged = pictures.shape != (_SIDE, _SIDE)
+    pictures = pictures.resized((_SIDE, _SIDE)).thresholded(0.3 if averaged else 0.5)
+    return _first_of_each(pictures, each).pixels
 
 
-def _first_of_each(found: Images, each: int) -> Images:
-    if found.labels is None:
-        return found.at(np.arange(min(len(found), 10 * each)))
-    rows = [np.flatnonzero(found.labels == label)[:each] for label in np.unique(found.labels)]
+def _first_of_each(pictures: Images, each: int) -> Images:
+    if pictures.labels is None:
+        return pictures.at(np.arange(min(len(pictures), 10 * each)))
+    rows = [np.flatnonzero(pictures.labels == label)[:each] for label in np.unique(pictures.labels)]
     if not rows:
-        raise DataError(f"{found.source}: there are no pictures")
-    return found.at(np.sort(np.concatenate(rows)))
+        raise DataError(f"{pictures.source}: there are no pictures")
+    return pictures.at(np.sort(np.concatenate(rows)))
 
 
 def neighbour_machine(hidden: int, rng: np.random.Generator) -> Machine:

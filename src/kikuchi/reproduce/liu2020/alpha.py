@@ -115,10 +115,10 @@ def _matrix_facts(
 ) -> Result:
     alpha, density = curve
     graph = random_ising(spread, density, rng)
-    found = certify(graph, alpha=alpha)
+    certificate = certify(graph, alpha=alpha)
     facts: Result = {
-        "sigma": found["largest singular value"].value,
-        "radius": found["spectral radius"].value,
+        "sigma": certificate["largest singular value"].value,
+        "radius": certificate["spectral radius"].value,
     }
     if run:
         last = message_paths(graph, alpha, _SWEEPS)[-2:]

@@ -53,7 +53,7 @@ class _Mimo(Experiment):
     def symbols(self, name: str, uses: ChannelUses) -> Array:
         """Symbols that a detector of the table finds."""
         text, _, damping = name.partition(" damped ")
-        found = detect(
+        detection = detect(
             uses.channels,
             uses.received,
             uses.noise,
@@ -61,7 +61,7 @@ class _Mimo(Experiment):
             max_iterations=self.max_iterations,
             damping=float(damping or 0.0),
         )
-        return found.symbols
+        return detection.symbols
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Symbol errors at four ratios beside the published ones."""

@@ -273,8 +273,8 @@ class SymmetryBreaking(Experiment):
 def _projection_error(well: DoubleWell, exact: NormalDensity) -> float:
     """How far the iteration of HOJ-I12 ends from a closed form, begun a little beside it."""
     start = NormalDensity(exact.mean * 1.02, exact.precision * 1.1)
-    found = project_exclusive(well.log_weight, start)
-    return max(abs(found.mean - exact.mean), abs(found.precision / exact.precision - 1.0))
+    fit = project_exclusive(well.log_weight, start)
+    return max(abs(fit.mean - exact.mean), abs(fit.precision / exact.precision - 1.0))
 
 
 def _densities(well: DoubleWell) -> dict[str, Any]:

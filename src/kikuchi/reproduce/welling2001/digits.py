@@ -197,9 +197,9 @@ def baseline_errors(known: Array, labels: Labels, test: Array, wanted: Labels) -
     }
 
 
-def percent_wrong(found: Labels, wanted: Labels) -> float:
+def percent_wrong(predicted: Labels, wanted: Labels) -> float:
     """Share of wrong answers in percent."""
-    return 100.0 * float(np.mean(found != wanted))
+    return 100.0 * float(np.mean(predicted != wanted))
 
 
 # ---------------------------------------------------------------------- WH-E1
@@ -255,13 +255,13 @@ class BinaryDigits(Experiment):
 
     def _panels(self, finished: Sequence[Finished]) -> dict[str, list[Finished]]:
         """Cases by set of digits; those with a larger rate apart."""
-        found: dict[str, list[Finished]] = {}
+        panels: dict[str, list[Finished]] = {}
         for one in finished:
             name = str(_SETS.get(one.case["set"], one.case["set"]))
             if one.case.get("rate") == _FASTER["rate"]:
                 name += f", rate {_FASTER['rate']}"
-            found.setdefault(name, []).append(one)
-        return found
+            panels.setdefault(name, []).append(one)
+        return panels
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Errors beside those of the paper."""

@@ -116,13 +116,13 @@ class GreyDigits(Experiment):
         return figures.draw_rotations(errors, _PUBLISHED)
 
 
-def few_of_each(found: Images, case: Case) -> Images:
+def few_of_each(images: Images, case: Case) -> Images:
     """The first digits of each class, as many as the case says; all of them if it says 0."""
-    labels, each = found.required_labels(), case["each"]
+    labels, each = images.required_labels(), case["each"]
     if not each:
-        return found
+        return images
     rows = [np.flatnonzero(labels == label)[:each] for label in np.unique(labels)]
-    return found.at(np.sort(np.concatenate(rows)))
+    return images.at(np.sort(np.concatenate(rows)))
 
 
 def rotation(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

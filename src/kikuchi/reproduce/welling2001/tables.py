@@ -180,8 +180,8 @@ def _table_order(item: tuple[tuple[str, str], Any]) -> tuple[int, int]:
 
 def _with_spread(errors: Iterable[float]) -> str:
     values = list(errors)
-    found = estimate(values)
-    return f"{found.mean:.1f}" + (f" ± {found.deviation:.1f} %" if len(values) > 1 else " %")
+    error = estimate(values)
+    return f"{error.mean:.1f}" + (f" ± {error.deviation:.1f} %" if len(values) > 1 else " %")
 
 
 def prefixed(before: str, rows: Sequence[Row]) -> list[Row]:
