@@ -31,7 +31,7 @@ _TRIALS = 40
 _ROUNDS = 10  # changes of densities in `auto`
 
 
-class Ascent(ABC):
+class InfomaxAscent(ABC):
     """An ascent whose state is the attributes that `saved` names; `value` is the objective."""
 
     saved: ClassVar[tuple[str, ...]]
@@ -54,7 +54,7 @@ class Ascent(ABC):
             setattr(self, name, state[name].item() if scalar else state[name])
 
 
-class FilterAscent(Ascent):
+class FilterAscent(InfomaxAscent):
     """Ascent to the best filters of whitened data."""
 
     saved: ClassVar[tuple[str, ...]] = ("filters",)
@@ -228,7 +228,7 @@ class OvercompleteAscent(FilterAscent):
             yield Step(self.iterations, residual=self.descent.residual, objective=self.value)
 
 
-class CausalAscent(Ascent):
+class CausalAscent(InfomaxAscent):
     """Mixing matrix with unit columns and the most probable sources, in turn (TEH-M16).
 
     Each of the two steps raises `-|X - A S|^2 / (2 noise) - rate |S|`; the lengths of the columns

@@ -13,7 +13,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.ica.estimator import IcaEstimator
-from kikuchi.ica.infomax.ascent import Ascent, CausalAscent, OvercompleteAscent, SquareAscent
+from kikuchi.ica.infomax.ascent import CausalAscent, InfomaxAscent, OvercompleteAscent, SquareAscent
 from kikuchi.ica.infomax.densities import find_density
 from kikuchi.ica.infomax.most_probable import map_sources
 from kikuchi.ica.infomax.objective import per_source
@@ -105,7 +105,9 @@ class InfomaxICA(IcaEstimator):
             self._fit_filters(centred, n_sources, file)
         return self
 
-    def _iterate(self, ascent: Ascent, file: StateFile | None, name: str, offset: float) -> None:
+    def _iterate(
+        self, ascent: InfomaxAscent, file: StateFile | None, name: str, offset: float
+    ) -> None:
         run = self._run()
         run.trace.objective_name, run.offset = name, offset
         done, converged = iterate_resumable(

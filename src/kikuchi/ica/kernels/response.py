@@ -119,11 +119,14 @@ def _entry(inverse, root, fine, i, j, out):
 def response_sums(couplings, lam, v, sums, variances, half_log_det, definite):
     """Add the covariances of all samples to `sums`; write variances and log det K / 2."""
     count, total = lam.shape
-    work, inverse, root, fine, product, log_det, entry = block_arrays(count)
+    work, inverse = np.empty((count, count, BLOCK)), np.empty((count, count, BLOCK))
+    root, fine, product = np.empty((count, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    log_det, entry = np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
         _build(couplings, lam, v, start, width, root, work)
-        invert_block(work, inverse, fine, product, log_det)
+        _factor(work, fine, product, log_det)
+        _invert_factor(work, inverse)
         for i in range(count):
             for j in range(i):
                 _entry(inverse, root, fine, i, j, entry)
@@ -170,7 +173,8 @@ def newton_steps(couplings, lam, v, ridge, slope, move, step, definite):
     `ridge` is added to the diagonal of K, for samples whose K is nearly singular or indefinite.
     """
     count, total = lam.shape
-    work, _, root, fine, product, log_det, _ = block_arrays(count)
+    work, root = np.empty((count, count, BLOCK)), np.empty((count, BLOCK))
+    fine, product, log_det = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     y = np.empty((count, BLOCK))
     for start in range(0, total, BLOCK):
         width = min(BLOCK, total - start)
