@@ -50,7 +50,7 @@ class BoltzmannMachine(LearnerEstimator):
         None, "Which connections there are, instead of an architecture."
     )
     learner: str = option(
-        "cf:energy=mf,k=1", 'Learning rule such as "cf:energy=mf,k=1" or "cd:k=1"; see `RULES`.'
+        "cf:energy=mf,k=1", 'Learning rule such as "cd:k=1"; see `kikuchi learners --machines`.'
     )
     energy: Literal["mf", "tap", "bethe", "exact"] = option(
         "mf", "Approximation of `transform` and `free_energy`."

@@ -266,7 +266,9 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 class LearnerEstimator(MachineEstimator):
     """What machines share that any rule may learn, from small random weights."""
 
-    learner: str = option("pcd:k=1", 'Learning rule such as "pcd:k=1" or "exact"; see `RULES`.')
+    learner: str = option(
+        "pcd:k=1", 'Learning rule such as "pcd:k=1"; see `kikuchi learners --machines`.'
+    )
     start: Literal["means", "zero"] = option(
         "means", "Visible biases at the start: those of the means of the data, or 0."
     )
