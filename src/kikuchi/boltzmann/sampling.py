@@ -49,11 +49,8 @@ class MachineSampler:
     def __init__(self, machine: Machine, state: State) -> None:
         self.machine, self.state = machine, state
         self.layers = Layers(machine, state)
-
-    @property
-    def held(self) -> tuple[str, ...]:
-        """Hidden units, if they are connected among themselves."""
-        return () if self.machine.hidden_weights is None else ("hidden",)
+        self.names = ("hidden",) if machine.visible_weights is None else ("visible", "hidden")
+        self.held = () if machine.hidden_weights is None else ("hidden",)
 
     def begin(
         self, data: Any, rows: Ints, sweeps: int, rng: np.random.Generator, *, compact: bool

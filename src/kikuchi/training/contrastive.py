@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from kikuchi.core.options import option
 from kikuchi.training.model import Trainable
@@ -38,10 +39,15 @@ class Phase(Protocol):
 class ChainSampler(Protocol):
     """The Markov chain of one model; arrays to work in are kept in its workspace.
 
-    `held` names the states that must be swept even while the row is clamped: hidden variables that
-    are not independent given it; empty if there are none. `keeps_hidden`: whether these sweeps go
-    on, for every rule, where the last visit to the row ended.
+    `names` are those of the states that chains keep from batch to batch, `held` those that must be
+    swept even while the row is clamped: hidden variables that are not independent given it.
+    `keeps_hidden`: whether these sweeps go on, for every rule, where the last visit to the row
+    ended.
     """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the states that chains keep."""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -51,19 +57,17 @@ class ChainSampler(Protocol):
     def keeps_hidden(self) -> bool:
         """Whether every rule keeps the hidden states of each row."""
 
-    def begin(
-        self, data: Any, rows: Ints, sweeps: int, rng: np.random.Generator, *, compact: bool
-    ) -> State:
+    def begin(self, data: Any, rows: Ints, sweeps: int, rng: Generator, *, compact: bool) -> State:
         """Chains at these rows of the data; `compact` asks for small types, one chain per row."""
 
-    def random(self, count: int, rng: np.random.Generator) -> State:
+    def random(self, count: int, rng: Generator) -> State:
         """Chains at random states."""
 
     def clamp(
         self,
         batch: Any,
         rows: Ints,
-        rng: np.random.Generator,
+        rng: Generator,
         *,
         sweeps: int,
         start: State | None,
@@ -74,7 +78,7 @@ class ChainSampler(Protocol):
         """
 
     def sweep(
-        self, start: State, sweeps: int, rng: np.random.Generator, *, rows: Ints | None, keep: bool
+        self, start: State, sweeps: int, rng: Generator, *, rows: Ints | None, keep: bool
     ) -> Phase:
         """Sweeps over all variables. `rows` are the row numbers that the chains stand for, None if
         they stand for no row; without `keep` the last states are not needed.
@@ -93,82 +97,54 @@ class SampledModel(Trainable, Protocol):
 
 @dataclass(frozen=True)
 class SampledRule(Rule[Any]):
-    """What the rules with chains share: the positive phase, and chains that belong to rows."""
+    """What the rules with chains share: the positive phase, and hidden states that rows keep."""
 
     objective_name: ClassVar[str] = "contrastive free energy per row"
     takes_sparse: ClassVar[bool] = True
-    starts_at_rows: ClassVar[bool] = False  # whether chains go on from the hidden states of rows
+    draws_rows: ClassVar[bool] = False  # whether chains go on from the hidden states of the rows
 
     clamped: int = option(
         20, "sweeps over hidden variables that are connected, with the rows clamped", low=1
     )
 
-    def begin(self, model: SampledModel, data: Any, rng: np.random.Generator) -> State:
+    def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
         """Chains before the first batch."""
         sampler = model.sampler({})
-        state = self._chains(sampler, data, rng)
-        if self._keeps_hidden(sampler):
-            rows = np.arange(self._held_count(data))
-            held = state
-            if not state or len(next(iter(state.values()))) != len(rows):
-                held = sampler.begin(data, rows, self.clamped, rng, compact=True)
-            state |= {f"{_HELD}{name}": held[name].copy() for name in sampler.held}
-        return state
+        if not self._keeps_hidden(sampler):
+            return {}
+        chains = sampler.begin(data, np.arange(data.shape[0]), self.clamped, rng, compact=True)
+        return {f"{_HELD}{name}": chains[name] for name in sampler.held}
 
     def gradient(
-        self, model: SampledModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+        self, model: SampledModel, batch: Any, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
         """Statistics of the batch minus those of the chains."""
         sampler = model.sampler(state)
-        positive = self._positive(sampler, batch, rows, state, rng)
+        if sampler.held and self._keeps_hidden(sampler):
+            visited = self._visited(rows)
+            start = {name: state[f"{_HELD}{name}"][visited] for name in sampler.held}
+            sweeps = self._held_sweeps(sampler)
+            positive = sampler.clamp(batch, rows, rng, sweeps=sweeps, start=start, draw=True)
+            for name in sampler.held if visited is rows else ():
+                state[f"{_HELD}{name}"][rows] = positive.states[name]
+        else:
+            draw = self.draws_rows or bool(sampler.held)
+            positive = sampler.clamp(batch, rows, rng, sweeps=self.clamped, start=None, draw=draw)
         return self._contrast(sampler, positive, rows, state, rng)
-
-    def _positive(
-        self, sampler: ChainSampler, batch: Any, rows: Ints, state: State, rng: np.random.Generator
-    ) -> Phase:
-        start = self._visited(state, rows, _HELD)
-        if not start:
-            draw = self.starts_at_rows or bool(sampler.held)
-            return sampler.clamp(batch, rows, rng, sweeps=self.clamped, start=None, draw=draw)
-        sweeps = self._held_sweeps(sampler)
-        phase = sampler.clamp(batch, rows, rng, sweeps=sweeps, start=start, draw=True)
-        self._store(state, rows, phase.states, _HELD)
-        return phase
-
-    def _chains(self, sampler: ChainSampler, data: Any, rng: np.random.Generator) -> State:
-        """Chains of the negative phase that outlive a batch."""
-        return {}
 
     def _keeps_hidden(self, sampler: ChainSampler) -> bool:
         return sampler.keeps_hidden
 
-    def _held_count(self, data: Any) -> int:
-        return int(data.shape[0])
-
     def _held_sweeps(self, sampler: ChainSampler) -> int:
         return self.clamped
 
-    def _visited(self, state: State, rows: Ints, prefix: str) -> State:
-        """The chains of these rows."""
-        return {
-            name.removeprefix(prefix): array[rows]
-            for name, array in state.items()
-            if name.startswith(prefix) and not name.startswith("_")
-        }
-
-    def _store(self, state: State, rows: Ints, states: State, prefix: str) -> None:
-        for name, array in states.items():
-            if f"{prefix}{name}" in state:
-                state[f"{prefix}{name}"][rows] = array
+    def _visited(self, rows: Ints) -> Ints:
+        """Which of the kept chains belong to these rows."""
+        return rows
 
     @abstractmethod
     def _contrast(
-        self,
-        sampler: ChainSampler,
-        positive: Phase,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
+        self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
         """Run the chains; answer the statistics of the positive phase minus theirs."""
 
@@ -184,17 +160,12 @@ class ContrastiveDivergenceRule(SampledRule):
 
     name: ClassVar[str] = "cd"
     summary: ClassVar[str] = "contrastive divergence: k Gibbs steps from the rows"
-    starts_at_rows: ClassVar[bool] = True
+    draws_rows: ClassVar[bool] = True
 
     k: int = option(1, "steps of each chain", low=1)
 
     def _contrast(
-        self,
-        sampler: ChainSampler,
-        positive: Phase,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
+        self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
         negative = sampler.sweep(positive.states, self.k, rng, rows=rows, keep=False)
         return sampler.contrast(positive, (negative,), 1)
@@ -215,19 +186,16 @@ class PersistentDivergenceRule(SampledRule):
     k: int = option(1, "steps of each chain before an update", low=1)
     chains: int = option(100, "number of chains", low=1)
 
-    def _chains(self, sampler: ChainSampler, data: Any, rng: np.random.Generator) -> State:
+    def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
+        """Chains at rows drawn from the data."""
         rows = rng.integers(0, data.shape[0], self.chains)
-        return sampler.begin(data, rows, self.clamped, rng, compact=False)
+        chains = model.sampler({}).begin(data, rows, self.clamped, rng, compact=False)
+        return chains | super().begin(model, data, rng)
 
     def _contrast(
-        self,
-        sampler: ChainSampler,
-        positive: Phase,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
+        self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
-        start = {n: a for n, a in state.items() if not n.startswith(("_", _HELD))}
+        start = {name: state[name] for name in sampler.names}
         negative = sampler.sweep(start, self.k, rng, rows=None, keep=True)
         estimate = sampler.contrast(positive, (negative,), 1)
         for name, array in start.items():
@@ -249,39 +217,32 @@ class BriefGibbsRule(SampledRule):
     k: int = option(1, "steps of each chain before an update", low=1)
     restart: bool = option(False, "begin at one fixed state each time instead")
 
-    def _chains(self, sampler: ChainSampler, data: Any, rng: np.random.Generator) -> State:
-        rows = np.arange(self._held_count(data))
-        return sampler.begin(data, rows, self.clamped, rng, compact=True)
+    def begin(self, model: SampledModel, data: Any, rng: Generator) -> State:
+        """Chains at the rows themselves, which begin both phases; with `restart` at the first."""
+        sampler = model.sampler({})
+        rows = np.arange(1 if self.restart else data.shape[0])
+        chains = sampler.begin(data, rows, self.clamped, rng, compact=True)
+        return chains | {f"{_HELD}{name}": chains[name].copy() for name in sampler.held}
 
     def _keeps_hidden(self, sampler: ChainSampler) -> bool:
-        return bool(sampler.held)
-
-    def _held_count(self, data: Any) -> int:
-        return 1 if self.restart else int(data.shape[0])
+        return True
 
     def _held_sweeps(self, sampler: ChainSampler) -> int:
         return self.clamped if sampler.keeps_hidden else self.k
 
-    def _visited(self, state: State, rows: Ints, prefix: str) -> State:
-        return super()._visited(state, np.zeros_like(rows) if self.restart else rows, prefix)
-
-    def _store(self, state: State, rows: Ints, states: State, prefix: str) -> None:
-        if not self.restart:
-            super()._store(state, rows, states, prefix)
+    def _visited(self, rows: Ints) -> Ints:
+        return np.zeros_like(rows) if self.restart else rows
 
     def _contrast(
-        self,
-        sampler: ChainSampler,
-        positive: Phase,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
+        self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
-        visited = self._visited(state, rows, "")
-        start = {n: a for n, a in visited.items() if not n.startswith(_HELD)}
+        visited = self._visited(rows)
+        start = {name: state[name][visited] for name in sampler.names}
         negative = sampler.sweep(start, self.k, rng, rows=None, keep=True)
         estimate = sampler.contrast(positive, (negative,), 1)
-        self._store(state, rows, negative.states, "")
+        if not self.restart:
+            for name in start:
+                state[name][rows] = negative.states[name]
         return estimate
 
 
@@ -297,16 +258,11 @@ class EquilibriumRule(SampledRule):
     samples: int = option(20, "steps that are averaged", low=1)
 
     def _contrast(
-        self,
-        sampler: ChainSampler,
-        positive: Phase,
-        rows: Ints,
-        state: State,
-        rng: np.random.Generator,
+        self, sampler: ChainSampler, positive: Phase, rows: Ints, state: State, rng: Generator
     ) -> GradientEstimate:
         return sampler.contrast(positive, self._samples(sampler, rng), self.samples)
 
-    def _samples(self, sampler: ChainSampler, rng: np.random.Generator) -> Iterator[Phase]:
+    def _samples(self, sampler: ChainSampler, rng: Generator) -> Iterator[Phase]:
         states = sampler.random(self.chains, rng)
         for step in range(self.burn_in + self.samples):
             phase = sampler.sweep(states, 1, rng, rows=None, keep=True)

@@ -10,6 +10,7 @@ within their compiled loop. This module is the package's only bridge to optax.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -233,15 +234,15 @@ class Updater(ABC):
         finite if any parameter is not.
         """
         largest = 0.0
-        for name, size in self._move(ascent, self.rate(epoch, update)):
-            if not np.isfinite(size):
-                return np.inf
-            largest = max(largest, size) if is_weight(self.model.parameters[name]) else largest
+        for array, size in self._move(ascent, self.rate(epoch, update)):
+            if not math.isfinite(size):
+                return math.inf
+            largest = max(largest, size) if is_weight(array) else largest
         return largest
 
     @abstractmethod
-    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
-        """Move the parameters one array after the other: names and largest absolute values."""
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
+        """Move one array after the other: the arrays and their largest absolute values."""
 
     @property
     @abstractmethod
@@ -420,9 +421,9 @@ class FusedSgd(Updater):
         if options.momentum:
             self.velocity = {n: np.zeros_like(a) for n, a in model.parameters.items()}
 
-    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
         for name, array in self.model.parameters.items():
-            yield name, self._move_one(name, array, ascent[name], rate)
+            yield array, self._move_one(name, array, ascent[name], rate)
 
     def _move_one(self, name: str, array: Array, ascent: Array, rate: float) -> float:
         from kikuchi.training.kernels import updates
@@ -462,7 +463,7 @@ class OptaxUpdater(Updater):
             self._state = transform.init(self._arrays())
             self._update = jax.jit(transform.update)
 
-    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[str, float]]:
+    def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
         with self._precision():
             gradients = {n: self._jax.numpy.array(-a) for n, a in ascent.items()}
             found, self._state = self._update(gradients, self._state, self._arrays())
@@ -470,7 +471,7 @@ class OptaxUpdater(Updater):
         self.model.constrain(moves)  # rounding may have broken a symmetry
         for name, array in self.model.parameters.items():
             array += moves[name]
-            yield name, float(np.max(np.abs(array), initial=0.0))
+            yield array, float(np.max(np.abs(array), initial=0.0))
 
     @property
     def state(self) -> Arrays:
