@@ -30,7 +30,7 @@ OwnData = Annotated[
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReproduceOptions:
     """How an experiment is run."""
 
     quick: bool = flag("--quick", "A small setting, well under a minute.", False)
@@ -70,7 +70,7 @@ class Setting:
 
 @grouped
 def reproduce(
-    experiment: Name = None, data: OwnData = None, *, setting: Setting, output: PageOutput
+    experiment: Name = None, data: OwnData = None, *, setting: ReproduceOptions, output: PageOutput
 ) -> None:
     """Run an experiment of the source documents again.
 
