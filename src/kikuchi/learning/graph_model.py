@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.rule import GradientEstimate, Rule, State
 from kikuchi.training.trainer import Training, train
 
+if TYPE_CHECKING:
+    from kikuchi.learning.local.gibbs_sampler import GibbsSampler
+
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -28,6 +31,8 @@ _STRUCTURE = ("cardinalities", "scopes", "scope_offsets", "log_tables")
 
 class GraphModel:
     """The free parameters theta of a graph's log-tables, as the trainer changes them.
+
+    `data` are the rows to sample from, for rules with Markov chains (`training.contrastive`).
 
     >>> pair = FactorGraph([2, 2], [((0, 1), np.zeros(4) + 1.0)])
     >>> model = GraphModel(pair)
@@ -45,10 +50,12 @@ class GraphModel:
         graph: FactorGraph,
         ties: str | None = None,
         features: FeatureMatrix | None = None,
+        data: Data | None = None,
     ) -> None:
-        self.graph, self.ties, self.features = graph, ties, features
+        self.graph, self.ties, self.features, self.data = graph, ties, features, data
         self.map = Parameters(graph, ties, features)
         self.parameters = {"theta": np.array(self.map.start)}
+        self._sampler: GibbsSampler | None = None
 
     @property
     def theta(self) -> Array:
@@ -67,7 +74,7 @@ class GraphModel:
 
     def copy(self) -> Self:
         """The same model with parameters of its own."""
-        other = type(self)(self.graph, self.ties, self.features)
+        other = type(self)(self.graph, self.ties, self.features, self.data)
         other.theta[:] = self.theta
         return other
 
@@ -78,6 +85,17 @@ class GraphModel:
     def rule(self, text: str) -> Any:
         """Graphs are fitted by learners, which give the trainer their rules."""
         raise MethodError(f"'{text}' is no rule of the trainer for graphs; use kikuchi.learn")
+
+    def sampler(self, workspace: State) -> GibbsSampler:
+        """Gibbs chains at the present parameters."""
+        from kikuchi.learning.local.gibbs_sampler import GibbsSampler
+
+        if self._sampler is None:
+            if self.data is None:
+                raise MethodError("a graph model is sampled beside rows of data; give it some")
+            self._sampler = GibbsSampler(self, self.data)
+        self._sampler.set_tables(self.tables)
+        return self._sampler
 
     def constrain(self, direction: Any) -> None:
         """All directions of theta are allowed."""
@@ -120,21 +138,21 @@ class PenalisedRule(Rule[GraphModel]):
         return str(self.learner.text)
 
     @abstractmethod
-    def table_gradient(
-        self, model: GraphModel, tables: Array, rows: Ints, state: State
-    ) -> tuple[float, Array]:
-        """Objective per row (NaN if unknown) and its gradient by the log-tables, from some rows."""
+    def unpenalised(
+        self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+    ) -> GradientEstimate:
+        """The gradient by theta without the penalties, from some rows."""
 
     def gradient(
         self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """The penalised gradient by theta."""
-        theta, tables = model.theta, model.tables
-        value, gradient = self.table_gradient(model, tables, np.sort(rows), state)
-        slope = model.map.pull_back(tables, gradient) - self.learner.l2 * theta
-        if self.learner.l1 or self.learner.l2:
-            value -= penalty(theta, self.learner.l1, self.learner.l2)
-        return GradientEstimate({"theta": slope}, None if np.isnan(value) else value)
+        estimate = self.unpenalised(model, batch, np.sort(rows), state, rng)
+        if self.learner.l2:
+            estimate.ascent["theta"] -= self.learner.l2 * model.theta
+        if estimate.objective is not None and (self.learner.l1 or self.learner.l2):
+            estimate.objective -= penalty(model.theta, self.learner.l1, self.learner.l2)
+        return estimate
 
     def project(self, model: GraphModel, rate: float) -> None:
         """Shrink theta towards 0 by l1 times the length of a step, which momentum lengthens."""

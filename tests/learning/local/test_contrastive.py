@@ -15,15 +15,14 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
-from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.sampling.gibbs import conditional
 from kikuchi.learning.data import Data
 from kikuchi.learning.graph_model import GraphModel
 from kikuchi.learning.local.contrastive import (
     BriefGibbs,
     ContrastiveDivergence,
-    GibbsRule,
     PersistentDivergence,
+    SampledGraphRule,
 )
 from kikuchi.learning.ties import FeatureMatrix
 from kikuchi.training.checkpoint import Checkpoint
@@ -70,10 +69,10 @@ def test_the_expected_update_of_cd_is_data_minus_one_sweep() -> None:
     graph = random_model(np.random.default_rng(1), 3, 4, 2, 3, scale=1.0)
     rows = np.repeat(_rows(graph, 25), 4000, axis=0)  # many copies: the mean over chains is sharp
     learner = ContrastiveDivergence(batch=len(rows))
-    data, model = Data.of(rows, graph), GraphModel(graph)
-    rule, rng = GibbsRule(learner, data, flatten(graph)), np.random.default_rng(0)
-    state = rule.begin(model, data, rng)
-    _, update = rule.table_gradient(model, model.tables, np.arange(len(rows)), state)
+    data, rng, rule = Data.of(rows, graph), np.random.default_rng(0), learner._rule()
+    model = GraphModel(graph, data=data)
+    state, every = rule.begin(model, data.weights, rng), np.arange(len(rows))
+    update = rule.gradient(model, data.weights, every, state, rng).ascent["theta"]
     counts = Data.of(rows, graph).counts(range(graph.n_variables)) / len(rows)
     expected = _factor_means(graph, counts) - _factor_means(graph, _swept(graph, counts))
     np.testing.assert_allclose(update, expected, atol=5 * 0.5 / np.sqrt(len(rows)))
@@ -147,9 +146,9 @@ def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
         rows[np.random.default_rng(0).random(rows.shape) < 0.2] = -1
     chosen = learner(epochs=6, batch=40, seed=3)
     whole = chosen.fit(_blank(truth), rows, score=False)
-    calls, original = 0, GibbsRule.table_gradient
+    calls, original = 0, SampledGraphRule.unpenalised
 
-    def cut(self: GibbsRule, *arguments: Any) -> Any:
+    def cut(self: SampledGraphRule, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         answer = original(self, *arguments)
@@ -159,7 +158,7 @@ def test_ctrl_c_in_the_middle_of_an_update_and_resumed_is_the_same_fit(
 
     place = tmp_path / "fit.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr(GibbsRule, "table_gradient", cut)
+        patch.setattr(SampledGraphRule, "unpenalised", cut)
         patch.setattr(Checkpoint, "due", True)
         broken = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
     assert broken.stopped == "interrupted" and not broken.converged and place.exists()
@@ -173,9 +172,9 @@ def test_ctrl_c_from_the_keyboard_keeps_the_last_whole_update(tmp_path: Path) ->
     chosen = PersistentDivergence(epochs=30, batch=40, seed=3)
     whole = chosen.fit(_blank(truth), rows, score=False)
     place = tmp_path / "fit.safetensors"
-    calls, original = 0, GibbsRule.table_gradient
+    calls, original = 0, SampledGraphRule.unpenalised
 
-    def pressed(self: GibbsRule, *arguments: Any) -> Any:
+    def pressed(self: SampledGraphRule, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 25:
@@ -183,7 +182,7 @@ def test_ctrl_c_from_the_keyboard_keeps_the_last_whole_update(tmp_path: Path) ->
         return original(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GibbsRule, "table_gradient", pressed)
+        patch.setattr(SampledGraphRule, "unpenalised", pressed)
         broken = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)
     assert broken.stopped == "interrupted" and place.exists()
     resumed = chosen.fit(_blank(truth), rows, checkpoint=place, score=False)

@@ -19,7 +19,7 @@ from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.objective import Likelihood, check_methods, input_variables
 from kikuchi.learning.ties import FeatureMatrix, Parameters
 from kikuchi.training.optimiser import Adam, Sgd
-from kikuchi.training.rule import State
+from kikuchi.training.rule import GradientEstimate, State
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -169,13 +169,14 @@ class LikelihoodRule(PenalisedRule):
         """How far inner inference has been damped."""
         return {"levels": self.likelihood.levels}
 
-    def table_gradient(
-        self, model: GraphModel, tables: Array, rows: Ints, state: State
-    ) -> tuple[float, Array]:
+    def unpenalised(
+        self, model: GraphModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator
+    ) -> GradientEstimate:
         """Clamped minus free statistics."""
-        likelihood = self.likelihood
+        likelihood, tables = self.likelihood, model.tables
         likelihood.restore(state["levels"])
         every = len(rows) == likelihood.data.n_rows
         value, gradient = likelihood.at(tables, None if every else rows)
         state["levels"] = likelihood.levels
-        return value, gradient
+        ascent = {"theta": model.map.pull_back(tables, gradient)}
+        return GradientEstimate(ascent, None if np.isnan(value) else value)

@@ -1,12 +1,7 @@
 """One-shot learning of a fully visible Boltzmann machine by linear response (TEH-L7).
 
-In the mean field approximation the inverse covariance of the bits is
-[C^-1]_ij = delta_ij / (m_i (1 - m_i)) - W_ij, and m_i = sigma(b_i + sum_j W_ij m_j). Both are read
-backwards here: means and covariances are those of the data, one matrix is inverted, and
-
-    W_ij = -[C^-1]_ij,    b_i = logit(m_i) - sum_j W_ij m_j.
-
-The error falls with the square of the couplings.
+Means and covariances of the data give couplings and biases by one matrix inversion, with an error
+that falls with the square of the couplings: `training.local.OneShotRule` has the equations.
 """
 
 from __future__ import annotations
@@ -17,15 +12,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
+from kikuchi.learning.graph_model import GraphModel
 from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.training.local import OneShotRule
 
 Array = NDArray[np.float64]
-
-_SINGULAR = 1e-12  # smallest eigenvalue of the covariance that is inverted
 
 
 @dataclass(frozen=True)
@@ -51,17 +46,20 @@ class OneShot(Learner):
     prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
-        self._refuse(graph)
         n = graph.n_variables
         run.clock.budget.require_bytes(
             4 * 8 * n * n, f"the covariance of {n} variables", "use learner pseudo"
         )
-        means, covariance = self._moments(graph, data)
-        weights = -_inverse(covariance)
-        return Learned(_boltzmann_tables(graph, means, weights))
+        solution = OneShotRule(prior=self.prior).solve(_PairwiseGraph(graph), data)
+        return Learned(solution["log_tables"])
 
-    def _refuse(self, graph: FactorGraph) -> None:
-        what = None
+
+class _PairwiseGraph(GraphModel):
+    """A graph as the rule of linear response sees it: bits, couplings and biases."""
+
+    def check_pairwise(self) -> None:
+        """Refuse all but positive binary pairwise models."""
+        graph, what = self.graph, None
         if graph.is_directed:
             what = "conditional tables"
         elif np.any(graph.cardinalities != 2):
@@ -77,29 +75,17 @@ class OneShot(Learner):
                 " use learner pseudo"
             )
 
-    def _moments(self, graph: FactorGraph, data: Data) -> tuple[Array, Array]:
-        """Means and covariances of the bits in the data and `prior` uniform rows."""
-        x = data.states.astype(np.float64)
-        p = data.weights / (data.total + self.prior)
-        share = self.prior / (data.total + self.prior)
-        means = p @ x + 0.5 * share
-        second = (x * p[:, None]).T @ x + share * (0.25 + 0.25 * np.eye(len(means)))
-        if np.any((means <= 0) | (means >= 1)):
-            v = int(np.flatnonzero((means <= 0) | (means >= 1))[0])
-            raise DataError(
-                f"data: variable {graph.label(v)} is in the same state in every row; raise prior"
-            )
-        return means, second - np.outer(means, means)
+    def bits(self, data: Data) -> tuple[Array, Array]:
+        """The rows and their weights."""
+        return data.states.astype(np.float64), data.weights
 
+    def couple(self, means: Array, couplings: Array) -> dict[str, Array]:
+        """Log-tables with the couplings that have a factor, and their biases."""
+        return {"log_tables": _boltzmann_tables(self.graph, means, couplings)}
 
-def _inverse(covariance: Array) -> Array:
-    values, vectors = np.linalg.eigh(covariance)
-    if values[0] < _SINGULAR:
-        raise DataError(
-            "data: the covariance of the variables is singular (some are functions of others); "
-            "raise prior"
-        )
-    return np.asarray((vectors / values) @ vectors.T)
+    def label(self, variable: int) -> str:
+        """The name of a variable in messages."""
+        return f"variable {self.graph.label(variable)}"
 
 
 def _boltzmann_tables(graph: FactorGraph, means: Array, weights: Array) -> Array:
