@@ -83,23 +83,16 @@ def root(
     """
 
 
-app.command("info")(info.info)
-app.command("infer")(infer.infer)
-app.command("compare")(compare.compare)
-app.command("bounds")(bounds.bounds)
-app.command("certify")(certify.certify)
-app.command("learn")(learn.learn)
-app.command("train", cls=EstimatorCommand)(train.train)
-app.add_typer(ica.app, name="ica")
-app.command("evaluate")(evaluate.evaluate)
-app.command("sample")(sample.sample)
-app.add_typer(generate.app, name="generate")
-app.command("convert")(convert.convert)
-app.command("methods")(methods.methods)
-app.command("learners")(learners.learners)
-app.command("regions")(regions.regions)
-app.command("reproduce")(reproduce.reproduce)
-app.command("examples")(examples.examples)
+_MODULES: tuple[Any, ...] = (
+    *(info, infer, compare, bounds, certify, learn, train, ica, evaluate, sample, generate),
+    *(convert, methods, learners, regions, reproduce, examples),
+)
+for _module in _MODULES:  # each holds a command of its own name, or a group of commands
+    _name = _module.__name__.rpartition(".")[2]
+    if hasattr(_module, "app"):
+        app.add_typer(_module.app, name=_name)
+    else:
+        app.command(_name, cls=EstimatorCommand)(getattr(_module, _name))
 
 
 def main() -> None:
