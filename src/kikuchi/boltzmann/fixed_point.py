@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,15 @@ TOLERANCE = 1e-6
 MOST_SWEEPS = 2000
 
 _SMALL = 512  # units up to which sweeps over all of them beat products of matrices
+
+
+class Iteration(TypedDict, total=False):
+    """Options of a fixed-point iteration; see `fixed_point_means`."""
+
+    energy: str | FreeEnergy
+    tol: float
+    max_sweeps: int
+    damping: float
 
 
 class FixedPoint(NamedTuple):
@@ -92,7 +101,7 @@ def fixed_point_means(
     kind.check_weights(w)
     sweeps, changes = np.zeros(len(f), dtype=np.int64), np.zeros(len(f))
     if f.size:
-        kind.sweep(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
+        kind.sweeps()(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
     residual = float(changes.max(initial=0.0))
     saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
     return FixedPoint(means, sweeps, residual, residual <= tol, saturated)
@@ -102,34 +111,22 @@ def hidden_means(
     machine: Machine,
     visible: ArrayLike,
     start: ArrayLike | None = None,
-    *,
-    energy: str | FreeEnergy = "mf",
-    tol: float = TOLERANCE,
-    max_sweeps: int = MOST_SWEEPS,
-    damping: float = 0.0,
+    **options: Unpack[Iteration],
 ) -> FixedPoint:
     """Means of the hidden units with the visible ones clamped: the positive phase (9, WH-I2)."""
     fields = np.asarray(visible, dtype=np.float64) @ machine.weights + machine.hidden_bias
-    return _side_means(
-        machine.hidden, machine.hidden_weights, fields, start, energy, tol, max_sweeps, damping
-    )
+    return _side_means(machine.hidden, machine.hidden_weights, fields, start, options)
 
 
 def visible_means(
     machine: Machine,
     hidden: ArrayLike,
     start: ArrayLike | None = None,
-    *,
-    energy: str | FreeEnergy = "mf",
-    tol: float = TOLERANCE,
-    max_sweeps: int = MOST_SWEEPS,
-    damping: float = 0.0,
+    **options: Unpack[Iteration],
 ) -> FixedPoint:
     """Means of the visible units with the hidden ones clamped (10, WH-I2)."""
     fields = np.asarray(hidden, dtype=np.float64) @ machine.weights.T + machine.visible_bias
-    return _side_means(
-        machine.visible, machine.visible_weights, fields, start, energy, tol, max_sweeps, damping
-    )
+    return _side_means(machine.visible, machine.visible_weights, fields, start, options)
 
 
 def _side_means(
@@ -137,10 +134,7 @@ def _side_means(
     lateral: Array | None,
     fields: Array,
     start: ArrayLike | None,
-    energy: str | FreeEnergy,
-    tol: float,
-    max_sweeps: int,
-    damping: float,
+    options: Iteration,
 ) -> FixedPoint:
     if lateral is None:
         means = np.asarray(units.mean(fields))
@@ -148,9 +142,7 @@ def _side_means(
         saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0))) if binary else 0
         return FixedPoint(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
     check_connected(units)
-    return fixed_point_means(
-        lateral, fields, start, energy=energy, tol=tol, max_sweeps=max_sweeps, damping=damping
-    )
+    return fixed_point_means(lateral, fields, start, **options)
 
 
 def check_connected(units: Units) -> None:

@@ -10,6 +10,8 @@ other. Hence all three are the same on a restricted machine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -42,18 +44,8 @@ class FreeEnergy(ABC):
             )
 
     @abstractmethod
-    def sweep(
-        self,
-        weights: Array,
-        fields: Array,
-        means: Array,
-        step: float,
-        tol: float,
-        most: int,
-        sweeps: NDArray[np.int64],
-        changes: Array,
-    ) -> None:
-        """Iterate rows of means in place by compiled sweeps (see `fixed_point_means`)."""
+    def sweeps(self) -> Callable[..., None]:
+        """The compiled sweeps that iterate rows of means in place (see `fixed_point_means`)."""
 
     @abstractmethod
     def lateral(self, weights: Array, means: Array) -> Array:
@@ -99,21 +91,11 @@ class MeanFieldEnergy(FreeEnergy):
     name = "mf"
     second_order: ClassVar[bool] = False  # whether sweeps have the TAP term
 
-    def sweep(
-        self,
-        weights: Array,
-        fields: Array,
-        means: Array,
-        step: float,
-        tol: float,
-        most: int,
-        sweeps: NDArray[np.int64],
-        changes: Array,
-    ) -> None:
+    def sweeps(self) -> Callable[..., None]:
         """Each mean in turn to the minimum of F over it."""
         from kikuchi.boltzmann.kernels.fixed_point import sweep_means
 
-        sweep_means(self.second_order, weights, fields, means, step, tol, most, sweeps, changes)
+        return partial(sweep_means, self.second_order)
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """-q'W q / 2."""
@@ -149,21 +131,11 @@ class BetheEnergy(FreeEnergy):
     name = "bethe"
     strongest = 150.0
 
-    def sweep(
-        self,
-        weights: Array,
-        fields: Array,
-        means: Array,
-        step: float,
-        tol: float,
-        most: int,
-        sweeps: NDArray[np.int64],
-        changes: Array,
-    ) -> None:
+    def sweeps(self) -> Callable[..., None]:
         """Each mean in turn towards the minimum of F over it, and not beyond."""
         from kikuchi.boltzmann.kernels.fixed_point import sweep_bethe_means
 
-        sweep_bethe_means(weights, fields, means, step, tol, most, sweeps, changes)
+        return partial(sweep_bethe_means)
 
     def lateral(self, weights: Array, means: Array) -> Array:
         """sum_{i<j} -w_ij xi_ij + sum p ln(p / q q) over the four states of the pair."""

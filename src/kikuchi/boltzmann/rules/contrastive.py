@@ -38,8 +38,8 @@ class ContrastiveFreeEnergy(Rule[Machine]):
     >>> rule = parse_rule("cf:energy=tap,k=2")
     >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
     >>> rng, data = np.random.default_rng(0), np.eye(4)
-    >>> slope = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
-    >>> slope.objective < 0, sorted(slope.ascent) == sorted(machine.parameters)
+    >>> estimate = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> estimate.objective < 0, sorted(estimate.ascent) == sorted(machine.parameters)
     (True, True)
     """
 

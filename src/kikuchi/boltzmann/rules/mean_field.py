@@ -126,7 +126,27 @@ def contrast(
 
 
 @dataclass(frozen=True)
-class JointMeanField(Rule[Machine]):
+class MeanFieldRule(Rule[Machine]):
+    """What rules with mean field in both phases share."""
+
+    objective_name: ClassVar[str] = "difference of mean field bounds"
+
+    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
+    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
+    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
+
+    def _check_units(self, machine: Machine) -> None:
+        check_connected(machine.visible)
+        check_connected(machine.hidden)
+
+    @property
+    def _iteration(self) -> dict[str, Any]:
+        """When the fixed-point iterations end."""
+        return {"tol": self.tol, "max_sweeps": self.max_sweeps, "damping": self.damping}
+
+
+@dataclass(frozen=True)
+class JointMeanField(MeanFieldRule):
     """Mean field of the conditional and of the joint (LAW-L7, LAW-L8).
 
     `init=conditional` starts each row's joint from its conditional and does not anneal it: both
@@ -139,14 +159,13 @@ class JointMeanField(Rule[Machine]):
     >>> rule = parse_rule("mf-joint:inputs=0-1")
     >>> machine = Machine.random(4, 2, architecture="fcrf", scale=1.0, random_state=0)
     >>> rng, data = np.random.default_rng(0), np.eye(4)
-    >>> slope = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
-    >>> slope.objective < 0, slope.ascent["visible_bias"][:2].tolist()
+    >>> estimate = rule.gradient(machine, data, np.arange(4), rule.begin(machine, data, rng), rng)
+    >>> estimate.objective < 0, estimate.ascent["visible_bias"][:2].tolist()
     (True, [0.0, 0.0])
     """
 
     name: ClassVar[str] = "mf-joint"
     summary: ClassVar[str] = "mean field of the conditional against mean field of the joint"
-    objective_name: ClassVar[str] = "difference of mean field bounds"
 
     init: Literal["conditional", "zeros", "previous"] = option(
         "conditional", "where the joint starts: at the conditional, at 1/2, at the last step's"
@@ -155,14 +174,10 @@ class JointMeanField(Rule[Machine]):
     temperatures: str = option(
         "", "one sweep at each of these, such as 100,10,2, before those at 1"
     )
-    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
-    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
-    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """Means of the joint where it is kept."""
-        check_connected(machine.visible)
-        check_connected(machine.hidden)
+        self._check_units(machine)
         read_temperatures(self.temperatures)
         inputs = read_inputs(self.inputs, machine.n_visible)
         if self.init != "previous":
@@ -183,9 +198,7 @@ class JointMeanField(Rule[Machine]):
             machine,
             data,
             temperatures=read_temperatures(self.temperatures),
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            damping=self.damping,
+            **self._iteration,
         )
         joint = self._joint(machine, data, hidden, rows, state, inputs)
         count_unconverged(state, converged and joint.converged, len(data))
@@ -218,9 +231,7 @@ class JointMeanField(Rule[Machine]):
             start_hidden,
             inputs=inputs,
             temperatures=() if conditional else read_temperatures(self.temperatures),
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            damping=self.damping,
+            **self._iteration,
         )
         if self.init == "previous":
             state["joint_visible"][kept] = joint.visible
@@ -229,7 +240,7 @@ class JointMeanField(Rule[Machine]):
 
 
 @dataclass(frozen=True)
-class MeanFieldStar(Rule[Machine]):
+class MeanFieldStar(MeanFieldRule):
     """MF_*: one mean field of the free machine for all data (WH-L8).
 
     The baseline that contrastive rules are measured against: one mode cannot stand for a
@@ -239,17 +250,12 @@ class MeanFieldStar(Rule[Machine]):
 
     name: ClassVar[str] = "mf-star"
     summary: ClassVar[str] = "mean field of the data against one mean field of the free machine"
-    objective_name: ClassVar[str] = "difference of mean field bounds"
 
     init: Literal["previous", "random"] = option("previous", "where the free mean field starts")
-    damping: float = option(0.0, "part of each mean's move that is not made", low=0.0, below=1.0)
-    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
-    max_sweeps: int = option(500, "sweeps at most in each phase", low=1)
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """Random means."""
-        check_connected(machine.visible)
-        check_connected(machine.hidden)
+        self._check_units(machine)
         return {
             "joint_visible": rng.uniform(size=(1, machine.n_visible)),
             "joint_hidden": rng.uniform(size=(1, machine.n_hidden)),
@@ -262,16 +268,9 @@ class MeanFieldStar(Rule[Machine]):
         data = batch.astype(np.float64)
         if self.init == "random":
             state.update(self.begin(machine, data, rng))
-        hidden, converged = conditional_means(
-            machine, data, tol=self.tol, max_sweeps=self.max_sweeps, damping=self.damping
-        )
+        hidden, converged = conditional_means(machine, data, **self._iteration)
         joint = joint_means(
-            machine,
-            state["joint_visible"],
-            state["joint_hidden"],
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            damping=self.damping,
+            machine, state["joint_visible"], state["joint_hidden"], **self._iteration
         )
         state["joint_visible"], state["joint_hidden"] = joint.visible, joint.hidden
         count_unconverged(state, converged and joint.converged, len(data))

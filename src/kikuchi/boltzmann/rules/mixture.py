@@ -8,12 +8,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.mixture import JointMixture, fit_mixture, mixture_statistics, random_mixture
-from kikuchi.boltzmann.rules.mean_field import conditional_means, contrast, read_temperatures
+from kikuchi.boltzmann.rules.mean_field import (
+    MeanFieldRule,
+    conditional_means,
+    contrast,
+    read_temperatures,
+)
 from kikuchi.core.options import option
-from kikuchi.training.rule import GradientEstimate, Ints, Rule, State, count_unconverged
+from kikuchi.training.rule import GradientEstimate, Ints, State, count_unconverged
 
 Array = NDArray[Any]
 
@@ -21,11 +25,11 @@ _LEAST_WEIGHT = 1e-12  # a component that has died may come back after the param
 
 
 @dataclass(frozen=True)
-class MixtureRule(Rule[Machine]):
+class MixtureRule(MeanFieldRule):
     """Mean field of each row's conditional, one mixture of `components` for the joint (LAW-L9).
 
     The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
-    components L- comes nearer to log Z and the slope nearer to that of the likelihood.
+    components L- comes nearer to log Z and the gradient nearer to that of the likelihood.
     """
 
     name: ClassVar[str] = "mixture"
@@ -42,14 +46,11 @@ class MixtureRule(Rule[Machine]):
     temperatures: str = option(
         "", "one sweep at each of these, such as 100,10,2, before those at 1"
     )
-    damping: float = option(0.0, "part of each conditional move not made", low=0.0, below=1.0)
-    tol: float = option(1e-5, "means move no more than this in the end", above=0.0)
     max_sweeps: int = option(100, "sweeps at most in each phase", low=1)
 
     def begin(self, machine: Machine, data: Array, rng: np.random.Generator) -> State:
         """A random mixture."""
-        check_connected(machine.visible)
-        check_connected(machine.hidden)
+        self._check_units(machine)
         read_temperatures(self.temperatures)
         return _state_of(random_mixture(machine, self.components, rng))
 
@@ -77,9 +78,7 @@ class MixtureRule(Rule[Machine]):
             data,
             start,
             temperatures=temperatures,
-            tol=self.tol,
-            max_sweeps=self.max_sweeps,
-            damping=self.damping,
+            **self._iteration,
         )
         count_unconverged(state, converged and joint.converged, len(data))
         return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)
