@@ -220,8 +220,7 @@ class SampledGraphRule(PenalisedRule):
         if state[_UPDATES][0] % self.per_epoch == 0 and self.data.complete:
             state[_OBJECTIVE][0] = self.objective(model)
         state[_UPDATES] += 1
-        chains = {n: a for n, a in state.items() if n not in (_UPDATES, _OBJECTIVE)}
-        estimate = self.sampled.gradient(model, batch, rows, chains, rng)
+        estimate = self.sampled.gradient(model, batch, rows, state, rng)
         if self.data.complete:
             estimate.objective = float(state[_OBJECTIVE][0])
         return estimate

@@ -41,22 +41,15 @@ class GibbsSampler:
     def __init__(self, model: GraphModel, data: Data) -> None:
         self.model, self.data = model, data
         self.flat = flatten(model.graph)
+        self.keeps_hidden = not data.complete
+        self.names: tuple[str, ...] = ("states",)
+        self.held = self.names if self.keeps_hidden else ()
         self._sweepers: dict[int, TableSweeper] = {}
 
     def set_tables(self, tables: Array) -> None:
         """Sample from these log-tables from now on."""
         self.tables = tables
         self.flat = self.flat.with_tables(tables)
-
-    @property
-    def keeps_hidden(self) -> bool:
-        """Whether rows have hidden cells."""
-        return not self.data.complete
-
-    @property
-    def held(self) -> tuple[str, ...]:
-        """The states of rows with hidden cells are swept while the others are clamped."""
-        return ("states",) if self.keeps_hidden else ()
 
     def begin(
         self, data: Any, rows: Ints, sweeps: int, rng: np.random.Generator, *, compact: bool
