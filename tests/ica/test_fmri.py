@@ -265,7 +265,7 @@ def test_correlations_with_a_stimulus():
         stimulus_correlation(rows, np.ones(30))
     with pytest.raises(DataError, match="finite"):
         stimulus_correlation(rows, np.full(30, np.nan))
-    with pytest.raises(DataError, match="one value a scan"):
+    with pytest.raises(DataError, match="one value per scan"):
         expected_course(np.zeros((3, 3)), 1.0)
     with pytest.raises(DataError, match="components, scans"):
         stimulus_correlation(np.zeros((2, 2, 3)), np.arange(2))

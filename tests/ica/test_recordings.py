@@ -137,7 +137,7 @@ def test_several_waves_are_the_sensors_of_one(tmp_path):
     assert found.data.shape == (300, 2)
     assert found.names == ("a", "b")
     write_wav(tmp_path / "b.wav", np.ones(300), 16000)
-    with pytest.raises(DataError, match=r"16000 samples a second.*has 8000; bring all"):
+    with pytest.raises(DataError, match=r"16000 samples per second.*has 8000; bring all"):
         read_recording([tmp_path / "a.wav", tmp_path / "b.wav"])
     write_wav(tmp_path / "b.wav", np.ones(299), 8000)
     with pytest.raises(DataError, match=r"299 samples.*has 300; cut all"):

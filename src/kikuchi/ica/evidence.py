@@ -24,14 +24,14 @@ Array = NDArray[np.float64]
 _MOST_STATES = 4096
 _SAMPLES = 500  # data that restarts are compared on
 _DRAWS = 1000  # for each of them
-_SHARES = (0.5, 0.4, 0.1)  # of draws: posterior, wide posterior, prior
+_FRACTIONS = (0.5, 0.4, 0.1)  # of draws: posterior, wide posterior, prior
 _WIDTHS = (1.2, 4.0)  # times the covariance
 _PROPOSAL = "adatap:tol=1e-4,max_iterations=100"  # nearest to the true posterior
 _SEED = 20010401
 
 
 class Evidence(NamedTuple):
-    """Mean log-likelihood of a sample, and how it was found."""
+    """Mean log-likelihood of a sample, and how it was estimated."""
 
     value: float
     method: str
@@ -64,7 +64,7 @@ def importance_log_likelihood(
     problem = model.problem(data)
     moments = posterior.solve(problem)
     covariances = posterior.covariances(problem, moments)
-    counts = [round(share * draws) for share in _SHARES]
+    counts = [round(fraction * draws) for fraction in _FRACTIONS]
     base = model.log_base(data)
     out = np.empty(data.count)
     for t in range(data.count):
@@ -91,10 +91,10 @@ def _log_proposal(s: Array, mean: Array, root: Array, log_prior: Array) -> Array
     squares = np.sum(solve_triangular(root, s - mean[:, None], lower=True) ** 2, axis=0)
     constant = 0.5 * size * math.log(2.0 * math.pi) + float(np.log(np.diag(root)).sum())
     terms = [
-        math.log(share) - 0.5 * squares / width - constant - 0.5 * size * math.log(width)
-        for share, width in zip(_SHARES[:2], _WIDTHS, strict=True)
+        math.log(fraction) - 0.5 * squares / width - constant - 0.5 * size * math.log(width)
+        for fraction, width in zip(_FRACTIONS[:2], _WIDTHS, strict=True)
     ]
-    return np.asarray(logsumexp(np.array([*terms, math.log(_SHARES[2]) + log_prior]), axis=0))
+    return np.asarray(logsumexp(np.array([*terms, math.log(_FRACTIONS[2]) + log_prior]), axis=0))
 
 
 def _root(covariance: Array) -> Array:

@@ -117,16 +117,16 @@ def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
     if isinstance(mask, str) and mask == "auto":
         return brain_mask(scans)
     if isinstance(mask, str | Path):
-        found = _values(Path(mask), _loaded(Path(mask)))
+        inside = _values(Path(mask), _loaded(Path(mask)))
     else:
-        found = np.asarray(mask)
-    if found.shape != scans.shape[:3]:
-        raise DataError(f"{place}: the mask has shape {found.shape}, a scan {scans.shape[:3]}")
-    return np.asarray((found != 0) & ~np.isnan(found))  # masks often have NaN outside the brain
+        inside = np.asarray(mask)
+    if inside.shape != scans.shape[:3]:
+        raise DataError(f"{place}: the mask has shape {inside.shape}, a scan {scans.shape[:3]}")
+    return np.asarray((inside != 0) & ~np.isnan(inside))  # masks often have NaN outside the brain
 
 
 def _scan_rate(image: Any) -> float | None:
-    """Scans a second, where the header tells the time between two scans."""
+    """Scans per second, where the header tells the time between two scans."""
     seconds = float(image.header.get_zooms()[3])
     unit = image.header.get_xyzt_units()[1] if hasattr(image.header, "get_xyzt_units") else "sec"
     seconds *= _TIME_UNITS.get(unit, 0.0)
@@ -266,8 +266,8 @@ class BrainComponents:
 
 
 def samples_of(recording: Recording, orientation: Orientation) -> Array:
-    """The data as an estimator takes them (HOJ-M11): `temporal` has one sample a scan, and sources
-    are time courses; `spatial` has one sample a voxel, and sources are maps.
+    """The data as an estimator takes them (HOJ-M11): `temporal` has one sample per scan, and
+    sources are time courses; `spatial` has one sample per voxel, and sources are maps.
     """
     if orientation == "temporal":
         return recording.data
@@ -315,10 +315,10 @@ def haemodynamic_response(interval: float, seconds: float = 32.0) -> Array:
 
 
 def expected_course(stimulus: ArrayLike, interval: float) -> Array:
-    """The time course that a stimulus (one value a scan) makes in the blood."""
+    """The time course that a stimulus (one value per scan) makes in the blood."""
     given = np.asarray(stimulus, dtype=np.float64)
     if given.ndim != 1 or not given.size:
-        raise DataError(f"a stimulus has one value a scan, got an array of shape {given.shape}")
+        raise DataError(f"a stimulus has one value per scan, got an array of shape {given.shape}")
     return np.asarray(np.convolve(given, haemodynamic_response(interval))[: len(given)])
 
 

@@ -1,4 +1,4 @@
-r"""Free energies of ICA, one value a sample and without log Z_L (HOJ-I17, HOJ-I20).
+r"""Free energies of ICA, one value per sample and without log Z_L (HOJ-I17, HOJ-I20).
 
 With q_i(s) prop. to p_i(s) exp(-lam s^2 / 2 + gamma s), mean m and response v:
 

@@ -22,12 +22,12 @@ from kikuchi.ica.priors.prior import SourcePrior
 Array = NDArray[np.float64]
 
 STARTS = ("auto", "ica", "pca", "directions", "samples", "random")
-_MOST_SAMPLES = 100_000  # what a start looks at
+_MOST_SAMPLES = 100_000  # that a start uses
 _FEW_CHANNELS = 256
-_TURNS = 200
-_TURNED = 1e-6
-_RANDOM_SHARE = 0.5  # of the data's variance that random columns explain
-_STRONG = 0.1  # share of the samples, the longest, that show directions
+_ROTATIONS = 200
+_ROTATED = 1e-6
+_RANDOM_FRACTION = 0.5  # of the data's variance that random columns explain
+_STRONG = 0.1  # fraction of the samples, the longest, that show directions
 
 
 def start_kinds(start: str, count: int, sources: int, data: Observations, rule: str) -> list[str]:
@@ -129,14 +129,14 @@ def _from_components(
     level = rest if rest > 0 else 0.5 * float(values[-1])
     white = (vectors / np.sqrt(values)).T @ centred
     if name == "pca":
-        turn = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
+        basis = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
     else:
-        turn = rotation(white, rng)
+        basis = rotation(white, rng)
     sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
-    mixing = (vectors * sizes) @ turn.T
-    found = turn @ white
-    offset = turn @ ((vectors / np.sqrt(values)).T @ (data.x.sum(axis=1) / data.channel_counts))
-    return _assigned(mixing, found, offset, priors), _noise_at(hot, level)
+    mixing = (vectors * sizes) @ basis.T
+    sources_now = basis @ white
+    offset = basis @ ((vectors / np.sqrt(values)).T @ (data.x.sum(axis=1) / data.channel_counts))
+    return _assigned(mixing, sources_now, offset, priors), _noise_at(hot, level)
 
 
 def rotation(white: Array, rng: np.random.Generator) -> Array:
@@ -144,16 +144,16 @@ def rotation(white: Array, rng: np.random.Generator) -> Array:
     orthogonal; sub- and super-Gaussian sources alike.
     """
     size, samples = white.shape
-    turn = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    for _ in range(_TURNS):
-        squashed = np.tanh(turn @ white)
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    for _ in range(_ROTATIONS):
+        squashed = np.tanh(basis @ white)
         slope = 1.0 - np.mean(squashed * squashed, axis=1)
-        new = _orthogonal(squashed @ white.T / samples - slope[:, None] * turn)
-        moved = float(np.abs(np.abs(np.einsum("ij,ij->i", new, turn)) - 1.0).max())
-        turn = new
-        if moved < _TURNED:
+        new = _orthogonal(squashed @ white.T / samples - slope[:, None] * basis)
+        moved = float(np.abs(np.abs(np.einsum("ij,ij->i", new, basis)) - 1.0).max())
+        basis = new
+        if moved < _ROTATED:
             break
-    return turn
+    return basis
 
 
 def _orthogonal(matrix: Array) -> Array:
@@ -161,18 +161,18 @@ def _orthogonal(matrix: Array) -> Array:
     return np.asarray(left @ right)
 
 
-def _assigned(mixing: Array, found: Array, offset: Array, priors: Sequence[SourcePrior]) -> Array:
+def _assigned(mixing: Array, sources: Array, offset: Array, priors: Sequence[SourcePrior]) -> Array:
     """Columns given to priors by kurtosis, in the priors' scales, and with the sign in which
     sources that are not symmetric have a mean above zero.
     """
-    tails = np.mean(found**4, axis=1) - 3.0
+    tails = np.mean(sources**4, axis=1) - 3.0
     wanted = [p.kurtosis if math.isfinite(p.kurtosis) else 1e300 for p in priors]
-    place = np.empty(len(priors), dtype=np.intp)
-    place[np.argsort(wanted, kind="stable")] = np.argsort(tails, kind="stable")
+    order = np.empty(len(priors), dtype=np.intp)
+    order[np.argsort(wanted, kind="stable")] = np.argsort(tails, kind="stable")
     if len({p.text for p in priors}) == 1:
-        place = np.arange(len(priors))
-    columns = mixing[:, place] / deviations(priors)
-    flip = [not p.symmetric and o < 0 for p, o in zip(priors, offset[place], strict=True)]
+        order = np.arange(len(priors))
+    columns = mixing[:, order] / deviations(priors)
+    flip = [not p.symmetric and o < 0 for p, o in zip(priors, offset[order], strict=True)]
     return np.where(flip, -columns, columns)
 
 
@@ -225,9 +225,9 @@ def _sample_columns(
 
 
 def _scaled(columns: Array, data: Observations, priors: Sequence[SourcePrior]) -> Array:
-    """Columns of equal length, so long that they explain their share of the data's variance."""
+    """Columns of equal length, so long that they explain their part of the data's variance."""
     norms = np.linalg.norm(columns, axis=0)
     mean = [p.mean_variance[0] if p.is_proper else 0.0 for p in priors]
     power = deviations(priors) ** 2 + np.square(mean)
-    total = float(data.variances.sum()) * _RANDOM_SHARE
+    total = float(data.variances.sum()) * _RANDOM_FRACTION
     return np.asarray(columns / np.maximum(norms, 1e-300) * np.sqrt(total / power.sum()))

@@ -104,9 +104,9 @@ def snr(estimated: ArrayLike, true: ArrayLike) -> Array:
     >>> (snr(s + np.array([[1.0], [1.0], [-1.0], [-1.0]]), s).round(6) + 0.0).tolist()
     [0.0]
     """
-    share = np.minimum(matched_correlation(estimated, true) ** 2, 1.0)
+    explained = np.minimum(matched_correlation(estimated, true) ** 2, 1.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(10.0 * (np.log10(share) - np.log10(1.0 - share)))
+        return np.asarray(10.0 * (np.log10(explained) - np.log10(1.0 - explained)))
 
 
 def column_angles(estimated: ArrayLike, true: ArrayLike) -> Array:

@@ -26,10 +26,10 @@ Array = NDArray[np.float64]
 
 RULES = ("free", "nonnegative", "multiplicative")
 _SWEEPS = 200
-_SINGULAR = 1e-12  # least eigenvalue of the sources' correlations, as a share of the greatest
-_SETTLED = 1e-10  # of the largest entry: coordinates have stopped
+_SINGULAR = 1e-12  # least eigenvalue of the sources' correlations, as a fraction of the greatest
+_STOPPED = 1e-10  # of the largest entry: coordinates have stopped
 _MULTIPLICATIVE_STEPS = 10
-_LEAST = 1e-16  # entries of the multiplicative rule stay above this share of the largest
+_LEAST = 1e-16  # entries of the multiplicative rule stay above this fraction of the largest
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def multiplicative(mixing: Array, task: MixingTask) -> Array:
 
 
 def _coordinates(mixing: Array, task: MixingTask, threshold: _Threshold) -> Array:
-    """Exact minimisation of one coordinate after the other until they settle."""
+    """Exact minimisation of one coordinate after the other until they stop moving."""
     if isinstance(task.noise, FullNoise):
         sweep = _sweep_entries
         weights = task.noise.times_precision(np.eye(len(mixing)))
@@ -198,7 +198,7 @@ def _coordinates(mixing: Array, task: MixingTask, threshold: _Threshold) -> Arra
     for _ in range(_SWEEPS):
         before = now.copy()
         sweep(now, task, weights, threshold)
-        if float(np.abs(now - before).max()) <= _SETTLED * float(np.abs(now).max()):
+        if float(np.abs(now - before).max()) <= _STOPPED * float(np.abs(now).max()):
             break
     return now
 
@@ -245,7 +245,7 @@ def _precisions(noise: Noise, channels: int) -> Array:
 
 def _solved(matrix: Array, columns: Array) -> Array:
     """matrix^-1 columns, or of one column; a dead source (a zero row) gets zeros instead of a
-    division by zero, and sources that are always alike share what is theirs together.
+    division by zero, and sources that are always alike divide their common column.
     """
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     alive = scale > 1e-150
@@ -254,8 +254,8 @@ def _solved(matrix: Array, columns: Array) -> Array:
     right = (columns[alive].T / scale[alive]).T
     sizes = np.abs(np.linalg.eigvalsh(part)) if len(part) else np.ones(1)
     if sizes.min() > _SINGULAR * sizes.max():
-        found = np.linalg.solve(part, right)
+        solution = np.linalg.solve(part, right)
     else:
-        found = np.linalg.lstsq(part, right, rcond=_SINGULAR)[0]
-    out[alive] = (found.T / scale[alive]).T
+        solution = np.linalg.lstsq(part, right, rcond=_SINGULAR)[0]
+    out[alive] = (solution.T / scale[alive]).T
     return out

@@ -28,8 +28,8 @@ CRITERIA = ("bic", "held-out")
 RESTARTS = 10
 _HELD_OUT = 0.2
 _MOST_CHANNELS = 500  # for the Gaussian with a free covariance
-_SINGULAR = 1e-10  # least variance of a direction, as a share of the greatest
-_NEW_SHARE = 0.5  # of the residual's leading direction that a new column takes
+_SINGULAR = 1e-10  # least variance of a direction, as a fraction of the greatest
+_NEW_FRACTION = 0.5  # of the residual's leading direction that a new column takes
 
 
 @dataclass(frozen=True)
@@ -148,19 +148,19 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
         return []
     rest = rest - rest.mean(axis=1, keepdims=True)
     vectors, values, _ = principal(rest, more, np.random.default_rng(0))
-    columns = vectors * np.sqrt(_NEW_SHARE * values)
+    columns = vectors * np.sqrt(_NEW_FRACTION * values)
     kept = (*model.priors, *priors[model.sources :])
-    found = []
+    models = []
     for sign in (1.0, -1.0):
         mixing = np.hstack([model.mixing, sign * columns])
         if wanted.mixing != "free":
             mixing = np.abs(mixing)
-        found.append(Model(mixing, model.noise, kept))
-    return found
+        models.append(Model(mixing, model.noise, kept))
+    return models
 
 
 def _kinds(prior: Any) -> list[SourcePrior]:
-    """The priors that are meant, one for all or one a source."""
+    """The priors that are meant, one for all or one per source."""
     return as_priors(prior, 1 if isinstance(prior, str | SourcePrior) else len(prior))
 
 
@@ -189,14 +189,14 @@ def _null_models(train: Array, test: Array, criterion: str) -> dict[str, float]:
     variance = float(np.nanmean(train**2))
     squares = test[~np.isnan(test)] ** 2
     level = -0.5 * float(np.sum(squares / variance + math.log(2.0 * math.pi * variance)))
-    found = {"isotropic": (level, 1)}
+    levels = {"isotropic": (level, 1)}
     complete = not (np.isnan(train).any() or np.isnan(test).any())
     if complete and channels < min(count, _MOST_CHANNELS):
         values, vectors = np.linalg.eigh(train.T @ train / count)
         if values[0] > _SINGULAR * values[-1]:  # centred or detrended channels have no density
             squares = (test @ vectors) ** 2
             level = -0.5 * float(np.sum(squares / values + np.log(2.0 * math.pi * values)))
-            found["covariance"] = (level, channels * (channels + 1) // 2)
+            levels["covariance"] = (level, channels * (channels + 1) // 2)
     if criterion == "bic":
-        return {k: level - 0.5 * size * math.log(count) for k, (level, size) in found.items()}
-    return {k: level / len(test) for k, (level, _) in found.items()}
+        return {k: level - 0.5 * size * math.log(count) for k, (level, size) in levels.items()}
+    return {k: level / len(test) for k, (level, _) in levels.items()}

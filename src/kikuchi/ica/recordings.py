@@ -33,8 +33,8 @@ _LARGEST = 1e100  # squares beyond this overflow
 class Recording:
     """Samples of sensors over time: `data` is (samples, sensors), as estimators take it.
 
-    `rate` is in samples a second. Brain scans have one sensor a voxel inside `mask`, and keep the
-    `affine` of their file.
+    `rate` is in samples per second. Brain scans have one sensor per voxel inside `mask`, and keep
+    the `affine` of their file.
 
     >>> recording = Recording(np.zeros((8000, 2)), ("left", "right"), rate=8000.0)
     >>> recording.seconds, recording.names
@@ -100,7 +100,7 @@ def read_recording(
 ) -> Recording:
     """The recording in a file, or in several wave files of equal rate and length.
 
-    A .csv or .tsv file has one line a sample, perhaps below a line of names; empty cells are
+    A .csv or .tsv file has one line per sample, perhaps below a line of names; empty cells are
     missing (NaN). An .npz file has an array `data` (or just one array) and perhaps `sensors` and
     `rate`. For .nii and .nii.gz see `kikuchi.ica.fmri.read_nifti`. `rate` overrides the file's.
     """
@@ -114,7 +114,7 @@ def read_recording(
         if not place.is_file():
             raise DataError(f"{place}: there is no such file")
     if rate is not None and not 0 < rate < np.inf:
-        raise MethodError(f"rate must be a positive number of samples a second, got {rate!r}")
+        raise MethodError(f"rate must be a positive number of samples per second, got {rate!r}")
     if len(files) > 1 and suffixes != {".wav"}:
         raise DataError("several files make one recording only if all are .wav; give one file")
     if suffixes == {".wav"}:
@@ -127,7 +127,7 @@ def read_recording(
 
 
 def write_recording(path: File, recording: Recording) -> float:
-    """Write as .csv, .tsv, .npz or .wav by the suffix; answers the gain (1 but for sound)."""
+    """Write as .csv, .tsv, .npz or .wav by the suffix; returns the gain (1 but for sound)."""
     place = Path(path)
     suffix = suffix_of(place)
     if suffix == ".wav":
@@ -155,7 +155,7 @@ def write_recording(path: File, recording: Recording) -> float:
 
 def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) -> float:
     """Write a signal (samples,) or (samples, channels) as 16-bit sound whose loudest sample is
-    `peak` of full scale; answers the gain: what was written is `gain * signal`.
+    `peak` of full scale; returns the gain: what was written is `gain * signal`.
 
     >>> import tempfile, pathlib
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "tone.wav"
@@ -170,7 +170,7 @@ def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) 
     if not 0 < peak <= 1:
         raise MethodError(f"peak must be in (0, 1], got {peak!r}")
     if rate < 1 or rate != int(rate):
-        raise DataError(f"{path}: a wave file needs a whole rate in samples a second, got {rate}")
+        raise DataError(f"{path}: a wave file needs a whole rate in samples per second, got {rate}")
     loudest = float(np.abs(values).max())
     gain = peak / loudest if loudest > 0 else 1.0
     scaled = np.round(gain * values * 32767).astype(np.int16)
@@ -257,7 +257,7 @@ def _read_waves(files: list[Path]) -> Recording:
         first_rate, first = sounds[0]
         if rate != first_rate:
             raise DataError(
-                f"{place}: {rate} samples a second, but {files[0]} has {first_rate}; "
+                f"{place}: {rate} samples per second, but {files[0]} has {first_rate}; "
                 "bring all files to one rate"
             )
         if len(signal) != len(first):

@@ -136,9 +136,9 @@ class SquareAscent(FilterAscent):
             step = self._newton(self.outputs, self.relative)
             direction = step @ self.filters
             rise = float(np.sum(step * self.relative))
-        found = self._search(direction, rise)
+        higher = self._search(direction, rise)
         self._evaluate()
-        return found
+        return higher
 
     def _newton(self, outputs: Array, relative: Array) -> Array:
         """The relative gradient over the Hessian of independent outputs, made positive.

@@ -35,8 +35,8 @@ class InfomaxICA(IcaEstimator):
     With as many, the causal view (sources drawn from `p`, mixed by a square matrix, TEH-M15) and
     infomax (outputs squashed by the distribution function of `p`, made as spread as possible,
     TEH-M17) have the same objective and the same gradient (TEH-L13). With more sources than sensors
-    they part: `view="infomax"` learns filters and answers their outputs; `view="causal"` learns a
-    mixing matrix with columns of length 1 and answers the most probable sources (TEH-I19), with
+    they differ: `view="infomax"` learns filters and returns their outputs; `view="causal"` learns a
+    mixing matrix with columns of length 1 and returns the most probable sources (TEH-I19), with
     Laplace sources and a little noise (TEH-M16). The help of each field explains the parameters.
 
     Attributes

@@ -88,10 +88,10 @@ def _basis_pursuit(data: Array, matrix: Array) -> Array:
         part = data[start : start + _PROGRAMME]
         constraint = block_diag([block] * len(part), format="csr")
         cost = np.ones(2 * n_sources * len(part))
-        found: Any = linprog(cost, A_eq=constraint, b_eq=part.ravel(), method="highs")
-        if not found.success:
-            raise DataError(f"the linear programme for the sources failed: {found.message}")
-        halves = found.x.reshape(len(part), 2, n_sources)
+        solution: Any = linprog(cost, A_eq=constraint, b_eq=part.ravel(), method="highs")
+        if not solution.success:
+            raise DataError(f"the linear programme for the sources failed: {solution.message}")
+        halves = solution.x.reshape(len(part), 2, n_sources)
         out[start : start + _PROGRAMME] = halves[:, 0] - halves[:, 1]
     return out
 
@@ -99,7 +99,7 @@ def _basis_pursuit(data: Array, matrix: Array) -> Array:
 def _lasso(data: Array, matrix: Array, penalty: float, start: Array | None) -> Array:
     """min |x - A s|^2 / 2 + penalty sum |s| for all samples at once, one coordinate a time.
 
-    That is slow where columns are nearly alike: samples that have not settled follow the path of
+    That is slow where columns are nearly alike: samples that have not converged follow the path of
     solutions down from the penalty at which all sources are 0, one sample after the other.
     """
     gram = matrix.T @ matrix
@@ -122,8 +122,8 @@ def _sweep(s: Array, field: Array, gram: Array, penalty: float) -> Array:
     """The best value of each source given the others, in place; the largest change by sample."""
     change = np.zeros(s.shape[1])
     for i, size in enumerate(np.diagonal(gram)):
-        pull = field[i] - gram[i] @ s + size * s[i]
-        fresh = np.sign(pull) * np.maximum(np.abs(pull) - penalty, 0.0) / size
+        target = field[i] - gram[i] @ s + size * s[i]
+        fresh = np.sign(target) * np.maximum(np.abs(target) - penalty, 0.0) / size
         np.maximum(change, np.abs(fresh - s[i]), out=change)
         s[i] = fresh
     return change

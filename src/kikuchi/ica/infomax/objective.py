@@ -1,4 +1,4 @@
-"""What infomax climbs, with gradients: the entropy of squashed outputs (TEH-L13, TEH-M17).
+"""What infomax maximises, with gradients: the entropy of squashed outputs (TEH-L13, TEH-M17).
 
 Filters are rows of `B` (M, D), data columns of `X` (D, N), `u = B x`. Both objectives leave out the
 entropy of the data, which no filter changes.
@@ -68,14 +68,14 @@ def manifold_objective(
         log_slopes = -per_source(outputs, densities, "energy").T  # f' = p, (n, M)
         order = np.argsort(-log_slopes, axis=1, kind="stable")
         peak = log_slopes.max(axis=1)
-        share = np.exp(np.take_along_axis(log_slopes, order, axis=1) - peak[:, None])
-        base, corner = np.linalg.qr(share[:, :, None] * filters[order])  # J, rows by size
+        relative = np.exp(np.take_along_axis(log_slopes, order, axis=1) - peak[:, None])
+        base, corner = np.linalg.qr(relative[:, :, None] * filters[order])  # J, rows by size
         scale = np.abs(np.einsum("nii->ni", corner))
         if not (scale > _VANISHED).all():
             return -np.inf, np.zeros_like(filters)
         value += float(np.log(scale).sum() + n_sensors * peak.sum())
         back = np.argsort(order, axis=1)[:, :, None]
-        direct = share[:, :, None] * (base @ np.linalg.inv(corner).transpose(0, 2, 1))
+        direct = relative[:, :, None] * (base @ np.linalg.inv(corner).transpose(0, 2, 1))
         gradient += np.take_along_axis(direct, back, axis=1).sum(axis=0)
         leverage = np.take_along_axis(np.sum(base**2, axis=2), back[:, :, 0], axis=1)
         gradient -= (leverage.T * per_source(outputs, densities, "slope")) @ part.T

@@ -27,9 +27,9 @@ from kikuchi.ica.priors.prior import Array
 Flags = NDArray[np.bool_]
 
 _LEAST_LAM = 1e-8  # of the largest J_ii, or of 1: below it a column is dead
-_COMPACT = 0.75  # go on with the unfinished samples alone when fewer than this share are left
+_COMPACT = 0.75  # go on with the unfinished samples alone when fewer than this fraction are left
 _OVERSHOOT = 0.5  # how far the slope at the end of a step may point back
-_SHORTEST = 1e-4  # share of a step below which it is given up for a sweep
+_SHORTEST = 1e-4  # fraction of a step below which it is given up for a sweep
 _LONGEST = 10.0  # a step, in units of the largest mean and deviation of the sample
 _LEAST_RIDGE = 1e-9  # on K, whose diagonal is about 1
 _FIRST_RIDGE = 0.1
@@ -57,7 +57,7 @@ class SolverOptions(NamedTuple):
     """How to look for the fixed point."""
 
     newton: bool
-    keep: float  # share of a step that is taken
+    keep: float  # fraction of a step that is taken
     tol: float
     limit: int
 
@@ -83,7 +83,7 @@ def solve_fields(problem: Problem, start: Array | None, recipe: SolverOptions) -
 
 
 def floored_diagonal(problem: Problem) -> Array:
-    """J_ii, not below a small share of the largest, so that dead columns keep an integral."""
+    """J_ii, not below a small fraction of the largest, so that dead columns keep an integral."""
     largest = max(1.0, float(np.max(problem.diagonal, initial=0.0)))
     return np.maximum(problem.diagonal, _LEAST_LAM * largest)
 
@@ -102,7 +102,7 @@ def linear_start(problem: Problem) -> Array:
 
 
 class _Chunk:
-    """The samples of a chunk that are still being solved, and where their answers go."""
+    """The samples of a chunk that are still being solved, and where their results go."""
 
     def __init__(self, problem: Problem, lam: Array, mean: Array) -> None:
         self.problem, self.lam, self.mean = problem, lam, mean
@@ -112,9 +112,9 @@ class _Chunk:
         self.out = tuple(np.empty(mean.shape) for _ in range(3))
         self.converged = np.zeros(mean.shape[1], dtype=bool)
         self.tilted = mean  # the mean of q at gamma; `mean` trails it when damped
-        # the last Newton step: where it began, the slope there, the step and the share taken of it
+        # the last Newton step: where it began, the slope there, the step and the fraction taken
         self.old_mean, self.old_gamma, self.old_slope, self.step = mean, self.gamma, mean, mean
-        self.share = np.zeros(mean.shape[1])  # 0: there was none
+        self.fraction = np.zeros(mean.shape[1])  # 0: there was none
         self.ridge = np.full(mean.shape[1], _LEAST_RIDGE)
 
     # ------------------------------------------------------------------ sweeps
@@ -131,7 +131,7 @@ class _Chunk:
     def _sweep(self, keep: float, tol: float) -> Flags:
         """One update of every source; answers which samples still move.
 
-        `mean` trails the tilted means when `keep`, the share of a step that is taken, is not 1.
+        `mean` trails the tilted means when `keep`, the fraction of a step that is taken, is not 1.
         """
         tilted = np.empty(self.mean.shape)
         moving = np.zeros(self.mean.shape[1], dtype=bool)
@@ -166,8 +166,10 @@ class _Chunk:
             fixed &= self.ridge <= _NO_RIDGE
             reach = _LONGEST * (np.max(size, axis=0) + self.width)
             first = np.minimum(1.0, reach / np.maximum(np.max(np.abs(move), axis=0), _TINY))
-            share = np.where(bad, shorter, first)
-            if self._retire_converged(~fixed, self.mean, fresh=(slope, step, bad, share, definite)):
+            fraction = np.where(bad, shorter, first)
+            if self._retire_converged(
+                ~fixed, self.mean, fresh=(slope, step, bad, fraction, definite)
+            ):
                 return done
         self._evaluate()
         self._write(np.arange(self.index.size), self.mean)
@@ -184,14 +186,14 @@ class _Chunk:
         return slope
 
     def _overshoots(self, slope: Array) -> tuple[Flags, Array]:
-        """Which steps went too far, and what share of them to take instead."""
+        """Which steps went too far, and what fraction of them to take instead."""
         move = self.mean - self.old_mean
         begin = np.einsum("in,in->n", self.old_slope, move)
         end = np.einsum("in,in->n", slope, move)
-        bad = (self.share > 0.0) & ~(end >= -_OVERSHOOT * np.abs(begin))
+        bad = (self.fraction > 0.0) & ~(end >= -_OVERSHOOT * np.abs(begin))
         back = np.where(bad & (begin > end), begin - end, 1.0)
         cut = np.clip(np.where(bad, begin, 0.0) / back, 0.1, 0.7)
-        return bad, self.share * cut
+        return bad, self.fraction * cut
 
     def _newton_step(self, slope: Array) -> tuple[Array, Array, Flags]:
         from kikuchi.ica.kernels.response import newton_steps
@@ -202,7 +204,9 @@ class _Chunk:
         newton_steps(couplings, self.lam, self.response, self.ridge, slope, move, step, definite)
         return move, step, definite
 
-    def _take(self, slope: Array, step: Array, bad: Flags, share: Array, definite: Flags) -> None:
+    def _take(
+        self, slope: Array, step: Array, bad: Flags, fraction: Array, definite: Flags
+    ) -> None:
         """Newton steps where they may be trusted; where the last one was bad, less of it."""
         if np.any(bad):
             keep = np.flatnonzero(bad)
@@ -212,16 +216,16 @@ class _Chunk:
             self.gamma[:, keep] = self.old_gamma[:, keep]
         self.old_mean, self.old_slope = self.mean, slope
         self.old_gamma, self.step = self.gamma, step
-        self.share = share
-        self.gamma = self.old_gamma + self.share * step
-        swept = np.flatnonzero((~definite & ~bad) | (self.share < _SHORTEST))
+        self.fraction = fraction
+        self.gamma = self.old_gamma + self.fraction * step
+        swept = np.flatnonzero((~definite & ~bad) | (self.fraction < _SHORTEST))
         if swept.size:
             part = _Chunk(
                 self.problem.take(swept), _columns(self.lam, swept), _columns(self.mean, swept)
             )
             part._sweep(1.0, 0.0)
             self.gamma[:, swept] = part.gamma
-            self.share[swept] = 0.0
+            self.fraction[swept] = 0.0
         self.ridge = np.where(bad, self.ridge, np.maximum(0.25 * self.ridge, _LEAST_RIDGE))
         self.ridge[swept] = np.maximum(16.0 * self.ridge[swept], _FIRST_RIDGE)
 
@@ -233,7 +237,7 @@ class _Chunk:
         mean: Array,
         fresh: tuple[Array, Array, Flags, Array, Flags] | None = None,
     ) -> bool:
-        """Let converged samples go once they are many; True when none is left.
+        """Retire converged samples once they are many; True when none is left.
 
         Those that stay take their next Newton step, `fresh`.
         """
@@ -248,12 +252,12 @@ class _Chunk:
             chosen = np.flatnonzero(moving)
             self._compact(chosen)
             if fresh is not None:
-                slope, step, bad, share, definite = fresh
+                slope, step, bad, fraction, definite = fresh
                 fresh = (
                     _columns(slope, chosen),
                     _columns(step, chosen),
                     bad[chosen],
-                    share[chosen],
+                    fraction[chosen],
                     definite[chosen],
                 )
         if fresh is not None:
@@ -264,7 +268,7 @@ class _Chunk:
         self.problem = self.problem.take(chosen)
         for name in _BY_SOURCE:
             setattr(self, name, _columns(getattr(self, name), chosen))
-        self.share, self.ridge = self.share[chosen], self.ridge[chosen]
+        self.fraction, self.ridge = self.fraction[chosen], self.ridge[chosen]
         self.index = self.index[chosen]
 
     def _write(self, chosen: NDArray[np.intp], mean: Array) -> None:

@@ -29,7 +29,7 @@ class NaivePosterior(Posterior):
 
     name: ClassVar[str] = "naive"
     summary: ClassVar[str] = "independent sources; a bound, but it loses sources in noise"
-    damping: float = option(0.0, "share of the old mean that is kept", low=0.0, below=1.0)
+    damping: float = option(0.0, "fraction of the old mean that is kept", low=0.0, below=1.0)
     tol: float = option(1e-8, "largest change of a mean, in units of mean + deviation", above=0.0)
     max_iterations: int = option(200, "most Newton steps or sweeps over the sources", low=1)
     solver: Literal["newton", "sweeps"] = option(
@@ -70,7 +70,7 @@ class LinearResponsePosterior(NaivePosterior):
     """Means of naive mean field, covariances as their response to the field (HOJ-I18).
 
     Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is no bound. Samples whose
-    solution is not stable keep diagonal covariances; their share is in `warnings`.
+    solution is not stable keep diagonal covariances; their fraction is in `warnings`.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
@@ -146,11 +146,11 @@ def _answer(
 
 
 def _warnings(converged: NDArray[np.bool_], definite: NDArray[np.bool_] | None) -> tuple[str, ...]:
-    found = []
+    texts = []
     if not np.all(converged):
-        share = 1.0 - float(np.mean(converged))
-        found.append(f"{share:.2%} of the samples have not converged")
+        fraction = 1.0 - float(np.mean(converged))
+        texts.append(f"{fraction:.2%} of the samples have not converged")
     if definite is not None and not np.all(definite):
-        share = 1.0 - float(np.mean(definite))
-        found.append(f"{share:.2%} of the samples are not stable and keep diagonal covariances")
-    return tuple(found)
+        fraction = 1.0 - float(np.mean(definite))
+        texts.append(f"{fraction:.2%} of the samples are not stable and keep diagonal covariances")
+    return tuple(texts)

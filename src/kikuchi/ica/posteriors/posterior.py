@@ -20,7 +20,7 @@ from kikuchi.core.options import Configured, Registry
 from kikuchi.ica.priors.prior import Array, SourcePrior
 
 DEFAULT = "lr"
-_CHUNK_NUMBERS = 2**19  # of I x I numbers a sample, or of I: what the loops touch at one time
+_CHUNK_NUMBERS = 2**19  # of I x I numbers per sample, or of I: what the loops touch at one time
 _MOST_SAMPLES = 4096
 _LEAST_SAMPLES = 32
 
@@ -40,7 +40,7 @@ POSTERIORS: Registry[Posterior] = Registry(
 @dataclass(frozen=True)
 class Problem:
     """What a posterior is of: couplings J (I, I), or (N, I, I) when samples differ (missing
-    values), fields h (I, N) and one prior a source (HOJ-M12).
+    values), fields h (I, N) and one prior per source (HOJ-M12).
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2).n_samples
@@ -96,7 +96,7 @@ class Problem:
         return part
 
     def chunks(self, numbers: int | None = None) -> Iterator[slice]:
-        """Samples in pieces of which each needs about `numbers` numbers (default I) a sample."""
+        """Samples in pieces of which each needs about `numbers` numbers (default I) per sample."""
         each = self.n_sources if numbers is None else numbers
         size = max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _CHUNK_NUMBERS // max(1, each)))
         for start in range(0, self.n_samples, size):
@@ -121,13 +121,13 @@ class Problem:
         if self.field.ndim != 2 or self.field.shape[0] != count:
             raise ModelError(
                 f"posterior: the field has shape {self.field.shape}; it must be (sources, samples) "
-                f"with {count} sources, one a prior"
+                f"with {count} sources, one per prior"
             )
         expected = [(count, count), (self.field.shape[1], count, count)]
         if self.coupling.shape not in expected:
             raise ModelError(
                 f"posterior: the coupling has shape {self.coupling.shape}; it must be "
-                f"{expected[0]}, or {expected[1]} for one a sample"
+                f"{expected[0]}, or {expected[1]} for one per sample"
             )
         if not (np.all(np.isfinite(self.coupling)) and np.all(np.isfinite(self.field))):
             raise ModelError("posterior: coupling and field must be finite numbers")
