@@ -104,6 +104,15 @@ def test_notes_long_modules_and_classes_among_kernels_are_found() -> None:
     assert list(house.class_faults(ast.parse("class A(NamedTuple): ..."))) == []
 
 
+def test_a_class_name_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
+    source = tmp_path / "src" / "kikuchi"
+    for room in ("core", "graphs"):
+        (source / room).mkdir(parents=True)
+        (source / room / "things.py").write_text("class Thing:\n    pass\n")
+    (source / "__init__.pyi").write_text("")
+    assert any("class Thing stands in core/things.py" in fault for fault in house.check(tmp_path))
+
+
 def test_machine_paths_are_found_in_any_file(tmp_path: Path) -> None:
     package = tmp_path / "src" / "kikuchi"
     package.mkdir(parents=True)
