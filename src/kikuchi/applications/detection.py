@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.binary import spin_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.shapes import complete_edges
-
-Array = NDArray[np.float64]
 
 _CHUNK = 2000  # channel uses between two looks at the clock
 _LARGEST_MAP = 24  # symbols
@@ -154,7 +153,7 @@ class Detection:
     detector: str
     symbols: Array
     log_odds: Array | None
-    converged: NDArray[np.bool_]
+    converged: Mask
     seconds: float
 
     def __len__(self) -> int:
@@ -243,7 +242,7 @@ class _Detector(NamedTuple):
 class _ChunkResult(NamedTuple):
     symbols: Array
     log_odds: Array | None
-    converged: NDArray[np.bool_]
+    converged: Mask
 
 
 def _parse(text: str) -> _Detector:

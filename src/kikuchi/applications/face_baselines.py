@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
-
-Array = NDArray[np.float64]
 
 
 class FaceSimilarity(ABC):
@@ -226,7 +225,7 @@ def rows_of(faces: ArrayLike) -> Array:
     return x
 
 
-def checked(faces: ArrayLike, people: ArrayLike) -> tuple[Array, NDArray[np.int64]]:
+def checked(faces: ArrayLike, people: ArrayLike) -> tuple[Array, Ints]:
     """Faces as a table, and the number of the person on each."""
     x = rows_of(faces)
     who = np.asarray(people, dtype=np.int64).ravel()
@@ -250,7 +249,7 @@ def _principal(centred: Array) -> tuple[Array, Array]:
     return values[:rank], axes[:rank].T
 
 
-def _means_by_person(x: Array, who: NDArray[np.int64]) -> Array:
+def _means_by_person(x: Array, who: Ints) -> Array:
     """For each row the mean over the rows of its person."""
     _, places, sizes = np.unique(who, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), x.shape[1]))

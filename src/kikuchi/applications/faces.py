@@ -18,6 +18,7 @@ from kikuchi.applications.face_baselines import FaceSimilarity, checked, rows_of
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.rules.rate_coded import replicas_of
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError, ModelError
 from kikuchi.core.seeds import generator
 
@@ -29,7 +30,6 @@ except ImportError:
         "machines of face pairs need scikit-learn; run: pip install 'kikuchi[learn]'"
     ) from None
 
-Array = NDArray[np.float64]
 
 RANKS = (1, 2, 4, 8, 16)
 _BLOCK = 2**22  # numbers held at once when all pairs of two sets are compared
@@ -189,9 +189,7 @@ class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
 # ---------------------------------------------------------------------- pairs and ranks
 
 
-def same_person_pairs(
-    people: ArrayLike, count: int | None = None, seed: int | None = None
-) -> NDArray[np.int64]:
+def same_person_pairs(people: ArrayLike, count: int | None = None, seed: int | None = None) -> Ints:
     """Numbers of two different faces of one person, each pair in both orders.
 
     With `count` so many pairs are drawn, each different; both orders of each are kept.

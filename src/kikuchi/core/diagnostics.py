@@ -8,11 +8,10 @@ B / n the variance of their means, the pooled variance is V = (n - 1) / n W + B 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
-
-Array = NDArray[np.float64]
 
 MIN_DRAWS = 4
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.core.numerics import log, normalise_log
-
-Array = NDArray[np.float64]
 
 _LIMIT = 1e-4  # nearer to alpha = 0 or 1 the expansion about the limit is used
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from kikuchi.core.arrays import Array
+
 Objective = Callable[[Array], tuple[float, Array]]
 Metric = Callable[[Array], Array]
 

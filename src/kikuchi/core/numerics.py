@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from kikuchi.core.arrays import Array
 
 
 def log(x: ArrayLike) -> Array:

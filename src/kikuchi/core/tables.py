@@ -13,6 +13,7 @@ from typing import Any, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError, suggestion
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
@@ -28,7 +29,7 @@ class Table:
     file has them, and the other arrays of an .npz file.
     """
 
-    values: NDArray[np.float64]
+    values: Array
     names: tuple[str, ...] | None = None
     others: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -99,9 +100,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _numbers(
-    place: Path, body: list[str], delimiter: str, width: int, first: int
-) -> NDArray[np.float64]:
+def _numbers(place: Path, body: list[str], delimiter: str, width: int, first: int) -> Array:
     try:
         found = np.loadtxt(body, delimiter=delimiter, ndmin=2, dtype=np.float64, comments=None)
         if found.shape[1] == width:
@@ -147,7 +146,7 @@ def _numpy(place: Path, wanted: tuple[str, ...]) -> Table:
     return Table(values, None, arrays)
 
 
-def as_numbers(values: Any, source: str) -> NDArray[np.float64]:
+def as_numbers(values: Any, source: str) -> Array:
     """An array of numbers, or an error that names the source."""
     try:
         return np.asarray(values, dtype=np.float64)

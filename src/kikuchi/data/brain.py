@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.data.images import package_folder
-
-Array = NDArray[np.float64]
 
 _NAMES = ("visual", "temples", "frontal", "drift", "vessels")
 _AMPLITUDES = (2.5, 2.2, 1.7, 1.5, 1.5)  # of a brightness of 100
@@ -32,7 +31,7 @@ class BrainScans:
     """
 
     scans: NDArray[np.float32]
-    mask: NDArray[np.bool_]
+    mask: Mask
     anatomy: Array
     maps: Array
     courses: Array
@@ -144,7 +143,7 @@ def _blood(stimulus: Array, interval: float) -> Array:
     return np.asarray(course / course.max())
 
 
-def _maps(x: Array, y: Array, z: Array, mask: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+def _maps(x: Array, y: Array, z: Array, mask: Mask, rng: np.random.Generator) -> Array:
     """The five maps, zero outside the brain."""
 
     def patch(cx: float, cy: float, cz: float, width: float) -> Array:
@@ -180,7 +179,7 @@ def _courses(time: Array, response: Array, interval: float, rng: np.random.Gener
     return np.asarray(rows / np.abs(rows).max(axis=1, keepdims=True))
 
 
-def _anatomy(x: Array, y: Array, z: Array, mask: NDArray[np.bool_]) -> Array:
+def _anatomy(x: Array, y: Array, z: Array, mask: Mask) -> Array:
     """Brightness of the still brain: folded rim, darker ventricles, dark outside."""
     radius = np.sqrt((x / 0.78) ** 2 + (y / 0.94) ** 2 + (z / 1.1) ** 2)
     angle = np.arctan2(y, x)

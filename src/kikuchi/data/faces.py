@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError, FormatError
 from kikuchi.data.images import Images, Shape, package_folder, read_images
-
-Array = NDArray[np.float64]
 
 SIDE = 64
 PREPARED_SIDE = 56
@@ -89,7 +88,7 @@ def _middle_square(picture: NDArray[Any]) -> NDArray[Any]:
 # ---------------------------------------------------------------------- preparation
 
 
-def oval(shape: Shape, kept: int | None = None) -> NDArray[np.bool_]:
+def oval(shape: Shape, kept: int | None = None) -> Mask:
     """The pixels inside an upright oval as tall as the picture, `kept` of them (TEH-E1, step e).
 
     Without `kept` the share is that of the thesis: 1768 of 56 x 56. The oval is as wide as that
@@ -109,7 +108,7 @@ def oval(shape: Shape, kept: int | None = None) -> NDArray[np.bool_]:
     order = np.sort(entry, axis=None)
     steps = np.flatnonzero(np.diff(order, append=math.inf) > 1e-9) + 1
     count = steps[np.argmin(np.abs(steps - wanted))]
-    inside: NDArray[np.bool_] = entry <= order[count - 1] + 1e-9
+    inside: Mask = entry <= order[count - 1] + 1e-9
     return inside
 
 
@@ -165,7 +164,7 @@ def align(images: Images, reach: int | None = None) -> Images:
 class _Fits:
     """Correlation of every picture with a mean face, at every move, by Fourier transforms."""
 
-    def __init__(self, stack: Array, mask: NDArray[np.bool_], reach: int) -> None:
+    def __init__(self, stack: Array, mask: Mask, reach: int) -> None:
         self.mask, self.moves = mask, 2 * reach + 1
         self.size = stack.shape[1:]
         self.waves = np.fft.rfft2(stack)
@@ -175,7 +174,7 @@ class _Fits:
         squares = self._at_moves(np.fft.rfft2(stack * stack), window)
         self.spread = np.sqrt(np.maximum(squares - sums**2 / count, 1e-12))
 
-    def best(self, crops: Array) -> NDArray[np.int64]:
+    def best(self, crops: Array) -> Ints:
         """The move of each picture that fits the mean of the crops best."""
         inside = crops[:, self.mask]
         inside = inside - inside.mean(axis=1, keepdims=True)
@@ -192,7 +191,7 @@ class _Fits:
         return table[:, : self.moves, : self.moves]
 
 
-def _cropped(stack: Array, moves: NDArray[np.int64], shape: Shape) -> Array:
+def _cropped(stack: Array, moves: Ints, shape: Shape) -> Array:
     return np.stack(
         [
             picture[y : y + shape[0], x : x + shape[1]]
@@ -201,7 +200,7 @@ def _cropped(stack: Array, moves: NDArray[np.int64], shape: Shape) -> Array:
     )
 
 
-def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, NDArray[np.bool_]]:
+def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, Mask]:
     """Pixels inside the oval, one face per row, and the oval itself (TEH-E1, steps b to f).
 
     Aligned, averaged to `side` x `side` (or left as they are if they have fewer pixels), cut out by
@@ -217,7 +216,7 @@ def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, NDArray[n
     return (matched - low) / (high - low), mask
 
 
-def unmask(rows: Array, mask: NDArray[np.bool_], outside: float = 0.0) -> Array:
+def unmask(rows: Array, mask: Mask, outside: float = 0.0) -> Array:
     """Pictures (n, rows, columns) from the pixels inside the oval."""
     full = np.full((len(rows), *mask.shape), outside)
     full[:, mask] = rows

@@ -9,13 +9,13 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.tables import as_numbers, read_table
 
-Array = NDArray[np.float64]
 Shape = tuple[int, int]
 
 _LEVELS = (1.0, 16.0, 255.0)
@@ -37,7 +37,7 @@ class Images:
 
     pixels: Array
     shape: Shape
-    labels: NDArray[np.int64] | None = None
+    labels: Ints | None = None
     source: str = "array"
 
     @classmethod
@@ -66,7 +66,7 @@ class Images:
         """Number of pixels of a picture."""
         return self.shape[0] * self.shape[1]
 
-    def required_labels(self) -> NDArray[np.int64]:
+    def required_labels(self) -> Ints:
         """The labels; an error where there are none."""
         if self.labels is None:
             raise DataError(
@@ -222,7 +222,7 @@ def _as_rows(pixels: Array, shape: Shape | None, source: str) -> tuple[Array, Sh
     return pixels, found
 
 
-def _as_labels(labels: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
+def _as_labels(labels: ArrayLike, count: int, source: str) -> Ints:
     array = _numbers(labels, source).ravel()
     if len(array) != count:
         raise DataError(f"{source}: {len(array)} labels for {count} pictures")

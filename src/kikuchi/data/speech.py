@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import Seed, generator
-
-Array = NDArray[np.float64]
 
 _BLOCK = 0.025  # seconds, about the length over which a voice keeps its sound
 _SILENT = 0.55  # share of the blocks

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import numerics
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 
 INDEX = np.uint32  # unsigned: compiled loops then skip the wrap-around of negative indices
@@ -26,7 +27,7 @@ def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def as_cardinalities(cardinalities: ArrayLike) -> NDArray[np.uint32]:
+def as_cardinalities(cardinalities: ArrayLike) -> U4:
     raw = np.asarray(cardinalities)
     if raw.dtype == INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
         return np.ascontiguousarray(raw)
@@ -65,7 +66,7 @@ def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], Arra
         ) from error
 
 
-def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[np.float64]:
+def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> Array:
     try:
         values = np.asarray(table, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -77,25 +78,21 @@ def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> NDArray[n
     return values
 
 
-def log_of_weights(values: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+def log_of_weights(values: Array, number: int) -> Array:
     if not np.all(values >= 0) or np.any(np.isinf(values)):
         worst = values[~(values >= 0) | np.isinf(values)][0]
         raise ModelError(f"factor {number}: weights must be finite and not negative, got {worst}")
     return numerics.log(values)
 
 
-def scope_rows(
-    scopes: NDArray[np.uint32], offsets: NDArray[np.int64], orders: NDArray[Any], order: int
-) -> NDArray[np.uint32]:
+def scope_rows(scopes: U4, offsets: Ints, orders: NDArray[Any], order: int) -> U4:
     """Scopes of all factors of one order, as the rows of a matrix."""
     starts = offsets[:-1][orders == order]
-    rows: NDArray[np.uint32] = scopes[starts[:, None] + np.arange(order)]
+    rows: U4 = scopes[starts[:, None] + np.arange(order)]
     return rows
 
 
-def check_scopes(
-    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
-) -> None:
+def check_scopes(cards: U4, scopes: U4, offsets: Ints) -> None:
     orders = np.diff(offsets)
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(scopes) or np.any(orders < 1):
         raise ModelError("scope_offsets must rise from 0 to the number of scope entries")
@@ -114,9 +111,7 @@ def check_scopes(
             raise ModelError(f"factor {factor} names a variable twice in its scope")
 
 
-def offsets_of_tables(
-    cards: NDArray[np.uint32], scopes: NDArray[np.uint32], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def offsets_of_tables(cards: U4, scopes: U4, offsets: Ints) -> Ints:
     if len(offsets) == 1:
         return np.zeros(1, dtype=np.int64)
     sizes = np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1])
@@ -126,15 +121,13 @@ def offsets_of_tables(
     return np.concatenate([[0], np.cumsum(sizes.astype(np.int64))]).astype(np.int64)
 
 
-def all_zero_factors(
-    log_tables: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def all_zero_factors(log_tables: Array, offsets: Ints) -> Ints:
     if len(offsets) == 1:
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
 
 
-def check_tables(log_tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+def check_tables(log_tables: Array, offsets: Ints) -> None:
     bad = np.flatnonzero(~(log_tables < np.inf))
     if bad.size:
         factor = int(np.searchsorted(offsets, bad[0], side="right")) - 1
@@ -159,7 +152,7 @@ def as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
 
 
 def as_states(
-    states: Sequence[Sequence[str]] | None, cards: NDArray[np.uint32]
+    states: Sequence[Sequence[str]] | None, cards: U4
 ) -> tuple[tuple[str, ...], ...] | None:
     if states is None:
         return None
@@ -173,10 +166,10 @@ def as_states(
 
 
 def check_children(
-    children: NDArray[np.uint32],
+    children: U4,
     count: int,
-    scopes: NDArray[np.uint32],
-    offsets: NDArray[np.int64],
+    scopes: U4,
+    offsets: Ints,
 ) -> None:
     if len(children) != len(offsets) - 1 or not np.array_equal(
         np.sort(children), np.arange(count, dtype=INDEX)
@@ -188,7 +181,7 @@ def check_children(
         raise ModelError(f"factor {factor} does not contain its child {children[factor]}")
 
 
-def as_distribution(value: ArrayLike, states: int, label: str) -> NDArray[np.float64]:
+def as_distribution(value: ArrayLike, states: int, label: str) -> Array:
     """An observed marginal, normalised; it must be close to a distribution already."""
     try:
         target = np.asarray(value, dtype=np.float64)
@@ -202,5 +195,5 @@ def as_distribution(value: ArrayLike, states: int, label: str) -> NDArray[np.flo
         raise EvidenceError(
             f"variable {label}: an observed marginal must be >= 0 and sum to 1, got {target}"
         )
-    normalised: NDArray[np.float64] = target / target.sum()
+    normalised: Array = target / target.sum()
     return normalised

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
-
-Array = NDArray[np.float64]
 
 _POLYTOPE_TOL = 1e-9
 _DENSE = 0.25  # share of entries from which a Laplacian is inverted as a full matrix
@@ -201,9 +200,7 @@ def _thinned(forest: Appearances, graph: FactorGraph, rho: Array) -> Appearances
     return Appearances(forest.weights * keep, forest.parents * keep[graph.edge_factors], "given")
 
 
-def _resistances(
-    n: int, i: NDArray[np.int64], j: NDArray[np.int64], budget: Budget
-) -> tuple[Array, Array]:
+def _resistances(n: int, i: Ints, j: Ints, budget: Budget) -> tuple[Array, Array]:
     """Effective resistance of every edge, and g_ii - 2 mean_k g_ik of every vertex."""
     from scipy.sparse import coo_array, diags_array
     from scipy.sparse.csgraph import connected_components
@@ -246,7 +243,7 @@ class _DenseInverse:
         """A^-1 times a vector."""
         return np.asarray(self._inverse @ right)
 
-    def entries(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Array:
+    def entries(self, rows: Ints, cols: Ints) -> Array:
         """Entries of the inverse."""
         return np.asarray(self._inverse[rows, cols])
 
@@ -287,7 +284,7 @@ class _SparseInverse:
         """A^-1 times a vector."""
         return np.asarray(self._lu.solve(right))
 
-    def entries(self, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Array:
+    def entries(self, rows: Ints, cols: Ints) -> Array:
         """Entries of the inverse at places where the matrix has some."""
         r, c = self._new_place[rows], self._new_place[cols]
         low, high = np.minimum(r, c), np.maximum(r, c)
@@ -328,7 +325,7 @@ def _oriented(graph: FactorGraph, rho: Array) -> Appearances:
     return Appearances(rho, parents, "given")
 
 
-def _neighbours_in_turn(graph: FactorGraph) -> NDArray[np.int64]:
+def _neighbours_in_turn(graph: FactorGraph) -> Ints:
     """Variables so that each is near the one before, which keeps the flows between them short."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import depth_first_order
@@ -336,14 +333,14 @@ def _neighbours_in_turn(graph: FactorGraph) -> NDArray[np.int64]:
     pairs = graph.pairs().astype(np.int64)
     n = graph.n_variables
     links: Any = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n)).tocsr()
-    order: list[NDArray[np.int64]] = []
+    order: list[Ints] = []
     for start in np.unique(graph.components, return_index=True)[1]:
         found = depth_first_order(links, start, directed=False, return_predecessors=False)
         order.append(np.asarray(found, dtype=np.int64))
     return np.concatenate(order)
 
 
-def _listed(graph: FactorGraph, variables: Sequence[int] | NDArray[np.int64]) -> str:
+def _listed(graph: FactorGraph, variables: Sequence[int] | Ints) -> str:
     names = [graph.label(int(v)) for v in variables[:_LISTED]]
     rest = len(variables) - len(names)
     return ", ".join(names) + (f" and {rest} more" if rest else "")

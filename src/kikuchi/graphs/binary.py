@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 
-Array = NDArray[np.float64]
 Couplings = Any  # a symmetric matrix (dense or SciPy sparse), or a mapping {(i, j): value}
 
 
@@ -42,13 +42,13 @@ class BoltzmannParameters(NamedTuple):
     """
 
     biases: Array
-    offsets: NDArray[np.uint32]
-    neighbours: NDArray[np.uint32]
+    offsets: U4
+    neighbours: U4
     weights: Array
     constant: float
 
     @property
-    def degrees(self) -> NDArray[np.int64]:
+    def degrees(self) -> Ints:
         """Number of neighbours of each variable."""
         return np.diff(self.offsets.astype(np.int64)).astype(np.int64)
 
@@ -61,7 +61,7 @@ class SpinFactors(NamedTuple):
     """
 
     couplings: Array  # J_a of each factor of two variables
-    pair_edges: NDArray[np.int64]  # the first edge of each such factor; the second follows it
+    pair_edges: Ints  # the first edge of each such factor; the second follows it
     local_fields: Array  # log-odds that each edge's factor gives its variable
     fields: Array  # their sum over the factors of each variable
     constant: float
@@ -238,7 +238,7 @@ def binary_pairwise_fault(graph: FactorGraph) -> str | None:
 
 def spin_graph(
     n: int,
-    edges: NDArray[np.uint32],
+    edges: U4,
     couplings: Array,
     fields: Array,
     *,
@@ -261,9 +261,7 @@ def spin_graph(
     return _binary_graph(n, edges, tables, names, log_constant)
 
 
-def pairwise_scopes(
-    n: int, edges: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def pairwise_scopes(n: int, edges: U4) -> tuple[U4, Ints]:
     """Scopes and their offsets: one factor for each of n variables, then one for each edge.
 
     >>> [array.tolist() for array in pairwise_scopes(2, np.array([[0, 1]], dtype=np.uint32))]
@@ -281,7 +279,7 @@ def pairwise_scopes(
 def pairwise_factor_tables(
     graph: FactorGraph,
     marginals: Array,
-    pair_tables: Callable[[NDArray[np.int64], NDArray[np.int64]], Array],
+    pair_tables: Callable[[Ints, Ints], Array],
 ) -> Array:
     """Tables of all factors of a binary pairwise graph, laid out as its log-tables.
 
@@ -320,7 +318,7 @@ class _PairList:
     """Couplings as flat arrays: pairs i < j in lexicographic order, their values, the diagonal."""
 
     n: int
-    edges: NDArray[np.uint32]
+    edges: U4
     values: Array
     diagonal: Array
 
@@ -473,7 +471,7 @@ def _require_symmetry(one: Array, other: Array, what: str) -> None:
 
 def _binary_graph(
     n: int,
-    edges: NDArray[np.uint32],
+    edges: U4,
     log_tables: Array,
     names: Sequence[str] | None,
     log_constant: float,
@@ -488,9 +486,9 @@ def _binary_graph(
 class _BinaryTables(NamedTuple):
     """Log-tables of a binary pairwise graph, one array for each entry, and where they belong."""
 
-    single_edges: NDArray[np.int64]
+    single_edges: Ints
     singles: tuple[Array, Array]
-    pair_edges: NDArray[np.int64]
+    pair_edges: Ints
     pairs: tuple[Array, Array, Array, Array]
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import Array, Ints, Mask
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -19,10 +20,10 @@ class Conditioned:
     graph: FactorGraph
     original: FactorGraph
     observed: dict[int, int]
-    variables: NDArray[np.int64]
-    factors: NDArray[np.int64]
+    variables: Ints
+    factors: Ints
 
-    def expand_marginals(self, reduced: NDArray[np.float64]) -> NDArray[np.float64]:
+    def expand_marginals(self, reduced: Array) -> Array:
         """Flat marginals of the original graph: observed variables get all mass on their state."""
         original = self.original
         if not self.observed:
@@ -33,7 +34,7 @@ class Conditioned:
             out[original.state_offsets[v] + k] = 1.0
         return out
 
-    def expand_states(self, reduced: NDArray[np.int64]) -> NDArray[np.int64]:
+    def expand_states(self, reduced: Ints) -> Ints:
         """A state vector, or rows of them, of the original graph."""
         out = np.empty((*reduced.shape[:-1], self.original.n_variables), dtype=np.int64)
         out[..., self.variables] = reduced
@@ -42,7 +43,7 @@ class Conditioned:
         return out
 
     @property
-    def _unobserved_states(self) -> NDArray[np.bool_]:
+    def _unobserved_states(self) -> Mask:
         unobserved = np.zeros(self.original.n_variables, dtype=bool)
         unobserved[self.variables] = True
         return np.repeat(unobserved, self.original.cardinalities)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Ints, Mask
 from kikuchi.graphs.factor_graph import FactorGraph
-
-Mask = NDArray[np.bool_]
 
 
 def cuts_cycles(graph: FactorGraph, cut: Mask) -> bool:
@@ -83,7 +81,7 @@ class _Builder:
         self.factors = [graph.edge_factors[e].tolist() for e in edges]
         self.variables = [graph.scope(a) for a in range(graph.n_factors)]
 
-    def build(self, last: NDArray[np.int64], spared: Mask) -> Mask:
+    def build(self, last: Ints, spared: Mask) -> Mask:
         """One set: take variables until no cycle is left, then give back what is not needed."""
         return self._give_back(_Peeling(self, last, spared).run(), spared)
 
@@ -116,7 +114,7 @@ class _Builder:
 class _Peeling:
     """Removes variables that lie on no cycle, and takes another one whenever none is left."""
 
-    def __init__(self, graph: _Builder, last: NDArray[np.int64], spared: Mask) -> None:
+    def __init__(self, graph: _Builder, last: Ints, spared: Mask) -> None:
         self.factors, self.variables = graph.factors, graph.variables
         self.last, self.spared = last, spared
         self.inside = (~graph.fixed).tolist()

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.errors import EvidenceError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
@@ -74,7 +75,7 @@ def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     return tuple(sorted(int(children[a]) for a in graph.neighbours(v) if children[a] != v))
 
 
-def topological_order(graph: FactorGraph) -> NDArray[np.int64]:
+def topological_order(graph: FactorGraph) -> Ints:
     """The variables in an order that puts parents before children (TEH-M3, HOJ-M1).
 
     >>> net = bayesian_network([2, 2], {0: ([1], np.full(4, 0.5)), 1: ([], [0.5, 0.5])})
@@ -139,7 +140,7 @@ def moralise(graph: FactorGraph) -> FactorGraph:
     )
 
 
-def moral_edges(graph: FactorGraph) -> NDArray[np.uint32]:
+def moral_edges(graph: FactorGraph) -> U4:
     """Edges of the moral graph: every child with its parents, and all parents of one child."""
     _require_children(graph)
     return graph.pairs()
@@ -163,9 +164,7 @@ def markov_blanket(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
     return tuple(sorted(near - {v}))
 
 
-def ancestral_subgraph(
-    graph: FactorGraph, variables: Variables
-) -> tuple[FactorGraph, NDArray[np.int64]]:
+def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[FactorGraph, Ints]:
     """The model of some variables and their ancestors, and the old numbers of its variables.
 
     All others are barren: summing out a variable without children deletes it and nothing else
@@ -294,7 +293,7 @@ def _is_deterministic(graph: FactorGraph, v: int) -> bool:
 
 def ancestral_sample(
     graph: FactorGraph, n: int, *, seed: Seed = 0, evidence: Evidence | None = None
-) -> NDArray[np.int64]:
+) -> Ints:
     """n independent draws, one in each row, every variable after its parents (LIU-M1).
 
     Evidence is exact only where all ancestors of what is observed are observed too; other
@@ -315,9 +314,7 @@ def ancestral_sample(
     return states
 
 
-def _draw(
-    graph: FactorGraph, v: int, states: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _draw(graph: FactorGraph, v: int, states: Ints, rng: np.random.Generator) -> Ints:
     """A state of v for each row of `states`, given the parents in that row."""
     factor = _family_factor(graph, v)
     scope = graph.scope(factor)
@@ -349,7 +346,7 @@ def _root_evidence(graph: FactorGraph, evidence: Evidence | None) -> dict[int, i
 # ---------------------------------------------------------------------- helpers
 
 
-def _require_children(graph: FactorGraph) -> NDArray[np.uint32]:
+def _require_children(graph: FactorGraph) -> U4:
     if graph.children is None:
         raise ModelError(
             "the model has no directions; build it with bayesian_network or FactorGraph(children=)"
@@ -418,7 +415,7 @@ def _described_variables(
     return list(variables), states, cards
 
 
-def _row_label(graph: FactorGraph, family: tuple[int, ...], row: NDArray[np.int64]) -> str:
+def _row_label(graph: FactorGraph, family: tuple[int, ...], row: Ints) -> str:
     """Text such as ` | rain = yes` for one row of a conditional table."""
     if not family:
         return ""

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Ints
 from kikuchi.core.errors import MethodError, suggestion
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -49,9 +49,9 @@ class Elimination:
     """
 
     n_variables: int
-    order: NDArray[np.uint32]
-    neighbour_offsets: NDArray[np.int64]
-    neighbours: NDArray[np.uint32]
+    order: U4
+    neighbour_offsets: Ints
+    neighbours: U4
     width: int
     log2_weight: float
     cost: float
@@ -109,8 +109,8 @@ def eliminate(
 def _best_of(
     kernels: Any,
     graph: FactorGraph,
-    offsets: NDArray[np.int64],
-    neighbours: NDArray[np.uint32],
+    offsets: Ints,
+    neighbours: U4,
     order: Order,
     seed: int | None,
     tries: int,
@@ -154,8 +154,8 @@ def _best_of(
 
 
 def _attempts(
-    kernels: Any, offsets: NDArray[np.int64], neighbours: NDArray[np.uint32], seed: int | None
-) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64]]]:
+    kernels: Any, offsets: Ints, neighbours: U4, seed: int | None
+) -> Iterator[tuple[U4, Ints]]:
     """Ties and levels to try: plain greedy, then sweeps and greedy by turns with random ties."""
     n = len(offsets) - 1
     flat = np.zeros(n, dtype=np.int64)

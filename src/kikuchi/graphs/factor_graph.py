@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
 from kikuchi.graphs._checks import (
     INDEX,
@@ -61,14 +62,14 @@ class FactorGraph:
     [[1.0, 2.0], [3.0, 4.0]]
     """
 
-    cardinalities: NDArray[np.uint32]
-    scopes: NDArray[np.uint32]
-    scope_offsets: NDArray[np.int64]
-    log_tables: NDArray[np.float64]
-    table_offsets: NDArray[np.int64]
+    cardinalities: U4
+    scopes: U4
+    scope_offsets: Ints
+    log_tables: Array
+    table_offsets: Ints
     names: tuple[str, ...] | None
     states: tuple[tuple[str, ...], ...] | None
-    children: NDArray[np.uint32] | None
+    children: U4 | None
     log_constant: float
 
     def __init__(
@@ -86,7 +87,7 @@ class FactorGraph:
         index = {name: v for v, name in enumerate(names)} if names is not None else {}
         constant = float(log_constant)
         scopes: list[list[int]] = []
-        tables: list[NDArray[np.float64]] = []
+        tables: list[Array] = []
         for number, factor in enumerate(factors):
             scope, table = scope_and_table(factor, number)
             variables = [variable_number(v, index, len(cards)) for v in scope]
@@ -176,14 +177,14 @@ class FactorGraph:
 
     def _set(
         self,
-        cards: NDArray[np.uint32],
-        scopes: NDArray[np.uint32],
-        scope_offsets: NDArray[np.int64],
-        log_tables: NDArray[np.float64],
+        cards: U4,
+        scopes: U4,
+        scope_offsets: Ints,
+        log_tables: Array,
         *,
         names: Sequence[str] | None,
         states: Sequence[Sequence[str]] | None,
-        children: NDArray[np.uint32] | None,
+        children: U4 | None,
         log_constant: float,
         validate: bool = True,
     ) -> None:
@@ -285,12 +286,12 @@ class FactorGraph:
         """Cardinalities of a factor's scope."""
         return tuple(int(self.cardinalities[v]) for v in self.scope(factor))
 
-    def log_table(self, factor: int) -> NDArray[np.float64]:
+    def log_table(self, factor: int) -> Array:
         """Log-potentials of a factor: a read-only view with one axis for each variable."""
         lo, hi = self.table_offsets[factor], self.table_offsets[factor + 1]
         return self.log_tables[lo:hi].reshape(self.shape(factor))
 
-    def table(self, factor: int) -> NDArray[np.float64]:
+    def table(self, factor: int) -> Array:
         """Potentials of a factor, exp(log_table)."""
         return np.asarray(np.exp(self.log_table(factor)))
 
@@ -337,35 +338,35 @@ class FactorGraph:
     # ------------------------------------------------------------------ flat adjacency
 
     @cached_property
-    def edge_factors(self) -> NDArray[np.uint32]:
+    def edge_factors(self) -> U4:
         """Factor of each edge; edge e is the e-th entry of `scopes`."""
         orders = np.diff(self.scope_offsets)
         return frozen(np.repeat(np.arange(self.n_factors, dtype=INDEX), orders))
 
     @cached_property
-    def variable_offsets(self) -> NDArray[np.int64]:
+    def variable_offsets(self) -> Ints:
         """Where the edges of each variable begin in `variable_edges`; has n + 1 entries."""
         counts = np.bincount(self.scopes, minlength=self.n_variables)
         return frozen(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
     @cached_property
-    def variable_edges(self) -> NDArray[np.uint32]:
+    def variable_edges(self) -> U4:
         """Edges grouped by variable, in factor order within each."""
         return frozen(np.argsort(self.scopes, kind="stable").astype(INDEX))
 
     @cached_property
-    def state_offsets(self) -> NDArray[np.int64]:
+    def state_offsets(self) -> Ints:
         """Where the states of each variable begin in a flat buffer of marginals."""
         return frozen(np.concatenate([[0], np.cumsum(self.cardinalities, dtype=np.int64)]))
 
     @cached_property
-    def message_offsets(self) -> NDArray[np.int64]:
+    def message_offsets(self) -> Ints:
         """Where the message of each edge begins in a flat buffer of messages."""
         sizes = self.cardinalities[self.scopes].astype(np.int64)
         return frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @cached_property
-    def components(self) -> NDArray[np.int64]:
+    def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
@@ -391,7 +392,7 @@ class FactorGraph:
             return False
         return self.n_edges == self.n_variables + self.n_factors - self.n_components
 
-    def pairs(self) -> NDArray[np.uint32]:
+    def pairs(self) -> U4:
         """Edges of the primal (moral) graph: unordered pairs that share a factor, each once.
 
         >>> FactorGraph([2, 2, 2], [((0, 1, 2), np.ones(8))]).pairs().tolist()
@@ -410,7 +411,7 @@ class FactorGraph:
         fresh[1:] = keys[1:] != keys[:-1]
         return np.stack([keys[fresh] // n, keys[fresh] % n], axis=1).astype(INDEX)
 
-    def _scope_rows(self, orders: NDArray[Any], order: int) -> NDArray[np.uint32]:
+    def _scope_rows(self, orders: NDArray[Any], order: int) -> U4:
         return scope_rows(self.scopes, self.scope_offsets, orders, order)
 
     # ------------------------------------------------------------------ values
@@ -444,9 +445,7 @@ class FactorGraph:
 
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
-    def observations(
-        self, evidence: Evidence | None
-    ) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
+    def observations(self, evidence: Evidence | None) -> tuple[dict[int, int], dict[int, Array]]:
         """Evidence as numbers, checked: observed states, and observed marginals (TEH-M24).
 
         A marginal with all its mass on one state is that state.
@@ -455,7 +454,7 @@ class FactorGraph:
         >>> graph.observations({"a": 1, "b": [0.25, 0.75], "c": [1, 0]})
         ({0: 1, 2: 0}, {1: array([0.25, 0.75])})
         """
-        distributions: dict[int, NDArray[np.float64]] = {}
+        distributions: dict[int, Array] = {}
         for variable, value in (evidence or {}).items():
             v = self._evidence_variable(variable)
             if np.ndim(value) == 0:
@@ -560,7 +559,7 @@ class FactorGraph:
             fields[-1][1][k] = 0.0
         return self.with_fields(fields)
 
-    def with_fields(self, fields: Iterable[tuple[int, NDArray[np.float64]]]) -> FactorGraph:
+    def with_fields(self, fields: Iterable[tuple[int, Array]]) -> FactorGraph:
         """The graph with one more factor for each pair (variable number, log-weights).
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors

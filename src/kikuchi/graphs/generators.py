@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError, ModelError
 from kikuchi.core.seeds import Seed, generator
@@ -317,7 +317,7 @@ def _pairwise(
 # ---------------------------------------------------------------------- codes
 
 
-def _channel_log_tables(flipped: NDArray[np.bool_], noise: float) -> NDArray[np.float64]:
+def _channel_log_tables(flipped: Mask, noise: float) -> Array:
     """log p(r_i | x_i), flat, for the received bits r_i."""
     right = math.log1p(-noise)
     wrong = math.log(noise) if noise > 0 else -math.inf
@@ -327,15 +327,13 @@ def _channel_log_tables(flipped: NDArray[np.bool_], noise: float) -> NDArray[np.
     return tables.ravel()
 
 
-def _gallager_checks(
-    n: int, column_weight: int, row_weight: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _gallager_checks(n: int, column_weight: int, row_weight: int, rng: np.random.Generator) -> Ints:
     """`column_weight` random partitions of the bits into groups of `row_weight`."""
     bands = [rng.permutation(n).reshape(-1, row_weight) for _ in range(column_weight)]
     return np.sort(np.concatenate(bands), axis=1)
 
 
-def _parity_log_table(order: int) -> NDArray[np.float64]:
+def _parity_log_table(order: int) -> Array:
     odd = np.zeros(1, dtype=bool)
     for _ in range(order):
         odd = np.concatenate([odd, ~odd])
@@ -345,9 +343,7 @@ def _parity_log_table(order: int) -> NDArray[np.float64]:
 # ---------------------------------------------------------------------- random tables
 
 
-def _random_scopes(
-    n: int, orders: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _random_scopes(n: int, orders: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Uniform ordered sets of distinct variables, drawn for all factors of one order at once."""
     offsets = np.concatenate([[0], np.cumsum(orders)]).astype(np.int64)
     scopes = np.empty(int(offsets[-1]), dtype=np.int64)
@@ -357,7 +353,7 @@ def _random_scopes(
     return scopes, offsets
 
 
-def _subsets(n: int, size: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _subsets(n: int, size: int, count: int, rng: np.random.Generator) -> Ints:
     """Floyd's sampling without replacement, one row for each of `count` subsets."""
     rows = np.full((count, size), -1, dtype=np.int64)
     for k, top in enumerate(range(n - size, n)):
@@ -367,9 +363,7 @@ def _subsets(n: int, size: int, count: int, rng: np.random.Generator) -> NDArray
     return rng.permuted(rows, axis=1)
 
 
-def _table_sizes(
-    cards: NDArray[np.uint32], scopes: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _table_sizes(cards: U4, scopes: Ints, offsets: Ints) -> Array:
     if len(offsets) == 1:
         return np.zeros(0)
     with np.errstate(over="ignore"):  # an infinite size is refused by the check of memory
@@ -377,11 +371,11 @@ def _table_sizes(
 
 
 def _flat_positions(
-    state: NDArray[np.int64],
-    cards: NDArray[np.uint32],
-    scopes: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    state: Ints,
+    cards: U4,
+    scopes: Ints,
+    offsets: Ints,
+) -> Ints:
     """Row-major position of `state` within each factor's table."""
     orders = np.diff(offsets)
     position = np.zeros(len(orders), dtype=np.int64)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Ints
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.elimination import Elimination
 
@@ -26,12 +26,12 @@ class CliqueTree(NamedTuple):
     their parents. `home[r]` is the clique that eliminates rank r, `rank[v]` the rank of variable v.
     """
 
-    rank: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    ranks: NDArray[np.int64]
-    residual: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    home: NDArray[np.int64]
+    rank: Ints
+    offsets: Ints
+    ranks: Ints
+    residual: Ints
+    parent: Ints
+    home: Ints
 
     @property
     def ranked_cliques(self) -> list[Clique]:

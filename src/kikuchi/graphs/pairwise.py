@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import weighted_counts
 from kikuchi.graphs.factor_graph import FactorGraph
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,17 +24,17 @@ class Pairwise:
     graph: FactorGraph
     original: FactorGraph
     factors: tuple[int, ...]
-    configurations: tuple[NDArray[np.int64], ...]
+    configurations: tuple[Ints, ...]
 
     def restrict_marginals(self, flat_marginals: Array) -> Array:
         """Flat marginals of the original variables from those of the pairwise model."""
         return flat_marginals[: int(self.original.state_offsets[-1])]
 
-    def restrict_states(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+    def restrict_states(self, states: Ints) -> Ints:
         """A state vector, or rows of them, of the original model."""
         return states[..., : self.original.n_variables]
 
-    def extend_states(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+    def extend_states(self, states: Ints) -> Ints:
         """The one state of the pairwise model that goes with a state of the original.
 
         Where the original state has weight zero by a factor that was replaced there is none.
@@ -57,11 +55,11 @@ class Pairwise:
         table[tuple(chosen.T)] = flat_marginals[start : start + len(chosen)]
         return table
 
-    def _added_state(self, k: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _added_state(self, k: int, rows: Ints) -> Ints:
         shape = self.original.shape(self.factors[k])
         number = np.full(shape, -1, dtype=np.int64)
         number[tuple(self.configurations[k].T)] = np.arange(len(self.configurations[k]))
-        state: NDArray[np.int64] = number[tuple(rows[:, self.original.scope(self.factors[k])].T)]
+        state: Ints = number[tuple(rows[:, self.original.scope(self.factors[k])].T)]
         if np.any(state < 0):
             raise ModelError(f"the state has weight zero by factor {self.factors[k]}")
         return state
@@ -152,7 +150,7 @@ def phi_form(graph: FactorGraph) -> FactorGraph:
 # ---------------------------------------------------------------------- helpers of to_pairwise
 
 
-def _agreement(states: NDArray[np.int64], cardinality: int) -> Array:
+def _agreement(states: Ints, cardinality: int) -> Array:
     """log of the 0/1 table [member state, configuration] that says they agree, flat."""
     agrees = np.arange(cardinality)[:, None] == states
     return np.where(agrees, 0.0, -np.inf).ravel()
@@ -161,7 +159,7 @@ def _agreement(states: NDArray[np.int64], cardinality: int) -> Array:
 def _require_bytes(
     graph: FactorGraph,
     replaced: list[int],
-    configurations: list[NDArray[np.int64]],
+    configurations: list[Ints],
     budget: Budget | None,
 ) -> None:
     entries = sum(
@@ -188,9 +186,7 @@ def _extended_names(graph: FactorGraph, replaced: list[int]) -> list[str] | None
     return names
 
 
-def _extended_states(
-    graph: FactorGraph, configurations: list[NDArray[np.int64]]
-) -> list[list[str]] | None:
+def _extended_states(graph: FactorGraph, configurations: list[Ints]) -> list[list[str]] | None:
     if graph.states is None:
         return None
     added = [["-".join(map(str, row)) for row in states.tolist()] for states in configurations]
@@ -200,7 +196,7 @@ def _extended_states(
 # ---------------------------------------------------------------------- helpers of phi_form
 
 
-def _expand(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _expand(sizes: Ints) -> tuple[Ints, Ints]:
     """For tables one after the other: the table of each entry, and its place within the table."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.cumsum(sizes) - sizes
@@ -208,8 +204,8 @@ def _expand(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _entries_of_order(
-    graph: FactorGraph, orders: NDArray[np.int64], order: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array]:
+    graph: FactorGraph, orders: Ints, order: int
+) -> tuple[Ints, Ints, Ints, Array]:
     """Scopes of all factors of one order, and of every table entry: factor, place, log-value."""
     chosen = np.flatnonzero(orders == order)
     scopes = graph.scopes[graph.scope_offsets[chosen][:, None] + np.arange(order)]
@@ -218,16 +214,14 @@ def _entries_of_order(
     return scopes.astype(np.int64), owner, position, values
 
 
-def _merged_unary(graph: FactorGraph, orders: NDArray[np.int64]) -> Array:
+def _merged_unary(graph: FactorGraph, orders: Ints) -> Array:
     """log psi_i of every variable, flat over the states."""
     scopes, owner, position, values = _entries_of_order(graph, orders, 1)
     target = graph.state_offsets[scopes[owner, 0]] + position
     return weighted_counts(target, values, int(graph.state_offsets[-1]))
 
 
-def _merged_pairs(
-    graph: FactorGraph, orders: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+def _merged_pairs(graph: FactorGraph, orders: Ints) -> tuple[Ints, Ints, Array]:
     """Edges i < j, where the table of each begins, and log psi_ij, flat."""
     cards = graph.cardinalities.astype(np.int64)
     scopes, owner, position, values = _entries_of_order(graph, orders, 2)

@@ -9,12 +9,12 @@ import itertools
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, U8, Ints
 from kikuchi.core.numerics import distinct
 from kikuchi.graphs.factor_graph import FactorGraph
 
-Edges = NDArray[np.uint32]
+Edges = U4
 _PAIRED_ENDS = 100_000  # ends to pair in search of a simple regular graph before one is mended
 
 
@@ -49,7 +49,7 @@ def complete_edges(n: int) -> Edges:
     return np.stack(np.triu_indices(n, 1), axis=1).astype(np.uint32)
 
 
-def _in_order(edges: NDArray[np.int64]) -> Edges:
+def _in_order(edges: Ints) -> Edges:
     """Smaller number first, then the edges in lexicographic order."""
     edges = np.sort(edges, axis=1)
     return edges[np.lexsort((edges[:, 1], edges[:, 0]))].astype(np.uint32)
@@ -75,7 +75,7 @@ def random_edges(n: int, p: float, rng: np.random.Generator) -> Edges:
     return _in_order(_pair_of_number(np.concatenate(hits)))
 
 
-def _pair_of_number(number: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pair_of_number(number: Ints) -> Ints:
     """The pair i < j whose number is j (j - 1) / 2 + i."""
     j = ((1 + np.sqrt(1 + 8 * number.astype(np.float64))) / 2).astype(np.int64)
     j -= j * (j - 1) // 2 > number  # below 2^31 the root is rounded up at times, never down
@@ -134,7 +134,7 @@ def regular_edges(n: int, degree: int, rng: np.random.Generator) -> Edges:
 class _Switching:
     """Mends loops and double edges of a random pairing in place, keeping every degree."""
 
-    def __init__(self, n: int, edges: NDArray[np.int64], rng: np.random.Generator) -> None:
+    def __init__(self, n: int, edges: Ints, rng: np.random.Generator) -> None:
         self.n = n
         self.edges = edges
         self.rng = rng
@@ -209,20 +209,18 @@ def grid_shape(graph: FactorGraph) -> tuple[int, int] | None:
     return _matching_shape(keys, graph.n_variables)
 
 
-def _pair_keys(graph: FactorGraph, orders: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _pair_keys(graph: FactorGraph, orders: Ints) -> U8:
     """One number for each pair of variables that share a factor, sorted, each once."""
     starts = graph.scope_offsets[:-1][orders == 2]
     first, second = graph.scopes[starts], graph.scopes[starts + 1]
     return distinct(_keys(np.minimum(first, second), np.maximum(first, second), graph.n_variables))
 
 
-def _keys(
-    low: NDArray[np.uint32], high: NDArray[np.uint32], n_variables: int
-) -> NDArray[np.uint64]:
+def _keys(low: U4, high: U4, n_variables: int) -> U8:
     return low.astype(np.uint64) * np.uint64(n_variables) + high
 
 
-def _matching_shape(keys: NDArray[np.uint64], n: int) -> tuple[int, int] | None:
+def _matching_shape(keys: U8, n: int) -> tuple[int, int] | None:
     steps = distinct(keys % np.uint64(n) - keys // np.uint64(n))
     if steps.size > 4:  # right, down and their two ways round the border
         return None

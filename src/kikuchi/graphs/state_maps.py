@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4
 
 _LARGEST_CACHED = 2**12  # states of a table whose digits are kept while maps are made
 
@@ -28,12 +29,12 @@ class StateMaps:
 
     def __init__(self, cardinalities: Iterable[int]) -> None:
         self._cards = [int(c) for c in cardinalities]
-        self._digits: dict[tuple[int, ...], NDArray[np.uint32]] = {}
-        self._maps: dict[Key, NDArray[np.uint32]] = {}
+        self._digits: dict[tuple[int, ...], U4] = {}
+        self._maps: dict[Key, U4] = {}
         self._offsets: dict[Key, int] = {}
         self._size = 0
 
-    def map(self, variables: Sequence[int], subset: Sequence[int]) -> NDArray[np.uint32]:
+    def map(self, variables: Sequence[int], subset: Sequence[int]) -> U4:
         """The state of `subset`, in the order given, for each state of `variables`."""
         return self._of(self._key(variables, subset))
 
@@ -45,7 +46,7 @@ class StateMaps:
             self._size += self._of(key).size
         return self._offsets[key]
 
-    def flat(self) -> NDArray[np.uint32]:
+    def flat(self) -> U4:
         """All maps whose offsets were asked for, end to end."""
         maps = [self._maps[key] for key in self._offsets]
         return np.concatenate([np.zeros(0, dtype=np.uint32), *maps])
@@ -54,12 +55,12 @@ class StateMaps:
         axis = {v: k for k, v in enumerate(variables)}
         return tuple([self._cards[v] for v in variables]), tuple([axis[v] for v in subset])
 
-    def _of(self, key: Key) -> NDArray[np.uint32]:
+    def _of(self, key: Key) -> U4:
         if key not in self._maps:
             self._maps[key] = self._computed(*key)
         return self._maps[key]
 
-    def _computed(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.uint32]:
+    def _computed(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> U4:
         if shape not in self._digits and math.prod(shape) <= _LARGEST_CACHED:
             self._digits[shape] = np.indices(shape, dtype=np.uint32).reshape(len(shape), -1)
         digits = self._digits.get(shape)

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -17,8 +17,8 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FactorTables = Callable[[], NDArray[np.float64]]
-Covariance = Callable[[NDArray[np.int64]], NDArray[np.float64]]  # of the states of some variables
+FactorTables = Callable[[], Array]
+Covariance = Callable[[Ints], Array]  # of the states of some variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Beliefs:
 
     graph: FactorGraph
     method: str
-    flat_marginals: NDArray[np.float64]
+    flat_marginals: Array
     log_z: float | None
     converged: bool
     iterations: int
@@ -50,35 +50,35 @@ class Beliefs:
     trace: Trace = field(default_factory=Trace)
     warnings: tuple[str, ...] = ()
     diagnostics: dict[str, Any] = field(default_factory=dict)
-    state: NDArray[np.int64] | None = None
+    state: Ints | None = None
     score: float | None = None
     _factor_tables: FactorTables | None = None
     _covariance: Covariance | None = None
 
-    def __getitem__(self, variable: Variable) -> NDArray[np.float64]:
+    def __getitem__(self, variable: Variable) -> Array:
         """Marginal of one variable, given by number or name."""
         v = self.graph.index(variable)
         offsets = self.graph.state_offsets
         return self.flat_marginals[offsets[v] : offsets[v + 1]]
 
     @property
-    def marginals(self) -> list[NDArray[np.float64]]:
+    def marginals(self) -> list[Array]:
         """Marginal of each variable, in order."""
         return np.split(self.flat_marginals, self.graph.state_offsets[1:-1])
 
-    def factor(self, factor: int) -> NDArray[np.float64]:
+    def factor(self, factor: int) -> Array:
         """Belief of one factor: a normalised table over its scope."""
         lo, hi = self.graph.table_offsets[factor], self.graph.table_offsets[factor + 1]
         return self.flat_factors[lo:hi].reshape(self.graph.shape(factor))
 
     @cached_property
-    def flat_factors(self) -> NDArray[np.float64]:
+    def flat_factors(self) -> Array:
         """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
         if self._factor_tables is None:
             raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
         return self._factor_tables()
 
-    def covariance(self, variables: Sequence[Variable] | None = None) -> NDArray[np.float64]:
+    def covariance(self, variables: Sequence[Variable] | None = None) -> Array:
         """The matrix of Cov(1[x_i = k], 1[x_j = l]) (TEH-I7, HOJ-I11).
 
         Rows and columns are laid out as `flat_marginals`: all states of the first variable, then

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 
 
 class GraphArrays(NamedTuple):
     """The arrays of a graph, all read-only, in the order that compiled loops expect."""
 
-    cards: NDArray[np.uint32]
-    scopes: NDArray[np.uint32]
-    scope_offsets: NDArray[np.int64]
-    log_tables: NDArray[np.float64]
-    table_offsets: NDArray[np.int64]
-    state_offsets: NDArray[np.int64]
-    variable_offsets: NDArray[np.int64]
-    variable_edges: NDArray[np.uint32]
-    edge_factors: NDArray[np.uint32]
-    edge_strides: NDArray[np.int64]
+    cards: U4
+    scopes: U4
+    scope_offsets: Ints
+    log_tables: Array
+    table_offsets: Ints
+    state_offsets: Ints
+    variable_offsets: Ints
+    variable_edges: U4
+    edge_factors: U4
+    edge_strides: Ints
 
     @property
     def n_variables(self) -> int:
@@ -39,7 +39,7 @@ class GraphArrays(NamedTuple):
         """Largest number of states of a variable."""
         return int(self.cards.max())
 
-    def with_tables(self, log_tables: NDArray[np.float64]) -> GraphArrays:
+    def with_tables(self, log_tables: Array) -> GraphArrays:
         """The same graph with other log-potentials (frozen, as compiled loops expect)."""
         log_tables.flags.writeable = False
         return self._replace(log_tables=log_tables)
@@ -66,7 +66,7 @@ def flatten(graph: FactorGraph) -> GraphArrays:
     )
 
 
-def _edge_strides(graph: FactorGraph) -> NDArray[np.int64]:
+def _edge_strides(graph: FactorGraph) -> Ints:
     """How far apart two neighbouring states of each edge's variable are in the factor's table."""
     strides = np.ones(graph.n_edges, dtype=np.int64)
     orders = np.diff(graph.scope_offsets)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import run as core_run
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import EvidenceError, KikuchiError
 from kikuchi.core.numerics import entropy
@@ -45,7 +45,7 @@ _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 class Solution:
     """What `_solve` answers about the reduced graph; log-weights exclude `graph.log_constant`."""
 
-    marginals: NDArray[np.float64]
+    marginals: Array
     log_z: float | None = None
     converged: bool = True
     iterations: int = 1
@@ -53,7 +53,7 @@ class Solution:
     log_z_upper: float | None = None
     factor_tables: FactorTables | None = None
     covariance: Covariance | None = None
-    state: NDArray[np.int64] | None = None
+    state: Ints | None = None
     score: float | None = None
     warnings: list[str] = field(default_factory=list)
     diagnostics: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class MethodRun(core_run.Run):
         progress: Progress,
         trace: Trace,
         offset: float,
-        targets: dict[int, NDArray[np.float64]] | None = None,
+        targets: dict[int, Array] | None = None,
         reduced: Conditioned | None = None,
     ) -> None:
         super().__init__(clock, progress, trace, offset)
@@ -81,7 +81,7 @@ class MethodRun(core_run.Run):
         self.reduced = reduced
 
     @property
-    def variables(self) -> NDArray[np.int64]:
+    def variables(self) -> Ints:
         """The numbers that the variables of the reduced graph have in the original."""
         return np.zeros(0, dtype=np.int64) if self.reduced is None else self.reduced.variables
 
@@ -209,7 +209,7 @@ class Method(Configured, ABC):
             return None
         budget, converged = run.clock.budget, solution.converged
 
-        def covariance(variables: NDArray[np.int64]) -> NDArray[np.float64]:
+        def covariance(variables: Ints) -> Array:
             states = int(reduced.original.cardinalities[variables].sum(dtype=np.int64))
             budget.require_bytes(
                 _COVARIANCE_COPIES * 8 * states**2,
@@ -226,7 +226,7 @@ class Method(Configured, ABC):
         return covariance
 
 
-def expand_factors(reduced: Conditioned, tables: NDArray[np.float64]) -> NDArray[np.float64]:
+def expand_factors(reduced: Conditioned, tables: Array) -> Array:
     """Factor beliefs of the original graph from those of the reduced one."""
     graph = reduced.original
     out = np.zeros(graph.log_tables.size)
@@ -246,9 +246,7 @@ def expand_factors(reduced: Conditioned, tables: NDArray[np.float64]) -> NDArray
     return out
 
 
-def expand_covariance(
-    reduced: Conditioned, covariance: Covariance, variables: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def expand_covariance(reduced: Conditioned, covariance: Covariance, variables: Ints) -> Array:
     """Covariances of variables of the original graph: zero for those that are observed."""
     cards = reduced.original.cardinalities[variables]
     free = np.isin(variables, reduced.variables)
@@ -265,7 +263,7 @@ def expand_covariance(
 # ---------------------------------------------------------------------- checks
 
 
-def _independent(graph: FactorGraph, targets: dict[int, NDArray[np.float64]]) -> Solution:
+def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
     """The answer of every method when no factor is left: uniform but for observed marginals."""
     cards = graph.cardinalities.astype(np.float64)
     marginals = np.repeat(1.0 / cards, graph.cardinalities)

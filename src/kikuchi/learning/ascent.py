@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.run import State, Step
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -14,7 +14,6 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned
 from kikuchi.learning.ties import Parameters
 
-Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 
 _ROUNDING = 1e-5  # largest gradient of a point that differs from the maximum by rounding only

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -32,8 +33,8 @@ class Data:
     """
 
     states: NDArray[np.int32]
-    weights: NDArray[np.float64]
-    cardinalities: NDArray[np.int64]
+    weights: Array
+    cardinalities: Ints
     names: tuple[str, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
 
@@ -95,7 +96,7 @@ class Data:
         }
         return Data.of(columns, graph, weights=self.weights)
 
-    def like(self, states: NDArray[np.int32], weights: NDArray[np.float64]) -> Data:
+    def like(self, states: NDArray[np.int32], weights: Array) -> Data:
         """Other rows over the same variables."""
         return Data(states, weights, self.cardinalities, self.names, self.state_names)
 
@@ -122,7 +123,7 @@ class Data:
         return self.states.size == 0 or bool(self.states.min() >= 0)
 
     @cached_property
-    def hidden(self) -> NDArray[np.int64]:
+    def hidden(self) -> Ints:
         """Variables that no row observes."""
         return np.flatnonzero(np.all(self.states < 0, axis=0))
 
@@ -137,7 +138,7 @@ class Data:
             return self
         return self.like(self.states[first], sums)
 
-    def patterns(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def patterns(self) -> Iterator[tuple[Ints, Ints]]:
         """Rows that observe the same variables, together: (observed variables, rows)."""
         seen = self.states >= 0
         packed = np.packbits(seen, axis=1)
@@ -146,7 +147,7 @@ class Data:
         for k in np.argsort(first, kind="stable"):
             yield np.flatnonzero(seen[first[k]]), np.flatnonzero(where == k)
 
-    def counts(self, scope: Sequence[int]) -> NDArray[np.float64]:
+    def counts(self, scope: Sequence[int]) -> Array:
         """Weight of each joint state of some variables, over the rows that observe them all."""
         shape = tuple(int(self.cardinalities[v]) for v in scope)
         size = int(np.prod(np.array(shape, dtype=np.float64)))
@@ -159,7 +160,7 @@ class Data:
         )
         return np.bincount(places, self.weights[seen], size).astype(np.float64).reshape(shape)
 
-    def factor_counts(self, graph: FactorGraph) -> NDArray[np.float64]:
+    def factor_counts(self, graph: FactorGraph) -> Array:
         """Counts of every factor's scope, laid out as `graph.log_tables`.
 
         Rows count for the factors whose variables they all observe.
@@ -187,9 +188,9 @@ class Data:
 
 def merged_rows(
     states: NDArray[np.int32],
-    weights: NDArray[np.float64],
-    cards: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    weights: Array,
+    cards: Ints | None = None,
+) -> tuple[Ints, Ints, Array]:
     """Different rows in order of appearance: a row of each, the number of each row, their weights.
 
     With `cards`, the numbers of states, rows over few variables are merged twice as fast.
@@ -322,7 +323,7 @@ def _coded(
     return codes[where.ravel()], words
 
 
-def _numbers(column: NDArray[np.int64], label: str) -> NDArray[np.int32]:
+def _numbers(column: Ints, label: str) -> NDArray[np.int32]:
     if np.any((column < MISSING) | (column > _MOST_STATES)):
         bad = int(column[(column < MISSING) | (column > _MOST_STATES)][0])
         raise DataError(f"data: {label}: {bad} is not a state; states count from 0, -1 is missing")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -100,7 +101,7 @@ def _less(value: float | None, other: float | None) -> float | None:
 
 def log_z_bounds(
     graph: FactorGraph, budget: Budget
-) -> tuple[float | None, float | None, NDArray[np.float64] | None]:
+) -> tuple[float | None, float | None, Array | None]:
     """Bounds on log Z (equal if exact inference fits), and marginals."""
     from kikuchi.inference.registry import parse_method
 
@@ -121,7 +122,7 @@ def mean_log_score(graph: FactorGraph, data: Data) -> float:
     return total / data.total
 
 
-def _marginal_l1(graph: FactorGraph, data: Data, marginals: NDArray[np.float64]) -> float:
+def _marginal_l1(graph: FactorGraph, data: Data, marginals: Array) -> float:
     distances = []
     for v in range(graph.n_variables):
         counts = data.counts([v])

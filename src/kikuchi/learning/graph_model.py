@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -22,9 +23,6 @@ from kikuchi.training.trainer import Training, train
 
 if TYPE_CHECKING:
     from kikuchi.learning.local.gibbs_sampler import GibbsSampler
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STRUCTURE = ("cardinalities", "scopes", "scope_offsets", "log_tables")
 

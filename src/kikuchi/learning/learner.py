@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
@@ -34,7 +35,7 @@ from kikuchi.training.rows import fingerprint
 class Learned:
     """What `_fit` answers: new log-tables, laid out as those of the graph, and how they came."""
 
-    log_tables: NDArray[np.float64]
+    log_tables: Array
     objective: float | None = None
     converged: bool = True
     iterations: int = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.core.arrays import Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -25,7 +25,7 @@ _THIN = 20  # sweeps between two samples of a chain
 class Samples:
     """Rows of states, and how they were drawn: exact ones are independent, Gibbs ones are not."""
 
-    states: NDArray[np.int64]
+    states: Ints
     exact: bool
     how: str
 
@@ -92,7 +92,7 @@ def _by_gibbs(
     return Samples(states, False, how)
 
 
-def _starts(graph: FactorGraph, chains: int, seed: int, budget: Budget) -> NDArray[np.int64]:
+def _starts(graph: FactorGraph, chains: int, seed: int, budget: Budget) -> Ints:
     """A state of positive weight for each chain."""
     rng = seeds.generator(np.random.SeedSequence([seed, 1]))
     cards = graph.cardinalities.astype(np.int64)

@@ -10,14 +10,12 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class FeatureMatrix:

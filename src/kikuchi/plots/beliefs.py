@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.core.trace import Trace
 from kikuchi.plots import style
@@ -22,7 +23,7 @@ _MOST_IMAGES = 6
 _MOST_PIXELS = 400  # a side; beyond it neighbouring cells are averaged
 _BAR_INCHES = 0.27
 
-Marginals = Sequence[NDArray[np.float64]]
+Marginals = Sequence[Array]
 Names = Sequence[str] | None
 States = Sequence[Sequence[str]] | None
 
@@ -109,9 +110,7 @@ def overview(
 # ---------------------------------------------------------------------- grids
 
 
-def _grid_images(
-    p: NDArray[np.float64], rows: int, cols: int
-) -> list[tuple[str, NDArray[np.float64], float]]:
+def _grid_images(p: Array, rows: int, cols: int) -> list[tuple[str, Array, float]]:
     """Title, picture and largest value of each image."""
     if rows < 1 or cols < 1 or p.ndim not in (1, 2) or len(p) != rows * cols:
         raise ModelError(f"beliefs of shape {p.shape} do not fill a grid of {rows} by {cols}")
@@ -139,7 +138,7 @@ def _reduction(rows: int, cols: int) -> int:
     return -(-max(rows, cols) // _MOST_PIXELS)
 
 
-def _coarse(image: NDArray[np.float64]) -> NDArray[np.float64]:
+def _coarse(image: Array) -> Array:
     """The image itself, or averages over square blocks when it has too many cells to show."""
     step = _reduction(*image.shape)
     if step == 1:
@@ -153,7 +152,7 @@ def _coarse(image: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _draw_image(
-    figure: Figure, axes: Axes, label: str, image: NDArray[np.float64], top: float, *, bar: bool
+    figure: Figure, axes: Axes, label: str, image: Array, top: float, *, bar: bool
 ) -> None:
     colours: Any = style.probability_map() if label.startswith("P(") else style.confidence_map()
     shown = axes.imshow(image, cmap=colours, vmin=0.0, vmax=top, aspect="equal")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.plots import style
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def bounds_over_time(
 
 def _draw(
     axes: Axes,
-    t: NDArray[np.float64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
+    t: Array,
+    low: Array,
+    high: Array,
     estimate: float | None,
 ) -> None:
     axes.fill_between(t, low, high, step="post", color=style.BLUE, alpha=0.12, lw=0)
@@ -70,7 +70,7 @@ def _draw(
     style.few_ticks(axes.yaxis)
 
 
-def _name_methods(axes: Axes, t: NDArray[np.float64], methods: Sequence[str]) -> None:
+def _name_methods(axes: Axes, t: Array, methods: Sequence[str]) -> None:
     """The method of each stretch of time, written where it begins if there is enough space."""
     span = float(t[-1]) if len(t) else 1.0
     last = -np.inf
@@ -92,7 +92,7 @@ def _name_methods(axes: Axes, t: NDArray[np.float64], methods: Sequence[str]) ->
         )
 
 
-def _near(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[float, float] | None:
+def _near(low: Array, high: Array) -> tuple[float, float] | None:
     """Limits of a panel around the last bounds, if the first were much wider."""
     known = np.isfinite(low) & np.isfinite(high)
     if not known.any():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.plots import style
 
@@ -44,7 +45,7 @@ def scatter(
 
 def probability_pairs(
     reference: ArrayLike, answer: ArrayLike, label: str
-) -> tuple[Figure, Axes, NDArray[np.float64]]:
+) -> tuple[Figure, Axes, Array]:
     """Probabilities of an answer against those of a reference, and their absolute differences.
 
     One dot each, beside the line of agreement; `label` names the answer. Call inside `styled()`.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.plots import style
 
@@ -74,7 +75,7 @@ def draw_graph(
     return figure
 
 
-def layout(scopes: Sequence[Sequence[int]], n_variables: int) -> NDArray[np.float64]:
+def layout(scopes: Sequence[Sequence[int]], n_variables: int) -> Array:
     """Positions of the variables, then of the factors; one edge is about one unit long.
 
     Every component is laid out by graph distance (Kamada and Kawai), which uses no random
@@ -112,7 +113,7 @@ def _shelf_width(sizes: list[int]) -> float:
     return 2.2 * float(np.sqrt(sum(sizes))) if sizes else 1.0
 
 
-def _component_layout(nx: Any, part: Any, nodes: list[int]) -> NDArray[np.float64]:
+def _component_layout(nx: Any, part: Any, nodes: list[int]) -> Array:
     if len(nodes) == 1:
         return np.zeros((1, 2))
     circle = nx.circular_layout(part)
@@ -129,7 +130,7 @@ def _draw_edges(
     axes: Axes,
     scopes: Sequence[Sequence[int]],
     n_variables: int,
-    positions: NDArray[np.float64],
+    positions: Array,
     children: Sequence[int] | None,
 ) -> None:
     from matplotlib.collections import LineCollection
@@ -153,13 +154,13 @@ def _draw_edges(
         )
 
 
-def _draw_factors(axes: Axes, positions: NDArray[np.float64]) -> None:
+def _draw_factors(axes: Axes, positions: Array) -> None:
     axes.scatter(positions[:, 0], positions[:, 1], s=58, marker="s", color="#6b7480", zorder=3)
 
 
 def _draw_variables(
     axes: Axes,
-    positions: NDArray[np.float64],
+    positions: Array,
     belief: ArrayLike | None,
     observed: Sequence[int],
     shade: Any,
@@ -187,7 +188,7 @@ def _colour_bar(figure: Figure, axes: Axes, shade: Any, label: str) -> None:
 def _write_names(
     axes: Axes,
     scopes: Sequence[Sequence[int]],
-    positions: NDArray[np.float64],
+    positions: Array,
     names: Sequence[str] | None,
     fills: list[Any],
 ) -> None:
@@ -213,7 +214,7 @@ def _write_names(
         )
 
 
-def _free_side(edges: NDArray[np.float64]) -> tuple[float, float]:
+def _free_side(edges: Array) -> tuple[float, float]:
     """Below, above, right or left: the side farthest in angle from every edge."""
     sides = np.array([[0.0, -1.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0]])
     if not len(edges):

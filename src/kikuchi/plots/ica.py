@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.plots import style
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 _MOST_POINTS = 3000  # keeps the SVG of a long recording small
 _MOST_COURSE = 2000

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
 from kikuchi.plots import style
 
@@ -70,7 +71,7 @@ def image_rows(groups: Mapping[str, ArrayLike], shape: tuple[int, int], title: s
 
 def draw_tiles(
     axes: Axes,
-    images: NDArray[np.float64],
+    images: Array,
     *,
     columns: int = 10,
     signed: bool = False,
@@ -95,7 +96,7 @@ def draw_tiles(
     return picture
 
 
-def mosaic(images: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
+def mosaic(images: Array, columns: int) -> Array:
     """One array with the images side by side, a line of NaN between them.
 
     >>> mosaic(np.ones((3, 2, 2)), 2).shape
@@ -111,7 +112,7 @@ def mosaic(images: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
     return out
 
 
-def as_images(images: ArrayLike, shape: tuple[int, int]) -> NDArray[np.float64]:
+def as_images(images: ArrayLike, shape: tuple[int, int]) -> Array:
     """Rows of pixels, or images already, as a stack (number, height, width)."""
     array = np.asarray(images, dtype=np.float64)
     if array.size == 0 or array.size % (shape[0] * shape[1]) or array.ndim < 2:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.plots import style
 
@@ -88,13 +89,13 @@ def layers_drawable(levels: ArrayLike) -> bool:
 # ---------------------------------------------------------------------- sizes and colours
 
 
-def _size_of_layers(levels: NDArray[np.int64]) -> tuple[float, float]:
+def _size_of_layers(levels: Ints) -> tuple[float, float]:
     rows = np.unique(levels, return_counts=True)[1]
     width = float(np.clip(0.78 * rows.max(initial=1) + 1.2, 4.5, 13.0))
     return width, float(np.clip(1.15 * len(rows) + 0.7, 2.6, 9.0))
 
 
-def _size_with_grid(levels: NDArray[np.int64] | None) -> tuple[float, float]:
+def _size_with_grid(levels: Ints | None) -> tuple[float, float]:
     width, height = (5.5, 4.0) if levels is None else _size_of_layers(levels)
     return 2 * max(width, 4.8), max(height, 4.8)
 
@@ -157,9 +158,7 @@ def _draw_over_grid(
     axes.set_title(", ".join(parts), fontweight="normal")
 
 
-def _draw_patch(
-    axes: Axes, points: NDArray[np.float64], count: float, shown: tuple[int, int]
-) -> None:
+def _draw_patch(axes: Axes, points: Array, count: float, shown: tuple[int, int]) -> None:
     """A face as a patch, an edge as a bar, a variable as a disc, each with its counting number."""
     sign = _sign(count)
     middle = points.mean(axis=0)
@@ -193,7 +192,7 @@ def _draw_patch(
         )
 
 
-def _disc(axes: Axes, position: NDArray[np.float64], sign: int, area: float) -> None:
+def _disc(axes: Axes, position: Array, sign: int, area: float) -> None:
     axes.scatter(
         position[:1],
         position[1:],
@@ -205,11 +204,11 @@ def _disc(axes: Axes, position: NDArray[np.float64], sign: int, area: float) -> 
     )
 
 
-def _is_line(points: NDArray[np.float64]) -> bool:
+def _is_line(points: Array) -> bool:
     return bool(np.linalg.matrix_rank(points - points[0]) < 2)
 
 
-def _fill(axes: Axes, points: NDArray[np.float64], sign: int) -> None:
+def _fill(axes: Axes, points: Array, sign: int) -> None:
     from matplotlib.patches import Polygon
     from scipy.spatial import ConvexHull
 
@@ -228,7 +227,7 @@ def _fill(axes: Axes, points: NDArray[np.float64], sign: int) -> None:
     )
 
 
-def _outline(axes: Axes, points: NDArray[np.float64], colour: str) -> None:
+def _outline(axes: Axes, points: Array, colour: str) -> None:
     from matplotlib.patches import Rectangle
 
     low, high = points.min(axis=0) - 0.28, points.max(axis=0) + 0.28
@@ -260,7 +259,7 @@ def _draw_layers(
     axes: Axes,
     regions: Variables,
     counting: NDArray[Any],
-    edges: NDArray[np.int64],
+    edges: Ints,
     names: Sequence[str] | None,
 ) -> None:
     positions = layer_positions(_levels(regions, edges), edges)
@@ -294,7 +293,7 @@ def _draw_layers(
     axes.set_title("large regions above, with counting numbers", fontweight="normal")
 
 
-def _levels(regions: Variables, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+def _levels(regions: Variables, edges: Ints) -> Ints:
     """Two rows where no region has both parents and children, else one for each size."""
     if not np.intersect1d(edges[:, 0], edges[:, 1]).size:
         is_child = np.isin(np.arange(len(regions)), edges[:, 1])
@@ -314,7 +313,7 @@ def _folded(words: list[str]) -> str:
     return "\n".join(kept)
 
 
-def layer_positions(sizes: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
+def layer_positions(sizes: ArrayLike, edges: ArrayLike) -> Array:
     """Positions: one row for each size, large sizes on top; edges are kept from crossing.
 
     Each row is put in the order of the mean positions of its neighbours in other rows, repeatedly.
@@ -341,7 +340,7 @@ def layer_positions(sizes: ArrayLike, edges: ArrayLike) -> NDArray[np.float64]:
     return positions
 
 
-def _space(positions: NDArray[np.float64], row: NDArray[np.int64]) -> None:
+def _space(positions: Array, row: Ints) -> None:
     positions[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from os import PathLike
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import text
+from kikuchi.core.arrays import Array
 from kikuchi.graphs.factor_graph import Evidence
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.registry import parse_method
@@ -149,7 +149,7 @@ def _bounds(beliefs: Beliefs) -> Picture | None:
     return Picture(figure, "Certified bounds on log Z against time.")
 
 
-def _known(bound: NDArray[np.float64]) -> NDArray[np.float64]:
+def _known(bound: Array) -> Array:
     """The bounds with NaN where there was none yet, however the method said so."""
     return np.where(np.isfinite(bound), bound, np.nan)
 

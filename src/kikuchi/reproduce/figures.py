@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.plots import style
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def box_plots(samples: Mapping[str, Sequence[float]], label: str, title: str) ->
     return figure
 
 
-def _draw_box(axes: Axes, row: int, values: NDArray[np.float64]) -> None:
+def _draw_box(axes: Axes, row: int, values: Array) -> None:
     low, middle, high = np.percentile(values, [25, 50, 75])
     axes.hlines(row, values.min(), values.max(), color=style.INK, lw=1.0, zorder=2)
     for end in (values.min(), values.max()):

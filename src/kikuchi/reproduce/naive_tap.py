@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.graphs.binary import couplings_and_fields, spins_to_bits
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -49,9 +49,9 @@ class NaiveTap(Method):
 
     def _steps(
         self,
-        weights: NDArray[np.float64],
-        biases: NDArray[np.float64],
-        means: NDArray[np.float64],
+        weights: Array,
+        biases: Array,
+        means: Array,
     ) -> Iterator[Step]:
         sign = 1.0 if self.sign == "corrected" else -1.0
         done = 0

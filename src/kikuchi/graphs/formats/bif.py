@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import numerics
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import FormatError, ModelError, suggestion
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.directed import child_last, directed_cycle
@@ -94,7 +94,7 @@ class _Distribution:
 
     child: int
     parents: list[int]
-    table: NDArray[np.float64]
+    table: Array
     rows: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -299,7 +299,7 @@ class _Reader:
                 found = f"found {shown(word)}, which is below the smallest number"
                 raise self.error(f"0 or at least {SMALLEST_WEIGHT}", found, place)
 
-    def check_sums(self, rows: NDArray[np.float64], places: list[int]) -> None:
+    def check_sums(self, rows: Array, places: list[int]) -> None:
         sums = rows.sum(axis=1)
         bad = np.flatnonzero(np.abs(sums - 1.0) > _ROW_TOLERANCE)
         if bad.size:
@@ -375,7 +375,7 @@ def bif_text(graph: FactorGraph) -> Iterator[str]:
 def _probability_text(
     graph: FactorGraph,
     factor: int,
-    weights: NDArray[np.float64],
+    weights: Array,
     names: list[str],
     states: list[list[str]],
 ) -> str:

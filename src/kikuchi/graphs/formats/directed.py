@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 
 
@@ -43,9 +44,7 @@ def child_last(graph: FactorGraph) -> FactorGraph:
     )
 
 
-def directed_cycle(
-    children: NDArray[Any], scopes: NDArray[Any], orders: NDArray[np.int64]
-) -> list[int]:
+def directed_cycle(children: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> list[int]:
     """Variables along one directed cycle, the first repeated at the end; empty when there is none.
 
     >>> directed_cycle(np.array([0, 1]), np.array([1, 0, 0, 1]), np.array([2, 2]))

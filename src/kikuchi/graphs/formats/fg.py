@@ -18,14 +18,13 @@ from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import numerics
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import _walk
 from kikuchi.graphs.formats.kinds import INTEGER
 from kikuchi.graphs.formats.layout import (
-    Ints,
     first_repeat,
     ragged,
     repeated_variable,
@@ -188,7 +187,7 @@ def _refuse_block(tokens: Tokens, token: int, factor: int, m: int) -> NoReturn:
     raise tokens.error(len(tokens), f"{listed} listed entries {of}")
 
 
-def _number_variables(tokens: Tokens, blocks: _Blocks) -> tuple[Ints, NDArray[np.uint32]]:
+def _number_variables(tokens: Tokens, blocks: _Blocks) -> tuple[Ints, U4]:
     """The labels in rising order, and the scopes in numbers of variables."""
     places = blocks.labels
     labels, scopes = np.unique(tokens.values[places].astype(np.int64), return_inverse=True)
@@ -200,9 +199,7 @@ def _number_variables(tokens: Tokens, blocks: _Blocks) -> tuple[Ints, NDArray[np
     return labels, numbers
 
 
-def _cardinalities(
-    tokens: Tokens, blocks: _Blocks, scopes: NDArray[np.uint32], n: int
-) -> NDArray[np.float64]:
+def _cardinalities(tokens: Tokens, blocks: _Blocks, scopes: U4, n: int) -> Array:
     places = blocks.cardinalities
     given = tokens.values[places]
     cards = np.zeros(n)
@@ -216,9 +213,7 @@ def _cardinalities(
     return cards
 
 
-def _read_entries(
-    tokens: Tokens, blocks: _Blocks, cards: NDArray[np.float64], scopes: NDArray[np.uint32]
-) -> NDArray[np.float64]:
+def _read_entries(tokens: Tokens, blocks: _Blocks, cards: Array, scopes: U4) -> Array:
     """All tables, one after the other, last variable fastest."""
     sizes = table_sizes(cards, scopes, blocks.orders)
     if too_many(float(sizes.sum()), len(tokens)):
@@ -252,9 +247,7 @@ def _refuse_repeated_entries(tokens: Tokens, blocks: _Blocks, targets: Ints, siz
     raise tokens.error(token, f"every index once in factor {blocks.owner(token)}")
 
 
-def _refuse_zero_factors(
-    tokens: Tokens, blocks: _Blocks, tables: NDArray[np.float64], offsets: Ints
-) -> None:
+def _refuse_zero_factors(tokens: Tokens, blocks: _Blocks, tables: Array, offsets: Ints) -> None:
     if not len(blocks.starts):
         return
     dead = np.flatnonzero(np.maximum.reduceat(tables, offsets[:-1]) == 0)

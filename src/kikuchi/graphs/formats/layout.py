@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from kikuchi.core.arrays import Array, Ints
 
 _PER_PIECE = 20_000
 _FREE = 10_000_000  # numbers that any file may ask for
@@ -51,7 +51,7 @@ def text_pieces(values: NDArray[Any], offsets: Ints) -> Iterator[tuple[int, list
         yield first, [words[lo:hi] for lo, hi in pairwise((part - part[0]).tolist())]
 
 
-def table_sizes(cards: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> NDArray[np.float64]:
+def table_sizes(cards: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> Array:
     """Number of table entries of each factor, as floats because it may be beyond all integers.
 
     >>> table_sizes(np.array([2, 3]), np.array([0, 0, 1]), np.array([1, 0, 2])).tolist()
@@ -99,13 +99,13 @@ def first_repeat(values: NDArray[Any]) -> int:
 
 
 def reverse_layout(
-    flat: NDArray[np.float64],
+    flat: Array,
     cards: NDArray[Any],
     scopes: NDArray[Any],
     orders: Ints,
     *,
     to_last_fastest: bool,
-) -> NDArray[np.float64]:
+) -> Array:
     """Tables one after the other, from "first variable fastest" to "last fastest" or back.
 
     >>> tables = np.arange(6.0)

@@ -8,9 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.layout import text_pieces
@@ -24,7 +22,7 @@ class Marginals(Protocol):
         """The graph whose variables they are."""
 
     @property
-    def flat_marginals(self) -> NDArray[np.float64]:
+    def flat_marginals(self) -> Array:
         """The marginals, laid out by `graph.state_offsets`."""
 
 

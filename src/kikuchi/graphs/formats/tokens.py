@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import FormatError
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL, TINY
 
@@ -35,7 +36,7 @@ Describe = Callable[[int], str]
 class Check:
     """A test of many tokens: `good[k]`, the token that k is about, and what was expected there."""
 
-    good: NDArray[np.bool_]
+    good: Mask
     token: Callable[[int], int]
     expected: Describe
 
@@ -46,7 +47,7 @@ class Tokens:
 
     path: str
     data: bytes
-    values: NDArray[np.float64]
+    values: Array
     kinds: NDArray[np.uint8]
     compiled: bool
 
@@ -95,7 +96,7 @@ class Tokens:
 
     def wholes(
         self, first: int, count: int, what: Describe, low: int = 0, high: int = LARGEST_COUNT
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """`count` whole numbers in low..high from token `first` on; `what(k)` names the k-th."""
         values = self.values[first : first + count]
         good = (self.kinds[first : first + count] == INTEGER) & (values >= low) & (values <= high)
@@ -105,7 +106,7 @@ class Tokens:
             raise self.error(len(self), what(len(values)))
         return values
 
-    def weights(self, first: int, count: int, what: Describe) -> NDArray[np.float64]:
+    def weights(self, first: int, count: int, what: Describe) -> Array:
         """`count` weights from token `first` on."""
         values = self.values[first : first + count]
         self.require(
@@ -137,13 +138,13 @@ class Tokens:
 WEIGHT = "a finite number that is not negative"
 
 
-def is_weight(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def is_weight(values: Array) -> Mask:
     """Which values can be entries of a table.
 
     >>> is_weight(np.array([0.0, 2.5, -1.0, np.nan, np.inf])).tolist()
     [True, True, False, False, False]
     """
-    good: NDArray[np.bool_] = (values >= 0) & (values < np.inf)
+    good: Mask = (values >= 0) & (values < np.inf)
     return good
 
 
@@ -198,7 +199,7 @@ def tokenise(path: str, data: bytes, *, names: int = 0, compiled: bool | None = 
     return Tokens(path, data, values, kinds, large)
 
 
-def _scan_python(data: bytes, names: int) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def _scan_python(data: bytes, names: int) -> tuple[Array, NDArray[np.uint8]]:
     words = data.split()
     try:
         values = np.array([np.nan] * names + list(map(float, words[names:])))[: len(words)]
@@ -215,7 +216,7 @@ def _scan_python(data: bytes, names: int) -> tuple[NDArray[np.float64], NDArray[
     return values, kinds
 
 
-def _scan_compiled(data: bytes) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def _scan_compiled(data: bytes) -> tuple[Array, NDArray[np.uint8]]:
     from kikuchi.graphs.kernels import scanner as kernels
 
     text = np.frombuffer(data, dtype=np.uint8)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import FormatError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import _walk
@@ -74,7 +74,7 @@ def _read_kind(tokens: Tokens) -> bool:
     return kind == "BAYES"
 
 
-def _read_cardinalities(tokens: Tokens, n: int) -> NDArray[np.float64]:
+def _read_cardinalities(tokens: Tokens, n: int) -> Array:
     cards = tokens.wholes(2, n, lambda v: f"the number of states of variable {v} of {n}", low=1)
     if too_many(float(cards.sum()), len(tokens)):
         largest = 2 + int(np.argmax(cards))
@@ -89,16 +89,14 @@ class _Scopes:
     Sizes are floats because they may be beyond all integers. `following` is the token after them.
     """
 
-    starts: NDArray[np.int64]
-    orders: NDArray[np.int64]
-    sizes: NDArray[np.float64]
-    variables: NDArray[np.uint32]
+    starts: Ints
+    orders: Ints
+    sizes: Array
+    variables: U4
     following: int
 
 
-def _read_scopes(
-    tokens: Tokens, first: int, m: int, cards: NDArray[np.float64], directed: bool
-) -> _Scopes:
+def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: bool) -> _Scopes:
     low = 1 if directed else 0
     capacity = tokens.capacity(m, first)
     starts, sizes = np.empty(capacity, dtype=np.int64), np.empty(capacity)
@@ -123,7 +121,7 @@ def _refuse_scope(tokens: Tokens, token: int, factor: int, m: int, low: int, n: 
     raise tokens.error(token + 1 + again, f"every variable once in the scope of factor {factor}")
 
 
-def _read_tables(tokens: Tokens, first: int, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _read_tables(tokens: Tokens, first: int, sizes: Array) -> Array:
     """Logarithms of all tables, one after the other."""
     ends = first + np.cumsum(sizes + 1)
     whole = int(np.searchsorted(ends, len(tokens), side="right"))
@@ -152,9 +150,7 @@ def _read_tables(tokens: Tokens, first: int, sizes: NDArray[np.float64]) -> NDAr
         return np.asarray(np.log(tables, out=tables))
 
 
-def _refuse_zero_factors(
-    tokens: Tokens, tables: NDArray[np.float64], counts: NDArray[np.int64]
-) -> None:
+def _refuse_zero_factors(tokens: Tokens, tables: Array, counts: Ints) -> None:
     if not len(counts):
         return
     # The tables are packed without their counts, one of which stands before each of them.
@@ -168,7 +164,7 @@ def _refuse_zero_factors(
         )
 
 
-def _refuse_table(tokens: Tokens, token: int, factor: int, sizes: NDArray[np.float64]) -> NoReturn:
+def _refuse_table(tokens: Tokens, token: int, factor: int, sizes: Array) -> NoReturn:
     """Say why the table that begins at `token` is not whole."""
     size = int(min(sizes[factor], _HUGE))
     what = f"the number of entries of factor {factor} of {len(sizes)}"
@@ -177,7 +173,7 @@ def _refuse_table(tokens: Tokens, token: int, factor: int, sizes: NDArray[np.flo
     raise AssertionError("a table that is whole and good was refused")
 
 
-def _children(tokens: Tokens, scopes: _Scopes, n: int) -> NDArray[np.uint32]:
+def _children(tokens: Tokens, scopes: _Scopes, n: int) -> U4:
     """The last variable of each scope, if these make a directed model."""
     children = scopes.variables[np.cumsum(scopes.orders) - 1]
     factor = first_repeat(children)

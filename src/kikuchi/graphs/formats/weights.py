@@ -10,13 +10,11 @@ moved by less than 1e-15 max(1, |log|), once.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import numerics
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
-
-Array = NDArray[np.float64]
 
 LOWEST_LOG = -708.3964185  # normal doubles only: below, weights have fewer digits
 HIGHEST_LOG = 709.7827
@@ -61,7 +59,7 @@ def _weights_of_chunk(logs: Array) -> Array:
     out = weights.copy()
     missing = weights > 0
 
-    def attempt(places: NDArray[np.int64], candidates: Array) -> None:
+    def attempt(places: Ints, candidates: Array) -> None:
         fits = numerics.log(candidates) == logs[places]
         out[places[fits]] = candidates[fits]
         missing[places[fits]] = False
@@ -121,7 +119,7 @@ def _shifts(graph: FactorGraph) -> Array:
     return np.asarray(shifts + np.copysign(taken, rest))
 
 
-def with_units(graph: FactorGraph, variables: NDArray[np.int64]) -> FactorGraph:
+def with_units(graph: FactorGraph, variables: Ints) -> FactorGraph:
     """The same undirected model with a factor of ones for each of `variables` at its end."""
     if not len(variables):
         return graph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions import sets
 from kikuchi.graphs.regions.sets import SetFamily
@@ -67,7 +67,7 @@ def coupling_strength(graph: FactorGraph, factor: int) -> float:
     finite = table > -np.inf
     if not finite.any():
         return 0.0
-    logs: NDArray[np.float64] = np.where(finite, table, table[finite].min() - _HARD)
+    logs: Array = np.where(finite, table, table[finite].min() - _HARD)
     rest = logs - logs.mean()
     for axis in range(logs.ndim):
         others = tuple(k for k in range(logs.ndim) if k != axis)

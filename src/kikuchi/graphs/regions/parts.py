@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.graphs.regions import sets
-from kikuchi.graphs.regions.sets import Ints, SetFamily
+from kikuchi.graphs.regions.sets import SetFamily
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def ancestors(edges: Ints, count: int) -> SetFamily:
     return SetFamily.of(above, count)
 
 
-def counting_numbers(above: SetFamily) -> NDArray[np.float64]:
+def counting_numbers(above: SetFamily) -> Array:
     """c_r = 1 - sum of c_s over all s above r; parents come before children (LIU-I10)."""
     counting: list[float] = []
     for higher in above.tuples():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Mask
 from kikuchi.graphs.regions.region_graph import RegionGraph
 
 
@@ -35,7 +35,7 @@ def without_idle_regions(regions: RegionGraph) -> RegionGraph:
 
 
 def _hang_together(
-    around: tuple[int, ...], above: tuple[tuple[int, ...], ...], working: NDArray[np.bool_]
+    around: tuple[int, ...], above: tuple[tuple[int, ...], ...], working: Mask
 ) -> bool:
     """Whether nesting among the working regions of `around` makes them one piece."""
     leader = {r: r for r in around if working[r]}

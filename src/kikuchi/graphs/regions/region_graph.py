@@ -13,8 +13,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -33,7 +34,7 @@ from kikuchi.graphs.regions.parts import (
     sorted_roots,
     uncovered,
 )
-from kikuchi.graphs.regions.sets import Ints, SetFamily
+from kikuchi.graphs.regions.sets import SetFamily
 
 MOST_REGIONS = 1_000_000
 """Roots whose intersections are more than this are refused."""
@@ -63,8 +64,8 @@ class RegionGraph:
 
     graph: FactorGraph
     note: str
-    counting: NDArray[np.float64]
-    edges: NDArray[np.int64]
+    counting: Array
+    edges: Ints
 
     def __init__(
         self,
@@ -282,7 +283,7 @@ class RegionGraph:
         return [region.variables for region in self.regions[: self.n_roots]]
 
     @cached_property
-    def sizes(self) -> NDArray[np.float64]:
+    def sizes(self) -> Array:
         """Number of joint states of each region (as floats: infinite if beyond all of them)."""
         if not len(self._family):
             return np.zeros(0)

@@ -11,13 +11,10 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U8, Ints, Mask
 from kikuchi.core.errors import BudgetError
 from kikuchi.core.numerics import distinct
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 MOST_OVERLAPS = 25_000_000
 """Families with more pairs of sets that meet, counted by item, are refused: a minute of work."""
@@ -74,7 +71,7 @@ class SetFamily:
         """Position in `items` of a member of a set, which must hold it."""
         return np.searchsorted(self.keys, sets * self.n_items + items)
 
-    def has(self, sets: Ints, items: Ints) -> Bools:
+    def has(self, sets: Ints, items: Ints) -> Mask:
         """True where the set holds the item, pair by pair."""
         wanted = sets * self.n_items + items
         position = np.searchsorted(self.keys, wanted)
@@ -199,7 +196,7 @@ def first_copies(family: SetFamily) -> Ints:
         salt += 2  # two different sets share a fingerprint: once in 10^7 years
 
 
-def _fingerprints(family: SetFamily, salt: int) -> NDArray[np.uint64]:
+def _fingerprints(family: SetFamily, salt: int) -> U8:
     """A 64-bit number for each set that differs between different sets."""
     words = np.random.default_rng([salt, 0x5E75]).integers(
         0, 2**64, size=family.n_items, dtype=np.uint64

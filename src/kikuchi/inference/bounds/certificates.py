@@ -25,12 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.method import Solution
-
-Array = NDArray[np.float64]
 
 NOTE_EDGES = 20_000  # beyond it the note would cost more than the run
 _NOTE_WORK = 5e7  # nor where the tables need more elementary steps than this
@@ -238,13 +237,13 @@ class _Proof:
         odds = self.strength * np.repeat(np.abs(self.alphas), self.orders**2) / 4.0
         self.strength = np.tanh(odds)
 
-    def _live(self) -> NDArray[np.bool_]:
+    def _live(self) -> Mask:
         """Factors whose messages can change: those that couple their variables at all."""
         if self.complete and self.plain:
             return np.maximum.reduceat(self.strength, self.blocks[:-1]) > 0.0
         return self.orders > 1
 
-    def _on(self, factors: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def _on(self, factors: Mask) -> NDArray[np.uint8]:
         return np.repeat(factors, self.orders).astype(np.uint8)
 
     def _matrix(self, on: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:

@@ -9,8 +9,8 @@ probability), then the rest is searched, guided by a preference, with bounded ba
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.numerics import segment_sums
@@ -59,7 +59,7 @@ class Constraints:
         self._mark = int(self._work.numbers[0])
 
     @property
-    def alive(self) -> NDArray[np.bool_]:
+    def alive(self) -> Mask:
         """States that may have positive probability, flat as the marginals."""
         return self._alive.astype(bool)
 
@@ -74,7 +74,7 @@ class Constraints:
         self._work.counts[:] = self._counts
         self._work.numbers[0] = self._mark
 
-    def box(self, q: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+    def box(self, q: Array) -> Mask | None:
         """A set of states for each variable whose product holds no forbidden entry.
 
         States of large mass `q` are kept first. None if the greedy choice ran into a dead end.
@@ -84,9 +84,7 @@ class Constraints:
         self._reset()
         return self._work.alive.astype(bool) if thin(self.flat, self._work, q) else None
 
-    def find_state(
-        self, preference: NDArray[np.float64], rng: np.random.Generator, clock: Clock
-    ) -> NDArray[np.int64] | None:
+    def find_state(self, preference: Array, rng: np.random.Generator, clock: Clock) -> Ints | None:
         """A state of positive weight near `preference`, or None when the search gave up.
 
         The first try takes the preferred states, the second the first state of every variable
@@ -116,9 +114,7 @@ class Constraints:
                 raise _impossible()
         return None
 
-    def _wanted(
-        self, attempt: int, preference: NDArray[np.float64], rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def _wanted(self, attempt: int, preference: Array, rng: np.random.Generator) -> Array:
         if attempt == 0:
             return preference
         if attempt == 1:

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
-
-Array = NDArray[np.float64]
 
 _MARGIN = 1e-2  # of a uniform table: mass that every entry should have if it can
 
@@ -85,7 +83,7 @@ def starting_marginals(
 
 
 def _equations(
-    graph: FactorGraph, allowed: NDArray[np.int64], targets: Mapping[int, Array]
+    graph: FactorGraph, allowed: Ints, targets: Mapping[int, Array]
 ) -> tuple[Any, Array]:
     """Equations over the single marginals and then the allowed table entries."""
     from scipy.sparse import coo_array
@@ -94,8 +92,8 @@ def _equations(
     singles = int(graph.state_offsets[-1])
     column = np.full(graph.log_tables.size, -1)
     column[allowed] = singles + np.arange(len(allowed))
-    rows: list[NDArray[np.int64]] = []
-    cols: list[NDArray[np.int64]] = []
+    rows: list[Ints] = []
+    cols: list[Ints] = []
     for e in range(graph.n_edges):
         a, v = int(graph.edge_factors[e]), int(graph.scopes[e])
         entries = np.arange(graph.table_offsets[a], graph.table_offsets[a + 1])

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -35,8 +35,6 @@ from kikuchi.inference.expansions.spins import (
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
-Array = NDArray[np.float64]
-
 _LEAST_VARIANCE = 1e-10  # of a factor: beyond it a variable is as good as certain
 _PATIENCE = 20  # sweeps without a smaller residual before damping is raised
 _MOST_DAMPING = 0.99
@@ -47,18 +45,14 @@ _WORK_MATRICES = 4
 class Sites(Protocol):
     """The single densities rho_i of a pairwise model, each under a Gaussian tilt (HOJ-M12)."""
 
-    def moments(
-        self, index: NDArray[np.int64], field: Array, v: Array
-    ) -> tuple[Array, Array, Array]:
+    def moments(self, index: Ints, field: Array, v: Array) -> tuple[Array, Array, Array]:
         """log of integral rho_i(s) exp(v s^2 / 2 + field s) ds, mean and variance, by index."""
 
 
 class SpinSites:
     """rho_i puts weight 1 on -1 and on +1: the Boltzmann machine (HOJ-M4)."""
 
-    def moments(
-        self, index: NDArray[np.int64], field: Array, v: Array
-    ) -> tuple[Array, Array, Array]:
+    def moments(self, index: Ints, field: Array, v: Array) -> tuple[Array, Array, Array]:
         """log 2cosh f + V / 2, tanh f, 1 - tanh^2 f."""
         size = np.abs(field)
         tail = np.exp(-2.0 * size)
@@ -72,9 +66,7 @@ class GaussianSites:
 
     precisions: Array
 
-    def moments(
-        self, index: NDArray[np.int64], field: Array, v: Array
-    ) -> tuple[Array, Array, Array]:
+    def moments(self, index: Ints, field: Array, v: Array) -> tuple[Array, Array, Array]:
         """Of a Gaussian with precision `precision_i - v`."""
         left = self.precisions[index] - v
         if np.any(left <= 0.0):
@@ -301,7 +293,7 @@ def _largest(values: Array) -> float:
     return float(values.max(initial=0.0))
 
 
-def _state_covariance(cavity: Cavity, graph: FactorGraph, variables: NDArray[np.int64]) -> Array:
+def _state_covariance(cavity: Cavity, graph: FactorGraph, variables: Ints) -> Array:
     """chi of the spins asked for, as covariances of their states."""
     root = spin_covariance_root(np.ones(graph.n_variables))[states_of(graph, variables)]
     return checked(root @ cavity.covariance @ root.T)

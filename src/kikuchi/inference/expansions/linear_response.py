@@ -16,13 +16,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+Indices = Ints
 
 _COLUMNS = 256  # right-hand sides solved at once
 _DENSE_FRACTION = 0.1  # of entries above which a matrix is factored as a dense one

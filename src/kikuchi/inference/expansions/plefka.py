@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import states_of, symmetric_response
@@ -35,8 +35,6 @@ from kikuchi.inference.expansions.spins import (
     spin_model,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-
-Array = NDArray[np.float64]
 
 _POWER_STEPS = 100
 _SMALL_EXCESS = 1e-6
@@ -145,7 +143,7 @@ class Expansion:
         diagonal = 1.0 + self.v * (b + 4.0 * c * m)
         return model.sparse(off * root[rows] * root[columns]) + diags_array(diagonal)
 
-    def covariance(self, graph: FactorGraph, variables: NDArray[np.int64]) -> Array:
+    def covariance(self, graph: FactorGraph, variables: Ints) -> Array:
         """Linear response: the inverse of the Hessian, over states (TEH-I7, HOJ-I11)."""
         root = spin_covariance_root(np.sqrt(self.v))
         return symmetric_response(self.scaled_hessian(), root, states_of(graph, variables))
@@ -360,7 +358,7 @@ class ExpansionDescent:
             yield Step(done, change, log_z)
 
     @property
-    def _parts(self) -> list[NDArray[np.uint32]]:
+    def _parts(self) -> list[U4]:
         """All spins in order, cut where it is time to look at the clock again."""
         model = self.model
         degrees = np.diff(model.offsets.astype(np.int64)).astype(np.float64)

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import factored
@@ -40,8 +40,6 @@ from kikuchi.inference.expansions.plefka import (
 )
 from kikuchi.inference.expansions.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
 from kikuchi.inference.method import Method, MethodRun, Solution, option
-
-Array = NDArray[np.float64]
 
 
 class Cumulants(NamedTuple):

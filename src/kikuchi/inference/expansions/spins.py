@@ -7,14 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.graphs.binary import couplings_and_fields, pairwise_factor_tables
 from kikuchi.graphs.factor_graph import FactorGraph
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+Indices = Ints
 
 _STRONGEST = 1e6  # cubes of couplings are summed
 
@@ -27,8 +26,8 @@ class SpinModel:
     """
 
     fields: Array
-    offsets: NDArray[np.uint32]
-    neighbours: NDArray[np.uint32]
+    offsets: U4
+    neighbours: U4
     couplings: Array
     constant: float
 
@@ -38,13 +37,13 @@ class SpinModel:
         return len(self.fields)
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """The spin that each stored coupling belongs to; its neighbour is in `neighbours`."""
         ends = self.offsets.astype(np.int64)
         return np.repeat(np.arange(self.size), ends[1:] - ends[:-1])
 
     @cached_property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> Ints:
         """`neighbours` as plain numbers."""
         return self.neighbours.astype(np.int64)
 

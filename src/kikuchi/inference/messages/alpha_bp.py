@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -21,8 +22,6 @@ from kikuchi.inference.messages.reweighted import (
     shortened,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-
-Array = NDArray[np.float64]
 
 _SMALLEST = 1e-6  # alpha nearer to 0 than this is mean field to working accuracy
 _SWEEPS_PER_STEP = 4

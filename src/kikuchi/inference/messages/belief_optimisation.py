@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters, pairwise_factor_tables
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-
-Array = NDArray[np.float64]
 
 _STRONGEST = 1400.0  # exp(-W / 2) must not underflow
 _FIRST_STEPS = 100  # of L-BFGS, before the curvature is used
@@ -335,7 +333,7 @@ def _factor_tables(graph: FactorGraph, energy: _Energy) -> Array:
     beliefs = energy.pair_tables().reshape(-1, 4)
     keys = energy.first.astype(np.int64) * n + energy.second
 
-    def pair_tables(first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:
+    def pair_tables(first: Ints, second: Ints) -> Array:
         low, high = np.minimum(first, second), np.maximum(first, second)
         tables = beliefs[np.searchsorted(keys, low * n + high)]
         return np.where((first > second)[:, None], tables[:, [0, 2, 1, 3]], tables)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4
 from kikuchi.core.errors import MethodError
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -121,7 +121,7 @@ class BeliefPropagation(Method):
             energy = messages.log_z(messages.variable_beliefs()) if traced else math.nan
             yield Step(done, residual, energy)
 
-    def _orders(self, graph: FactorGraph) -> Iterator[NDArray[np.uint32]]:
+    def _orders(self, graph: FactorGraph) -> Iterator[U4]:
         """The order of the variables in each sweep."""
         order = np.arange(graph.n_variables, dtype=np.uint32)
         if self.schedule == "tree":

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.local_consistency import starting_marginals
 from kikuchi.inference.messages.clamped_directions import NEWTON_STATES, Directions, directions
@@ -32,9 +32,6 @@ from kikuchi.inference.messages.kernels import bp_messages
 from kikuchi.inference.messages.tables import UnderflowError, contradiction
 from kikuchi.inference.messages.update_order import UpdateOrder, Walks, make_update_order
 from kikuchi.inference.method import MethodRun, Solution, Step
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

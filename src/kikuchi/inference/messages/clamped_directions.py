@@ -10,16 +10,13 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.lbfgs import Memory
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_messages import ClampedMessages
 from kikuchi.inference.messages.tree_metric import TreeMetric
 from kikuchi.inference.messages.update_order import UpdateOrder
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 NEWTON_STATES = 400  # states of clamped variables for which a dense Hessian is worth its cost
 _FIRST_STEP = 0.3  # times the gradient in its metric

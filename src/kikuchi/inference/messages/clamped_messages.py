@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import beliefs, bp_messages, tree_newton, walks
@@ -20,8 +21,6 @@ from kikuchi.inference.messages.tables import TableMessages
 from kikuchi.inference.messages.update_order import UpdateOrder, Walks, newton_space
 from kikuchi.inference.method import MethodRun
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Targets = Mapping[int, Array]
 
 _STIFFEST = 1e-9  # damping of linear response: ties are not stiffer than its inverse
@@ -56,7 +55,7 @@ class ClampedMessages(TableMessages):
         """Messages of all trees away from their roots: afterwards all beliefs agree."""
         self._walk(order.down_edge, order.down_kind)
 
-    def _walk(self, edges: NDArray[np.uint32], kinds: NDArray[np.uint8]) -> None:
+    def _walk(self, edges: U4, kinds: NDArray[np.uint8]) -> None:
         updates = (edges, kinds, np.uint64(0), np.uint64(len(edges)))
         status, _ = walks.walk(*self._state, self.clamping, updates, self.mode)
         self._check(status)
@@ -106,7 +105,7 @@ class ClampedMessages(TableMessages):
         hessian = out @ changes.T
         return np.asarray(0.5 * (hessian + hessian.T))
 
-    def _towards(self, states: NDArray[np.int64]) -> Array:
+    def _towards(self, states: Ints) -> Array:
         """For each of some states the change of the clamped marginals towards it: sums stay 1."""
         owner = np.repeat(np.arange(self.graph.n_variables), self.graph.cardinalities)
         changes = np.where(owner[states][:, None] == owner[None, :], -self.clamped_to, 0.0)
@@ -131,7 +130,7 @@ class ClampedMessages(TableMessages):
         self.m[where], self.nu[where] = saved.m[where], saved.nu[where]
 
     @property
-    def _edge_states(self) -> NDArray[np.int64]:
+    def _edge_states(self) -> Ints:
         return np.diff(self.graph.message_offsets)
 
     # ------------------------------------------------------------------ answers

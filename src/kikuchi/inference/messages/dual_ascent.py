@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import BudgetError
 from kikuchi.core.lbfgs import Memory, Metric
 from kikuchi.core.numerics import log, xlogy
@@ -19,7 +19,6 @@ from kikuchi.inference.messages.clamped_messages import by_original, free_energy
 from kikuchi.inference.messages.tables import contradiction
 from kikuchi.inference.method import MethodRun, Solution, Step
 
-Array = NDArray[np.float64]
 Tilts = dict[int, Array]
 
 

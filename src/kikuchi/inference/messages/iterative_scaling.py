@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.conditioned import Conditioned
@@ -37,9 +37,6 @@ from kikuchi.inference.messages.tables import (
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.plan import factor_targets, make_plan, variable_targets
-
-Array = NDArray[np.float64]
-
 
 # ---------------------------------------------------------------------- exact methods
 

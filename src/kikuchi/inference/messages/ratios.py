@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import bp_binary, bp_messages
 from kikuchi.inference.messages.tables import TableMessages, new_queue
-
-Array = NDArray[np.float64]
 
 _RATIO_LIMIT = 300.0  # sum of |log ratio| around a node that the ratio form is trusted with
 
@@ -81,7 +80,7 @@ class RatioMessages:
         """`count` sweeps in which all messages change at once; answers the last change."""
         return float(bp_binary.parallel(*self._state, self.spare, self.order, count, damping, kind))
 
-    def sequential(self, order: NDArray[np.uint32], damping: float, kind: int) -> float:
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
         """One sweep, variable by variable; answers the largest change."""
         return float(bp_binary.sequential(*self._state, order, damping, kind))
 

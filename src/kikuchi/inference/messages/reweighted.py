@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.numerics import entropy, log, segment_sums, xlogy
@@ -34,8 +35,6 @@ from kikuchi.inference.messages.kernels import reweighted as kernels
 from kikuchi.inference.messages.ratios import PairEdges
 from kikuchi.inference.messages.tables import message_layout
 from kikuchi.inference.method import MethodRun
-
-Array = NDArray[np.float64]
 
 _LONGEST_TEXT = 200
 _LARGEST_MESSAGE = 1e12  # beyond it the messages have diverged
@@ -274,7 +273,7 @@ class ReweightedMessages:
         return float(peaks.sum()) + float(np.log(possible).sum())
 
     @property
-    def _state_starts(self) -> NDArray[np.int64]:
+    def _state_starts(self) -> Ints:
         return self.graph.state_offsets[:-1]
 
     def factor_tables(self) -> Array:
@@ -339,7 +338,7 @@ class _LogRatios:
         self.mild = bool(np.abs(self.kappa).max(initial=0.0) < kernels.MILD)
 
     def sweeps(
-        self, messages: Array, count: int, damping: float, order: NDArray[np.uint32], schedule: str
+        self, messages: Array, count: int, damping: float, order: U4, schedule: str
     ) -> float:
         """Sweeps on the log-ratios that `messages` hold beyond each factor's own local field."""
         z = messages[self.at + 1] - messages[self.at] - self.local_field

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError
 from kikuchi.core.numerics import log
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import beliefs, bp_messages, sweeps
 from kikuchi.inference.method import MethodRun, Solution
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class UnderflowError(Exception):
@@ -165,7 +163,7 @@ class TableMessages:
             self._check(status)
         return float(residual)
 
-    def sequential(self, order: NDArray[np.uint32], damping: float, kind: int) -> float:
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
         """One sweep, variable by variable; answers the largest change."""
         status, residual = sweeps.sequential(
             *self._state, self.clamping, order, damping, kind, self.mode
@@ -220,7 +218,7 @@ class TableMessages:
         beliefs.factor_beliefs(self.layout, self.tables, self.nu, out, self.mode)
         return out
 
-    def decode(self) -> NDArray[np.int64]:
+    def decode(self) -> Ints:
         """A state of high weight from max-product messages."""
         states = np.zeros(self.graph.n_variables, dtype=np.int64)
         order = beliefs.breadth_first(self.layout)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import tree_metric
-
-Array = NDArray[np.float64]
 
 
 class TreeMetric:
@@ -76,7 +74,7 @@ class TreeMetric:
         return product
 
 
-def _pairs(graph: FactorGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pairs(graph: FactorGraph) -> tuple[Ints, Ints]:
     """Edges of all pairs of variables that share a factor."""
     starts = graph.scope_offsets[:-1]
     orders = np.diff(graph.scope_offsets)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.appearances import (
     Appearances,
@@ -26,8 +26,6 @@ from kikuchi.inference.messages.reweighted import (
     shortened,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
-
-Array = NDArray[np.float64]
 
 _NAMED = ("uniform", "sampled", "optimised")
 _SINGLE_READINGS = 4  # sweeps after each of which the bound is computed; later after every few

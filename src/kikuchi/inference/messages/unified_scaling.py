@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_descent import ClampedDescent
 from kikuchi.inference.messages.clamped_messages import observed_marginals
 from kikuchi.inference.method import Method, MethodRun, Solution, option
-
-Mask = NDArray[np.bool_]
 
 _NAMED = ("auto", "rows-columns", "columns", "greedy")
 

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.numerics import segment_sums
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import forest, walks
 from kikuchi.inference.messages.tables import message_layout
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _OPS_PER_CALL = 500_000  # updates between two looks at the clock
 
@@ -30,16 +28,16 @@ class UpdateOrder:
     to scale a factor or a free variable is in, -1 if in none.
     """
 
-    up_edge: NDArray[np.uint32]
+    up_edge: U4
     up_kind: NDArray[np.uint8]
-    down_edge: NDArray[np.uint32]
+    down_edge: U4
     down_kind: NDArray[np.uint8]
-    core_edge: NDArray[np.uint32]
+    core_edge: U4
     core_kind: NDArray[np.uint8]
-    core_start: NDArray[np.int64]
+    core_start: Ints
     newton_plan: tuple[NDArray[Any], ...]
-    factor_tree: NDArray[np.int64]
-    variable_tree: NDArray[np.int64]
+    factor_tree: Ints
+    variable_tree: Ints
 
     @property
     def n_trees(self) -> int:
@@ -47,12 +45,12 @@ class UpdateOrder:
         return len(self.core_start) - 1
 
     @property
-    def core_messages(self) -> NDArray[np.int64]:
+    def core_messages(self) -> Ints:
         """Messages from factors to variables in one walk over each tree: one per edge."""
         return np.diff(self.core_start) // 2
 
     @property
-    def core_scalings(self) -> NDArray[np.int64]:
+    def core_scalings(self) -> Ints:
         """Scalings in one walk over each tree: one for each factor of a clamped variable."""
         at_leaves = (self.core_kind == walks.CLAMPED).astype(np.float64)
         return segment_sums(at_leaves, self.core_start).astype(np.int64)
@@ -74,7 +72,7 @@ class Walks:
     """Progress on the trees of one update order: last residual of and walks over each."""
 
     residual: Array
-    walks: NDArray[np.int64]
+    walks: Ints
 
     @classmethod
     def begin(cls, order: UpdateOrder) -> Walks:
@@ -142,12 +140,12 @@ def make_update_order(graph: FactorGraph, clamped: Mask) -> UpdateOrder | None:
 
 
 def _newton_plan(
-    tour: NDArray[np.uint32],
+    tour: U4,
     left: Mask,
     kinds: NDArray[np.uint8],
-    tree: NDArray[np.int64],
+    tree: Ints,
     from_factor: NDArray[np.uint8],
-    starts: NDArray[np.int64],
+    starts: Ints,
     core: NDArray[np.uint8],
 ) -> tuple[NDArray[Any], ...]:
     """The core for `tree_newton`: its walk, its leaves, and the updates that refresh its messages.
@@ -171,7 +169,7 @@ def _newton_plan(
     )
 
 
-def _counted(tree: NDArray[np.int64], n_trees: int) -> NDArray[np.int64]:
+def _counted(tree: Ints, n_trees: int) -> Ints:
     """Where the entries of each tree begin."""
     counts = np.bincount(tree, minlength=n_trees)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

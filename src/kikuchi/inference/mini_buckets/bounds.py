@@ -18,13 +18,11 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.inference.mini_buckets.kernels import passes as kernels
 from kikuchi.inference.mini_buckets.plan import MEMORY, MiniBucketPlan
-
-Array = NDArray[np.float64]
 
 _CHUNK = 2.0**21  # table entries between two looks at the clock: a few hundredths of a second
 _LEAST_WEIGHT = 1e-4
@@ -234,7 +232,7 @@ class Lower(Bound):
         point[self.n_shifts :] = _FIRST_LOWER
         return point
 
-    def _positive_nodes(self) -> NDArray[np.int64]:
+    def _positive_nodes(self) -> Ints:
         """In each bucket the node with the most zeros, since a zero in a node of negative weight
         forbids the whole row; the first and largest if there is none.
         """

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import segment_sums
@@ -26,7 +26,6 @@ from kikuchi.inference.mini_buckets.kernels import passes as kernels
 from kikuchi.inference.mini_buckets.kernels.split import split
 
 SplitOrder = Literal["min-split", "sweep", "min-fill", "min-degree", "min-weight"]
-Ints = NDArray[np.int64]
 
 MEMORY = 12  # pairs of steps and gradient changes that L-BFGS remembers
 _AUTO_ENTRIES = 2.0**17  # of all tables, where the i-bound is not given
@@ -91,12 +90,12 @@ class MiniBucketPlan:
         return cards
 
     @cached_property
-    def table_sizes(self) -> NDArray[np.float64]:
+    def table_sizes(self) -> Array:
         """Entries of the table of each node."""
         return _products(self.ranked_cards, self.scope_offsets, self.scopes)
 
     @cached_property
-    def set_sizes(self) -> NDArray[np.float64]:
+    def set_sizes(self) -> Array:
         """Entries of each separator."""
         return _products(self.ranked_cards, self.set_offsets, self.set_ranks)
 
@@ -129,7 +128,7 @@ class MiniBucketPlan:
         return found[0], found[1]
 
     @cached_property
-    def union_sizes(self) -> NDArray[np.float64]:
+    def union_sizes(self) -> Array:
         """Entries of the sum of the factors of each node; 0 where there are none."""
         return _products(self.ranked_cards, *self._unions)
 
@@ -180,7 +179,7 @@ class MiniBucketPlan:
         """
         return np.asarray(_ends(self.set_sizes) + self.message_places[-1])
 
-    def static_values(self) -> NDArray[np.float64]:
+    def static_values(self) -> Array:
         """Sums of the log-tables of the factors of each node."""
         graph = self.graph
         ranks, axes = self.factor_ranks
@@ -203,7 +202,7 @@ class MiniBucketPlan:
         kernels.add_all(self.static_places, offsets, cards, reading, sorted_tables, out, digits)
         return out
 
-    def factor_beliefs(self, beliefs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def factor_beliefs(self, beliefs: Array) -> Array:
         """Beliefs of the factors, laid out as in the graph, from those of all nodes."""
         graph = self.graph
         sums = np.zeros(graph.log_tables.size)
@@ -369,7 +368,7 @@ def make_plan(
     return MiniBucketPlan(graph, ibound, rank, node_ranks, offsets, scopes, owners, *sets)
 
 
-def _given_order(graph: FactorGraph, order: SplitOrder, seed: int | None) -> NDArray[np.uint32]:
+def _given_order(graph: FactorGraph, order: SplitOrder, seed: int | None) -> U4:
     """The order of exact elimination; empty for one that is made while splitting."""
     if order == "min-split" or order == "sweep":
         return np.zeros(0, dtype=np.uint32)
@@ -390,7 +389,7 @@ def _levels(graph: FactorGraph, order: SplitOrder, rng: np.random.Generator | No
     return np.asarray(elimination.breadth_first_levels(adjacency[0], adjacency[1], start))
 
 
-def _products(cards: Ints, offsets: Ints, ranks: Ints) -> NDArray[np.float64]:
+def _products(cards: Ints, offsets: Ints, ranks: Ints) -> Array:
     """Product of the numbers of states over each scope; 0 for an empty scope."""
     logs = np.log2(cards[ranks].astype(np.float64))
     sizes = np.exp2(segment_sums(logs, offsets))
@@ -398,7 +397,7 @@ def _products(cards: Ints, offsets: Ints, ranks: Ints) -> NDArray[np.float64]:
     return np.asarray(np.where(np.diff(offsets) > 0, whole, 0.0))
 
 
-def _ends(sizes: NDArray[np.float64]) -> Ints:
+def _ends(sizes: Array) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 

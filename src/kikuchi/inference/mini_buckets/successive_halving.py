@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.seeds import generator
 from kikuchi.inference.method import MethodRun, Solution, Step
@@ -29,7 +29,6 @@ from kikuchi.inference.mini_buckets.support import LiveGraph, boxed_graph
 if TYPE_CHECKING:
     from kikuchi.inference.mini_buckets.weighted_mini_buckets import WeightedMiniBuckets
 
-Array = NDArray[np.float64]
 
 _QUICK = 2.0**22  # entries up to which both bounds are found, however little time is left
 _STARTING_PART = 0.1  # of the seconds that may pass while orders are started

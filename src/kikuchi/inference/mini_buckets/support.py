@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import expand_factors
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +30,8 @@ class LiveGraph:
 
     graph: FactorGraph
     reduced: Conditioned
-    kept: NDArray[np.bool_]
-    kept_entries: NDArray[np.bool_]
+    kept: Mask
+    kept_entries: Mask
     offset: float = 0.0
 
     @cached_property
@@ -85,7 +83,7 @@ def boxed_graph(
     return replace(boxed, offset=live.graph.log_constant - live.reduced.original.log_constant)
 
 
-def _restricted(graph: FactorGraph, alive: NDArray[np.bool_]) -> LiveGraph:
+def _restricted(graph: FactorGraph, alive: Mask) -> LiveGraph:
     owners = np.repeat(np.arange(graph.n_variables), graph.cardinalities)
     counts = np.bincount(owners[alive], minlength=graph.n_variables)
     decided = alive & (counts[owners] == 1)
@@ -96,7 +94,7 @@ def _restricted(graph: FactorGraph, alive: NDArray[np.bool_]) -> LiveGraph:
     return _without_dead(reduced, kept)
 
 
-def _without_dead(reduced: Conditioned, kept: NDArray[np.bool_]) -> LiveGraph:
+def _without_dead(reduced: Conditioned, kept: Mask) -> LiveGraph:
     graph = reduced.graph
     entries = np.ones(graph.log_tables.size, dtype=bool)
     if kept.all():

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U8, Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -19,8 +19,6 @@ from kikuchi.graphs.regions.region_graph import RegionGraph
 from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.method import MethodRun
 from kikuchi.inference.regions.kernels import regions as kernels
-
-Array = NDArray[np.float64]
 
 _SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
 _NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
@@ -173,7 +171,7 @@ class RegionBeliefs:
 
     # ------------------------------------------------------------------ propagate
 
-    def receivers(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    def receivers(self) -> tuple[U8, U8]:
         """For each edge P -> R, links to the beliefs above R that its message enters.
 
         A message into R enters b_Q when R lies in Q but P does not (TEH-I10).

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -195,7 +195,7 @@ class _Penalised:
         run.stopped = "converged" if converged else stopped or "iterations"
         return done, converged
 
-    def value(self, logits: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def value(self, logits: Array) -> tuple[float, Array]:
         """J and its gradient in the logits of the positive root entries."""
         beliefs = self.beliefs
         beliefs.b[: self.end][self.alive] = logits

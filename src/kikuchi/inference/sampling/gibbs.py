@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -18,8 +19,6 @@ from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.sampling.sweepers import TableSweeper, make_sweeper, state_dtype
-
-Array = NDArray[np.float64]
 
 _WANTED_DRAWS = 500  # recorded of each chain at least, when `thin` is not given
 _CHEAP_BYTES = 2**24  # every sweep is recorded when that takes no more than this
@@ -107,7 +106,7 @@ class Gibbs(Method):
         return doubts
 
 
-def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> Array:
+def conditional(graph: FactorGraph, variable: int, state: Ints) -> Array:
     """p(x_variable | the rest of `state`): what a Gibbs update draws from.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
@@ -133,7 +132,7 @@ def conditional(graph: FactorGraph, variable: int, state: NDArray[np.int64]) -> 
     return np.asarray(sweeper.field[: int(graph.cardinalities[variable])] / total)
 
 
-def colouring(graph: FactorGraph) -> NDArray[np.int64]:
+def colouring(graph: FactorGraph) -> Ints:
     """A colour for each variable, different for variables that share a factor.
 
     Greedy in breadth-first order, which needs no more than two colours wherever two are enough.
@@ -154,9 +153,7 @@ def colouring(graph: FactorGraph) -> NDArray[np.int64]:
     offsets = np.concatenate([[0], np.cumsum(degrees)]).astype(np.uint32)
     roots = np.argsort(-degrees, kind="stable").astype(np.int64)
     order = breadth_first(flatten(graph), np.ones(graph.n_factors, dtype=np.uint8), roots)
-    colours: NDArray[np.int64] = greedy_colours(
-        offsets, both[:, 1].astype(np.uint32), order.astype(np.uint32)
-    )
+    colours: Ints = greedy_colours(offsets, both[:, 1].astype(np.uint32), order.astype(np.uint32))
     return colours
 
 
@@ -203,7 +200,7 @@ class _Chains:
         draws = max(1, min(max(_WANTED_DRAWS, _CHEAP_BYTES // a_draw), memory // a_draw))
         return -(-self.sweeps // draws)
 
-    def _starts(self, flat: GraphArrays) -> NDArray[np.int64]:
+    def _starts(self, flat: GraphArrays) -> Ints:
         """One state of positive weight for each chain, as different as can be."""
         rng = seeds.generator(np.random.SeedSequence([self.method.seed, 1]))
         shape = (self.graph.n_variables, self.method.chains)
@@ -283,7 +280,7 @@ class _Chains:
             diagnostics=found,
         )
 
-    def _best(self) -> tuple[NDArray[np.int64], float]:
+    def _best(self) -> tuple[Ints, float]:
         """The recorded state of largest weight and its log-weight."""
         scores = self.sweeper.scores[: self.kept // self.thin]
         number, chain = np.unravel_index(int(scores.argmax()), scores.shape)
@@ -316,7 +313,7 @@ class _Chains:
 # ---------------------------------------------------------------------- parts
 
 
-def _update_order(graph: FactorGraph, schedule: str) -> NDArray[np.int64]:
+def _update_order(graph: FactorGraph, schedule: str) -> Ints:
     if schedule == "sequential":
         return np.arange(graph.n_variables)
     return np.argsort(colouring(graph), kind="stable")
@@ -331,7 +328,7 @@ def _normalised(graph: FactorGraph, sums: Array) -> Array:
     return np.asarray(sums / np.repeat(totals, graph.cardinalities))
 
 
-def _worst_over_states(draws: NDArray[Any], cards: NDArray[np.uint32]) -> tuple[Array, Array]:
+def _worst_over_states(draws: NDArray[Any], cards: U4) -> tuple[Array, Array]:
     """Largest split R-hat and smallest ESS over the indicators of each variable's states."""
     from kikuchi.inference.sampling.kernels.gibbs import indicator_diagnostics
 

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import GraphArrays
-
-Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 700.0  # of e^x in double precision, with a margin
 
@@ -28,11 +27,11 @@ class Sweeper(ABC):
         self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
         self.kept = np.zeros(1, dtype=np.int64)  # counted by the kernels, so never out of step
 
-    def set(self, states: NDArray[np.int64]) -> None:
+    def set(self, states: Ints) -> None:
         """Put chain c at `states[:, c]`."""
         self.states[:] = states.ravel()
 
-    def seed(self, words: NDArray[np.uint64]) -> None:
+    def seed(self, words: U8) -> None:
         """Give each chain its own random stream."""
         from kikuchi.inference.sampling.kernels.gibbs import seed_streams
 
@@ -75,7 +74,7 @@ class BitSweeper(Sweeper):
     path = "bits"
 
     def __init__(
-        self, flat: GraphArrays, bits: BoltzmannParameters, chains: int, order: NDArray[np.int64]
+        self, flat: GraphArrays, bits: BoltzmannParameters, chains: int, order: Ints
     ) -> None:
         super().__init__(flat, chains, np.dtype(np.uint8))
         self._order = order
@@ -150,7 +149,7 @@ class TableSweeper(Sweeper):
 
     path = "tables"
 
-    def __init__(self, flat: GraphArrays, chains: int, order: NDArray[np.int64]) -> None:
+    def __init__(self, flat: GraphArrays, chains: int, order: Ints) -> None:
         super().__init__(flat, chains, state_dtype(flat.max_card))
         self.rows = flat.variable_offsets.astype(np.uint64)
         factors = flat.edge_factors[flat.variable_edges]
@@ -161,7 +160,7 @@ class TableSweeper(Sweeper):
         self._sums = np.zeros(int(flat.state_offsets[-1]))
         self.entries = np.zeros(flat.n_factors * chains, dtype=np.uint64)
 
-    def set(self, states: NDArray[np.int64]) -> None:
+    def set(self, states: Ints) -> None:
         """Put chain c at `states[:, c]`, and find its entry in every table."""
         from kikuchi.inference.sampling.kernels.gibbs import locate
 
@@ -177,7 +176,7 @@ class TableSweeper(Sweeper):
         return float(scores.mean())
 
     @property
-    def _rows(self) -> tuple[NDArray[np.uint64], ...]:
+    def _rows(self) -> tuple[U8, ...]:
         return self._order, self.rows, self.row_factors, self.row_strides
 
     def burn(self, sweeps: int) -> None:
@@ -219,9 +218,7 @@ class TableSweeper(Sweeper):
         return self._sums
 
 
-def make_sweeper(
-    graph: FactorGraph, flat: GraphArrays, chains: int, order: NDArray[np.int64]
-) -> Sweeper:
+def make_sweeper(graph: FactorGraph, flat: GraphArrays, chains: int, order: Ints) -> Sweeper:
     """The fastest sweeper that fits the graph; `order` is that of the updates in a sweep."""
     bits = boltzmann_parameters(graph)
     if bits is not None and _odds_fit(bits):

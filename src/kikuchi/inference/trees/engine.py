@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock, format_bytes
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.inference.trees.kernels import passes, states
@@ -105,7 +105,7 @@ class Propagation:
         self.upward: PropagationProgram = programs.upward(
             self.measure.up_lengths, tree, self.separator_size, self.up, self.clique_tables
         )
-        self.state: NDArray[np.int64] | None = None
+        self.state: Ints | None = None
 
     def _multiply_factors(self) -> float:
         tree, graph = self.plan.found_tree, self.plan.graph
@@ -123,7 +123,7 @@ class Propagation:
         return float(log_scale)
 
     @property
-    def out(self) -> NDArray[np.float64]:
+    def out(self) -> Array:
         """The targets, after both passes."""
         return self.workspace.out
 
@@ -162,7 +162,7 @@ class Propagation:
     def _run(
         self,
         program: PropagationProgram,
-        work: NDArray[np.float64],
+        work: Array,
         chunks: Iterable[Chunk],
         watch: Watch,
         before: float,
@@ -218,7 +218,7 @@ class Propagation:
         if status == passes.IMPOSSIBLE:
             raise _impossible()
 
-    def read(self, clique: int, targets: MarginalTargets) -> NDArray[np.float64]:
+    def read(self, clique: int, targets: MarginalTargets) -> Array:
         """Targets from the belief of one clique, after both passes with messages kept."""
         size = int(targets.sizes.sum())
         n_results = 2 * size if self.arithmetic == passes.LOG_SUM else size
@@ -251,7 +251,7 @@ class Propagation:
         _, tile = tile_split(program.dims, 0, n_axes, 1)
         return program, (int(tile), n_operands, n_operands * n_axes, n_axes)
 
-    def _belief_inputs(self, c: int) -> list[tuple[NDArray[np.int64], int, int, int]]:
+    def _belief_inputs(self, c: int) -> list[tuple[Ints, int, int, int]]:
         """Tables whose product is the belief of clique c: (names, first, end, offset)."""
         s = self.plan.found_tree
         low, ends = s.clique_offsets, s.clique_offsets[1:] - s.residual
@@ -272,17 +272,17 @@ class Propagation:
             inputs.append((s.clique_vars, int(low[j]), int(ends[j]), int(self.up[j])))
         return inputs
 
-    def best_state(self) -> NDArray[np.int64]:
+    def best_state(self) -> Ints:
         """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
         tree = self.plan.found_tree
         columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
         weights = np.empty(int(tree.largest_residual))
         counters = self.workspace.counters
         states.decode(self.upward, tree, self.tables.mem, columns, counters, weights)
-        state: NDArray[np.int64] = self._by_variable(columns)[0]
+        state: Ints = self._by_variable(columns)[0]
         return state
 
-    def draw(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def draw(self, n: int, rng: np.random.Generator) -> Ints:
         """`n` exact samples of the reduced graph, from the roots down, after a `collect`."""
         tree = self.plan.found_tree
         columns = np.zeros((self.plan.graph.n_variables, n), dtype=np.int64)
@@ -304,7 +304,7 @@ class Propagation:
             )
         return self._by_variable(columns)
 
-    def _by_variable(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _by_variable(self, columns: Ints) -> Ints:
         return np.ascontiguousarray(columns[self.plan.found_tree.rank].T)
 
 
@@ -379,7 +379,7 @@ def _check_feasible(plan: TreePlan, watch: Watch) -> None:
         )
 
 
-def _offsets(sizes: NDArray[np.int64], start: int) -> tuple[NDArray[np.int64], int]:
+def _offsets(sizes: Ints, start: int) -> tuple[Ints, int]:
     ends = start + np.cumsum(sizes)
     return ends - sizes, int(ends[-1]) if len(ends) else start
 
@@ -397,7 +397,7 @@ def _workspace(
     )
 
 
-def _chunks(work: NDArray[np.float64], whole: float) -> Iterator[Chunk]:
+def _chunks(work: Array, whole: float) -> Iterator[Chunk]:
     """Ranges of cliques that cost at most _CHUNK together, with the work done after each; a
     clique that costs more stands alone.
     """

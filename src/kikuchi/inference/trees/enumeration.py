@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import clamped_covariance
@@ -67,7 +67,7 @@ class Enumeration(Method):
             diagnostics={"states": total},
         )
 
-    def _given(self, graph: FactorGraph, variable: int, state: int) -> NDArray[np.float64]:
+    def _given(self, graph: FactorGraph, variable: int, state: int) -> Array:
         """All marginals given the state of one variable."""
         return self.run(graph, evidence={variable: state}).flat_marginals
 
@@ -197,17 +197,17 @@ class _Walk:
         mass = float(self._masses[: int(self._depth[0]) + 1].sum())
         return math.log(mass) + float(self._numbers[0]) if mass > 0 else -math.inf
 
-    def best_state(self) -> NDArray[np.int64]:
+    def best_state(self) -> Ints:
         """The state of largest weight, in variable order."""
         return self._best[np.argsort(self.order)].astype(np.int64)
 
-    def marginals(self) -> NDArray[np.float64]:
+    def marginals(self) -> Array:
         """Flat variable marginals, in variable order."""
         blocks = np.split(self._singles, self._single_starts[1:-1])
         places = np.argsort(self.order)
         return np.concatenate([blocks[d] / blocks[d].sum() for d in places])
 
-    def factor_tables(self) -> NDArray[np.float64]:
+    def factor_tables(self) -> Array:
         """Flat factor marginals, laid out as the log-tables."""
         if self.graph.n_factors == 0:
             return self._tables
@@ -216,7 +216,7 @@ class _Walk:
         return np.asarray(self._tables / np.repeat(sums, np.diff(offsets)))
 
 
-def level_order(graph: FactorGraph) -> NDArray[np.int64]:
+def level_order(graph: FactorGraph) -> Ints:
     """Variables from the shallowest to the deepest level of the walk.
 
     The deepest levels are visited most, so variables with the fewest factors go there; a factor

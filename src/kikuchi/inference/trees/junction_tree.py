@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
@@ -153,19 +153,17 @@ class JunctionTree(Method):
             },
         )
 
-    def _covariance_of(
-        self, graph: FactorGraph, marginals: NDArray[np.float64], run: MethodRun
-    ) -> Covariance:
+    def _covariance_of(self, graph: FactorGraph, marginals: Array, run: MethodRun) -> Covariance:
         """Covariances by one run for each state of the variables asked for, less one of each."""
         unhurried = Budget(bytes=run.clock.budget.bytes)
 
-        def given(variable: int, state: int) -> NDArray[np.float64]:
+        def given(variable: int, state: int) -> Array:
             beliefs = self.run(graph, evidence={variable: state}, budget=unhurried)
             return beliefs.flat_marginals
 
         return lambda variables: clamped_covariance(graph, marginals, given, variables)
 
-    def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> NDArray[np.float64]:
+    def _factor_tables(self, tree_plan: TreePlan, budget: Budget) -> Array:
         """Beliefs of all factors by a second run: none of its tables were kept."""
         unhurried = Budget(bytes=budget.bytes)
         watch = Watch(unhurried.start())
@@ -206,36 +204,36 @@ class CalibratedTree:
         return self._run.log_z + self.plan.graph.log_constant
 
     @cached_property
-    def flat_marginals(self) -> NDArray[np.float64]:
+    def flat_marginals(self) -> Array:
         """Marginals of all variables, one after the other."""
         return self.plan.conditioned.expand_marginals(self._run.out)
 
     @property
-    def marginals(self) -> list[NDArray[np.float64]]:
+    def marginals(self) -> list[Array]:
         """Marginal of each variable."""
         return np.split(self.flat_marginals, self._original.state_offsets[1:-1])
 
     @cached_property
-    def flat_factors(self) -> NDArray[np.float64]:
+    def flat_factors(self) -> Array:
         """Marginals of all factors, laid out as the graph's `log_tables`."""
         tables = self._propagate(self.plan, factor_targets).out
         return expand_factors(self.plan.conditioned, tables)
 
-    def factor(self, factor: int) -> NDArray[np.float64]:
+    def factor(self, factor: int) -> Array:
         """Marginal of one factor's scope."""
         offsets = self._original.table_offsets
         table = self.flat_factors[offsets[factor] : offsets[factor + 1]]
         return table.reshape(self._original.shape(factor))
 
-    def clique(self, clique: int) -> NDArray[np.float64]:
+    def clique(self, clique: int) -> Array:
         """Marginal of a clique, its axes in the order of `plan.cliques[clique]`."""
         return self.joint(self.plan.cliques[clique])
 
-    def separator(self, clique: int) -> NDArray[np.float64]:
+    def separator(self, clique: int) -> Array:
         """Marginal of the separator above a clique, axes as in `plan.separators[clique]`."""
         return self.joint(self.plan.separators[clique])
 
-    def joint(self, variables: Sequence[Variable]) -> NDArray[np.float64]:
+    def joint(self, variables: Sequence[Variable]) -> Array:
         """Joint marginal of any variables, axes in the order given.
 
         A set inside one clique is read from it; for any other the set is joined to one clique of a
@@ -255,7 +253,7 @@ class CalibratedTree:
         table[where] = self._free_joint(free).reshape(table[where].shape)
         return table
 
-    def _free_joint(self, variables: list[int]) -> NDArray[np.float64]:
+    def _free_joint(self, variables: list[int]) -> Array:
         """Joint of variables of the reduced graph, flat."""
         if not variables:
             return np.ones(1)
@@ -267,14 +265,14 @@ class CalibratedTree:
         )
         return self._propagate(joined, lambda plan: _joint_in(plan, variables)).out
 
-    def _read(self, clique: int, targets: MarginalTargets) -> NDArray[np.float64]:
+    def _read(self, clique: int, targets: MarginalTargets) -> Array:
         try:
             return self._run.read(clique, targets)
         except Underflow:  # the messages are fine, their product here is not
             self._run = self._propagate(self.plan, variable_targets, keep=True, logs=True)
             return self._run.read(clique, targets)
 
-    def sample(self, n: int, seed: Seed = None) -> NDArray[np.int64]:
+    def sample(self, n: int, seed: Seed = None) -> Ints:
         """`n` independent exact samples, one a row (LIU-I1).
 
         Variables are drawn against the order of elimination, each clique's given its separator.
@@ -283,7 +281,7 @@ class CalibratedTree:
             raise MethodError(f"sample: the number of samples must not be negative, got {n}")
         return self.plan.conditioned.expand_states(self._run.draw(int(n), generator(seed)))
 
-    def max_state(self) -> tuple[NDArray[np.int64], float]:
+    def max_state(self) -> tuple[Ints, float]:
         """The most probable state and its log-weight; of equals always the same (HOJ-I5)."""
         watch = Watch(self.budget.start())
         run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.conditioned import Conditioned
@@ -46,11 +46,11 @@ ADVICE = (
 class Measure(NamedTuple):
     """What a propagation takes (see `kernels.program.measure`)."""
 
-    up: NDArray[np.float64]
-    down: NDArray[np.float64]
-    up_lengths: NDArray[np.int64]
-    down_lengths: NDArray[np.int64]
-    scratch: NDArray[np.int64]
+    up: Array
+    down: Array
+    up_lengths: Ints
+    down_lengths: Ints
+    scratch: Ints
     up_results: float
     down_results: float
     read_results: float
@@ -204,7 +204,7 @@ class TreePlan:
         return self.tree
 
     @cached_property
-    def variable_of_rank(self) -> NDArray[np.int64]:
+    def variable_of_rank(self) -> Ints:
         """Number in the reduced graph of the variable of each rank."""
         return np.asarray(self.elimination.order[::-1], dtype=np.int64)
 
@@ -244,7 +244,7 @@ class TreePlan:
         homes = self.found_tree.factor_home
         return {int(a): int(c) for a, c in zip(self.conditioned.factors, homes, strict=True)}
 
-    def _names(self, ranks: NDArray[np.int64]) -> tuple[int, ...]:
+    def _names(self, ranks: Ints) -> tuple[int, ...]:
         variables = self.conditioned.variables[self.variable_of_rank[ranks]]
         return tuple(sorted(int(v) for v in variables))
 

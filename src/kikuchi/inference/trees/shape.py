@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import junction_tree
@@ -22,25 +22,25 @@ class Tree(NamedTuple):
     maximal cliques of the elimination.
     """
 
-    rank: NDArray[np.int64]
-    clique_offsets: NDArray[np.int64]
-    clique_vars: NDArray[np.int64]
-    residual: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    home: NDArray[np.int64]
-    card: NDArray[np.int64]
-    clique_size: NDArray[np.float64]
-    separator_size: NDArray[np.float64]
-    child_offsets: NDArray[np.int64]
-    children: NDArray[np.int64]
-    factor_ranks: NDArray[np.int64]
-    factor_strides: NDArray[np.int64]
-    factor_home: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    group_offsets: NDArray[np.int64]
-    group_vars: NDArray[np.int64]
-    group_tables: NDArray[np.int64]
-    group_of: NDArray[np.int64]
+    rank: Ints
+    clique_offsets: Ints
+    clique_vars: Ints
+    residual: Ints
+    parent: Ints
+    home: Ints
+    card: Ints
+    clique_size: Array
+    separator_size: Array
+    child_offsets: Ints
+    children: Ints
+    factor_ranks: Ints
+    factor_strides: Ints
+    factor_home: Ints
+    groups: Ints
+    group_offsets: Ints
+    group_vars: Ints
+    group_tables: Ints
+    group_of: Ints
 
     @property
     def n_nodes(self) -> int:
@@ -68,15 +68,15 @@ class MarginalTargets(NamedTuple):
     which of them are read from each clique and from the separator above each clique.
     """
 
-    offsets: NDArray[np.int64]
-    ranks: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    places: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    clique_offsets: NDArray[np.int64]
-    in_clique: NDArray[np.int64]
-    separator_offsets: NDArray[np.int64]
-    in_separator: NDArray[np.int64]
+    offsets: Ints
+    ranks: Ints
+    strides: Ints
+    places: Ints
+    sizes: Ints
+    clique_offsets: Ints
+    in_clique: Ints
+    separator_offsets: Ints
+    in_separator: Ints
 
     @property
     def nbytes(self) -> int:
@@ -218,5 +218,5 @@ def no_targets(tree: Tree) -> MarginalTargets:
     return MarginalTargets(_none(1), empty, empty, empty, empty, lists, empty, lists, empty)
 
 
-def _none(size: int) -> NDArray[np.int64]:
+def _none(size: int) -> Ints:
     return np.zeros(size, dtype=np.int64)

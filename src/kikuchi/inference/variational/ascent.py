@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.inference.method import MethodRun, Step
-
-Array = NDArray[np.float64]
 
 
 @dataclass
@@ -50,9 +48,7 @@ class MultiStartAscent:
             self.run.stopped = "converged" if converged else "iterations"
 
 
-def normalised(
-    masses: Array, offsets: NDArray[np.int64], fallback: NDArray[np.bool_] | None = None
-) -> Array:
+def normalised(masses: Array, offsets: Ints, fallback: Mask | None = None) -> Array:
     """Masses divided by their sum in each variable; where that is 0, equal on `fallback`."""
     cards = np.diff(offsets)
     sums = np.repeat(np.add.reduceat(masses, offsets[:-1]), cards)

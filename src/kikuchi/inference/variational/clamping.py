@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import entropy, logsumexp, normalise_log
@@ -28,8 +28,6 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs, FactorTables
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.structured_subgraph import strengths
-
-F8 = NDArray[np.float64]
 
 _MOST_BRANCHES = 2**16
 
@@ -254,7 +252,7 @@ class _Branches:
             },
         )
 
-    def _weights(self, complete: bool) -> F8 | None:
+    def _weights(self, complete: bool) -> Array | None:
         """Probability of each branch by its estimate, or else by the middle of its bounds."""
         log_weights = []
         for beliefs in self.answers:
@@ -270,7 +268,7 @@ class _Branches:
             return None
         return normalise_log(log_weights)
 
-    def _factor_tables(self, weights: F8 | None) -> FactorTables | None:
+    def _factor_tables(self, weights: Array | None) -> FactorTables | None:
         if weights is None or any(beliefs._factor_tables is None for beliefs in self.answers):
             return None
         return lambda: _weighted(weights, [beliefs.flat_factors for beliefs in self.answers])
@@ -293,7 +291,7 @@ class _Branches:
         return []
 
 
-def _weighted(weights: F8, arrays: list[F8]) -> F8:
+def _weighted(weights: Array, arrays: list[Array]) -> Array:
     """The weighted sum of arrays, without a copy of all of them side by side."""
     total = np.zeros_like(arrays[0])
     for weight, array in zip(weights, arrays, strict=True):

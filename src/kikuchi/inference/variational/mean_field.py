@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Mask
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
@@ -26,8 +26,6 @@ from kikuchi.inference.expansions.linear_response import mean_field_covariance
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.ascent import LocalOptimum, MultiStartAscent, normalised
-
-Array = NDArray[np.float64]
 
 _FLOORS = tuple(2.0**k for k in range(7))  # how far below a table's least entry a zero is put
 _SWEEPS_PER_FLOOR = 10
@@ -193,7 +191,7 @@ class MeanFieldAscent(MultiStartAscent):
             return 1
         return int(np.clip(_CHUNK_WORK / self.engine.work, 1, 64))
 
-    def _order(self) -> NDArray[np.uint32]:
+    def _order(self) -> U4:
         n = self.flat.n_variables
         if self.method.order == "given":
             return np.arange(n, dtype=np.uint32)
@@ -282,9 +280,7 @@ class _Engine(ABC):
         """The current probabilities, flat."""
 
     @abstractmethod
-    def sweeps(
-        self, order: NDArray[np.uint32], temperatures: Array, tol: float
-    ) -> tuple[int, float]:
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
         """One sweep per temperature, fewer when the largest change is at most `tol`."""
 
     @abstractmethod
@@ -295,7 +291,7 @@ class _Engine(ABC):
 class _TableEngine(_Engine):
     """Any cardinalities, any order, zeros."""
 
-    def __init__(self, flat: GraphArrays, alive: NDArray[np.bool_]) -> None:
+    def __init__(self, flat: GraphArrays, alive: Mask) -> None:
         self._flat = flat
         self._alive = alive
         self._q = np.zeros(len(alive))
@@ -314,9 +310,7 @@ class _TableEngine(_Engine):
     def use_tables(self, flat: GraphArrays) -> None:
         self._flat = flat
 
-    def sweeps(
-        self, order: NDArray[np.uint32], temperatures: Array, tol: float
-    ) -> tuple[int, float]:
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
         from kikuchi.inference.variational.kernels.mean_field import sweep_tables
 
         done, change = sweep_tables(
@@ -342,9 +336,7 @@ class _BitsEngine(_Engine):
     def use_tables(self, flat: GraphArrays) -> None:
         raise AssertionError("the form in bits has no zeros, so no other tables are ever needed")
 
-    def sweeps(
-        self, order: NDArray[np.uint32], temperatures: Array, tol: float
-    ) -> tuple[int, float]:
+    def sweeps(self, order: U4, temperatures: Array, tol: float) -> tuple[int, float]:
         from kikuchi.inference.variational.kernels.mean_field import sweep_bits
 
         done, change = sweep_bits(*self._bits[:4], self._means, order, temperatures, tol)

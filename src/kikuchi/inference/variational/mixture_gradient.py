@@ -11,8 +11,8 @@ what is answered is the best one seen.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log
 from kikuchi.inference.graph_arrays import GraphArrays
@@ -22,8 +22,6 @@ from kikuchi.inference.variational.mixture_mean_field import (
     mixture_bound,
     table_workspace,
 )
-
-F8 = NDArray[np.float64]
 
 _LEAST = -690.0  # log-probabilities are kept above the smallest number of a float
 _LEAST_INCREASE = 2.2e-9  # of the bound in one step, relative: less ends the ascent
@@ -41,13 +39,13 @@ class Objective:
         self.owner = np.repeat(np.arange(flat.n_variables), flat.cards.astype(np.int64))
         self.scratch = table_workspace(flat)
 
-    def pack(self, mixture: Mixture) -> F8:
+    def pack(self, mixture: Mixture) -> Array:
         """The vector of a mixture."""
         live = self.live
         parts = (log(mixture.weights), log(mixture.q[live]), log(mixture.smoothing[live]))
         return np.maximum(np.concatenate(parts), _LEAST)
 
-    def unpack(self, vector: F8) -> Mixture:
+    def unpack(self, vector: Array) -> Mixture:
         """The mixture of a vector."""
         live, n, starts = self.live, self.n, self.flat.state_offsets[:-1]
         count = int(live.sum())
@@ -66,7 +64,7 @@ class Objective:
             smoothing=np.where(live, np.exp(np.maximum(smooth, _LEAST)), 0.0),
         )
 
-    def value_and_gradient(self, vector: F8) -> tuple[float, F8]:
+    def value_and_gradient(self, vector: Array) -> tuple[float, Array]:
         """The bound and its derivatives."""
         from kikuchi.inference.variational.kernels.mixture_mean_field import (
             component_bounds,
@@ -103,16 +101,16 @@ class Objective:
         )
         return value, gradient
 
-    def _log_masses(self, w: Mixture) -> F8:
+    def _log_masses(self, w: Mixture) -> Array:
         pi = np.where(w.disjoint > 0, -np.inf, w.overlap) + log(w.weights)
         top = pi.max(axis=1)
         return np.asarray(top + np.log(np.exp(pi - top[:, None]).sum(axis=1)))
 
-    def _shares(self, w: Mixture) -> F8:
+    def _shares(self, w: Mixture) -> Array:
         pi = np.where(w.disjoint > 0, -np.inf, w.overlap) + log(w.weights)
         return np.asarray(np.exp(pi - self._log_masses(w)[:, None]))
 
-    def _through_softmax(self, q: F8, to_q: F8) -> F8:
+    def _through_softmax(self, q: Array, to_q: Array) -> Array:
         mean = np.add.reduceat(q * to_q, self.flat.state_offsets[:-1], axis=1)
         return np.asarray(q * (to_q - mean[:, self.owner]))
 
@@ -125,7 +123,7 @@ def maximise(flat: GraphArrays, start: Mixture, limit: int, run: MethodRun) -> t
     best, best_value = objective.pack(start), mixture_bound(flat, start, objective.scratch)
     count = 0
 
-    def negative(vector: F8) -> tuple[float, F8]:
+    def negative(vector: Array) -> tuple[float, Array]:
         nonlocal count, best, best_value
         count += 1
         value, gradient = objective.value_and_gradient(vector)
@@ -144,7 +142,7 @@ def maximise(flat: GraphArrays, start: Mixture, limit: int, run: MethodRun) -> t
     return objective.unpack(best), count
 
 
-def _restricted(mixture: Mixture, kept: NDArray[np.int64]) -> Mixture:
+def _restricted(mixture: Mixture, kept: Ints) -> Mixture:
     """The mixture without components of weight zero."""
     square = np.ix_(kept, kept)
     return Mixture(

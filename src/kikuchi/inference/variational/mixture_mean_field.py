@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import entropy, log, logsumexp, xlogy
 from kikuchi.core.progress import silent
@@ -38,8 +39,6 @@ from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.ascent import MultiStartAscent, normalised
 from kikuchi.inference.variational.mean_field import MeanField, MeanFieldAscent
-
-F8 = NDArray[np.float64]
 
 _TRIAL_SWEEPS = 12  # of each candidate for a new component
 _APART = 1e-3  # components closer than this in every probability are the same
@@ -52,14 +51,14 @@ _WAY_OUT = "use fewer components, or mf"
 class Mixture(NamedTuple):
     """What the sweeps change: weights, components, smoothing functions, lambda, overlaps."""
 
-    weights: F8
-    q: F8
-    smoothing: F8
-    log_scale: F8
-    overlap: F8
-    disjoint: NDArray[np.int64]
-    gains: F8
-    row: F8
+    weights: Array
+    q: Array
+    smoothing: Array
+    log_scale: Array
+    overlap: Array
+    disjoint: Ints
+    gains: Array
+    row: Array
 
     def copy(self) -> Mixture:
         """An independent copy."""
@@ -144,11 +143,11 @@ class MixtureAscent(MultiStartAscent):
         self.scratch = table_workspace(self.flat)
         self.converged = bool(naive.converged)
         self.bounds: list[float] = []
-        self.candidates: list[F8] = []
+        self.candidates: list[Array] = []
         self.best: Mixture
         self.best_bound = -math.inf
 
-    def begin(self, solutions: list[F8]) -> None:
+    def begin(self, solutions: list[Array]) -> None:
         """One component: the best mean field solution."""
         self.candidates = solutions[1:]
         self._keep(self._mixture(np.ones(1), solutions[:1]), self.converged)
@@ -182,7 +181,7 @@ class MixtureAscent(MultiStartAscent):
                 break
         return best
 
-    def _new_components(self) -> Iterator[F8]:
+    def _new_components(self) -> Iterator[Array]:
         """Other mean field solutions, perturbed copies of heavy components, random products."""
         fresh = [q for q in self.candidates if self._apart(q)]
         heavy = np.argsort(-self.best.weights)
@@ -194,14 +193,14 @@ class MixtureAscent(MultiStartAscent):
             else:
                 yield self._supported(self.rng.standard_exponential(len(self.alive)))
 
-    def _apart(self, q: F8) -> bool:
+    def _apart(self, q: Array) -> bool:
         return bool(np.all(np.abs(self.best.q - q).max(axis=1) > _APART))
 
-    def _perturbed(self, q: F8) -> F8:
+    def _perturbed(self, q: Array) -> Array:
         noise = np.exp(_PERTURBATION * self.rng.standard_normal(len(q)))
         return normalised(q * noise, self.graph.state_offsets)
 
-    def _extended(self, q: F8) -> Mixture:
+    def _extended(self, q: Array) -> Mixture:
         weights = np.append((1.0 - _NEW_WEIGHT) * self.best.weights, _NEW_WEIGHT)
         return self._mixture(weights, [*self.best.q, q])
 
@@ -224,16 +223,16 @@ class MixtureAscent(MultiStartAscent):
                 break
         self.bounds[-1] = self.best_bound
 
-    def _supported(self, masses: F8) -> F8:
+    def _supported(self, masses: Array) -> Array:
         """Random masses on the support of the mean field solution, so that the bound is finite."""
         return normalised(masses * (self.naive.marginals > 0.0), self.graph.state_offsets)
 
-    def _mixture(self, weights: F8, rows: list[F8]) -> Mixture:
+    def _mixture(self, weights: Array, rows: list[Array]) -> Mixture:
         return make_mixture(self.flat, weights, np.array(rows))
 
     # ------------------------------------------------------------------ ascent
 
-    def _sweep(self, mixture: Mixture, temperature: float, bounds: F8) -> float:
+    def _sweep(self, mixture: Mixture, temperature: float, bounds: Array) -> float:
         from kikuchi.inference.variational.kernels.mixture_mean_field import overlaps, sweep
 
         overlaps(self.graph.state_offsets, mixture)  # sums and differences drift
@@ -304,14 +303,14 @@ class MixtureAscent(MultiStartAscent):
             },
         )
 
-    def _component_bounds(self, mixture: Mixture) -> F8:
+    def _component_bounds(self, mixture: Mixture) -> Array:
         from kikuchi.inference.variational.kernels.mixture_mean_field import component_bounds
 
         bounds = np.zeros(len(mixture.weights))
         component_bounds(self.flat, mixture.q, 1.0, bounds, self.scratch)
         return np.where(mixture.weights > 0.0, bounds, 0.0)
 
-    def _factor_tables(self, mixture: Mixture) -> F8:
+    def _factor_tables(self, mixture: Mixture) -> Array:
         from kikuchi.inference.variational.kernels.mean_field import products
 
         total = np.zeros(self.flat.log_tables.size)
@@ -325,7 +324,9 @@ class MixtureAscent(MultiStartAscent):
 # ---------------------------------------------------------------------- bounds
 
 
-def make_mixture(flat: GraphArrays, weights: F8, q: F8, smoothing: F8 | None = None) -> Mixture:
+def make_mixture(
+    flat: GraphArrays, weights: Array, q: Array, smoothing: Array | None = None
+) -> Mixture:
     """A mixture of the components `q` (rows of flat probabilities), with lambda to match.
 
     Smoothing functions are q_m / sum_k Q(k) q_k unless given.
@@ -357,7 +358,7 @@ def make_mixture(flat: GraphArrays, weights: F8, q: F8, smoothing: F8 | None = N
 def mixture_bound(
     flat: GraphArrays,
     mixture: Mixture,
-    scratch: F8 | None = None,
+    scratch: Array | None = None,
     form: Literal["lambda", "eliminated"] = "eliminated",
 ) -> float:
     """Lawrence's bound in either form, evaluated from scratch (2.20, 2.24)."""
@@ -377,7 +378,7 @@ def mixture_bound(
     return mean + float(explicit if form == "lambda" else eliminated)
 
 
-def table_workspace(flat: GraphArrays) -> F8:
+def table_workspace(flat: GraphArrays) -> Array:
     """Scratch for the contraction of any one factor."""
     return np.zeros(int(np.diff(flat.table_offsets).max(initial=1)))
 
@@ -441,7 +442,7 @@ def _check_enumerable(graph: FactorGraph) -> None:
 
 def _mean_field_solutions(
     graph: FactorGraph, run: MethodRun, seed: int, components: int
-) -> tuple[Solution, list[F8]]:
+) -> tuple[Solution, list[Array]]:
     """The answer of `mf`, and the different solutions that its starts led to, best first."""
     starts = MeanField().restarts if components == 1 else max(MeanField().restarts, 2 * components)
     inner = MethodRun(run.clock, silent, Trace(), 0.0, reduced=run.reduced)
@@ -450,7 +451,7 @@ def _mean_field_solutions(
     naive = ascent.solution()
     if inner.stopped in ("seconds", "interrupted"):
         run.stopped = inner.stopped
-    different: list[F8] = []
+    different: list[Array] = []
     for optimum in sorted(ascent.optima, key=lambda optimum: -optimum.bound):
         q = optimum.beliefs
         if optimum.bound > -math.inf and all(np.abs(p - q).max() > _APART for p in different):

@@ -8,8 +8,8 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.budget import Clock
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_layout import (
@@ -24,8 +24,6 @@ from kikuchi.inference.variational.structured_layout import (
     strides,
 )
 from kikuchi.inference.variational.structured_subgraph import Forest
-
-I8 = NDArray[np.int64]
 
 _WAY_OUT = "lower width, or use mf"
 _LOOK_EVERY = 256  # factors between two looks at the clock
@@ -56,7 +54,7 @@ class _Lists:
     def __getattr__(self, name: str) -> list[int]:
         return self.columns.setdefault(name, [])
 
-    def array(self, name: str) -> I8:
+    def array(self, name: str) -> Ints:
         """A finished column."""
         return np.array(self.columns.get(name, []), dtype=np.int64)
 
@@ -237,7 +235,7 @@ class _Maker:
             move_cost=self._move_costs(),
         )
 
-    def _tours(self, tree_of_part: I8) -> Tours:
+    def _tours(self, tree_of_part: Ints) -> Tours:
         trees = np.array(self.forest.tree_offsets, dtype=np.int64)
         paths = [_tour(self.forest, int(end) - 1) for end in trees[1:]]
         counts = np.bincount(tree_of_part, minlength=len(paths))
@@ -251,7 +249,7 @@ class _Maker:
             offsets(counts),
         )
 
-    def _move_costs(self) -> NDArray[np.float64]:
+    def _move_costs(self) -> Array:
         """Elementary steps of one move from each clique, about."""
         links = np.array([len(found) + 3.0 for found in self.forest.children])
         for clique, site in self.site_rows:
@@ -309,7 +307,7 @@ class _Maker:
             shifts=lists.array("shifts"),
         )
 
-    def _map(self, clique: int, at: int) -> NDArray[np.uint32]:
+    def _map(self, clique: int, at: int) -> U4:
         """State of the separator above a clique for every entry of it, or of its parent."""
         forest = self.forest
         shared = forest.cliques[clique][: len(forest.cliques[clique]) - forest.residual[clique]]
@@ -379,14 +377,14 @@ class Site:
                 lists.shifts.extend(mixed(behind, [steps[v] for v in other.behind]))
 
 
-def _upward(forest: Forest, first: int, end: int) -> I8:
+def _upward(forest: Forest, first: int, end: int) -> Ints:
     """Moves from the leaves of a tree to its root, the last of its cliques."""
     cliques = np.arange(first, end - 1, dtype=np.int64)
     parents = np.array(forest.parent[first : end - 1], dtype=np.int64)
     return np.ascontiguousarray(np.stack([cliques, parents], axis=1))
 
 
-def _tour(forest: Forest, root: int) -> I8:
+def _tour(forest: Forest, root: int) -> Ints:
     """Moves of one sweep over a tree: down and up again from the root, depth first."""
     moves: list[tuple[int, int]] = []
     stack = [(root, iter(forest.children[root]))]

@@ -16,16 +16,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_subgraph import Forest
 
 if TYPE_CHECKING:
     from kikuchi.inference.variational.structured_builder import Site
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
 
 _SMALL = 1024
 
@@ -33,85 +31,85 @@ _SMALL = 1024
 class Shape(NamedTuple):
     """Cliques, tree edges and sites; a tree edge has the number of the clique below it."""
 
-    size: I8
-    table: I8
-    parent: I8
-    separator: I8
-    separator_size: I8
-    residual_size: I8
-    child_offsets: I8
-    children: I8
-    parent_map: I8
-    own_map: I8
-    maps: NDArray[np.uint32]
-    sites: I8
-    site_table: I8
-    site_owns: I8
-    own_strides: I8
-    own_cards: I8
-    own_steps: I8
-    site_branches: I8
-    branch_edge: I8
-    branch_up: I8
-    branch_map: I8
-    branch_in: I8
-    branch_out: I8
-    branch_below: I8
-    branch_above: I8
-    branch_places: I8
-    out_own: I8
-    out_steps: I8
-    out_from: I8
-    out_places: I8
-    shifts: I8
+    size: Ints
+    table: Ints
+    parent: Ints
+    separator: Ints
+    separator_size: Ints
+    residual_size: Ints
+    child_offsets: Ints
+    children: Ints
+    parent_map: Ints
+    own_map: Ints
+    maps: U4
+    sites: Ints
+    site_table: Ints
+    site_owns: Ints
+    own_strides: Ints
+    own_cards: Ints
+    own_steps: Ints
+    site_branches: Ints
+    branch_edge: Ints
+    branch_up: Ints
+    branch_map: Ints
+    branch_in: Ints
+    branch_out: Ints
+    branch_below: Ints
+    branch_above: Ints
+    branch_places: Ints
+    out_own: Ints
+    out_steps: Ints
+    out_from: Ints
+    out_places: Ints
+    shifts: Ints
 
 
 class FactorParts(NamedTuple):
     """Parts of the factors that no clique holds whole; those of one factor stand together."""
 
-    factor: I8
-    table: I8
-    size: I8
-    clique: I8
-    site: I8
-    owns: I8
-    own_strides: I8
-    own_cards: I8
-    own_steps: I8
-    places: I8
-    factor_parts: I8
-    factor_table: I8
+    factor: Ints
+    table: Ints
+    size: Ints
+    clique: Ints
+    site: Ints
+    owns: Ints
+    own_strides: Ints
+    own_cards: Ints
+    own_steps: Ints
+    places: Ints
+    factor_parts: Ints
+    factor_table: Ints
 
 
 class Tours(NamedTuple):
     """By tree: its cliques, the moves of one sweep, the moves to the root, and its parts."""
 
-    trees: I8
-    path: I8
-    path_offsets: I8
-    upward: I8
-    upward_offsets: I8
-    parts: I8
-    part_offsets: I8
+    trees: Ints
+    path: Ints
+    path_offsets: Ints
+    upward: Ints
+    upward_offsets: Ints
+    parts: Ints
+    part_offsets: Ints
 
 
 class StructuredWorkspace(NamedTuple):
     """What the sweeps change."""
 
-    base: F8
-    theta: F8
-    cond: F8
-    belief: F8
-    up: F8
-    down: F8
-    pending: F8
-    tables: F8
-    marginals: F8
-    resolved: F8
-    unresolved: F8
-    top: F8
-    total: F8
-    counter: I8
+    base: Array
+    theta: Array
+    cond: Array
+    belief: Array
+    up: Array
+    down: Array
+    pending: Array
+    tables: Array
+    marginals: Array
+    resolved: Array
+    unresolved: Array
+    top: Array
+    total: Array
+    counter: Ints
 
 
 @dataclass(eq=False)
@@ -128,7 +126,7 @@ class Layout:
     whole: list[tuple[int, int]]
     split_factors: list[int]
     n_pending: int
-    move_cost: F8
+    move_cost: Array
 
     @property
     def n_trees(self) -> int:
@@ -163,7 +161,7 @@ class Layout:
             counter=np.zeros(64, dtype=np.int64),
         )
 
-    def start_at(self, work: StructuredWorkspace, q: F8) -> None:
+    def start_at(self, work: StructuredWorkspace, q: Array) -> None:
         """Put the product distribution q in every table that sweeps read before they write it."""
         offsets, s = self.graph.state_offsets, self.shape
         single = [q[a:b] for a, b in pairwise(offsets)]
@@ -185,19 +183,19 @@ class Layout:
                 rows = work.pending[branch.incoming : branch.incoming + n * len(row)]
                 rows.reshape(n, len(row))[:] = row
 
-    def clique_view(self, factor: int, clique: int) -> F8:
+    def clique_view(self, factor: int, clique: int) -> Array:
         """A factor's log-table spread over the entries of a clique that holds it."""
         at = int(self.graph.table_offsets[factor])
         return np.asarray(self.graph.log_tables[at + self._clique_index(factor, clique)])
 
-    def _clique_index(self, factor: int, clique: int) -> I8:
+    def _clique_index(self, factor: int, clique: int) -> Ints:
         scope = self.graph.scope(factor)
         steps = dict(zip(scope, strides(self.graph.shape(factor)), strict=True))
         members = self.forest.cliques[clique]
         cards = [int(self.graph.cardinalities[v]) for v in members]
         return mixed(cards, [steps.get(v, 0) for v in members])
 
-    def factor_tables(self, belief: F8, marginals: F8) -> F8:
+    def factor_tables(self, belief: Array, marginals: Array) -> Array:
         """Beliefs of all factors of the graph, laid out as its log-tables."""
         graph, s, q = self.graph, self.shape, self.parts
         out = np.zeros(graph.log_tables.size)
@@ -215,7 +213,7 @@ class Layout:
             out[int(graph.table_offsets[factor]) + places] = mass
         return out
 
-    def variable_marginals(self, belief: F8) -> F8:
+    def variable_marginals(self, belief: Array) -> Array:
         """Marginals of all variables, each from the clique nearest the root."""
         graph, s = self.graph, self.shape
         out = np.zeros(int(graph.state_offsets[-1]))
@@ -232,7 +230,7 @@ class Layout:
 # ---------------------------------------------------------------------- numbers
 
 
-def mixed(cards: Sequence[int], steps: Sequence[int]) -> I8:
+def mixed(cards: Sequence[int], steps: Sequence[int]) -> Ints:
     """sum_k digit_k * steps_k for every combination of digits, the last digit fastest.
 
     >>> mixed([2, 3], [10, 1]).tolist()
@@ -242,7 +240,7 @@ def mixed(cards: Sequence[int], steps: Sequence[int]) -> I8:
     return (_mixed_again if small else _mixed)(tuple(cards), tuple(steps))
 
 
-def _mixed(cards: tuple[int, ...], steps: tuple[int, ...]) -> I8:
+def _mixed(cards: tuple[int, ...], steps: tuple[int, ...]) -> Ints:
     out = np.zeros(1, dtype=np.int64)
     for card, step in zip(cards, steps, strict=True):
         out = np.add.outer(out, step * np.arange(card, dtype=np.int64)).ravel()
@@ -253,7 +251,7 @@ def _mixed(cards: tuple[int, ...], steps: tuple[int, ...]) -> I8:
 _mixed_again = functools.lru_cache(maxsize=1024)(_mixed)  # grids ask for the same few often
 
 
-def product(factors: Sequence[F8]) -> F8:
+def product(factors: Sequence[Array]) -> Array:
     """Outer product of rows, flat."""
     out = np.ones(1)
     for factor in factors:
@@ -269,22 +267,22 @@ def strides(cards: Sequence[int]) -> list[int]:
     return found
 
 
-def _absolute(parts: FactorParts) -> I8:
+def _absolute(parts: FactorParts) -> Ints:
     """For the tables of single parts: where each entry is in the graph's log-tables."""
     first = parts.factor_table[parts.factor]
     return np.asarray(np.repeat(first, parts.size) + parts.places)
 
 
-def offsets(lengths: Any) -> I8:
+def offsets(lengths: Any) -> Ints:
     """Where segments of these lengths begin, and the end."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def starts(lengths: I8) -> I8:
+def starts(lengths: Ints) -> Ints:
     """Where segments of these lengths begin."""
     return offsets(lengths)[:-1].copy()
 
 
-def closed(first: I8, end: int) -> I8:
+def closed(first: Ints, end: int) -> Ints:
     """Beginnings of segments with the end of the last."""
     return np.append(first, end).astype(np.int64)

@@ -24,8 +24,8 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
@@ -37,9 +37,6 @@ from kikuchi.inference.variational.mean_field import MeanField
 from kikuchi.inference.variational.structured_builder import lay_out
 from kikuchi.inference.variational.structured_layout import Layout
 from kikuchi.inference.variational.structured_subgraph import Forest
-
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
 
 _NAIVE_PART = 0.2
 _SEARCH_PART = 0.3
@@ -119,7 +116,7 @@ class StructuredMeanField(Method):
 
     # ------------------------------------------------------------------ which forest
 
-    def _layout(self, graph: FactorGraph, run: MethodRun, q: F8) -> Layout | None:
+    def _layout(self, graph: FactorGraph, run: MethodRun, q: Array) -> Layout | None:
         """The arrays of the forest; None if the time ended while they were made."""
         forest = self._forest(graph, run, q)
         pieces = graph.n_variables
@@ -128,7 +125,7 @@ class StructuredMeanField(Method):
             forest = subgraphs.split(forest, pieces)
         return lay_out(graph, forest, run.clock)
 
-    def _forest(self, graph: FactorGraph, run: MethodRun, q: F8) -> Forest:
+    def _forest(self, graph: FactorGraph, run: MethodRun, q: Array) -> Forest:
         kind, _, rest = self.subgraph.partition(":")
         if kind in ("auto", "tree"):
             width = 1 if kind == "tree" else self.width
@@ -153,7 +150,7 @@ class StructuredMeanField(Method):
             scopes = subgraphs.subset_scopes(graph, label)
         return subgraphs.forest_of(graph, scopes)
 
-    def _labels(self, graph: FactorGraph, run: MethodRun, text: str) -> NDArray[np.int64]:
+    def _labels(self, graph: FactorGraph, run: MethodRun, text: str) -> Ints:
         """The subset of every variable; those not named stand alone."""
         original = run.variables if len(run.variables) else np.arange(graph.n_variables)
         number = {int(v): k for k, v in enumerate(original)}
@@ -175,7 +172,7 @@ class StructuredMeanField(Method):
 class StructuredOptimum(LocalOptimum):
     """A local optimum with the marginals that its clique beliefs have on cut factors."""
 
-    marginals: F8
+    marginals: Array
 
 
 class StructuredAscent(MultiStartAscent):
@@ -191,7 +188,7 @@ class StructuredAscent(MultiStartAscent):
         self.best: StructuredOptimum | None = None
         self.bounds: list[float] = []
 
-    def start(self, q: F8, *, keep: bool) -> bool:
+    def start(self, q: Array, *, keep: bool) -> bool:
         """Begin at the product q; without `keep` fitted to it from the leaves to the roots.
 
         Answers whether there is something to ascend: a finite bound, found in time.
@@ -206,7 +203,7 @@ class StructuredAscent(MultiStartAscent):
             self._keep_best(False, math.inf)
         return in_time and self.bounds[-1] > -math.inf
 
-    def _pass(self, path: I8, path_offsets: I8, mode: int) -> bool:
+    def _pass(self, path: Ints, path_offsets: Ints, mode: int) -> bool:
         """All trees once; False if the time ended on the way: trees not done stay as they were."""
         from kikuchi.inference.variational.kernels import structured_mean_field as kernels
 
@@ -276,7 +273,7 @@ class StructuredAscent(MultiStartAscent):
             beliefs, marginals = work.belief.copy(), work.marginals.copy()
             self.best = StructuredOptimum(bound, beliefs, converged, residual, marginals)
 
-    def random_product(self) -> F8:
+    def random_product(self) -> Array:
         """A random product distribution."""
         graph = self.layout.graph
         masses = self.rng.standard_exponential(int(graph.state_offsets[-1]))
@@ -391,7 +388,7 @@ def _original(graph: FactorGraph, run: MethodRun) -> FactorGraph:
     return graph if run.reduced is None else run.reduced.original
 
 
-def _reduced_factors(graph: FactorGraph, run: MethodRun) -> NDArray[np.int64]:
+def _reduced_factors(graph: FactorGraph, run: MethodRun) -> Ints:
     return np.arange(graph.n_factors) if run.reduced is None else run.reduced.factors
 
 

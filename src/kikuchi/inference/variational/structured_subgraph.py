@@ -15,13 +15,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
-
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
 
 _UNIT = 2.0**-20
 _BATCH = 2**20  # table entries looked at together
@@ -148,7 +145,7 @@ def split(forest: Forest, blocks: int) -> Forest:
 # ---------------------------------------------------------------------- choices
 
 
-def subset_scopes(graph: FactorGraph, label: I8) -> list[list[int]]:
+def subset_scopes(graph: FactorGraph, label: Ints) -> list[list[int]]:
     """What each factor joins inside each subset, given the subset of every variable."""
     scopes: list[list[int]] = []
     for a in range(graph.n_factors):
@@ -159,7 +156,7 @@ def subset_scopes(graph: FactorGraph, label: I8) -> list[list[int]]:
     return scopes
 
 
-def strips(graph: FactorGraph, thickness: int) -> I8:
+def strips(graph: FactorGraph, thickness: int) -> Ints:
     """Labels of strips of a grid, `thickness` rows each; of breadth-first levels elsewhere."""
     from kikuchi.graphs.kernels.elimination import breadth_first_levels, primal_graph
     from kikuchi.graphs.shapes import grid_shape
@@ -172,7 +169,7 @@ def strips(graph: FactorGraph, thickness: int) -> I8:
     return levels // thickness
 
 
-def strengths(graph: FactorGraph, q: F8) -> F8:
+def strengths(graph: FactorGraph, q: Array) -> Array:
     """How much each factor would cost if it were cut: half the variance of its interaction.
 
     That is the second-order term of the expansion about the product distribution q (TEH-I6). Zeros
@@ -190,8 +187,8 @@ def strengths(graph: FactorGraph, q: F8) -> F8:
 
 
 def _interaction_variances(
-    graph: FactorGraph, q: F8, factors: list[int], shape: tuple[int, ...]
-) -> F8:
+    graph: FactorGraph, q: Array, factors: list[int], shape: tuple[int, ...]
+) -> Array:
     """Variance of tables under a product, less that of the best sum of single functions."""
     entries = graph.table_offsets[factors][:, None] + np.arange(prod(shape))
     tables = graph.log_tables[entries].reshape(-1, *shape)
@@ -216,7 +213,7 @@ def _interaction_variances(
 
 
 def keep_strongest(
-    graph: FactorGraph, strength: F8, width: int, states: int, stop: Callable[[], bool]
+    graph: FactorGraph, strength: Array, width: int, states: int, stop: Callable[[], bool]
 ) -> list[list[int]]:
     """Scopes that a forest of at most `width` can hold, strongest first.
 
@@ -259,7 +256,7 @@ class _SubgraphSearch:
         self.limit = float(np.log2(states)) if by_states else width + 1.0
         self.weights = np.rint(bits / _UNIT).astype(np.int64)
 
-    def _spanning_forest(self) -> NDArray[np.bool_]:
+    def _spanning_forest(self) -> Mask:
         from kikuchi.inference.variational.kernels.structured_search import spanning_forest
 
         kept = np.zeros(len(self.orders), dtype=bool)
@@ -268,7 +265,7 @@ class _SubgraphSearch:
         kept[pairs] = spanning_forest(self.n, ends)
         return kept
 
-    def add(self, numbers: I8) -> None:
+    def add(self, numbers: Ints) -> None:
         """Keep as many of these scopes as fit."""
         if not len(numbers) or self.effort > _MOST_EFFORT or self.stop():
             return

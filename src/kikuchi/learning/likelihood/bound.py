@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
 from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -32,8 +32,6 @@ from kikuchi.learning.learner import (
 )
 from kikuchi.learning.likelihood.surrogate import WarmEnergy
 from kikuchi.learning.ties import Parameters
-
-Array = NDArray[np.float64]
 
 _CHUNK = 2e7  # table entries looked at between two looks at the clock
 _LONGEST_STEP = 1.0

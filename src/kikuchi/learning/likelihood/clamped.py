@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import parallel
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
@@ -26,9 +27,6 @@ from kikuchi.inference.trees.junction_tree import unconditioned
 from kikuchi.inference.trees.plan import ADVICE, TreePlan, make_plan
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.clamped_tree import MissingnessPattern, RowGroup, Watch
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _EVALUATIONS = 20  # how often a tree is expected to be used
 _SECONDS_PER_PLAN = 1e-3
@@ -200,7 +198,7 @@ def _patterns(graph: FactorGraph, data: Data, budget: Budget) -> list[Missingnes
 
 
 def _together(
-    graph: FactorGraph, patterns: list[tuple[NDArray[np.bool_], Ints]], budget: Budget
+    graph: FactorGraph, patterns: list[tuple[Mask, Ints]], budget: Budget
 ) -> MissingnessPattern | None:
     """One tree for all patterns if it fits and costs less than one for each."""
     gaps = np.array([gap for gap, _ in patterns])
@@ -227,17 +225,13 @@ def _seconds(plan: TreePlan | None) -> float:
     return _SECONDS_PER_OPERATION * plan.operations + _SECONDS_PER_NODE * plan.found_tree.n_nodes
 
 
-def _planned(
-    graph: FactorGraph, rows: Ints, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
-) -> MissingnessPattern:
+def _planned(graph: FactorGraph, rows: Ints, gaps: Mask, always: Mask) -> MissingnessPattern:
     reduced = _missing_graph(graph, gaps, always)
     plan = None if reduced is None else make_plan(unconditioned(reduced), "cheapest", None)
     return MissingnessPattern(np.sort(rows), gaps, always, plan)
 
 
-def _missing_graph(
-    graph: FactorGraph, gaps: NDArray[np.bool_], always: NDArray[np.bool_]
-) -> FactorGraph | None:
+def _missing_graph(graph: FactorGraph, gaps: Mask, always: Mask) -> FactorGraph | None:
     """Scopes cut down to missing variables, then one factor for each that some row observes.
 
     None if no factor touches a missing variable.

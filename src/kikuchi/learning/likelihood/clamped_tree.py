@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.engine import Propagation
@@ -19,8 +20,6 @@ from kikuchi.inference.trees.plan import ADVICE, TreePlan, factor_targets
 from kikuchi.learning.data import Data, merged_rows
 from kikuchi.learning.likelihood.kernels.rows import count_factors, score_factors
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Watch = Callable[[], None]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
@@ -33,8 +32,8 @@ class MissingnessPattern:
     """
 
     rows: Ints
-    missing: NDArray[np.bool_]  # in some row
-    always: NDArray[np.bool_]  # missing in every row
+    missing: Mask  # in some row
+    always: Mask  # missing in every row
     plan: TreePlan | None
 
 
@@ -99,7 +98,7 @@ class RowGroup:
         count_factors(self.states, chosen, here[chosen], self.fixed, *layout(self.graph), counts)
 
 
-def layout(graph: FactorGraph) -> tuple[Ints, NDArray[np.uint32], Ints, Ints]:
+def layout(graph: FactorGraph) -> tuple[Ints, U4, Ints, Ints]:
     """The arrays that say where a factor's entries are."""
     cards = graph.cardinalities.astype(np.int64)
     return cards, graph.scopes, graph.scope_offsets, graph.table_offsets
@@ -119,7 +118,7 @@ class _Cuts:
     strides: Ints
 
 
-def _cuts(graph: FactorGraph, factors: Ints, gaps: NDArray[np.bool_], columns: Ints) -> _Cuts:
+def _cuts(graph: FactorGraph, factors: Ints, gaps: Mask, columns: Ints) -> _Cuts:
     column_of = np.full(graph.n_variables, -1, dtype=np.int64)
     column_of[columns] = np.arange(len(columns))
     return _Cuts(*cut_tables(factors, gaps, column_of, *layout(graph)))

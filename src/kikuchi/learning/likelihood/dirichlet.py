@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
 
-Array = NDArray[np.float64]
 Spread = Literal["cell", "table"]
 
 
@@ -97,7 +96,7 @@ class ConditionalTables:
         )
 
 
-def _rows(graph: FactorGraph, children: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _rows(graph: FactorGraph, children: U4) -> Ints:
     """The row of each table entry: entries that differ only in the child's state share one."""
     steps, sizes = np.empty((2, graph.n_factors), dtype=np.int64)
     cards = graph.cardinalities.tolist()

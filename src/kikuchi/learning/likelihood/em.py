@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.numerics import log, xlogy
@@ -33,7 +33,6 @@ from kikuchi.learning.likelihood.objective import (
 )
 from kikuchi.learning.ties import Parameters
 
-Array = NDArray[np.float64]
 Start = Literal["graph", "random"]
 
 _TINY = 1e-300

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import StepAborted
@@ -20,9 +20,6 @@ from kikuchi.learning.likelihood.objective import Likelihood, check_methods, inp
 from kikuchi.learning.ties import FeatureMatrix, Parameters
 from kikuchi.training.optimiser import Adam, Sgd
 from kikuchi.training.rule import GradientEstimate, State
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _LONGEST_STEP = 5.0  # nats that a parameter may move in the first trial of a step
 

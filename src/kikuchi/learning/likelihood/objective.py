@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
@@ -27,8 +27,6 @@ from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
 from kikuchi.learning.data import MISSING, Data
 from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 
 _EXACT = ("exact", "jt")

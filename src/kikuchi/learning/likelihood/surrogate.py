@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Clock
 from kikuchi.core.numerics import xlogy
 from kikuchi.core.options import option
@@ -33,8 +33,6 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
 from kikuchi.learning.ties import Parameters
-
-Array = NDArray[np.float64]
 
 _FORESTS = 100
 _WINDOW = 50  # sweeps in which the residual must halve, or damping rises

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.run import Step
@@ -19,7 +19,6 @@ from kikuchi.learning.scaling.scaling import FeatureLearner, FeatureScaling, Tar
 from kikuchi.learning.scaling.scaling_tree import ScalingTree
 from kikuchi.learning.structure.features import Features
 
-Array = NDArray[np.float64]
 Sweep = Callable[[], Step]
 
 _NEWTON_STEPS = 200

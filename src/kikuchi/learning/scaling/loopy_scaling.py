@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import Step
@@ -31,8 +32,6 @@ from kikuchi.learning.scaling.scaling import (
     impossible_target,
     not_converged,
 )
-
-Array = NDArray[np.float64]
 
 _MOST_DAMPING = 0.98
 _PROGRESS = 0.99  # a residual below this fraction of the best so far is progress
@@ -152,7 +151,7 @@ class _Sweeps:
         self.work = np.empty(max(widest, beliefs.width))
         self.start = tuple(part.copy() for part in self._arrays())
 
-    def _holders(self) -> tuple[kernels.Holders, NDArray[np.int64]]:
+    def _holders(self) -> tuple[kernels.Holders, Ints]:
         """For each factor the regions that hold it, large ones first, and the first of them."""
         maps = StateMaps(self.graph.cardinalities)
         regions = self.beliefs.regions.regions
@@ -174,7 +173,7 @@ class _Sweeps:
         )
         return found, np.array([h[0] for h in of_factor], dtype=np.int64)
 
-    def _links(self, homes: NDArray[np.int64]) -> kernels.Links:
+    def _links(self, homes: Ints) -> kernels.Links:
         engine = self.beliefs
         n = len(engine.regions.regions)
         receiver_at, receivers = engine.receivers()
@@ -346,7 +345,7 @@ def _root_walk(
     return walk, used
 
 
-def _offsets(counts: Any) -> NDArray[np.uint64]:
+def _offsets(counts: Any) -> U8:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
@@ -29,8 +30,6 @@ from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.scaling.scaling_tree import Form, ScalingTree
 from kikuchi.learning.scaling.targets import Targets
 from kikuchi.learning.structure.features import Features, table_features
-
-Array = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 

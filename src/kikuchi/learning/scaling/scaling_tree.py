@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U8, Array, Ints, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.graphs.elimination import Order, eliminate
@@ -22,7 +23,6 @@ from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
 from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.learning.scaling.kernels import scaling as kernels
 
-Array = NDArray[np.float64]
 Form = Literal["auto", "table", "tree"]
 
 _ALLOW = "use loopy-is, gradient with an approximate method, or allow more memory"
@@ -111,7 +111,7 @@ class ScalingTree:
             clique_factors=np.argsort(self.home, kind="stable").astype(np.uint64),
         )
 
-    def _walk(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], kernels.Walk]:
+    def _walk(self) -> tuple[U8, U8, kernels.Walk]:
         """Roots, messages outwards from them, and the depth-first walk."""
         layout = self.layout
         bounds = layout.outgoing_at[1:-1].astype(np.int64)
@@ -176,7 +176,7 @@ class ScalingTree:
         if not np.isfinite(self.log_z) or not np.all(np.isfinite(self.tables.p)):
             raise MethodError("the tables allow no state at all, or need numbers beyond 1e300")
 
-    def _differs(self, log_tables: Array) -> NDArray[np.bool_]:
+    def _differs(self, log_tables: Array) -> Mask:
         """Which factors have a table other than of ones."""
         owners = np.repeat(np.arange(self.graph.n_factors), np.diff(self.graph.table_offsets))
         differs = np.zeros(self.graph.n_factors, dtype=bool)
@@ -208,23 +208,19 @@ class ScalingTree:
 
     # ------------------------------------------------------------------ updates
 
-    def ups_sweep(
-        self, targets: Array, active: NDArray[np.bool_]
-    ) -> tuple[float, float, int, int, int]:
+    def ups_sweep(self, targets: Array, active: Mask) -> tuple[float, float, int, int, int]:
         """Algorithm 6.1, one walk: (distance, gain, impossible factor, propagations, scalings)."""
         return kernels.ups_sweep(  # type: ignore[no-any-return]
             self.layout, self.tables, self.walk, targets, active, self.weights, self.work
         )
 
-    def ipf_sweep(
-        self, targets: Array, active: NDArray[np.bool_]
-    ) -> tuple[float, float, int, int, int]:
+    def ipf_sweep(self, targets: Array, active: Mask) -> tuple[float, float, int, int, int]:
         """Effective IPF, each factor once; answers as `ups_sweep`."""
         return kernels.ipf_sweep(  # type: ignore[no-any-return]
             self.layout, self.tables, targets, active, self.weights, self.stack, self.work
         )
 
-    def add(self, steps: Array, active: NDArray[np.bool_]) -> None:
+    def add(self, steps: Array, active: Mask) -> None:
         """Add to the log-tables of all active factors at once."""
         self.weights += steps
         kernels.scale_all(self.layout, self.tables, steps, active, self.work)
@@ -257,9 +253,7 @@ def _sizes(graph: FactorGraph, cliques: Sequence[Clique]) -> Array:
         return np.array([math.prod(cards[v] for v in c) for c in cliques], dtype=np.float64)
 
 
-def _homes(
-    graph: FactorGraph, cliques: Sequence[Clique], sizes: Sequence[float]
-) -> NDArray[np.int64]:
+def _homes(graph: FactorGraph, cliques: Sequence[Clique], sizes: Sequence[float]) -> Ints:
     """The smallest clique that holds each factor."""
     holding: list[set[int]] = [set() for _ in range(graph.n_variables)]
     for c, clique in enumerate(cliques):
@@ -276,5 +270,5 @@ def _homes(
     return np.array(homes, dtype=np.int64)
 
 
-def _offsets(sizes: NDArray[np.generic]) -> NDArray[np.uint64]:
+def _offsets(sizes: NDArray[np.generic]) -> U8:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-
-Array = NDArray[np.float64]
 
 _SUM = 1e-6  # how far from 1 a table may sum; it is then normalised
 _AGREE = 1e-7  # how far two tables may disagree about a common variable
@@ -37,7 +36,7 @@ class Targets:
 
     graph: FactorGraph
     tables: Array
-    active: NDArray[np.bool_]
+    active: Mask
 
     @classmethod
     def of(cls, graph: FactorGraph, data: Data | ArrayLike, *, smoothing: float = 0.0) -> Targets:

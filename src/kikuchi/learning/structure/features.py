@@ -15,13 +15,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.learning.scaling.kernels.scaling import Columns
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Features:
         return np.asarray(self.matrix.sum(axis=1)).ravel()
 
     @cached_property
-    def factors(self) -> list[NDArray[np.int64]]:
+    def factors(self) -> list[Ints]:
         """The factors that each feature has parts on."""
         at = self.graph.table_offsets
         if not self.features:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.elimination import Order, eliminate
@@ -20,7 +21,6 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, junction_tree
 from kikuchi.learning.data import Data
 
-Array = NDArray[np.float64]
 Edge = tuple[int, int]
 
 GRAPH_TEXTS: dict[str, str] = {

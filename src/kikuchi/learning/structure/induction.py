@@ -13,8 +13,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -25,7 +26,6 @@ from kikuchi.learning.scaling.improved_scaling import ImprovedScalingML
 from kikuchi.learning.scaling.scaling import FeatureLearner, GeneralisedScalingML
 from kikuchi.learning.structure.features import Feature, Features
 
-Array = NDArray[np.float64]
 Scope = tuple[int, ...]
 
 _NEWTON_STEPS = 100

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from kikuchi.ica.order import Choice
 
-Array = NDArray[np.float64]
 _SMALL: dict[str, Any] = {"shape": [24, 24, 8], "scans": 40, "noise": 0.8, "drift": 0.4}
 _CLEAR: dict[str, Any] = {"noise": 0.6, "drift": 1.0}  # of scans with less noise, more movement
 
@@ -147,7 +146,7 @@ class Scans(NamedTuple):
     """A matrix (scans, voxels) without the mean of each voxel, and what is known about it."""
 
     matrix: Array
-    mask: NDArray[np.bool_]
+    mask: Mask
     anatomy: Array
     interval: float | None
     stimulus: Array | None = None
@@ -182,7 +181,7 @@ def load_scans(case: Case) -> Scans:
     return Scans(matrix / scale, recording.mask, recording.volume(mean), interval)
 
 
-def in_volume(values: Array, mask: NDArray[np.bool_]) -> Array:
+def in_volume(values: Array, mask: Mask) -> Array:
     """Maps (components, voxels) in their places; zero outside the brain."""
     out = np.zeros((len(values), *mask.shape))
     out[:, mask] = values

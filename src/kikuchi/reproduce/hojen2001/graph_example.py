@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.directed import (
     ancestral_subgraph,
@@ -119,11 +119,11 @@ def example_network(states: int, seed: int) -> FactorGraph:
     )
 
 
-def joint_table(graph: FactorGraph) -> NDArray[np.float64]:
+def joint_table(graph: FactorGraph) -> Array:
     """The joint distribution as one array, by multiplying all tables."""
     shape = tuple(graph.cardinalities.tolist())
     states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
-    weights: NDArray[np.float64] = np.exp(np.asarray(graph.log_score(states)))
+    weights: Array = np.exp(np.asarray(graph.log_score(states)))
     return weights.reshape(shape)
 
 
@@ -193,7 +193,7 @@ def _as_elimination(
     )
 
 
-def _tree_facts(graph: FactorGraph, order: str, joint: NDArray[np.float64]) -> Result:
+def _tree_facts(graph: FactorGraph, order: str, joint: Array) -> Result:
     elimination, fill = eliminated(graph, [NAMES.index(name) for name in order])
     tree = junction_tree(elimination)
     cliques, separators = tree.cliques, tree.separators
@@ -220,8 +220,8 @@ def running_intersection(cliques: Sequence[Clique], separators: Sequence[Separat
 
 
 def _from_marginals(
-    joint: NDArray[np.float64], cliques: Sequence[Clique], separators: Sequence[Separator]
-) -> NDArray[np.float64]:
+    joint: Array, cliques: Sequence[Clique], separators: Sequence[Separator]
+) -> Array:
     """Product of clique marginals over product of separator marginals (HOJ 2.13)."""
     product = np.ones_like(joint)
     for clique in cliques:
@@ -231,18 +231,16 @@ def _from_marginals(
     return product
 
 
-def _marginal(joint: NDArray[np.float64], keep: Sequence[int]) -> NDArray[np.float64]:
+def _marginal(joint: Array, keep: Sequence[int]) -> Array:
     axes = tuple(v for v in range(joint.ndim) if v not in keep)
-    total: NDArray[np.float64] = joint.sum(axis=axes, keepdims=True)
+    total: Array = joint.sum(axis=axes, keepdims=True)
     return total
 
 
 # ---------------------------------------------------------------------- independence
 
 
-def _statement_facts(
-    net: FactorGraph, joint: NDArray[np.float64], one: str, other: str, given: str
-) -> Result:
+def _statement_facts(net: FactorGraph, joint: Array, one: str, other: str, given: str) -> Result:
     """A ⊥ B | C decided on the directed graph, on its moral ancestral graph, and in numbers."""
     a, b, c = NAMES.index(one), NAMES.index(other), [NAMES.index(name) for name in given]
     ancestral, kept = ancestral_subgraph(net, [a, b, *c])
@@ -257,7 +255,7 @@ def _statement_facts(
     }
 
 
-def dependence(joint: NDArray[np.float64], a: int, b: int, given: Sequence[int]) -> float:
+def dependence(joint: Array, a: int, b: int, given: Sequence[int]) -> float:
     """Largest |p(a, b | c) - p(a | c) p(b | c)| over all states."""
     both = _marginal(joint, [a, b, *given])
     total = _marginal(joint, given)

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.ica.em import EMIteration, Rules
 from kikuchi.ica.initialisation import initial_model
@@ -42,7 +42,6 @@ from kikuchi.reproduce.hojen2001.tables import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 _SHOWN = 80  # points of a trace that are kept
 
 

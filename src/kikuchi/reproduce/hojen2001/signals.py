@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.ica.em import EMIteration, Rules
 from kikuchi.ica.initialisation import initial_model
@@ -28,7 +28,6 @@ from kikuchi.reproduce.hojen2001.tables import RIGHT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 DIRECTIONS = (0.0, 45.0, -45.0)
 _NOISE = 0.02  # of the deviation of the microphones
 _FIXED_NOISE = 0.01  # of their variance, where it is not learned; more than there is

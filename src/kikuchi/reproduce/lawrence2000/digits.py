@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules.mixture import MixtureRule
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.digits import digits
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 _CLAIMS = Claims.of(__name__, "LAW-E14")
 _SIDE = 8

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.seeds import generator
 from kikuchi.reproduce.aggregate import (
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kikuchi.ica.bayesian.bayesian_ica import BayesianICA
 
-Array = NDArray[np.float64]
 _GAP = 2.0  # decades by which the relevance of a source that is off exceeds all others
 _SHOWN = 60
 _CROPS = ((100, 200), (0, 200))  # corners of parts of the two photographs that are sub-Gaussian

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import connections, spin_ascent, to_spins
 from kikuchi.boltzmann.exact import log_likelihood
@@ -25,6 +24,7 @@ from kikuchi.boltzmann.rules.mean_field import (
     observed_log_score,
     read_temperatures,
 )
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import spins_to_bits
 from kikuchi.plots import style
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 _MOST_POINTS = 300  # of a curve that is kept
 _ROUNDING = 1e-9
@@ -56,7 +55,7 @@ _ROUNDING = 1e-9
 def random_spins(
     n_visible: int,
     n_hidden: int,
-    masks: Mapping[str, NDArray[np.bool_]],
+    masks: Mapping[str, Mask],
     scale: float,
     rng: np.random.Generator,
 ) -> Machine:
@@ -215,9 +214,7 @@ def _associate(
     }
 
 
-def free_outputs(
-    machine: Machine, rule: JointMeanField, data: Array, inputs: NDArray[np.bool_]
-) -> Array:
+def free_outputs(machine: Machine, rule: JointMeanField, data: Array, inputs: Mask) -> Array:
     """Visible means in the free phase of a rule, the inputs held."""
     temperatures: tuple[float, ...] = ()
     if rule.init == "conditional":

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import ising
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -95,15 +95,15 @@ class _MomentErrors:
         self.results = [one.result for one in finished]
         self.sizes = sorted(int(m) for m in self.results[0])
 
-    def gaps(self, m: int) -> NDArray[np.float64]:
+    def gaps(self, m: int) -> Array:
         """log Z less the bound, one per network."""
         return np.array([result[str(m)]["gap"] for result in self.results])
 
-    def errors(self, m: int) -> NDArray[np.float64]:
+    def errors(self, m: int) -> Array:
         """Errors of the moments, one row per network."""
         return np.array([result[str(m)]["errors"] for result in self.results])
 
-    def mean_squares(self, m: int) -> NDArray[np.float64]:
+    def mean_squares(self, m: int) -> Array:
         """Mean squared error of the moments, one per network."""
         return np.asarray((self.errors(m) ** 2).mean(axis=1))
 
@@ -119,7 +119,7 @@ def machine(units: int, span: float, seed: int) -> FactorGraph:
     return ising(weights + weights.T, rng.uniform(-span, span, size=units))
 
 
-def pair_moments(beliefs: Beliefs) -> NDArray[np.float64]:
+def pair_moments(beliefs: Beliefs) -> Array:
     """<s_i s_j> of every pair that shares a factor, s = ±1."""
     graph = beliefs.graph
     signs = np.array([[1.0, -1.0], [-1.0, 1.0]])

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete, grid
 from kikuchi.inference.registry import parse_method
@@ -216,7 +216,7 @@ def grid_of(n: int, field: float, seed: int) -> FactorGraph:
     return grid(side, side, seed=seed, field=field)
 
 
-def positive_marginals(beliefs: Beliefs) -> NDArray[np.float64]:
+def positive_marginals(beliefs: Beliefs) -> Array:
     """p(x_i = 1) of all variables, then p(x_i = 1, x_j = 1) of all pairs: what l1 compares."""
     graph = beliefs.graph
     pairs = np.flatnonzero(np.diff(graph.scope_offsets) == 2)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import spin_graph
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -27,7 +27,6 @@ from kikuchi.reproduce.liu2020.published import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 NODES = 16
 _SWEEPS = 200
 _ERRORS = 4.0  # standard errors within which two estimates agree

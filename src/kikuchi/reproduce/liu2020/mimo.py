@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
+from kikuchi.core.arrays import Array
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 _ERRORS = 4.0  # standard errors within which two estimates agree
 _PUBLISHED_USES = 5000
 _RECOMPUTED_USES = 1500  # behind the corrected references of the catalogue

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.applications.face_baselines import (
     Correlation,
@@ -23,6 +22,7 @@ from kikuchi.applications.face_baselines import (
     FaceSimilarity,
     Fisherfaces,
 )
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.faces import OVAL_PIXELS, faces, prepare, unmask
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from kikuchi.boltzmann.rate_coded import RateCodedRBM
 
-Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Rows = Ints
 
 PUBLISHED_RATE = 2.5e-3  # of weights, with 1768 pixels
 _IN_USE = 0.01  # spread of its rate over the faces from which a hidden unit says something
@@ -234,16 +233,14 @@ class FaceRecognition(Experiment):
 
 
 @lru_cache(maxsize=2)
-def prepared(
-    data: str | None, side: int
-) -> tuple[Array, NDArray[np.bool_], NDArray[np.int64] | None]:
+def prepared(data: str | None, side: int) -> tuple[Array, Mask, Ints | None]:
     """Faces as rows of pixels inside the oval, the oval, and the people, if they are known."""
     images = faces(data, side=None)
     pixels, mask = prepare(images, side)
     return pixels, mask, images.labels
 
 
-def machine(model: str, mask: NDArray[np.bool_], rows: int, case: Case) -> RateCodedRBM:
+def machine(model: str, mask: Mask, rows: int, case: Case) -> RateCodedRBM:
     """A machine to train on that many rows in batches of 100, with rates, updates and seed of the
     case (TEH-L9).
 
@@ -289,7 +286,7 @@ def partition(people: Rows, condition: str, seed: int) -> tuple[Rows, Rows, Rows
     return first, second, third
 
 
-def locality(fields: Array, mask: NDArray[np.bool_]) -> Array:
+def locality(fields: Array, mask: Mask) -> Array:
     """Share of the squared weight of each field (row) in the best square window whose area is a
     quarter of the mask's; about 0.25 to 0.4 for global fields, more than 0.7 for local ones.
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.data.digits import digits
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 SMOOTHING = 0.004  # rows spread over all states: one thousandth of a row in each cell of a pair
 _TOL = 1e-7

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.seeds import generator
 from kikuchi.data.examples import example
@@ -26,7 +26,6 @@ from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 LogDensity = Callable[[Array], Array]
 
 _NODES = 60  # of Gauss-Hermite quadrature: exact for polynomials up to order 119

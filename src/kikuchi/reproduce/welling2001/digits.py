@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.data.digits import digits
 from kikuchi.data.images import Images
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from kikuchi.boltzmann.boltzmann_machine import BoltzmannMachine
     from kikuchi.boltzmann.classifier import FreeEnergyClassifier
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
+Labels = Ints
 
 SHARES = (8, 1, 1)
 """Training, validation and test digits of WH-E1. The paper has 6 : 2 : 3 of 1100 digits per class;

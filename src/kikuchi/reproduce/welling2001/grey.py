@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.images import Images
@@ -30,7 +30,6 @@ from kikuchi.reproduce.welling2001.tables import BASELINES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 
 _SIDE = 16
 _MACHINES = "free energies of FCRF"
@@ -125,7 +124,7 @@ def few_of_each(images: Images, case: Case) -> Images:
     return images.at(np.sort(np.concatenate(rows)))
 
 
-def rotation(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def rotation(labels: Ints, rng: np.random.Generator) -> Ints:
     """A number of 0 to 3 for each row, as evenly as can be inside each class.
 
     >>> np.bincount(rotation(np.zeros(8, dtype=np.int64), np.random.default_rng(0))).tolist()

@@ -17,9 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
-U4 = NDArray[np.uint32]
+from kikuchi.core.arrays import U4, Array, Ints
+
 On = NDArray[np.uint8]
 
 _U = np.uint64
@@ -31,15 +30,15 @@ _FLOOR = 1e-150  # of the largest entry: vectors stay positive, whatever dies ou
 def strengths(
     cards: U4,
     scopes: U4,
-    scope_offsets: I8,
-    tables: F8,
-    table_offsets: I8,
-    strides: I8,
-    block_offsets: I8,
+    scope_offsets: Ints,
+    tables: Array,
+    table_offsets: Ints,
+    strides: Ints,
+    block_offsets: Ints,
     factors: U4,
-    high: F8,
-    low: F8,
-    out: F8,
+    high: Array,
+    low: Array,
+    out: Array,
 ) -> None:
     """D_a(i, j): the largest log odds ratio between two states of i and two of j, the rest free.
 
@@ -79,7 +78,7 @@ def strengths(
 
 @njit(cache=True, error_model="numpy")
 def _ranges(
-    tables: F8,
+    tables: Array,
     begin: int,
     size: int,
     u: int,
@@ -88,8 +87,8 @@ def _ranges(
     stride_i: int,
     card_j: int,
     stride_j: int,
-    high: F8,
-    low: F8,
+    high: Array,
+    low: Array,
 ) -> None:
     """For each state of j the range of log phi(u, ...) - log phi(w, ...) over the others."""
     for v in range(card_j):
@@ -178,7 +177,7 @@ def trim(
 
 
 @njit(cache=True, error_model="numpy")
-def spread(matrix: Any, x: F8, sums: F8, y: F8) -> None:
+def spread(matrix: Any, x: Array, sums: Array, y: Array) -> None:
     """y = M x."""
     scopes, scope_offsets, block_offsets, strength, inertia, factors, on = matrix
     sums[:] = 0.0
@@ -205,7 +204,7 @@ def spread(matrix: Any, x: F8, sums: F8, y: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def gather(matrix: Any, y: F8, sums: F8, work: F8, x: F8) -> None:
+def gather(matrix: Any, y: Array, sums: Array, work: Array, x: Array) -> None:
     """x = M' y."""
     scopes, scope_offsets, block_offsets, strength, inertia, factors, on = matrix
     sums[:] = 0.0
@@ -232,7 +231,7 @@ def gather(matrix: Any, y: F8, sums: F8, work: F8, x: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _rescaled(on: On, x: F8, y: F8, shift: float) -> None:
+def _rescaled(on: On, x: Array, y: Array, shift: float) -> None:
     """x = y + shift x over its largest entry, kept positive."""
     top = 0.0
     for e in range(_U(x.size)):
@@ -245,7 +244,7 @@ def _rescaled(on: On, x: F8, y: F8, shift: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _ratios(on: On, x: F8, y: F8) -> tuple[float, float]:
+def _ratios(on: On, x: Array, y: Array) -> tuple[float, float]:
     """Least and largest y / x: for y = M x, x > 0, they bracket the spectral radius of M."""
     low, high = np.inf, 0.0
     for e in range(_U(x.size)):
@@ -257,7 +256,7 @@ def _ratios(on: On, x: F8, y: F8) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def radius_steps(matrix: Any, x: F8, sums: F8, y: F8, steps: int) -> tuple[float, float]:
+def radius_steps(matrix: Any, x: Array, sums: Array, y: Array, steps: int) -> tuple[float, float]:
     """Power steps on M + shift; answers the best bounds on the spectral radius of M.
 
     A shift (a share of the bound) is there for graphs whose cycles all have even length. The upper
@@ -276,7 +275,7 @@ def radius_steps(matrix: Any, x: F8, sums: F8, y: F8, steps: int) -> tuple[float
 
 @njit(cache=True, error_model="numpy")
 def singular_steps(
-    matrix: Any, x: F8, sums: F8, y: F8, work: F8, z: F8, steps: int
+    matrix: Any, x: Array, sums: Array, y: Array, work: Array, z: Array, steps: int
 ) -> tuple[float, float]:
     """Power steps on M'M; answers the best bounds on the largest singular value of M.
 

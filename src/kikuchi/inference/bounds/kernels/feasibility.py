@@ -13,6 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints
+
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
 
@@ -25,15 +27,15 @@ class PropagationWorkspace(NamedTuple):
     """Arrays that the search changes as it goes."""
 
     hard: NDArray[np.uint8]
-    slot_variables: NDArray[np.uint32]
+    slot_variables: U4
     alive: NDArray[np.uint8]
-    counts: NDArray[np.int64]
-    trail: NDArray[np.int64]
-    queue: NDArray[np.int64]
+    counts: Ints
+    trail: Ints
+    queue: Ints
     queued: NDArray[np.uint8]
     support: NDArray[np.uint8]
-    digits: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+    digits: Ints
+    numbers: Ints
 
 
 @njit(cache=True, error_model="numpy")
@@ -48,8 +50,8 @@ def propagate_all(g: GraphArrays, w: PropagationWorkspace) -> bool:
 def search(
     g: GraphArrays,
     w: PropagationWorkspace,
-    order: NDArray[np.int64],
-    preference: NDArray[np.float64],
+    order: Ints,
+    preference: Array,
     max_backtracks: int,
 ) -> int:
     """Fix variables in `order`, each to its preferred live state, with backtracking."""
@@ -86,7 +88,7 @@ def search(
 
 
 @njit(cache=True, error_model="numpy")
-def thin(g: GraphArrays, w: PropagationWorkspace, q: NDArray[np.float64]) -> bool:
+def thin(g: GraphArrays, w: PropagationWorkspace, q: Array) -> bool:
     """Shrink the live states until no factor has a forbidden entry among them.
 
     Of each forbidden entry the state of least mass `q` goes (only from variables that keep
@@ -108,9 +110,7 @@ def thin(g: GraphArrays, w: PropagationWorkspace, q: NDArray[np.float64]) -> boo
 
 
 @njit(cache=True, error_model="numpy")
-def breadth_first(
-    g: GraphArrays, hard: NDArray[np.uint8], roots: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def breadth_first(g: GraphArrays, hard: NDArray[np.uint8], roots: Ints) -> Ints:
     """Variables in breadth-first order through the hard factors, components by their root."""
     n = len(roots)
     order = np.empty(n, np.int64)
@@ -139,9 +139,7 @@ def breadth_first(
 
 
 @njit(cache=True, error_model="numpy")
-def _preferred(
-    g: GraphArrays, w: PropagationWorkspace, v: int, preference: NDArray[np.float64]
-) -> int:
+def _preferred(g: GraphArrays, w: PropagationWorkspace, v: int, preference: Array) -> int:
     best = -1
     for slot in range(g.state_offsets[v], g.state_offsets[v + 1]):
         if w.alive[slot] and (best < 0 or preference[slot] > preference[best]):
@@ -254,7 +252,7 @@ def _entry_alive(g: GraphArrays, w: PropagationWorkspace, a: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _weakest(g: GraphArrays, w: PropagationWorkspace, a: int, q: NDArray[np.float64]) -> int:
+def _weakest(g: GraphArrays, w: PropagationWorkspace, a: int, q: Array) -> int:
     """Of the current entry of factor a, the state of least mass that its variable can spare."""
     lo = g.scope_offsets[a]
     best = -1
@@ -267,7 +265,7 @@ def _weakest(g: GraphArrays, w: PropagationWorkspace, a: int, q: NDArray[np.floa
 
 
 @njit(cache=True, error_model="numpy")
-def _clear(digits: NDArray[np.int64]) -> None:
+def _clear(digits: Ints) -> None:
     digits[:] = 0
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import Ints
 
 _U = np.uint64
 
@@ -25,25 +26,25 @@ class Inputs(NamedTuple):
     first `axes` axes of the host moves the place that is read.
     """
 
-    offsets: NDArray[np.int64]
-    places: NDArray[np.int64]
-    runs: NDArray[np.int64]
-    repeats: NDArray[np.int64]
-    axes: NDArray[np.int64]
-    move_offsets: NDArray[np.int64]
-    moves: NDArray[np.int64]
+    offsets: Ints
+    places: Ints
+    runs: Ints
+    repeats: Ints
+    axes: Ints
+    move_offsets: Ints
+    moves: Ints
 
 
 class MiniBucketProgram(NamedTuple):
     """Where the tables, messages and axes of each node are; nodes in order of elimination."""
 
-    rows: NDArray[np.int64]
-    cards: NDArray[np.int64]
-    tables: NDArray[np.int64]
-    messages: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    axis_offsets: NDArray[np.int64]
-    axis_cards: NDArray[np.int64]
+    rows: Ints
+    cards: Ints
+    tables: Ints
+    messages: Ints
+    parents: Ints
+    axis_offsets: Ints
+    axis_cards: Ints
 
 
 @njit(cache=True, error_model="numpy", inline="always")

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.kernels.heap import sift
 
 _U = np.uint64
@@ -27,33 +28,33 @@ _LEVEL_STEP = 2.0**43
 class Functions(NamedTuple):
     """Scopes of all functions, and for each variable a linked list of its places in them."""
 
-    offsets: NDArray[np.int64]
-    members: NDArray[np.int64]
-    function_of: NDArray[np.int64]
-    links: NDArray[np.int64]
-    heads: NDArray[np.int64]
+    offsets: Ints
+    members: Ints
+    function_of: Ints
+    links: Ints
+    heads: Ints
     dead: NDArray[np.uint8]
-    owners: NDArray[np.int64]
+    owners: Ints
 
 
 class Desk(NamedTuple):
     """Room to work in: marks of variables with their stamp, function lists, and mini-buckets."""
 
-    mark: NDArray[np.int64]
-    stamp: NDArray[np.int64]
-    found: NDArray[np.int64]
-    other: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    group_of: NDArray[np.int64]
+    mark: Ints
+    stamp: Ints
+    found: Ints
+    other: Ints
+    groups: Ints
+    sizes: Ints
+    group_of: Ints
 
 
 class Ruler(NamedTuple):
     """What prices depend on: log2 of the numbers of states, ties, levels, and the largest scope."""
 
-    bits: NDArray[np.float64]
-    ties: NDArray[np.float64]
-    levels: NDArray[np.int64]
+    bits: Array
+    ties: Array
+    levels: Ints
     cap: int
 
 

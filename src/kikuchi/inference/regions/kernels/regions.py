@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4, U8
 
 FLOOR = 1e-200
 
@@ -22,10 +23,10 @@ _U1 = np.uint64(1)
 class RegionLinks(NamedTuple):
     """Pairs of nested regions: the large one, the small one, and where the map of states begins."""
 
-    large: NDArray[np.uint64]
-    small: NDArray[np.uint64]
-    map_at: NDArray[np.uint64]
-    maps: NDArray[np.uint32]
+    large: U8
+    small: U8
+    map_at: U8
+    maps: U4
 
 
 @njit(cache=True, error_model="numpy", inline="always")

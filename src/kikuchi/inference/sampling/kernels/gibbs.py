@@ -13,12 +13,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, U8, Array, Ints
+
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
 
-F8 = NDArray[np.float64]
-U8 = NDArray[np.uint64]
-U4 = NDArray[np.uint32]
 States = NDArray[Any]
 
 _U = np.uint64
@@ -67,18 +66,18 @@ def sample_bits(
     places: U8,
     offsets: U8,
     neighbours: U8,
-    multipliers: F8,
-    odds: F8,
-    biases: F8,
-    weights: F8,
+    multipliers: Array,
+    odds: Array,
+    biases: Array,
+    weights: Array,
     states: States,
     streams: U8,
-    kept: NDArray[np.int64],
+    kept: Ints,
     sweeps: int,
     thin: int,
-    sums: F8,
+    sums: Array,
     draws: States,
-    scores: F8,
+    scores: Array,
 ) -> None:
     """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
     for _ in range(sweeps):
@@ -95,10 +94,10 @@ def score_bits(
     places: U8,
     offsets: U8,
     neighbours: U8,
-    biases: F8,
-    weights: F8,
+    biases: Array,
+    weights: Array,
     states: States,
-    scores: F8,
+    scores: Array,
 ) -> None:
     """Log-weight of each chain's state, without the constant; every coupling counts once."""
     chains = _U(len(scores))
@@ -122,12 +121,12 @@ def burn_bits(
     places: U8,
     offsets: U8,
     neighbours: U8,
-    multipliers: F8,
-    odds: F8,
+    multipliers: Array,
+    odds: Array,
     states: States,
     streams: U8,
     sweeps: int,
-    sums: F8,
+    sums: Array,
 ) -> None:
     """Sweeps that nothing is kept of."""
     for _ in range(sweeps):
@@ -139,12 +138,12 @@ def sweep_bits(
     places: U8,
     offsets: U8,
     neighbours: U8,
-    multipliers: F8,
-    odds: F8,
+    multipliers: Array,
+    odds: Array,
     states: States,
     streams: U8,
     keep: bool,
-    sums: F8,
+    sums: Array,
 ) -> None:
     """Update every bit once: the odds of 1 are e^b_i times e^W_ij for every neighbour j at 1.
 
@@ -201,14 +200,14 @@ def sample_tables(
     row_strides: U8,
     states: States,
     streams: U8,
-    kept: NDArray[np.int64],
+    kept: Ints,
     sweeps: int,
     thin: int,
-    field: F8,
-    sums: F8,
+    field: Array,
+    sums: Array,
     entries: U8,
     draws: States,
-    scores: F8,
+    scores: Array,
 ) -> None:
     """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
     for _ in range(sweeps):
@@ -223,7 +222,7 @@ def sample_tables(
 
 
 @njit(cache=True, error_model="numpy")
-def score_tables(g: GraphArrays, entries: U8, scores: F8) -> None:
+def score_tables(g: GraphArrays, entries: U8, scores: Array) -> None:
     """Log-weight of each chain's state, without the constant."""
     log_tables = g.log_tables
     chains = _U(len(scores))
@@ -244,8 +243,8 @@ def burn_tables(
     states: States,
     streams: U8,
     sweeps: int,
-    field: F8,
-    sums: F8,
+    field: Array,
+    sums: Array,
     entries: U8,
 ) -> None:
     """Sweeps that nothing is kept of."""
@@ -265,8 +264,8 @@ def sweep_tables(
     states: States,
     streams: U8,
     keep: bool,
-    field: F8,
-    sums: F8,
+    field: Array,
+    sums: Array,
     entries: U8,
 ) -> None:
     """Update every variable once from its conditional; any cardinality, order and zeros.
@@ -330,7 +329,7 @@ def move_entries(lo, hi, old, new, c, row_factors, row_strides, entries):
 
 @njit(cache=True, error_model="numpy")
 def conditional_weights(
-    log_tables: F8,
+    log_tables: Array,
     card: np.uint64,
     lo: np.uint64,
     hi: np.uint64,
@@ -339,7 +338,7 @@ def conditional_weights(
     row_factors: U8,
     row_strides: U8,
     entries: U8,
-    field: F8,
+    field: Array,
 ) -> float:
     """Fill `field` with weights proportional to p(x_v | rest), the largest 1; answers their sum.
 
@@ -383,7 +382,7 @@ def locate(g: GraphArrays, states: States, entries: U8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def count_entries(g: GraphArrays, draws: States, entries: U8, counts: F8) -> None:
+def count_entries(g: GraphArrays, draws: States, entries: U8, counts: Array) -> None:
     """How often each entry of each table occurs in the draws."""
     for number in range(len(draws)):
         locate(g, draws[number], entries)
@@ -393,7 +392,7 @@ def count_entries(g: GraphArrays, draws: States, entries: U8, counts: F8) -> Non
 
 @njit(cache=True, error_model="numpy")
 def indicator_diagnostics(
-    series: States, cards: U4, halves: NDArray[np.uint8], rhat: F8, ess: F8
+    series: States, cards: U4, halves: NDArray[np.uint8], rhat: Array, ess: Array
 ) -> None:
     """Largest split R-hat and smallest ESS over the indicators of each variable's states.
 
@@ -441,7 +440,7 @@ def _indicator(halves: NDArray[np.uint8]) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def _covariance(halves: NDArray[np.uint8], means: F8, lag: int) -> float:
+def _covariance(halves: NDArray[np.uint8], means: Array, lag: int) -> float:
     """Mean autocovariance of the halves: products of the ones, corrected for the means."""
     m, n = halves.shape
     total = 0.0
@@ -465,7 +464,7 @@ def _overlap(half: NDArray[np.uint8], lag: int) -> np.int64:
 
 
 @njit(cache=True, error_model="numpy")
-def greedy_colours(offsets: U4, neighbours: U4, order: U4) -> NDArray[np.int64]:
+def greedy_colours(offsets: U4, neighbours: U4, order: U4) -> Ints:
     """The first colour that no neighbour has, for each vertex in turn."""
     n = len(order)
     colours = np.full(n, -1, np.int64)

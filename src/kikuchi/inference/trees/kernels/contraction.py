@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import Array, Ints
 
 SUM, MAX, EXPSUM = 0, 1, 2
 FLOOR = 1e-290
@@ -44,11 +45,11 @@ class CliqueWalk(NamedTuple):
     """
 
     nd: int
-    dims: NDArray[np.int64]
+    dims: Ints
     dims_at: int
-    steps: NDArray[np.int64]
+    steps: Ints
     steps_at: int
-    bases: NDArray[np.int64]
+    bases: Ints
     bases_at: int
     n_fixed: int
     n_children: int
@@ -59,14 +60,14 @@ class CliqueWalk(NamedTuple):
 class Workspace(NamedTuple):
     """Working memory of a propagation: results of a walk, answers, and scratch of one walk."""
 
-    temporary: NDArray[np.float64]
-    out: NDArray[np.float64]
-    tile: NDArray[np.float64]
-    runs: NDArray[np.int64]
-    strides: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    places: NDArray[np.int64]
-    counters: NDArray[np.int64]
+    temporary: Array
+    out: Array
+    tile: Array
+    runs: Ints
+    strides: Ints
+    lengths: Ints
+    places: Ints
+    counters: Ints
 
 
 @njit(cache=True, error_model="numpy")

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-F8 = NDArray[np.float64]
-U8 = NDArray[np.uint64]
+from kikuchi.core.arrays import U8, Array
 
 _RESCALE_ABOVE = 300.0
 
 
 @njit(cache=True, error_model="numpy")
 def walk(
-    log_tables: F8,
+    log_tables: Array,
     cards: U8,
     level_slots: U8,
     slot_strides: U8,
@@ -28,14 +26,14 @@ def walk(
     other_levels: U8,
     other_strides: U8,
     state: U8,
-    scores: F8,
-    masses: F8,
+    scores: Array,
+    masses: Array,
     bases: U8,
-    singles: F8,
+    singles: Array,
     single_starts: U8,
-    tables: F8,
+    tables: Array,
     best_state: U8,
-    numbers: F8,
+    numbers: Array,
     depth: U8,
     visits: int,
 ) -> bool:
@@ -100,19 +98,19 @@ def walk(
 @njit(cache=True, error_model="numpy", inline="always")
 def _sum_last_level(
     d: np.uint64,
-    log_tables: F8,
+    log_tables: Array,
     cards: U8,
     level_slots: U8,
     slot_strides: U8,
     state: U8,
-    scores: F8,
-    masses: F8,
+    scores: Array,
+    masses: Array,
     bases: U8,
-    singles: F8,
+    singles: Array,
     single_starts: U8,
-    tables: F8,
+    tables: Array,
     best_state: U8,
-    numbers: F8,
+    numbers: Array,
 ) -> None:
     """Sum over the states of the deepest variable, all others being fixed."""
     lo, hi = level_slots[d], level_slots[d + np.uint64(1)]
@@ -138,7 +136,7 @@ def _sum_last_level(
 
 
 @njit(cache=True, error_model="numpy")
-def _rescale(score: float, masses: F8, singles: F8, tables: F8, numbers: F8) -> None:
+def _rescale(score: float, masses: Array, singles: Array, tables: Array, numbers: Array) -> None:
     """Make `score` the reference; the first positive weight finds it at -inf, all sums at 0."""
     factor = np.exp(numbers[0] - score)
     masses *= factor

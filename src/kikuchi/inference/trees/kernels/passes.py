@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.inference.trees.kernels.contraction import (
     EXPSUM,
     FLOOR,
@@ -68,11 +68,11 @@ class PropagationState(NamedTuple):
     whether something was lost in the present operation.
     """
 
-    mem: NDArray[np.float64]
-    floors: NDArray[np.float64]
-    losses: NDArray[np.float64]
-    scales: NDArray[np.float64]
-    flags: NDArray[np.int64]
+    mem: Array
+    floors: Array
+    losses: Array
+    scales: Array
+    flags: Ints
 
 
 # ---------------------------------------------------------------------- scaling

@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Ints
 from kikuchi.inference.trees.kernels.contraction import tile_split
-
-Ints = NDArray[np.int64]
 
 # columns of `ops`
 AXES, DIMS, STEPS, BASES, FIXED, CHILDREN, TARGETS = range(7)
@@ -40,12 +38,12 @@ class PropagationProgram(NamedTuple):
     The last row of `ops` is no operation: it only ends the list of actions.
     """
 
-    ops: NDArray[np.int64]
+    ops: Ints
     dims: Ints
     steps: Ints
     bases: Ints
     tables: Ints
-    actions: NDArray[np.int64]
+    actions: Ints
     ends: Ints
 
 

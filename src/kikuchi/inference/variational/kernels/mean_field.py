@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
-U4 = NDArray[np.uint32]
 
 _U = np.uint64
 _ZERO, _ONE, _TWO = _U(0), _U(1), _U(2)
@@ -27,13 +25,13 @@ _NO_EDGE = _U(2**64 - 1)
 @njit(cache=True, error_model="numpy")
 def sweep_tables(
     g: GraphArrays,
-    q: F8,
-    alive: NDArray[np.bool_],
+    q: Array,
+    alive: Mask,
     order: U4,
-    temperatures: F8,
+    temperatures: Array,
     tol: float,
-    field: F8,
-    scratch: F8,
+    field: Array,
+    scratch: Array,
 ) -> tuple[int, float]:
     """One sweep for each temperature, ended early when no probability moves more than `tol`.
 
@@ -88,14 +86,14 @@ def sweep_tables(
 def _contract(
     cards: U4,
     scopes: U4,
-    state_offsets: I8,
-    log_tables: F8,
+    state_offsets: Ints,
+    log_tables: Array,
     start: np.uint64,
     lo: np.uint64,
     hi: np.uint64,
     edge: np.uint64,
-    q: F8,
-    scratch: F8,
+    q: Array,
+    scratch: Array,
 ) -> None:
     """Expectation of the table at `start`, of scope `lo` to `hi`, over all its variables but that
     of `edge` (over all if `edge` is `_NO_EDGE`).
@@ -141,12 +139,12 @@ def _contract(
 
 @njit(cache=True, error_model="numpy")
 def _move(
-    q: F8,
-    alive: NDArray[np.bool_],
+    q: Array,
+    alive: Mask,
     first: np.uint64,
     card: np.uint64,
     temperature: float,
-    field: F8,
+    field: Array,
 ) -> float:
     """Set q_v to its optimum exp(field / T), normalised over the live states."""
     top = -np.inf
@@ -171,7 +169,7 @@ def _move(
 
 
 @njit(cache=True, error_model="numpy")
-def bound(g: GraphArrays, q: F8, scratch: F8) -> float:
+def bound(g: GraphArrays, q: Array, scratch: Array) -> float:
     """sum_a E_q log phi_a + H(q); -inf when a forbidden entry has positive probability."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     total = 0.0
@@ -187,7 +185,7 @@ def bound(g: GraphArrays, q: F8, scratch: F8) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def products(g: GraphArrays, q: F8, tables: F8) -> None:
+def products(g: GraphArrays, q: Array, tables: Array) -> None:
     """Factor beliefs of a product distribution, laid out as the log-tables."""
     for a in range(len(g.table_offsets) - 1):
         for entry in range(g.table_offsets[a], g.table_offsets[a + 1]):
@@ -202,13 +200,13 @@ def products(g: GraphArrays, q: F8, tables: F8) -> None:
 
 @njit(cache=True, error_model="numpy")
 def sweep_bits(
-    biases: F8,
+    biases: Array,
     offsets: U4,
     neighbours: U4,
-    weights: F8,
-    means: F8,
+    weights: Array,
+    means: Array,
     order: U4,
-    temperatures: F8,
+    temperatures: Array,
     tol: float,
 ) -> tuple[int, float]:
     """The same sweeps in bits: m_i = 1 / (1 + exp(-(b_i + sum_j W_ij m_j) / T)) (TEH 2.38)."""

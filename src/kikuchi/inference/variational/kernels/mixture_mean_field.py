@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.inference.variational.kernels.mean_field import _NO_EDGE, _contract
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
     from kikuchi.inference.variational.mixture_mean_field import Mixture
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
 
 _U = np.uint64
 _ONE, _TWO = _U(1), _U(2)
@@ -28,7 +26,7 @@ _LEAST = 1e-300  # where q is above zero r must be, or its logarithm is not fini
 
 
 @njit(cache=True, error_model="numpy")
-def _field(g: GraphArrays, q: F8, number: int, field: F8, scratch: F8) -> None:
+def _field(g: GraphArrays, q: Array, number: int, field: Array, scratch: Array) -> None:
     """E_q[sum_a log phi_a | x_v] for every state of one variable."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     variable_offsets, variable_edges, edge_factors, _ = g[6:]
@@ -60,7 +58,7 @@ def _field(g: GraphArrays, q: F8, number: int, field: F8, scratch: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def fields(g: GraphArrays, q: F8, out: F8, scratch: F8) -> None:
+def fields(g: GraphArrays, q: Array, out: Array, scratch: Array) -> None:
     """The field of every state of every variable, for every component."""
     for m in range(len(q)):
         for v in range(len(g.cards)):
@@ -69,7 +67,9 @@ def fields(g: GraphArrays, q: F8, out: F8, scratch: F8) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def component_bounds(g: GraphArrays, q: F8, temperature: float, out: F8, scratch: F8) -> None:
+def component_bounds(
+    g: GraphArrays, q: Array, temperature: float, out: Array, scratch: Array
+) -> None:
     """sum_a E[log phi_a] / T + H of each component."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     for m in range(len(q)):
@@ -90,7 +90,7 @@ def component_bounds(g: GraphArrays, q: F8, temperature: float, out: F8, scratch
 
 
 @njit(cache=True, error_model="numpy")
-def overlaps(first: I8, w: Mixture) -> None:
+def overlaps(first: Ints, w: Mixture) -> None:
     """ln pi(m, k) of all pairs from scratch."""
     weights, q, smoothing, overlap, disjoint = w.weights, w.q, w.smoothing, w.overlap, w.disjoint
     for m in range(len(weights)):
@@ -102,7 +102,7 @@ def overlaps(first: I8, w: Mixture) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _dot(smoothing: F8, q: F8, m: int, k: int, first: int, last: int) -> float:
+def _dot(smoothing: Array, q: Array, m: int, k: int, first: int, last: int) -> float:
     total = 0.0
     for x in range(first, last):
         total += smoothing[m, x] * q[k, x]
@@ -110,7 +110,7 @@ def _dot(smoothing: F8, q: F8, m: int, k: int, first: int, last: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _count(overlap: F8, disjoint: I8, m: int, k: int, value: float, sign: int) -> None:
+def _count(overlap: Array, disjoint: Ints, m: int, k: int, value: float, sign: int) -> None:
     """Take the factor of one variable into pi(m, k), or out of it."""
     if value > 0.0:
         overlap[m, k] += sign * np.log(value)
@@ -119,13 +119,13 @@ def _count(overlap: F8, disjoint: I8, m: int, k: int, value: float, sign: int) -
 
 
 @njit(cache=True, error_model="numpy")
-def _log_overlap(overlap: F8, disjoint: I8, m: int, k: int) -> float:
+def _log_overlap(overlap: Array, disjoint: Ints, m: int, k: int) -> float:
     """ln pi(m, k), or of its part that was not taken out."""
     return -np.inf if disjoint[m, k] > 0 else overlap[m, k]
 
 
 @njit(cache=True, error_model="numpy")
-def _log_mass(weights: F8, overlap: F8, disjoint: I8, m: int) -> float:
+def _log_mass(weights: Array, overlap: Array, disjoint: Ints, m: int) -> float:
     """ln sum_k a_k pi(m, k)."""
     top = -np.inf
     for k in range(len(weights)):
@@ -176,7 +176,7 @@ def information(w: Mixture) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def set_weights(w: Mixture, bounds: F8) -> None:
+def set_weights(w: Mixture, bounds: Array) -> None:
     """Q(m), its optimum with all else held: soft maximum of what each component brings."""
     weights, log_scale, overlap, disjoint, gains = (
         w.weights,
@@ -209,12 +209,12 @@ def set_weights(w: Mixture, bounds: F8) -> None:
 @njit(cache=True, error_model="numpy")
 def sweep(
     g: GraphArrays,
-    alive: NDArray[np.bool_],
+    alive: Mask,
     w: Mixture,
     temperature: float,
-    field: F8,
-    scratch: F8,
-    bounds: F8,
+    field: Array,
+    scratch: Array,
+    bounds: Array,
 ) -> float:
     """Every factor of every component, every smoothing function, then lambda and Q(m), once.
 
@@ -241,13 +241,13 @@ def sweep(
 @njit(cache=True, error_model="numpy")
 def _move(
     g: GraphArrays,
-    alive: NDArray[np.bool_],
+    alive: Mask,
     w: Mixture,
     v: int,
     m: int,
     temperature: float,
-    field: F8,
-    scratch: F8,
+    field: Array,
+    scratch: Array,
 ) -> float:
     """ln q = field / T + ln r_m - sum_k lambda_k pi^v(k, m) r_k + const."""
     weights, q, smoothing, log_scale, overlap, disjoint = (

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from kikuchi.core.arrays import Array, Ints
 
 if TYPE_CHECKING:
     from kikuchi.inference.variational.structured_layout import (
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
         Tours,
     )
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
 
 KEEP, UPDATE = 0, 1
 
 
 @njit(cache=True, error_model="numpy")
-def own_offset(x: int, first: int, last: int, strides: I8, cards: I8, steps: I8, skip: int) -> int:
+def own_offset(
+    x: int, first: int, last: int, strides: Ints, cards: Ints, steps: Ints, skip: int
+) -> int:
     """Where entry x of a clique points in another table, by the variables they share."""
     place = 0
     for o in range(first, last):
@@ -46,7 +47,7 @@ def own_offset(x: int, first: int, last: int, strides: I8, cards: I8, steps: I8,
 
 
 @njit(cache=True, error_model="numpy")
-def _advance(counter: I8, sizes: I8, low: int, high: int, skip: int) -> bool:
+def _advance(counter: Ints, sizes: Ints, low: int, high: int, skip: int) -> bool:
     """The next combination of branch states; False after the last. `skip` is not counted."""
     b = high - 1
     while b >= low:
@@ -60,7 +61,7 @@ def _advance(counter: I8, sizes: I8, low: int, high: int, skip: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: F8) -> None:
+def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: Array) -> None:
     """Add E[split factor | x] to `out` for every entry x of the clique."""
     size = s.size[clique]
     first, last = s.site_owns[site], s.site_owns[site + 1]
@@ -104,7 +105,7 @@ def _expect(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: F8) -
 
 
 @njit(cache=True, error_model="numpy")
-def _expect_many(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: F8) -> None:
+def _expect_many(s: Shape, w: StructuredWorkspace, clique: int, site: int, out: Array) -> None:
     """The same for three branches or more."""
     first, last = s.site_owns[site], s.site_owns[site + 1]
     low, high = s.site_branches[site], s.site_branches[site + 1]
@@ -355,7 +356,7 @@ def _marginal(s: Shape, w: StructuredWorkspace, clique: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: I8) -> None:
+def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: Ints) -> None:
     """Marginals of the listed parts of factors that no clique holds whole."""
     for part in listed:
         at, n = q.table[part], q.size[part]
@@ -374,7 +375,7 @@ def read_parts(s: Shape, w: StructuredWorkspace, q: FactorParts, listed: I8) -> 
 
 @njit(cache=True, error_model="numpy")
 def _average(
-    w: StructuredWorkspace, q: FactorParts, log_tables: F8, factor: int, without: int, here: int
+    w: StructuredWorkspace, q: FactorParts, log_tables: Array, factor: int, without: int, here: int
 ) -> float:
     """Expectation of a factor over all its parts but one."""
     low, high = q.factor_parts[factor], q.factor_parts[factor + 1]
@@ -409,8 +410,8 @@ def refresh(
     s: Shape,
     w: StructuredWorkspace,
     q: FactorParts,
-    log_tables: F8,
-    listed: I8,
+    log_tables: Array,
+    listed: Ints,
     first: int,
     last: int,
 ) -> None:
@@ -434,7 +435,7 @@ def refresh(
 
 
 @njit(cache=True, error_model="numpy")
-def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: F8) -> float:
+def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: Array) -> float:
     """Expectation of all factors that no clique holds whole."""
     total = 0.0
     for factor in range(len(q.factor_table)):
@@ -444,7 +445,7 @@ def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: F8) -> floa
 
 @njit(cache=True, error_model="numpy")
 def enter(
-    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, log_tables: F8, tree: int
+    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, log_tables: Array, tree: int
 ) -> None:
     """Begin with a tree: its tables given what the other trees believe now."""
     listed = t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]]
@@ -452,7 +453,7 @@ def enter(
 
 
 @njit(cache=True, error_model="numpy")
-def moves(s: Shape, w: StructuredWorkspace, path: I8, first: int, last: int, mode: int) -> None:
+def moves(s: Shape, w: StructuredWorkspace, path: Ints, first: int, last: int, mode: int) -> None:
     """Moves `first` to `last` of a list of (clique, neighbour)."""
     for k in range(first, last):
         move(s, w, path[k, 0], path[k, 1], mode)
@@ -460,7 +461,7 @@ def moves(s: Shape, w: StructuredWorkspace, path: I8, first: int, last: int, mod
 
 @njit(cache=True, error_model="numpy")
 def leave(
-    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, tree: int, values: F8
+    s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, tree: int, values: Array
 ) -> None:
     """End with a tree: its root updated, its marginals read. Only here beliefs change."""
     values[tree] = finish_tree(s, w, t.trees[tree], t.trees[tree + 1])
@@ -473,11 +474,11 @@ def sweep(
     w: StructuredWorkspace,
     q: FactorParts,
     t: Tours,
-    log_tables: F8,
-    path: I8,
-    path_offsets: I8,
+    log_tables: Array,
+    path: Ints,
+    path_offsets: Ints,
     mode: int,
-    values: F8,
+    values: Array,
     start: int,
     stop: int,
 ) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-F8 = NDArray[np.float64]
-I8 = NDArray[np.int64]
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 
 
 @njit(cache=True, error_model="numpy")
 def count_sites(
-    parent: I8,
-    depth: I8,
-    size: F8,
-    home: I8,
-    tree: I8,
-    scopes: NDArray[np.uint32],
-    offsets: I8,
+    parent: Ints,
+    depth: Ints,
+    size: Array,
+    home: Ints,
+    tree: Ints,
+    scopes: U4,
+    offsets: Ints,
 ) -> tuple[int, float]:
     """Cliques between the variables of each factor that are in one tree: number and entries."""
     total, entries = 0, 0.0
@@ -40,7 +38,7 @@ def count_sites(
 
 
 @njit(cache=True, error_model="numpy")
-def spanning_forest(n: int, ends: NDArray[np.uint32]) -> NDArray[np.bool_]:
+def spanning_forest(n: int, ends: U4) -> Mask:
     """Which of the pairs, in their order, join two trees that were apart (Kruskal)."""
     root = np.arange(n)
     joins = np.zeros(len(ends), dtype=np.bool_)

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.inference.variational.kernels.mean_field import bound, products, sweep_tables
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
 
-F8 = NDArray[np.float64]
-U4 = NDArray[np.uint32]
-I8 = NDArray[np.int64]
-
 
 @njit(cache=True, error_model="numpy")
 def mean_field_rows(
     g: GraphArrays,
-    q: F8,
-    weights: F8,
-    order_at: I8,
+    q: Array,
+    weights: Array,
+    order_at: Ints,
     order: U4,
-    alive: NDArray[np.bool_],
-    temperatures: F8,
+    alive: Mask,
+    temperatures: Array,
     tol: float,
     begin: int,
     end: int,
-    field: F8,
-    scratch: F8,
-    tables: F8,
-    bounds: F8,
-    counts: F8,
+    field: Array,
+    scratch: Array,
+    tables: Array,
+    bounds: Array,
+    counts: Array,
 ) -> None:
     """Ascend each row's q over its hidden variables; fill its bound, add its expected counts.
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, U8
 from kikuchi.inference.regions.kernels.regions import sum_down
 
 _U1 = np.uint64(1)
@@ -20,34 +20,34 @@ _U1 = np.uint64(1)
 class Holders(NamedTuple):
     """Regions that hold each factor, the largest first, and the maps of their states."""
 
-    at: NDArray[np.uint64]
-    regions: NDArray[np.uint64]
-    map_at: NDArray[np.uint64]
-    maps: NDArray[np.uint32]
-    factor_at: NDArray[np.uint64]
+    at: U8
+    regions: U8
+    map_at: U8
+    maps: U4
+    factor_at: U8
 
 
 class Tour(NamedTuple):
     """Regions in the order of their visits, and the edges along which each visit sends."""
 
-    visits: NDArray[np.uint64]
-    send_at: NDArray[np.uint64]
-    sends: NDArray[np.uint64]
+    visits: U8
+    send_at: U8
+    sends: U8
 
 
 class Links(NamedTuple):
     """Edges of a region graph, and what their messages enter (see `RegionBeliefs`)."""
 
-    table_at: NDArray[np.uint64]
-    edge_link: NDArray[np.uint64]
-    large: NDArray[np.uint64]
-    small: NDArray[np.uint64]
-    map_at: NDArray[np.uint64]
-    maps: NDArray[np.uint32]
-    receiver_at: NDArray[np.uint64]
-    receivers: NDArray[np.uint64]
-    factors_at: NDArray[np.uint64]
-    factors: NDArray[np.uint64]
+    table_at: U8
+    edge_link: U8
+    large: U8
+    small: U8
+    map_at: U8
+    maps: U4
+    receiver_at: U8
+    receivers: U8
+    factors_at: U8
+    factors: U8
 
 
 @njit(cache=True, error_model="numpy", inline="always")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, U8, Array, Mask
 from kikuchi.inference.regions.kernels.regions import sum_down
 
 NO_MESSAGE = np.uint64(2**63)
@@ -28,35 +28,35 @@ _NEWTON_TOL = 1e-14
 class Tables(NamedTuple):
     """Clique tables end to end, then what the separators hold."""
 
-    p: NDArray[np.float64]
-    s: NDArray[np.float64]
+    p: Array
+    s: Array
 
 
 class TreeLayout(NamedTuple):
     """Where everything is; `outgoing` lists the messages that leave each clique."""
 
-    clique_at: NDArray[np.uint64]
-    separator_at: NDArray[np.uint64]
-    maps: NDArray[np.uint32]
-    sender: NDArray[np.uint64]
-    receiver: NDArray[np.uint64]
-    sender_map: NDArray[np.uint64]
-    receiver_map: NDArray[np.uint64]
-    outgoing_at: NDArray[np.uint64]
-    outgoing: NDArray[np.uint64]
-    home: NDArray[np.uint64]
-    factor_map: NDArray[np.uint64]
-    factor_at: NDArray[np.uint64]
-    clique_factors_at: NDArray[np.uint64]
-    clique_factors: NDArray[np.uint64]
+    clique_at: U8
+    separator_at: U8
+    maps: U4
+    sender: U8
+    receiver: U8
+    sender_map: U8
+    receiver_map: U8
+    outgoing_at: U8
+    outgoing: U8
+    home: U8
+    factor_map: U8
+    factor_at: U8
+    clique_factors_at: U8
+    clique_factors: U8
 
 
 class Walk(NamedTuple):
     """Cliques in the order of their visits, which visits are first ones, and the message after."""
 
-    visits: NDArray[np.uint64]
-    first: NDArray[np.bool_]
-    messages: NDArray[np.uint64]
+    visits: U8
+    first: Mask
+    messages: U8
 
 
 class Columns(NamedTuple):
@@ -67,11 +67,11 @@ class Columns(NamedTuple):
     laid out as the tables.
     """
 
-    order_at: NDArray[np.uint64]
-    order: NDArray[np.uint64]
-    value_at: NDArray[np.uint64]
-    values: NDArray[np.float64]
-    total: NDArray[np.float64]
+    order_at: U8
+    order: U8
+    value_at: U8
+    values: Array
+    total: Array
 
 
 @njit(cache=True, error_model="numpy", inline="always")
