@@ -10,8 +10,6 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
-from kikuchi.core.progress import silent
-from kikuchi.core.trace import Trace
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun
 from kikuchi.learning.likelihood.bound import HiddenRows, MeanFieldMinusTrw
@@ -71,7 +69,7 @@ def test_mean_field_is_exact_for_a_restricted_machine() -> None:
     rbm = _rbm()
     rows = _visible_rows(rbm, 2)
     data = Data.of(rows, rbm)
-    run = FitRun(Budget(), silent, Trace(), None)
+    run = FitRun(MeanFieldMinusTrw(), rbm, (data.states, data.weights), None, None, None)
     below, counts = HiddenRows(rbm, data, run, MeanFieldMinusTrw()).at(np.array(rbm.log_tables))
     assert below == pytest.approx(np.mean([_clamped(rbm, row) for row in rows]), abs=1e-9)
     from kikuchi.learning.likelihood.clamped import clamped_statistics

@@ -396,9 +396,11 @@ def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) 
 def test_seconds_end_a_fit_and_keep_its_best() -> None:
     graph = kk.grid(8, 8, seed=0)
     rows = np.random.default_rng(0).integers(2, size=(50, 64))
-    fit = GradientML(inference="gbp:regions=faces", epochs=10_000, tol=0).fit(
-        flat(graph), rows, budget=Budget(seconds=0.5), score=False
-    )
+    learner = GradientML(inference="gbp:regions=faces", epochs=10_000, tol=0)
+    learner.fit(
+        flat(kk.grid(2, 2)), rows[:, :4], budget=Budget(iterations=1), score=False
+    )  # compiles
+    fit = learner.fit(flat(graph), rows, budget=Budget(seconds=0.5), score=False)
     assert fit.stopped == "seconds" and fit.seconds < 5
     assert np.isfinite(fit.graph.log_tables).all()
 
