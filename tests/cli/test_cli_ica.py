@@ -42,6 +42,18 @@ def matrix(place: Path) -> np.ndarray:
 # ---------------------------------------------------------------------- answers
 
 
+def test_restarts_on_a_cluster_give_the_same_mixing(table: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    words = ["ica", "fit", table, "--sources", 2, "--restarts", 3, "--iterations", 20]
+    for name, more in (("here", []), ("there", ["--cluster", "local:1"])):
+        result = run(*words, "--out", tmp_path / name, *more)
+        assert result.exit_code == 0, result.stderr
+    here, there = (matrix(tmp_path / name / "mixing.csv") for name in ("here", "there"))
+    np.testing.assert_allclose(there, here, rtol=1e-9)
+    both = [*words, "--out", tmp_path / "both", "--cluster", "local:1", "--processes", 2]
+    fails(both, "give --processes or --cluster, not both")
+
+
 def test_a_table(table: Path, tmp_path: Path, sources: np.ndarray) -> None:
     out, page, answer = tmp_path / "out", tmp_path / "page.html", tmp_path / "answer.json"
     words = ["ica", "fit", table, "--sources", 2, "--noise", "isotropic", "--out", out]

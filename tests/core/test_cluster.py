@@ -26,6 +26,10 @@ def square(x: int) -> int:
     return x * x
 
 
+def process_number(_: int) -> int:
+    return os.getpid()
+
+
 def slow_square(x: int) -> int:
     time.sleep(0.15)
     return x * x
@@ -207,6 +211,15 @@ def test_addresses_where_nothing_answers(address: str, monkeypatch: pytest.Monke
         pass
 
 
-def test_no_cluster_is_no_executor() -> None:
-    with optional_cluster(None) as executor:
-        assert executor is None
+def test_a_block_may_name_the_workers_of_every_map(cluster: DaskCluster) -> None:
+    here = os.getpid()
+    assert parallel.in_this_process(1)
+    with parallel.using(cluster):
+        assert not parallel.in_this_process(1)
+        assert here not in parallel.map(process_number, range(3), processes=1).values()
+    assert parallel.map(process_number, range(3), processes=1).values() == [here] * 3
+
+
+def test_no_cluster_changes_nothing() -> None:
+    with optional_cluster(None):
+        assert parallel.map(process_number, [0], processes=1).values() == [os.getpid()]

@@ -137,6 +137,7 @@ def fit(
     preparation: RecordingOptions,
     seed: options.FitSeed = 0,
     seconds: options.Seconds = None,
+    cluster: options.Cluster = None,
     output: SourceOutput,
 ) -> None:
     """Find sources, their mixing and the noise; DIR gets mixing, sources and the model.
@@ -146,12 +147,15 @@ def fit(
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.folders import check_folder, write_folder
+    from kikuchi.core.cluster import optional_cluster
     from kikuchi.ica.evaluation import evaluate
 
     bar = ProgressBar(f"ica {sources.method}", quiet=output.quiet)
     preparation.check()
     if seed < 0:
         raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
+    if cluster is not None and "processes" in settings:
+        raise MethodError("give --processes or --cluster, not both")
     given = settings | ({"missing": "hidden"} if preparation.missing else {})
     estimator = sources.estimator(given, random_state=seed, seconds=seconds, progress=bar)
     check_folder(out)
@@ -159,7 +163,7 @@ def fit(
         output.check(name)
     prepared = preparation.read(data)
     begin = time.perf_counter()
-    with bar:
+    with optional_cluster(cluster), bar:
         estimator, choice = sources.fit(estimator, prepared.samples)
     taken = time.perf_counter() - begin
     evaluation = evaluate(estimator, sources.method, prepared, choice=choice, seconds=taken)

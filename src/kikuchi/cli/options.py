@@ -53,4 +53,11 @@ Memory = Annotated[
 ]
 Seed = Annotated[int | None, option("--seed N", "Seed of methods that use random numbers.")]
 FitSeed = Annotated[int, option("--seed N", "Random numbers.")]
+Cluster = Annotated[
+    str | None,
+    option(
+        "--cluster ADDRESS|local:N",
+        "A Dask cluster in place of processes: its scheduler, or N workers started here.",
+    ),
+]
 Quiet = Annotated[bool, option("--quiet -q", "Print nothing but errors.")]

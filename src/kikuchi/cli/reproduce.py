@@ -37,10 +37,7 @@ class ReproduceOptions:
     seeds: int | None = flag("--seeds N", "How many random draws.")
     seed: int = flag("--seed S", "The first seed.", 0)
     processes: int | None = flag("--processes P", "Cases at a time.  [one for each core]")
-    cluster: str | None = flag(
-        "--cluster ADDRESS|local:N",
-        "A Dask cluster in place of processes: its scheduler, or N workers started here.",
-    )
+    cluster: options.Cluster = None
     resume: Path | None = flag("--resume FILE", "Keep finished cases in FILE; skip those it holds.")
     seconds: options.Seconds = None
 
@@ -54,14 +51,13 @@ class ReproduceOptions:
         if self.processes is not None and self.cluster is not None:
             raise KikuchiError("give --processes or --cluster, not both")
         budget, bar = make_budget(self.seconds, None), ProgressBar(experiment.id, quiet=quiet)
-        with optional_cluster(self.cluster) as executor, bar:
+        with optional_cluster(self.cluster), bar:
             return run(
                 experiment,
                 quick=self.quick,
                 seeds=self.seeds,
                 first_seed=self.seed,
                 processes=self.processes,
-                executor=executor,
                 resume=self.resume,
                 budget=budget,
                 progress=bar,

@@ -14,12 +14,12 @@ import os
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError, MissingExtraError
 from kikuchi.core.interrupts import deferred_interrupts
-from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk
+from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk, using
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -158,9 +158,14 @@ def open_cluster(address: str) -> Iterator[DaskCluster]:
         yield DaskCluster(client)
 
 
-def optional_cluster(address: str | None) -> AbstractContextManager[DaskCluster | None]:
-    """The cluster at an address, or None if there is none: what an option `--cluster` means."""
-    return nullcontext() if address is None else open_cluster(address)
+@contextmanager
+def optional_cluster(address: str | None) -> Iterator[None]:
+    """What an option `--cluster` means: every `map` of the block runs there, if there is one."""
+    if address is None:
+        yield
+        return
+    with open_cluster(address) as cluster, using(cluster):
+        yield
 
 
 def _local_workers(address: str) -> int | None:

@@ -12,7 +12,9 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -76,6 +78,27 @@ class Executor(Protocol):
         ...
 
 
+_CURRENT: ContextVar[Executor | None] = ContextVar("executor", default=None)
+
+
+@contextmanager
+def using(executor: Executor | None) -> Iterator[None]:
+    """A block in which every `map` of this thread uses these workers; None changes nothing.
+
+    The number of `processes` that a map asks for is then left aside.
+    """
+    before = _CURRENT.set(executor or _CURRENT.get())
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)
+
+
+def in_this_process(processes: int | None) -> bool:
+    """Whether a `map` over several items with so many processes would use this one only."""
+    return _CURRENT.get() is None and worker_count(processes, 2) == 1
+
+
 def map(
     function: Callable[[Item], Result],
     items: Sequence[Item],
@@ -123,6 +146,9 @@ def _executor(processes: int | None, executor: Executor | None, items: int) -> E
         if processes is not None:
             raise KikuchiError("give a number of processes or an executor, not both")
         return executor
+    current = _CURRENT.get()
+    if current is not None:
+        return current
     workers = worker_count(processes, items)
     if workers <= 1:
         return _ThisProcess()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.core.parallel import in_this_process
 from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, State
@@ -257,7 +258,7 @@ def fit_all(
     rest = [number for number in range(len(tasks)) if number not in fits]
     if rest and fits[0].complete:
         items = [limited(number) for number in rest]
-        alone = processes == 1
+        alone = in_this_process(processes)
         parallel_map(
             here if alone else fit_once,
             items,
