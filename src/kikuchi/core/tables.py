@@ -154,7 +154,8 @@ def as_numbers(values: Any, source: str) -> Array:
         raise DataError(f"{source}: the values must be numbers") from None
 
 
-def _parquet(place: Path) -> Table:
+def read_parquet(place: Path) -> dict[str, Any]:
+    """The columns of a Parquet file as arrays, by name."""
     try:
         import pyarrow
         import pyarrow.parquet as parquet
@@ -166,10 +167,12 @@ def _parquet(place: Path) -> Table:
         table = parquet.read_table(place)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(f"{place}: cannot be read as Parquet: {error}") from None
-    columns = [
-        as_numbers(table[name].to_numpy(zero_copy_only=False), f"{place}: column {name}")
-        for name in table.column_names
-    ]
-    if not columns:
+    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def _parquet(place: Path) -> Table:
+    named = read_parquet(place)
+    if not named:
         raise DataError(f"{place}: there are no columns")
-    return Table(np.column_stack(columns), tuple(table.column_names))
+    columns = [as_numbers(values, f"{place}: column {name}") for name, values in named.items()]
+    return Table(np.column_stack(columns), tuple(named))

@@ -11,6 +11,7 @@ import heapq
 import numpy as np
 
 from kikuchi.core.arrays import Ints, Mask
+from kikuchi.graphs.disjoint_sets import find_root
 from kikuchi.graphs.factor_graph import FactorGraph
 
 
@@ -91,20 +92,14 @@ class _Builder:
         cut[taken] = True
         parent = list(range(len(self.variables)))
 
-        def root(a: int) -> int:
-            while parent[a] != a:
-                parent[a] = parent[parent[a]]
-                a = parent[a]
-            return a
-
         def join(v: int) -> None:
             for a in self.factors[v][1:]:
-                parent[root(a)] = root(self.factors[v][0])
+                parent[find_root(parent, a)] = find_root(parent, self.factors[v][0])
 
         for free in np.flatnonzero(~cut & ~self.fixed):
             join(int(free))
         for v in sorted(taken, key=lambda v: not spared[v]):
-            roots = {root(a) for a in self.factors[v]}
+            roots = {find_root(parent, a) for a in self.factors[v]}
             if len(roots) == len(self.factors[v]):
                 cut[v] = False
                 join(v)

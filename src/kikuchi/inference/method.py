@@ -226,6 +226,14 @@ class Method(Configured, ABC):
         return covariance
 
 
+@dataclass(frozen=True)
+class ObservedMarginalsMethod(Method):
+    """Base of the methods that are pointless without observed marginals."""
+
+    takes_observed_marginals: ClassVar[bool] = True
+    only_for_observed_marginals: ClassVar[bool] = True
+
+
 def expand_factors(reduced: Conditioned, tables: Array) -> Array:
     """Factor beliefs of the original graph from those of the reduced one."""
     graph = reduced.original

@@ -11,8 +11,9 @@ from typing import Any, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.errors import DataError, suggestion
 from kikuchi.core.files import atomic_write
+from kikuchi.core.tables import read_parquet
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 
@@ -34,7 +35,7 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     if not place.is_file():
         raise DataError(f"{path}: there is no such file")
     if suffix == ".parquet":
-        return Data.of(_parquet(place), graph)
+        return Data.of(read_parquet(place), graph)
     if suffix in (".npy", ".npz"):
         states, weights = _arrays(place)
         return Data.of(states, graph, weights=weights)
@@ -108,17 +109,3 @@ def _arrays(place: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         if chosen is None:
             raise DataError(f"{place}: name the array of rows 'states'; found {sorted(keys)}")
         return loaded[chosen], loaded["weights"] if "weights" in loaded.files else None
-
-
-def _parquet(place: Path) -> dict[str, Any]:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError(
-            f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
-        ) from None
-    try:
-        table = parquet.read_table(place)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{place}: cannot be read as Parquet: {error}") from None
-    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}

@@ -29,6 +29,7 @@ class Marginals(Protocol):
 def mar_text(beliefs: Marginals) -> Iterator[str]:
     """UAI MAR: the word, then the number of variables and, for each, its states and probabilities.
 
+    >>> import numpy as np
     >>> from types import SimpleNamespace
     >>> graph = FactorGraph([2, 1], [])
     >>> beliefs = SimpleNamespace(graph=graph, flat_marginals=np.array([0.25, 0.75, 1.0]))
@@ -45,6 +46,7 @@ def mar_text(beliefs: Marginals) -> Iterator[str]:
 def csv_text(beliefs: Marginals) -> Iterator[str]:
     """A table with the columns variable, state and probability; names where the graph has them.
 
+    >>> import numpy as np
     >>> from types import SimpleNamespace
     >>> graph = FactorGraph([2], [], names=["rain"], states=[["no", "yes"]])
     >>> beliefs = SimpleNamespace(graph=graph, flat_marginals=np.array([0.25, 0.75]))

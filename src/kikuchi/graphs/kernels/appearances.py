@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kikuchi.graphs.kernels.disjoint_sets import find_root
+
 _TINY = 1e-14
-
-
-@njit(cache=True, error_model="numpy")
-def _find(above, v):
-    while above[v] != v:
-        above[v] = above[above[v]]
-        v = above[v]
-    return v
 
 
 @njit(cache=True, error_model="numpy")
@@ -25,15 +19,15 @@ def grow_forest(scope_offsets, scopes, n, order, chosen):
         lo, hi = scope_offsets[a], scope_offsets[a + 1]
         free = True
         for k in range(lo + 1, hi):
-            root = _find(above, np.int64(scopes[k]))
+            root = find_root(above, np.int64(scopes[k]))
             for j in range(lo, k):
-                if _find(above, np.int64(scopes[j])) == root:
+                if find_root(above, np.int64(scopes[j])) == root:
                     free = False
         chosen[a] = free
         if free:
-            root = _find(above, np.int64(scopes[lo]))
+            root = find_root(above, np.int64(scopes[lo]))
             for k in range(lo + 1, hi):
-                above[_find(above, np.int64(scopes[k]))] = root
+                above[find_root(above, np.int64(scopes[k]))] = root
 
 
 @njit(cache=True, error_model="numpy")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.disjoint_sets import find_root
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
@@ -28,22 +29,16 @@ def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
     >>> spanning_tree_separators(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3))
     [(0, 1, (1,)), (0, 2, (0,)), (1, 2, (2,))]
     """
-    top = list(range(len(cliques.items)))
-
-    def find(k: int) -> int:
-        while top[k] != k:
-            top[k] = top[top[k]]
-            k = top[k]
-        return k
-
+    parent = list(range(len(cliques.items)))
     position = [{v: k for k, v in row} for row in _numbered(cliques)]
     separators: list[Separator] = []
     for c, d in _heavy_overlaps_first(cliques):
         shared = []
         for v in sorted(position[c].keys() & position[d].keys()):
-            left, right = find(position[c][v]), find(position[d][v])
+            left = find_root(parent, position[c][v])
+            right = find_root(parent, position[d][v])
             if left != right:
-                top[left] = right
+                parent[left] = right
                 shared.append(v)
         if shared:
             separators.append((c, d, tuple(shared)))

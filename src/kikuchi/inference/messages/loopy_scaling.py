@@ -16,11 +16,11 @@ from kikuchi.inference.messages.clamped_messages import (
     observed_marginals,
 )
 from kikuchi.inference.messages.tables import Damping, with_logarithms_if_needed
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import MethodRun, ObservedMarginalsMethod, Solution, Step, option
 
 
 @dataclass(frozen=True)
-class LoopyScaling(Method):
+class LoopyScaling(ObservedMarginalsMethod):
     """Belief propagation with variables clamped to observed marginals (TEH-I14, Algorithm 5.1).
 
     Looks for a stationary point of the Bethe free energy among beliefs that agree with each other
@@ -46,8 +46,6 @@ class LoopyScaling(Method):
     summary: ClassVar[str] = "loopy iterative scaling: BP with observed marginals"
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
-    only_for_observed_marginals: ClassVar[bool] = True
-    takes_observed_marginals: ClassVar[bool] = True
 
     schedule: Literal["parallel", "sequential"] = option(
         "sequential", "update all messages at once, or variable by variable"

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.inference.mini_buckets.kernels import passes as kernels
 from kikuchi.inference.mini_buckets.plan import MEMORY, MiniBucketPlan
@@ -213,17 +214,12 @@ class Lower(Bound):
 
     sign = -1.0
 
-    def __init__(
-        self,
-        plan: MiniBucketPlan,
-        workspace: MiniBucketWorkspace,
-        check_clock: Callable[[], None],
-        constant: float = 0.0,
-    ) -> None:
-        super().__init__(plan, workspace, check_clock, constant)
-        self.positive = self._positive_nodes()
-        self.negative = np.ones(plan.n_nodes, dtype=bool)
-        self.negative[self.positive] = False
+    @cached_property
+    def negative(self) -> Mask:
+        """Whether the weight of a node is negative."""
+        negative = np.ones(self.plan.n_nodes, dtype=bool)
+        negative[self.positive] = False
+        return negative
 
     @property
     def start(self) -> Array:
@@ -232,7 +228,8 @@ class Lower(Bound):
         point[self.n_shifts :] = _FIRST_LOWER
         return point
 
-    def _positive_nodes(self) -> Ints:
+    @cached_property
+    def positive(self) -> Ints:
         """In each bucket the node with the most zeros, since a zero in a node of negative weight
         forbids the whole row; the first and largest if there is none.
         """

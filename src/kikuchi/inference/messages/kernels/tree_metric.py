@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kikuchi.graphs.kernels.disjoint_sets import find_root
+
 
 @njit(cache=True, error_model="numpy")
 def pair_marginals(factor, first, second, pair_at, tables, table_at, scope_at, at, pairs, shared):
@@ -56,13 +58,7 @@ def spanning_forest(order, one, two, n):
     count = 0
     degree = np.zeros(n + 1, np.int64)
     for k in order:
-        r, s = one[k], two[k]
-        while parent[r] != r:
-            parent[r] = parent[parent[r]]
-            r = parent[r]
-        while parent[s] != s:
-            parent[s] = parent[parent[s]]
-            s = parent[s]
+        r, s = find_root(parent, one[k]), find_root(parent, two[k])
         if r != s:
             parent[r] = s
             taken[count] = k

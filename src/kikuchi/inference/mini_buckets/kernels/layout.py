@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kikuchi.graphs.kernels.disjoint_sets import find_root
+
 _ALL_PAIRS = 16  # mini-buckets of one variable up to which every pair shares its own shift
 
 
@@ -68,14 +70,6 @@ def _size(scope, cards):
     for v in scope:
         size *= cards[v]
     return size
-
-
-@njit(cache=True, error_model="numpy")
-def _root(leads, a):
-    while leads[a] != a:
-        leads[a] = leads[leads[a]]
-        a = leads[a]
-    return a
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,12 +150,12 @@ def separators(node_ranks, offsets, ranks, cards):
             count = _common(ranks, offsets[a], offsets[a + 1], offsets[b], offsets[b + 1], scope)
             common = scope[:count]
             needed = 2.0 * _size(common, cards)
-            linked = _root(leads, a) == _root(leads, b)
+            linked = find_root(leads, a) == find_root(leads, b)
             if linked and (
                 needed > room or not _is_new(set_offsets, set_ranks, begin, n_sets, common)
             ):
                 continue
-            leads[_root(leads, a)] = _root(leads, b)
+            leads[find_root(leads, a)] = find_root(leads, b)
             room -= needed
             at = set_offsets[n_sets]
             set_ranks[at : at + count] = common

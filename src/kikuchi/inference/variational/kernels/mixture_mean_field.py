@@ -178,13 +178,7 @@ def information(w: Mixture) -> tuple[float, float]:
 @njit(cache=True, error_model="numpy")
 def set_weights(w: Mixture, bounds: Array) -> None:
     """Q(m), its optimum with all else held: soft maximum of what each component brings."""
-    weights, log_scale, overlap, disjoint, gains = (
-        w.weights,
-        w.log_scale,
-        w.overlap,
-        w.disjoint,
-        w.gains,
-    )
+    weights, _, _, log_scale, overlap, disjoint, gains, _ = w
     n = len(weights)
     top = -np.inf
     for m in range(n):
@@ -250,14 +244,7 @@ def _move(
     scratch: Array,
 ) -> float:
     """ln q = field / T + ln r_m - sum_k lambda_k pi^v(k, m) r_k + const."""
-    weights, q, smoothing, log_scale, overlap, disjoint = (
-        w.weights,
-        w.q,
-        w.smoothing,
-        w.log_scale,
-        w.overlap,
-        w.disjoint,
-    )
+    weights, q, smoothing, log_scale, overlap, disjoint, _, _ = w
     first, last = g.state_offsets[v], g.state_offsets[v + 1]
     n = len(weights)
     _field(g, q[m], v, field, scratch)
@@ -296,15 +283,7 @@ def _move(
 @njit(cache=True, error_model="numpy")
 def _smooth(w: Mixture, m: int, first: int, last: int) -> None:
     """r_m(x) = q_m(x) / sum_k a_k pi^v(m, k) q_k(x), its largest entry scaled to 1, and lambda."""
-    weights, q, smoothing, log_scale, overlap, disjoint, row = (
-        w.weights,
-        w.q,
-        w.smoothing,
-        w.log_scale,
-        w.overlap,
-        w.disjoint,
-        w.row,
-    )
+    weights, q, smoothing, log_scale, overlap, disjoint, _, row = w
     n = len(weights)
     top = -np.inf
     for k in range(n):

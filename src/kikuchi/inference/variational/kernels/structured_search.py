@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 
 @njit(cache=True, error_model="numpy")
@@ -40,17 +41,11 @@ def count_sites(
 @njit(cache=True, error_model="numpy")
 def spanning_forest(n: int, ends: U4) -> Mask:
     """Which of the pairs, in their order, join two trees that were apart (Kruskal)."""
-    root = np.arange(n)
+    parent = np.arange(n)
     joins = np.zeros(len(ends), dtype=np.bool_)
     for k in range(len(ends)):
-        a, b = np.int64(ends[k, 0]), np.int64(ends[k, 1])
-        while root[a] != a:
-            root[a] = root[root[a]]
-            a = root[a]
-        while root[b] != b:
-            root[b] = root[root[b]]
-            b = root[b]
+        a, b = find_root(parent, np.int64(ends[k, 0])), find_root(parent, np.int64(ends[k, 1]))
         if a != b:
-            root[a] = b
+            parent[a] = b
             joins[k] = True
     return joins
