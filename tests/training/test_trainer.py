@@ -15,7 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run
+from kikuchi.core.trace import Trace
 from kikuchi.training.checkpoint import Checkpoint, load, save
 from kikuchi.training.model import PytreeModel, load_model
 from kikuchi.training.rule import GradientEstimate, Rule
@@ -203,3 +207,65 @@ def test_files_of_models_and_checkpoints(tmp_path: Path) -> None:
         checkpoint.load()
     checkpoint.remove()
     assert checkpoint.load() is None
+
+
+# ---------------------------------------------------------------------- states that are whole
+
+
+def test_an_epoch_that_used_up_the_time_is_kept(tmp_path: Path) -> None:
+    """With one update per epoch, longer than the time, every training must go one epoch on."""
+
+    @dataclass(frozen=True)
+    class Slow(MeanRule):
+        def gradient(self, *arguments) -> GradientEstimate:
+            time.sleep(0.02)
+            return super().gradient(*arguments)
+
+    options = {"epochs": 3, "batch_size": 60, "seed": 0, "checkpoint": tmp_path / "state"}
+    ends = []
+    for _ in range(4):
+        run = Run(Budget(seconds=0.01).start(), silent, Trace())
+        ends.append(train(start(), ROWS, Slow(), run=run, **options))
+    assert [end.epochs for end in ends] == [1, 2, 3, 3]
+    whole = train(start(), ROWS, Slow(), **(options | {"checkpoint": None}))
+    assert mean(ends[-1]) == mean(whole) and ends[-1].trace.objective == whole.trace.objective
+
+
+def test_an_interrupt_within_the_score_leaves_no_half_epoch(tmp_path: Path) -> None:
+    def score(model, rows) -> float:
+        calls.append(None)
+        if len(calls) == 3 and interrupted:
+            raise KeyboardInterrupt
+        return -float(np.mean((rows - model.parameters["mean"]) ** 2))
+
+    options = {"epochs": 6, "batch_size": 20, "seed": 0, "validation": ROWS[:9], "score": score}
+    calls: list[None] = []
+    interrupted = True
+    file = tmp_path / "state"
+    cut = train(start(), ROWS, MeanRule(1.0), checkpoint=file, **options)
+    assert cut.stopped == "interrupted" and "interrupted" in cut.warnings[0]
+    interrupted = False
+    rest = train(start(), ROWS, MeanRule(1.0), checkpoint=file, **options)
+    whole = train(start(), ROWS, MeanRule(1.0), **options)
+    assert rest.scores == whole.scores and mean(rest) == mean(whole)
+
+
+def test_a_checkpoint_knows_the_score_and_the_seed_of_its_training(tmp_path: Path) -> None:
+    from kikuchi.boltzmann import RBM
+
+    options = {"epochs": 2, "seed": 0, "validation": ROWS[:9], "checkpoint": tmp_path / "state"}
+    train(start(), ROWS, MeanRule(), **options)
+    with pytest.raises(DataError, match="its validation is"):
+        train(start(), ROWS, MeanRule(), score=lambda model, rows: 0.0, **options)
+    rows, file = np.eye(3), tmp_path / "seeds"
+    RBM(2, epochs=1, random_state=np.int64(3), checkpoint=file).fit(rows)
+    RBM(2, epochs=1, random_state=3, checkpoint=file).fit(rows)
+    with pytest.raises(DataError, match="its random_state is"):
+        RBM(2, epochs=1, random_state=np.int64(4), checkpoint=file).fit(rows)
+
+
+def test_no_rows_and_a_negative_tol_are_refused() -> None:
+    with pytest.raises(DataError, match="at least one case"):
+        train(start(), np.zeros((0, 1)), MeanRule())
+    with pytest.raises(MethodError, match="tol must be at least 0"):
+        train(start(), ROWS, MeanRule(), tol=-1.0)

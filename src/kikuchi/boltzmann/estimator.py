@@ -24,6 +24,7 @@ from kikuchi.training.estimator import (
     TrainedEstimator,
     check_array,
     check_is_fitted,
+    of_type,
     validate_data,
 )
 from kikuchi.training.rows import check_values, is_sparse
@@ -244,9 +245,12 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     ) -> None:
         super()._restore_state(arrays, facts, about)
         self.n_features_in_ = self.machine_.n_visible
-        self.log_z_ = about["log_z"]
+        self.log_z_ = None if about["log_z"] is None else of_type(about, "log_z", float)
         limits = about.get("limits")
-        self.limits_ = None if limits is None else (limits[0], limits[1])
+        if limits is not None:
+            low, high = of_type(about, "limits", list)
+            limits = float(low), float(high)
+        self.limits_ = limits
 
     # ------------------------------------------------------------------ conventions
 

@@ -268,9 +268,16 @@ class Machine:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
         """The machine of a file's arrays."""
+        parameters, masks = part(arrays, "parameters"), part(arrays, "masks")
+        types = sorted({str(array.dtype) for array in parameters.values()})
+        if types not in (["float32"], ["float64"]):
+            raise ModelError(f"machine: arrays of {' and '.join(types)}, not of one floating type")
+        for name, mask in masks.items():
+            if mask.dtype != np.bool_ or mask.shape != parameters[name].shape:
+                raise ModelError(f"machine: the mask of {name} does not fit its weights")
         return cls(
-            **part(arrays, "parameters"),
-            masks=part(arrays, "masks"),
+            **parameters,
+            masks=masks,
             visible=parse_units(facts["visible"]),
             hidden=parse_units(facts["hidden"]),
         )

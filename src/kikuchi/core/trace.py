@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,3 +75,20 @@ class Trace:
             "lower": np.array(self.lower, dtype=np.float64),
             "upper": np.array(self.upper, dtype=np.float64),
         }
+
+    def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Hold these columns instead: the inverse of `arrays`.
+
+        >>> trace = Trace()
+        >>> trace.restore({**Trace().arrays(), "iterations": np.array([1])})
+        Traceback (most recent call last):
+        ...
+        ValueError: the columns of a trace must be equally long
+        """
+        mine = self.arrays()
+        if set(columns) != set(mine):
+            raise ValueError(f"the columns of a trace are {', '.join(mine)}")
+        if len({column.shape for column in columns.values()}) != 1:
+            raise ValueError("the columns of a trace must be equally long")
+        for name, column in columns.items():
+            getattr(self, name)[:] = column.astype(mine[name].dtype).tolist()

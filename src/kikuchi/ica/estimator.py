@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.errors import DataError
 from kikuchi.core.options import Configured
 from kikuchi.core.run import Run
 from kikuchi.ica.priors.prior import SourcePrior, prior_texts
 from kikuchi.ica.recordings import checked_sources
 from kikuchi.ica.resuming import StateFile, fit_checkpoint
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted
+from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted, of_type
 
 Array = NDArray[np.float64]
 
@@ -95,9 +96,14 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        self.trace_.objective_name = about["objective"]
+        self.trace_.objective_name = of_type(about, "objective", str)
         for name, value in {**part(arrays, "fitted"), **about["values"]}.items():
+            if not name.endswith("_") or hasattr(type(self), name):
+                raise DataError(f"{name} is no result of a fit")
             setattr(self, name, value)
+        sensors, sources = self.mixing_.shape
+        if (self.components_.shape, self.mean_.shape) != ((sources, sensors), (sensors,)):
+            raise DataError("the shapes of its arrays do not agree")
 
 
 _NOT_STORED = object()

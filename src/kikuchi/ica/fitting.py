@@ -23,7 +23,7 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.resuming import StateStore, from_json_array, iterate_resumable, json_array
-from kikuchi.training.checkpoint import Checkpoint, part, prefixed
+from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
 
 Array = NDArray[np.float64]
 
@@ -90,8 +90,8 @@ class RestartFit:
         """The inverse of `to_state`."""
         facts = from_json_array(state["facts"])
         model = Model.from_arrays(state, facts["model"])
-        columns = {name: array.tolist() for name, array in part(state, "trace").items()}
-        trace = Trace(_OBJECTIVE, **columns)
+        trace = Trace(_OBJECTIVE)
+        trace.restore(part(state, "trace"))
         how = facts["converged"], facts["stopped"], facts["objective"]
         return cls(model, trace, *how, collapsed_sources(model))
 
@@ -110,11 +110,12 @@ class RestartFile:
         self.number = 0  # of the restart that runs
         saved = checkpoint.load()
         if saved is not None:
-            self.seeds, self.number = saved.progress["seeds"], saved.progress["running"]
-            self.running = part(saved.arrays, "running")
-            for number in saved.progress["complete"]:
-                state = part(saved.arrays, f"restart{number}")
-                self.complete[number] = RestartFit.from_state(state)
+            with reading(checkpoint.path, "a state of this fit"):
+                self.seeds, self.number = saved.progress["seeds"], saved.progress["running"]
+                self.running = part(saved.arrays, "running")
+                for number in saved.progress["complete"]:
+                    state = part(saved.arrays, f"restart{number}")
+                    self.complete[number] = RestartFit.from_state(state)
 
     def keep(self, number: int, fit: RestartFit) -> None:
         """Note a restart, if it is complete."""

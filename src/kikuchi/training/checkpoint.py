@@ -7,9 +7,11 @@ before. Nothing here knows what is stored: families choose a `kind`, arrays and 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi import __version__
 from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.files import atomic_write
 
@@ -56,7 +59,7 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
         with library.safe_open(str(path), framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, library.SafetensorError) as error:
+    except (OSError, TypeError, AttributeError, library.SafetensorError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise DataError(
             f"{path}: cannot be read, or was cut short ({what}); use another file"
@@ -71,9 +74,28 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
         )
     try:
         facts = json.loads(header["json"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         raise DataError(f"{path}: its description is not JSON; use another file") from None
+    if not isinstance(facts, dict):
+        raise DataError(f"{path}: its description is not a JSON object; use another file")
     return arrays, facts
+
+
+@contextmanager
+def reading(path: str | PathLike[str], what: str) -> Iterator[None]:
+    """A block that interprets what a file holds: whatever goes wrong there is a `DataError`.
+
+    >>> with reading("a.safetensors", "the file of a machine"):
+    ...     {}["weights"]
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.DataError: a.safetensors: not the file of a machine ('weights')
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise DataError(f"{path}: not {what} ({why})") from None
 
 
 def part(arrays: Mapping[str, Array], prefix: str) -> Arrays:
@@ -104,7 +126,8 @@ class Checkpoint:
 
     `about` names what else must agree, such as the seed. `identity`, set before `load`,
     holds everything that the file must agree with: model, data, options. `every` is the number of
-    seconds between two checkpoints.
+    seconds between two checkpoints. A file whose contents have changed since it was written, or
+    that another version of the program wrote, is refused.
 
     Save only states from which the next step can be taken: never in the middle of an update.
 
@@ -127,7 +150,7 @@ class Checkpoint:
     ) -> None:
         _safetensors()  # if it is missing, say so before the work and not after it
         self.path = Path(path)
-        self.about = dict(about or {})
+        self.about = {**(about or {}), "program": __version__}
         self.every = every
         self.identity: dict[str, Any] = {}
         self._last = time.monotonic()
@@ -137,7 +160,9 @@ class Checkpoint:
         if not self.path.exists():
             return None
         arrays, facts = load(self.path, (CHECKPOINT,))
-        theirs = facts.get("identity", {})
+        theirs, progress, digest = (facts.pop(n, None) for n in ("identity", "progress", "digest"))
+        if not isinstance(theirs, dict) or not isinstance(progress, dict):
+            raise DataError(f"{self.path}: not a checkpoint of this program; delete it")
         for name, mine in (self.identity | self.about).items():
             if theirs.get(name) != mine:
                 raise DataError(
@@ -145,7 +170,11 @@ class Checkpoint:
                     f"{_short(theirs.get(name))}, here it is {_short(mine)}; delete it or choose "
                     "another name"
                 )
-        return SavedState(arrays, facts["progress"])
+        if digest != _digest(arrays, [theirs, progress]):
+            raise DataError(
+                f"{self.path}: damaged: its contents are not those that were written; delete it"
+            )
+        return SavedState(arrays, progress)
 
     @property
     def due(self) -> bool:
@@ -161,10 +190,12 @@ class Checkpoint:
         """Write the state in place of the one before; `facts` are read by nobody but people and
         the loader of a model.
         """
+        identity, progress = self.identity | self.about, dict(progress or {})
         told = {
             **(facts or {}),
-            "identity": self.identity | self.about,
-            "progress": dict(progress or {}),
+            "identity": identity,
+            "progress": progress,
+            "digest": _digest(arrays, [identity, progress]),
         }
         save(self.path, CHECKPOINT, arrays, told)
         self._last = time.monotonic()
@@ -172,6 +203,16 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the file: the computation is complete."""
         self.path.unlink(missing_ok=True)
+
+
+def _digest(arrays: Mapping[str, Array], facts: Any) -> str:
+    """A text that differs when any array or fact does."""
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _short(value: Any) -> str:

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
 from kikuchi.core.trace import Trace
-from kikuchi.training.checkpoint import Arrays, Checkpoint, load, part, prefixed, save
+from kikuchi.training.checkpoint import Arrays, Checkpoint, load, part, prefixed, reading, save
+from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
 from kikuchi.training.rule import BaseRule
 from kikuchi.training.trainer import Training, TrainingTrace, train
@@ -51,9 +52,11 @@ __all__ = [
     "TrainedEstimator",
     "check_array",
     "check_is_fitted",
+    "of_type",
     "validate_data",
 ]
 
+T = TypeVar("T")
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
@@ -104,8 +107,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         if self.checkpoint is None:
             return None
         # The state of a generator given by the caller cannot be compared: it is left out.
-        seed = self.random_state if isinstance(self.random_state, int) else None
-        return Checkpoint(self.checkpoint, about={"random_state": repr(seed)})
+        seed = self.random_state
+        known = int(seed) if isinstance(seed, int | np.integer) else None
+        return Checkpoint(self.checkpoint, about={"random_state": repr(known)})
 
     def _ended(
         self, iterations: int, stopped: str, converged: bool, remarks: list[str], trace: Trace
@@ -149,31 +153,38 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "feature_names_in_"):
             told["feature_names_in"] = [str(name) for name in self.feature_names_in_]
         arrays = arrays | prefixed(self.trace_.arrays(), "trace")
+        told["arrays"] = _forms(arrays)
         save(path, f"kikuchi {self.file_kind}", arrays, {**facts, "about": told})
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """The estimator of a file that `save` wrote."""
         arrays, facts = load(path, (f"kikuchi {cls.file_kind}",))
-        about = facts.get("about", {})
-        if about.get("estimator") != cls.__name__:
-            kind = about.get("estimator", f"a {cls.file_kind} without an estimator")
+        about: Any = facts.get("about")
+        name = about.get("estimator") if isinstance(about, dict) else None
+        if name != cls.__name__:
+            kind = name or f"a {cls.file_kind} without an estimator"
             raise DataError(f"{path}: holds {kind}, not {cls.__name__}")
-        try:
+        with reading(path, f"the file of a {cls.__name__}"):
+            if "arrays" in about and about["arrays"] != _forms(arrays):
+                raise DataError("its arrays are not those that were saved")
             estimator = cls(**about["options"])
-            trace = TrainingTrace()
-            for name, column in part(arrays, "trace").items():
-                getattr(trace, name)[:] = column.tolist()
+            estimator._check_options()
+            estimator.n_iter_ = of_type(about, "epochs", int)
+            estimator.stopped_ = of_type(about, "stopped", str)
+            # files of version 0.1.0 lack what follows
+            earlier = {"converged": estimator.stopped_ == "converged", "warnings": []}
+            estimator.converged_ = of_type(earlier | about, "converged", bool)
+            estimator.warnings_ = of_type(earlier | about, "warnings", list)
+            estimator.trace_ = TrainingTrace()
+            if columns := part(arrays, "trace"):
+                estimator.trace_.restore(columns)
             if "n_features_in" in about:
-                estimator.n_features_in_ = about["n_features_in"]
+                estimator.n_features_in_ = of_type(about, "n_features_in", int)
             if "feature_names_in" in about:
-                estimator.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
-            estimator.n_iter_, estimator.stopped_ = about["epochs"], about["stopped"]
-            estimator.converged_ = about.get("converged", estimator.stopped_ == "converged")
-            estimator.warnings_, estimator.trace_ = list(about.get("warnings", [])), trace
+                names = of_type(about, "feature_names_in", list)
+                estimator.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
             estimator._restore_state(arrays, facts, about)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: not the file of a {cls.__name__} ({error})") from None
         return estimator
 
 
@@ -320,8 +331,7 @@ class TrainedEstimator(Estimator):
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        model = self.model_class.from_arrays(arrays, facts[self.model_class.kind])
-        setattr(self, self.model_attribute, model)
+        setattr(self, self.model_attribute, restored(self.model_class, arrays, facts))
         self._rng, self._state = generator(self.random_state), None
 
 
@@ -341,6 +351,23 @@ class PrintedProgress:
         """Print one line."""
         told = "" if objective is None else f", objective {objective:.5g}"
         print(f"[{self.name}] epoch {done} of {total}{told}", flush=True)
+
+
+def of_type(facts: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """A fact of a file, which must be of this type.
+
+    >>> of_type({"epochs": 3}, "epochs", int)
+    3
+    """
+    value = facts[name]
+    if type(value) is not kind:
+        raise DataError(f"its {name} is {value!r}")
+    return value
+
+
+def _forms(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Type and shape of each array, as JSON."""
+    return {n: [str(a.dtype), *a.shape] for n, a in sorted(arrays.items())}
 
 
 def _is_plain(value: Any) -> bool:

@@ -6,6 +6,7 @@ pytree, which training replaces.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kikuchi.core.errors import DataError, MethodError
-from kikuchi.training.checkpoint import CHECKPOINT, Arrays, load, part, prefixed, save
+from kikuchi.training.checkpoint import CHECKPOINT, Arrays, load, part, prefixed, reading, save
 from kikuchi.training.rows import check_values
 
 Array = NDArray[Any]
@@ -103,7 +104,8 @@ class PytreeModel:
         rows = np.asarray(data)
         if rows.dtype.kind not in "biuf" or not rows.ndim:
             raise DataError(f"data of type {rows.dtype}: give numbers, one case per row")
-        check_values(rows.reshape(len(rows), -1), (-np.inf, np.inf), "")
+        if rows.size:
+            check_values(rows.reshape(len(rows), -1), (-np.inf, np.inf), "")
         return rows
 
     def rule(self, text: str) -> Any:
@@ -158,11 +160,21 @@ def save_model(
 def load_model(path: str | PathLike[str], cls: type[T]) -> tuple[T, dict[str, Any]]:
     """A model of this class and what was said of it; checkpoints are read too."""
     arrays, facts = load(path, (f"kikuchi {cls.kind}", CHECKPOINT))
-    try:
-        model = cls.from_arrays(arrays, facts[cls.kind])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not the file of a {cls.kind} ({error})") from None
-    return model, dict(facts.get("about", {}))
+    with reading(path, f"the file of a {cls.kind}"):
+        return restored(cls, arrays, facts), dict(facts.get("about", {}))
+
+
+def restored(cls: type[T], arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> T:
+    """The model of arrays and facts; refuses arrays that are not those which the facts describe."""
+    model = cls.from_arrays(arrays, facts[cls.kind])
+    here = json.loads(json.dumps(model.describe()))
+    told = dict(facts[cls.kind])
+    for name in sorted(here | told):
+        if here.get(name) != told.get(name):
+            raise DataError(
+                f"its {name} should be {told.get(name)}, and its arrays give {here.get(name)}"
+            )
+    return model
 
 
 # ---------------------------------------------------------------------- trees as named arrays

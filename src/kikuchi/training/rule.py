@@ -146,8 +146,8 @@ class LossRule(BaseRule):
 
     def __repr__(self) -> str:
         """The names of the functions: what a checkpoint compares."""
-        project = "" if self.project is None else f", project={_name(self.project)}"
-        return f"LossRule({_name(self.loss)}{project})"
+        project = "" if self.project is None else f", project={function_name(self.project)}"
+        return f"LossRule({function_name(self.loss)}{project})"
 
     def score(self, model: Any, rows: Any) -> float:
         """Minus the loss of these rows, with a fixed key."""
@@ -156,5 +156,7 @@ class LossRule(BaseRule):
         return -loss_of(self.loss, model.parameters, rows)
 
 
-def _name(function: Any) -> str:
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+def function_name(function: Any) -> str:
+    """Module and name of a function: what a checkpoint compares."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -20,18 +20,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from kikuchi import __version__
 from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.errors import MethodError, MissingExtraError
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
-from kikuchi.training.checkpoint import Checkpoint, SavedState, part, prefixed
+from kikuchi.training.checkpoint import Checkpoint, SavedState, part, prefixed, reading
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
 from kikuchi.training.optimiser import Optimiser, parse_optimiser
 from kikuchi.training.rows import count_rows, fingerprint
-from kikuchi.training.rule import BaseRule, LossRule
+from kikuchi.training.rule import BaseRule, LossRule, function_name
 from kikuchi.training.updates import BatchUpdates, Position, ScanUpdates, TrainerState, Updates
 
 T = TypeVar("T", bound=Trainable)
@@ -135,6 +134,8 @@ def train(
     for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise MethodError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if not tol >= 0:
+        raise MethodError(f"tol must be at least 0, got {tol!r}")
     if not 0 <= average <= 1:
         raise MethodError(f"average must be in [0, 1], a fraction of the epochs, got {average!r}")
     run = run or Run(Budget().start(), silent, TrainingTrace())
@@ -277,7 +278,7 @@ class _Trainer:
         self.good = (0, self.updates.parameters())
         self.warnings: list[str] = []
         self.interrupt = DeferredInterrupt()
-        self.updating = False  # a state in the middle of an update is never saved
+        self.whole = False  # whether the next update can be taken from the state as it is
 
     @property
     def _averages(self) -> bool:
@@ -311,7 +312,10 @@ class _Trainer:
             stopped = "validation"
         if stopped == "epochs" and self._averages and 0 < self.tol >= run.trace.last_residual:
             stopped = "converged"
-        if stopped not in ("seconds", "diverged") and not self.updating:
+        # within an epoch, the state was saved when the time had run out, and the trace has a step
+        # since then that no uninterrupted training has
+        within = stopped == "seconds" and self.at.update > 0
+        if stopped != "diverged" and self.whole and not within:
             self._save(run.trace)
         return stopped
 
@@ -351,14 +355,17 @@ class _Trainer:
             if at.update == 0:
                 if at.epoch:
                     self._save(run.trace)
+                self.whole = False
                 self._begin_epoch()
             at.order = np.random.default_rng(self.order_seed).permutation(self.n_rows)
             yield from self._batches(run)
             if at.update < self.per_epoch:
                 return  # diverged
+            self.whole = False
             at.epoch, at.update = at.epoch + 1, 0
-            exhausted = self._judge()
-            yield Step(at.epoch, self._residual(), self.total / self.per_epoch)
+            exhausted, residual = self._judge(), self._residual()
+            self.whole = True
+            yield Step(at.epoch, residual, self.total / self.per_epoch)
             if exhausted:
                 return
 
@@ -411,9 +418,8 @@ class _Trainer:
     def _advance(self) -> bool:
         """Learn from the next batches; False when the model has diverged."""
         at = self.at
-        before, self.updating = at.update, True
+        before, self.whole = at.update, False
         done = self.updates.advance(at, at.epoch >= self.first_averaged)
-        self.updating = False
         at.update += done.updates
         for objective in done.objectives:
             self.total += objective
@@ -425,6 +431,7 @@ class _Trainer:
             ended or before // _KEEP_EVERY != at.update // _KEEP_EVERY
         ):
             self.good = (at.epoch + ended, self.updates.parameters())
+        self.whole = True
         return True
 
     def _warn_diverged(self, largest: float) -> None:
@@ -446,7 +453,6 @@ class _Trainer:
             "learner": repr(self.rule),
             "optimiser": repr(self.optimiser),
             "batch size": self.batch_size,
-            "program": __version__,
             "tol": self.tol,
         }
         if self.optimiser.rate_schedule.needs_end or self._averages:
@@ -454,7 +460,8 @@ class _Trainer:
         if self._averages:
             identity["averaged from epoch"] = self.first_averaged
         if self.early is not None:
-            identity["validation"] = [fingerprint(self.early.rows)[:32], self.early.patience]
+            rows, score = fingerprint(self.early.rows)[:32], function_name(self.early.score)
+            identity["validation"] = [rows, self.early.patience, score]
         self.checkpoint.identity = identity
         return self.checkpoint.load()
 
@@ -481,9 +488,10 @@ class _Trainer:
         self.checkpoint.save(arrays, progress, {self.model.kind: self.model.describe()})
 
     def _restore(self, saved: SavedState, trace: Trace) -> None:
+        assert self.checkpoint is not None
         arrays, progress = saved.arrays, saved.progress
         tree = self.model.parameters
-        try:
+        with reading(self.checkpoint.path, "a state of this training"):
             set_parameters(self.model, with_leaves(tree, part(arrays, "parameters")))
             self.updates.restore(arrays)
             self.at.epoch, self.at.update = progress["epoch"], progress["update"]
@@ -492,11 +500,8 @@ class _Trainer:
             total = progress["objective"]
             self.total = math.nan if total is None else float(total)
             self.rng.bit_generator.state = progress["rng"]
-            for name, column in part(arrays, "trace").items():
-                getattr(trace, name)[:] = column.tolist()
+            trace.restore(part(arrays, "trace"))
             if self.early is not None and "scores" in progress:
                 self.early.scores = [float(x) for x in progress["scores"]]
                 self.early.best_epoch = int(progress["best_epoch"])
                 self.early.best = with_leaves(tree, part(arrays, "best"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"checkpoint: its state does not fit this training ({error})") from None
