@@ -201,7 +201,7 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
     walked, left = path
     clamped, clamped_to, state_at = clamping
     scope_at, _, at, variable_at, edges, edge_factor, scopes = layout
-    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, _ = buffers
+    gradient, _, step, _, eta, y, lam, lam_at, gain, gain_at, space = buffers
     root = np.int64(edge_factor[walked[0]])
     for position in range(walked.size):
         if not left[position]:
@@ -210,7 +210,10 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
         v = np.int64(scopes[e])
         begin, states = np.int64(at[e]), np.int64(at[e + 1] - at[e])
         if not from_factor[e]:
-            eliminate(np.int64(edge_factor[e]), e, layout, tables, nu, core, buffers, mode)
+            a = np.int64(edge_factor[e])
+            eliminate(
+                a, e, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode
+            )
             continue
         lam[lam_at[e] : lam_at[e + 1]] = 0.0
         eta[begin : begin + states] = 0.0
@@ -228,7 +231,8 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
                     lam[lam_at[e] + k] += lam[lam_at[f] + k]
                 for x in range(states):
                     eta[begin + x] += eta[np.int64(at[f]) + x]
-    eliminate(root, np.int64(-1), layout, tables, nu, core, buffers, mode)
+    none = np.int64(-1)
+    eliminate(root, none, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode)
     for position in range(walked.size):
         if left[position]:
             continue
@@ -258,14 +262,15 @@ def smooth(path, from_factor, core, layout, tables, nu, clamping, buffers, mu, m
 
 
 @njit(cache=True, error_model="numpy")
-def eliminate(a, parent, layout, tables, nu, core, buffers, mode):
+def eliminate(a, parent, layout, tables, nu, core, eta, y, lam, lam_at, gain, gain_at, space, mode):
     """Take in what the children of factor `a` know: lam and eta of the parent edge, and the gains.
+
+    The arrays come one by one: a tuple of them would cost a reference count per array and call.
 
     With y_c = R y_p + noise of covariance N and the children's information L, eta:
     y_c = (I + N L)^-1 (R y_p + N eta); the parent's is R' L (I + N L)^-1 R and R'(eta - L y_c).
     """
     scope_at, table_at, at, _, _, _, _ = layout
-    _, _, _, _, eta, y, lam, lam_at, gain, gain_at, space = buffers
     _, noise, rate, _, system, right, place_of, states_of, _ = space
     lo, hi = np.int64(scope_at[a]), np.int64(scope_at[a + 1])
     above = np.int64(1) if parent < 0 else np.int64(at[parent + 1] - at[parent])
