@@ -147,30 +147,32 @@ class _Walk:
 
     def steps(self) -> Iterator[Step]:
         """Walk on, chunk by chunk."""
-        from kikuchi.inference.trees.kernels.enumeration import walk
+        from kikuchi.inference.trees.kernels.enumeration import Levels, Sums, walk
 
+        levels = Levels(
+            self.graph.log_tables,
+            self._cards,
+            self._level_slots,
+            self._slot_strides,
+            self._slot_starts,
+            self._slot_others,
+            self._other_levels,
+            self._other_strides,
+            self._single_starts,
+        )
+        sums = Sums(
+            self._state,
+            self._scores,
+            self._masses,
+            self._bases,
+            self._singles,
+            self._tables,
+            self._best,
+            self._numbers,
+            self._depth,
+        )
         while not self.finished:
-            self.finished = walk(
-                self.graph.log_tables,
-                self._cards,
-                self._level_slots,
-                self._slot_strides,
-                self._slot_starts,
-                self._slot_others,
-                self._other_levels,
-                self._other_strides,
-                self._state,
-                self._scores,
-                self._masses,
-                self._bases,
-                self._singles,
-                self._single_starts,
-                self._tables,
-                self._best,
-                self._numbers,
-                self._depth,
-                _VISITS,
-            )
+            self.finished = walk(levels, sums, _VISITS)
             yield Step(self.done, objective=self.log_sum)
 
     @property

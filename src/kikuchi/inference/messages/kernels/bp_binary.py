@@ -62,6 +62,16 @@ def _parallel_plain(start, reverse, k, field, r, out):
                 out[reverse[e]] = (k[e] * a + r[e]) / (k[e] * r[e] + a)
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _odds(i, start, field, r):
+    """The slots of the edges of node `i`, from and to, and the odds of its belief."""
+    lo, hi = np.uint64(start[i]), np.uint64(start[i + _U1])
+    a = field[i]
+    for e in range(lo, hi):
+        a *= r[e]
+    return lo, hi, a
+
+
 @njit(cache=True, error_model="numpy")
 def _measured(start, reverse, k, field, r, out, order, damping, kind):
     """One sweep over the nodes in `order` from the messages `r` into `out`, which may be `r`.
@@ -71,11 +81,7 @@ def _measured(start, reverse, k, field, r, out, order, damping, kind):
     residual = 0.0
     for position in range(np.uint64(order.size)):
         i = np.uint64(order[position])
-        lo = np.uint64(start[i])
-        hi = np.uint64(start[i + _U1])
-        a = field[i]
-        for e in range(lo, hi):
-            a *= r[e]
+        lo, hi, a = _odds(i, start, field, r)
         for e in range(lo, hi):
             new = (k[e] * a + r[e]) / (k[e] * r[e] + a)
             old = r[reverse[e]]
@@ -113,11 +119,7 @@ def sequential(start, reverse, k, field, r, order, damping, kind):
 @njit(cache=True, error_model="numpy")
 def _propose_from(i, skip, start, reverse, k, field, r, new, key, heap, place):
     """What node `i` would now send, except along the edge of slot `skip`; re-sort these."""
-    lo = np.uint64(start[i])
-    hi = np.uint64(start[i + _U1])
-    a = field[i]
-    for e in range(lo, hi):
-        a *= r[e]
+    lo, hi, a = _odds(i, start, field, r)
     for e in range(lo, hi):
         if e != skip:
             g = np.uint64(reverse[e])

@@ -150,6 +150,20 @@ def _combine_tiles(t, p, q, width, how):
     return False
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _advance(b, runs, strides, at, g, count):
+    """Count on from axis `g`: the slowest axis that moved (-1 after the last), and the place."""
+    while g >= 0:
+        count[g] += 1
+        b += np.uint64(strides[at + g])
+        if count[g] < runs[at + g]:
+            break
+        b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
+        count[g] = 0
+        g -= 1
+    return g, b
+
+
 @njit(cache=True, error_model="numpy")
 def _combine(t, p, x, b, runs, strides, at, n, count, how):
     """Combine a tile with an operand whose fused axes are runs[at:at + n], slowest first."""
@@ -169,15 +183,7 @@ def _combine(t, p, x, b, runs, strides, at, n, count, how):
         else:
             _combine_rows(t, p, x, b, n2, s2, n1, s1, how)
         p += block
-        g = n - 3
-        while g >= 0:
-            count[g] += 1
-            b += np.uint64(strides[at + g])
-            if count[g] < runs[at + g]:
-                break
-            b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
-            count[g] = 0
-            g -= 1
+        g, b = _advance(b, runs, strides, at, n - 3, count)
         if g < 0:
             return bad
 
@@ -256,15 +262,7 @@ def _reduce(t, p, x, b, runs, strides, at, n, count, how, shift):
         else:
             _expsum_rows(t, p, x, b, n2, s2, n1, s1, shift)
         p += block
-        g = n - 3
-        while g >= 0:
-            count[g] += 1
-            b += np.uint64(strides[at + g])
-            if count[g] < runs[at + g]:
-                break
-            b -= np.uint64(strides[at + g]) * np.uint64(runs[at + g])
-            count[g] = 0
-            g -= 1
+        g, b = _advance(b, runs, strides, at, n - 3, count)
         if g < 0:
             return
 

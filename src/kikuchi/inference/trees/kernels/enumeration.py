@@ -7,6 +7,8 @@ zero skips its whole subtree), and the mass of a subtree goes to the marginals o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -15,56 +17,57 @@ from kikuchi.core.arrays import U8, Array
 _RESCALE_ABOVE = 300.0
 
 
+class Levels(NamedTuple):
+    """The factors of each level of the walk, and where the sums of its variable begin.
+
+    `slot_*` describe a factor: stride of the level's own variable, start of the table, and the
+    other variables of the scope (all at shallower levels) with their strides.
+    """
+
+    log_tables: Array
+    cards: U8
+    level_slots: U8
+    slot_strides: U8
+    slot_starts: U8
+    slot_others: U8
+    other_levels: U8
+    other_strides: U8
+    single_starts: U8
+
+
+class Sums(NamedTuple):
+    """How far the walk is, and the sums so far.
+
+    `state[d]` is the next state to try at level d. `numbers` holds the reference score that the
+    masses are relative to, and the best score.
+    """
+
+    state: U8
+    scores: Array
+    masses: Array
+    bases: U8
+    singles: Array
+    tables: Array
+    best_state: U8
+    numbers: Array
+    depth: U8
+
+
 @njit(cache=True, error_model="numpy")
-def walk(
-    log_tables: Array,
-    cards: U8,
-    level_slots: U8,
-    slot_strides: U8,
-    slot_starts: U8,
-    slot_others: U8,
-    other_levels: U8,
-    other_strides: U8,
-    state: U8,
-    scores: Array,
-    masses: Array,
-    bases: U8,
-    singles: Array,
-    single_starts: U8,
-    tables: Array,
-    best_state: U8,
-    numbers: Array,
-    depth: U8,
-    visits: int,
-) -> bool:
+def walk(levels: Levels, sums: Sums, visits: int) -> bool:
     """Take `visits` steps of the walk, each a new prefix; True when every state has been summed.
 
-    `slot_*` describe the factors of each level: stride of the level's own variable, start of the
-    table, and the other variables of the scope (all at shallower levels) with their strides.
-    `state[d]` is the next state to try at level d. `numbers` holds the reference score that the
-    masses are relative to, and the best score. All indices are unsigned: half the time.
+    All indices are unsigned: half the time.
     """
+    log_tables, cards, level_slots, slot_strides, slot_starts, slot_others = levels[:6]
+    other_levels, other_strides, single_starts = levels[6:]
+    state, scores, masses, bases, singles, tables, _, _, depth = sums
     one = np.uint64(1)
     last = np.uint64(len(cards)) - one
     d = depth[0]
     for _ in range(visits):
         if d == last:
-            _sum_last_level(
-                d,
-                log_tables,
-                cards,
-                level_slots,
-                slot_strides,
-                state,
-                scores,
-                masses,
-                bases,
-                singles,
-                single_starts,
-                tables,
-                best_state,
-                numbers,
-            )
+            _sum_last_level(d, levels, sums)
         while state[d] == cards[d]:
             if d == 0:
                 depth[0] = d
@@ -96,23 +99,11 @@ def walk(
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _sum_last_level(
-    d: np.uint64,
-    log_tables: Array,
-    cards: U8,
-    level_slots: U8,
-    slot_strides: U8,
-    state: U8,
-    scores: Array,
-    masses: Array,
-    bases: U8,
-    singles: Array,
-    single_starts: U8,
-    tables: Array,
-    best_state: U8,
-    numbers: Array,
-) -> None:
+def _sum_last_level(d: np.uint64, levels: Levels, sums: Sums) -> None:
     """Sum over the states of the deepest variable, all others being fixed."""
+    log_tables, cards, level_slots, slot_strides = levels[:4]
+    single_starts = levels.single_starts
+    state, scores, masses, bases, singles, tables, best_state, numbers, _ = sums
     lo, hi = level_slots[d], level_slots[d + np.uint64(1)]
     for x in range(cards[d]):
         s = scores[d]
