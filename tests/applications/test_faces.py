@@ -18,8 +18,8 @@ from kikuchi.applications.faces import (
     rank_errors,
     same_person_pairs,
 )
+from kikuchi.boltzmann.estimators.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.units import BinomialUnits
 from kikuchi.core.errors import DataError, ModelError
 

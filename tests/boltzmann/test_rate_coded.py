@@ -14,8 +14,8 @@ from scipy.stats import binom
 
 pytest.importorskip("sklearn")
 
+from kikuchi.boltzmann.estimators.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence, replicas_of
 from kikuchi.boltzmann.units import BinomialUnits, GaussianUnits

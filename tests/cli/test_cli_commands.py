@@ -15,7 +15,8 @@ import typer
 from cli_runner import fails, run
 
 import kikuchi as kk
-from kikuchi.cli import generate, outputs
+from kikuchi.cli import outputs
+from kikuchi.cli.commands import generate
 from kikuchi.cli.console import plain_table
 from kikuchi.cli.inputs import split_methods
 from kikuchi.data import examples as bundled

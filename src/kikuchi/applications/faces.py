@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.applications.face_baselines import FaceSimilarity, checked, rows_of
+from kikuchi.boltzmann.estimators.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.rate_coded import RateCodedRBM
 from kikuchi.boltzmann.rules.rate_coded import replicas_of
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MissingExtraError, ModelError

@@ -13,7 +13,7 @@ from kikuchi.core.answer import Answer
 from kikuchi.core.errors import MethodError
 
 if TYPE_CHECKING:
-    from kikuchi.boltzmann.estimator import MachineEstimator
+    from kikuchi.boltzmann.estimators.estimator import MachineEstimator
 
 Array = NDArray[Any]
 

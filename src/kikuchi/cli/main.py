@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kikuchi.cli import (
+from kikuchi.cli.commands import (
     bounds,
     certify,
     compare,

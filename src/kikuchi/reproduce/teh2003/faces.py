@@ -33,7 +33,7 @@ from kikuchi.reproduce.teh2003.faces_figures import face_model, packed, recognit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kikuchi.boltzmann.rate_coded import RateCodedRBM
+    from kikuchi.boltzmann.estimators.rate_coded import RateCodedRBM
 
 Rows = Ints
 
@@ -247,7 +247,7 @@ def machine(model: str, mask: Mask, rows: int, case: Case) -> RateCodedRBM:
     Fewer pixels need larger weights, so the rate of free weights is for 1768 pixels and goes with
     their number. Non-negative weights begin as large as they need to be.
     """
-    from kikuchi.boltzmann.rate_coded import RateCodedRBM
+    from kikuchi.boltzmann.estimators.rate_coded import RateCodedRBM
 
     nonnegative = model == "nonnegative"
     free_rate = PUBLISHED_RATE if model == "fast" else case["rate"]

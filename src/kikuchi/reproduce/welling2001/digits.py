@@ -26,8 +26,8 @@ from kikuchi.reproduce.welling2001.tables import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from kikuchi.boltzmann.boltzmann_machine import BoltzmannMachine
-    from kikuchi.boltzmann.classifier import FreeEnergyClassifier
+    from kikuchi.boltzmann.estimators.boltzmann_machine import BoltzmannMachine
+    from kikuchi.boltzmann.estimators.classifier import FreeEnergyClassifier
 
 Labels = Ints
 
@@ -144,7 +144,7 @@ def template(case: Case, rows: int) -> BoltzmannMachine:
     The last pass over the data is always finished, so that there may be a few more updates than
     asked for.
     """
-    from kikuchi.boltzmann.boltzmann_machine import BoltzmannMachine
+    from kikuchi.boltzmann.estimators.boltzmann_machine import BoltzmannMachine
 
     return BoltzmannMachine(
         case["hidden"],
@@ -166,7 +166,7 @@ def learned_classifier(parts: DigitSplit, case: Case) -> FreeEnergyClassifier:
     Machines learn from the training pictures, the regression also from the validation set
     (WH-L10).
     """
-    from kikuchi.boltzmann.classifier import FreeEnergyClassifier
+    from kikuchi.boltzmann.estimators.classifier import FreeEnergyClassifier
 
     labels = parts.train.required_labels()
     machine = template(case, len(labels) // len(np.unique(labels)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kikuchi.boltzmann.estimator import LearnerEstimator, RestrictedMachine
+from kikuchi.boltzmann.estimators.estimator import LearnerEstimator, RestrictedMachine
 from kikuchi.boltzmann.units import Units, parse_units
 from kikuchi.core.options import option
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kikuchi.boltzmann.estimator import Array, MachineEstimator, RestrictedMachine
+from kikuchi.boltzmann.estimators.estimator import Array, MachineEstimator, RestrictedMachine
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules.rate_coded import RateCodedDivergence

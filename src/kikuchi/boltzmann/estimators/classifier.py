@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.boltzmann_machine import BoltzmannMachine
-from kikuchi.boltzmann.estimator import MachineEstimator
+from kikuchi.boltzmann.estimators.boltzmann_machine import BoltzmannMachine
+from kikuchi.boltzmann.estimators.estimator import MachineEstimator
 from kikuchi.core.errors import DataError, MissingExtraError
 
 try:

@@ -15,7 +15,7 @@ from kikuchi.cli.rows import RowOptions
 from kikuchi.core.errors import DataError, KikuchiError
 
 if TYPE_CHECKING:
-    from kikuchi.boltzmann.estimator import MachineEstimator
+    from kikuchi.boltzmann.estimators.estimator import MachineEstimator
 
 LOG_Z = ("exact", "ais")
 

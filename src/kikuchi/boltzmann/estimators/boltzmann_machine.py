@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from kikuchi.boltzmann.estimator import Array, LearnerEstimator
+from kikuchi.boltzmann.estimators.estimator import Array, LearnerEstimator
 from kikuchi.boltzmann.fixed_point import free_energy, hidden_means, visible_means
 from kikuchi.core.options import option
 

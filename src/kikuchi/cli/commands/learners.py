@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kikuchi.cli.command import Output, finish, grouped
-from kikuchi.cli.methods import RegistryAnswer
+from kikuchi.cli.commands.methods import RegistryAnswer
 from kikuchi.cli.options import option
 
 _MISSING = "takes rows with missing cells and hidden variables"

@@ -1,0 +1,1 @@
+"""Boltzmann machines as scikit-learn estimators, over one base; the classifier of free energies."""
