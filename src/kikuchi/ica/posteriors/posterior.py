@@ -19,7 +19,6 @@ from kikuchi.core.errors import ModelError
 from kikuchi.core.options import Configured, Registry
 from kikuchi.ica.priors.prior import Array, SourcePrior
 
-DEFAULT = "lr"
 _CHUNK_NUMBERS = 2**19  # of I x I numbers per sample, or of I: what the loops touch at one time
 _MOST_SAMPLES = 4096
 _LEAST_SAMPLES = 32

@@ -23,7 +23,6 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.options import Configured, Registry
 
 Array = NDArray[np.float64]
-DEFAULT = "laplace"
 
 PRIORS: Registry[SourcePrior] = Registry(
     "kikuchi.ica",
