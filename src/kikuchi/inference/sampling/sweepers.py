@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
@@ -68,6 +67,22 @@ class Sweeper(ABC):
         """Summed conditionals, flat as the marginals."""
 
 
+class BitRows(NamedTuple):
+    """The couplings of each bit, in the order of the updates.
+
+    Row r updates the bit at `places[r]` (already times the number of chains, as are
+    `neighbours`); `multipliers` holds 1 and e^W for each neighbour, `odds` e^bias of each row.
+    """
+
+    places: U8
+    offsets: U8
+    neighbours: U8
+    multipliers: Array
+    odds: Array
+    biases: Array
+    weights: Array
+
+
 class BitSweeper(Sweeper):
     """Positive binary pairwise models: products of odds, no exponential."""
 
@@ -84,33 +99,31 @@ class BitSweeper(Sweeper):
         gather = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], degrees)
         multipliers = np.ones((len(gather), 2))
         multipliers[:, 1] = np.exp(bits.weights[gather])
-        self._places = (order * chains).astype(np.uint64)
-        self._offsets = offsets.astype(np.uint64)
-        self._neighbours = bits.neighbours[gather].astype(np.uint64) * np.uint64(chains)
-        self._multipliers = multipliers.ravel()
-        self._biases, self._weights = bits.biases[order], bits.weights[gather]
-        self._odds = np.exp(self._biases)
+        biases = bits.biases[order]
+        self._rows = BitRows(
+            places=(order * chains).astype(np.uint64),
+            offsets=offsets.astype(np.uint64),
+            neighbours=bits.neighbours[gather].astype(np.uint64) * np.uint64(chains),
+            multipliers=multipliers.ravel(),
+            odds=np.exp(biases),
+            biases=biases,
+            weights=bits.weights[gather],
+        )
         self._constant = bits.constant
         self._sums = np.zeros(flat.n_variables)
-
-    @property
-    def _rows(self) -> tuple[NDArray[Any], ...]:
-        return self._places, self._offsets, self._neighbours, self._multipliers, self._odds
 
     def burn(self, sweeps: int) -> None:
         """Sweep and keep nothing."""
         from kikuchi.inference.sampling.kernels.gibbs import burn_bits
 
-        burn_bits(*self._rows, self.states, self.streams, sweeps, self._sums)
+        burn_bits(self._rows, self.states, self.streams, sweeps, self._sums)
 
     def sample(self, sweeps: int, thin: int) -> None:
         """Sweep, add up the conditionals, record every `thin`-th state."""
         from kikuchi.inference.sampling.kernels.gibbs import sample_bits
 
         sample_bits(
-            *self._rows,
-            self._biases,
-            self._weights,
+            self._rows,
             self.states,
             self.streams,
             self.kept,
@@ -126,15 +139,7 @@ class BitSweeper(Sweeper):
         from kikuchi.inference.sampling.kernels.gibbs import score_bits
 
         scores = np.empty(self.chains)
-        score_bits(
-            self._places,
-            self._offsets,
-            self._neighbours,
-            self._biases,
-            self._weights,
-            self.states,
-            scores,
-        )
+        score_bits(self._rows, self.states, scores)
         return float(scores.mean()) + self._constant
 
     def sums(self) -> Array:

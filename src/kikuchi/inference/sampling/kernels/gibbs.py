@@ -17,6 +17,7 @@ from kikuchi.core.arrays import U4, U8, Array, Ints
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
+    from kikuchi.inference.sampling.sweepers import BitRows
 
 States = NDArray[Any]
 
@@ -63,13 +64,7 @@ def uniform(streams: U8, k: np.uint64) -> float:
 
 @njit(cache=True, error_model="numpy")
 def sample_bits(
-    places: U8,
-    offsets: U8,
-    neighbours: U8,
-    multipliers: Array,
-    odds: Array,
-    biases: Array,
-    weights: Array,
+    rows: BitRows,
     states: States,
     streams: U8,
     kept: Ints,
@@ -81,25 +76,22 @@ def sample_bits(
 ) -> None:
     """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
     for _ in range(sweeps):
-        sweep_bits(places, offsets, neighbours, multipliers, odds, states, streams, True, sums)
+        sweep_bits(rows, states, streams, True, sums)
         kept[0] += 1
         if kept[0] % thin == 0:
             number = kept[0] // thin - 1
             draws[number, :] = states
-            score_bits(places, offsets, neighbours, biases, weights, states, scores[number])
+            score_bits(rows, states, scores[number])
 
 
 @njit(cache=True, error_model="numpy")
 def score_bits(
-    places: U8,
-    offsets: U8,
-    neighbours: U8,
-    biases: Array,
-    weights: Array,
+    rows: BitRows,
     states: States,
     scores: Array,
 ) -> None:
     """Log-weight of each chain's state, without the constant; every coupling counts once."""
+    places, offsets, neighbours, _, _, biases, weights = rows
     chains = _U(len(scores))
     for k in range(chains):
         scores[k] = 0.0
@@ -118,11 +110,7 @@ def score_bits(
 
 @njit(cache=True, error_model="numpy")
 def burn_bits(
-    places: U8,
-    offsets: U8,
-    neighbours: U8,
-    multipliers: Array,
-    odds: Array,
+    rows: BitRows,
     states: States,
     streams: U8,
     sweeps: int,
@@ -130,16 +118,12 @@ def burn_bits(
 ) -> None:
     """Sweeps that nothing is kept of."""
     for _ in range(sweeps):
-        sweep_bits(places, offsets, neighbours, multipliers, odds, states, streams, False, sums)
+        sweep_bits(rows, states, streams, False, sums)
 
 
 @njit(cache=True, error_model="numpy")
 def sweep_bits(
-    places: U8,
-    offsets: U8,
-    neighbours: U8,
-    multipliers: Array,
-    odds: Array,
+    rows: BitRows,
     states: States,
     streams: U8,
     keep: bool,
@@ -147,11 +131,11 @@ def sweep_bits(
 ) -> None:
     """Update every bit once: the odds of 1 are e^b_i times e^W_ij for every neighbour j at 1.
 
-    Row r updates the bit at `places[r]` (already times the number of chains, as are
-    `neighbours`); `multipliers` holds 1 and e^W for each neighbour. No logarithm, no exponential,
+    No logarithm, no exponential,
     and a division only for the mean that is kept. Rows of four neighbours, those of a grid, are
     written out: that saves a third of the time.
     """
+    places, offsets, neighbours, multipliers, odds, _, _ = rows
     chains = _U(len(streams)) // _FOUR
     for r in range(_U(len(places))):
         here, lo, hi = places[r], offsets[r], offsets[r + _ONE]
