@@ -175,7 +175,7 @@ def functions() -> list[tuple[str, ast.FunctionDef]]:
     folder = Path(kikuchi.cli.__file__).parent
     return [
         (f"{path.name}:{node.name}", node)
-        for path in sorted(folder.glob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)
     ]
