@@ -10,10 +10,10 @@ run: $(STAMP)  ## compare methods on a bundled example and write report.html
 	$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,kikuchi,mf,gibbs --report report.html
 
 test: check  ## lint, types, then all tests but the slow ones
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 check: $(STAMP)  ## lint and types
 	$(BIN)/ruff check .
