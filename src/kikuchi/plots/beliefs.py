@@ -44,8 +44,7 @@ def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -
         figure, axes = style.new_figure((width + 0.6) * len(images) + 0.7, height, len(images))
         for panel, (label, image, top) in zip(axes, images, strict=True):
             _draw_image(figure, panel, label, image, top, bar=panel is axes[-1] or top != 1.0)
-        if title:
-            figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+        style.set_headline(figure, title)
     return figure
 
 
@@ -103,7 +102,7 @@ def overview(
             _draw_bars(right, marginals, names, states)
         else:
             _draw_histogram(right, marginals)
-        figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+        style.set_headline(figure, title)
     return figure
 
 
@@ -157,13 +156,10 @@ def _draw_image(
     colours: Any = style.probability_map() if label.startswith("P(") else style.confidence_map()
     shown = axes.imshow(image, cmap=colours, vmin=0.0, vmax=top, aspect="equal")
     axes.set_title(label)
-    axes.grid(False)
-    axes.set_xlabel("column")
-    axes.set_ylabel("row")
+    axes.set(xlabel="column", ylabel="row")
+    style.hide_frame(axes)
     for axis in (axes.xaxis, axes.yaxis):
         style.few_ticks(axis, whole=True)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
     if bar:
         scale = figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02)
         scale.set_label("probability" if top == 1.0 else "state")
@@ -188,10 +184,9 @@ def _draw_bars(axes: Axes, marginals: Marginals, names: Names, states: States) -
             left += float(p)
     labels = [style.plain(style.shorten(n)) for n in names] if names else None
     axes.set_yticks(range(len(marginals)), labels or [f"x{v}" for v in range(len(marginals))])
-    axes.set_ylim(len(marginals) - 0.4, -0.6)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_xlabel("probability")
-    axes.set_title("Marginals")
+    axes.set(
+        ylim=(len(marginals) - 0.4, -0.6), xlim=(0.0, 1.0), xlabel="probability", title="Marginals"
+    )
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -211,7 +206,9 @@ def _draw_histogram(axes: Axes, marginals: Marginals) -> None:
     binary = all(len(m) == 2 for m in marginals)
     values = np.array([m[1] if binary else m.max() for m in marginals])
     axes.hist(values, bins=40, range=(0.0, 1.0), color=style.BLUE, edgecolor="white", lw=0.4)
-    axes.set_xlabel("P(x = 1)" if binary else "probability of the most probable state")
-    axes.set_ylabel("variables")
-    axes.set_title(f"Marginals of {len(values)} variables")
+    axes.set(
+        xlabel="P(x = 1)" if binary else "probability of the most probable state",
+        ylabel="variables",
+        title=f"Marginals of {len(values)} variables",
+    )
     axes.grid(False, axis="x")

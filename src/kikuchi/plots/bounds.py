@@ -44,9 +44,7 @@ def bounds_over_time(
         _name_methods(axes[0], t, methods)
         axes[0].set_title(style.plain(title or "Bounds on log Z"))
         if near:
-            axes[1].set_ylim(*near)
-            axes[1].set_title("The end from near")
-            axes[1].set_ylabel("")
+            axes[1].set(ylim=near, title="The end from near", ylabel="")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
 
@@ -63,9 +61,7 @@ def _draw(
     axes.step(t, low, color=style.BLUE, label="lower bound", where="post", lw=1.8)
     if estimate is not None:
         axes.axhline(estimate, color=style.GREEN, ls="--", lw=1.2, label="estimate")
-    axes.set_xlabel("seconds")
-    axes.set_ylabel("log Z (nats)")
-    axes.set_xlim(left=0.0)
+    axes.set(xlabel="seconds", ylabel="log Z (nats)", xlim=(0.0, None))
     style.few_ticks(axes.xaxis)
     style.few_ticks(axes.yaxis)
 

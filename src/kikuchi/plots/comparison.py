@@ -135,16 +135,14 @@ def _draw_log_z(
             )
     axes.plot(middle, y, "o", color=style.BLUE, ms=5, label="estimate")
     _method_axis(axes, labels)
-    axes.set_xlabel("log Z (nats)")
-    axes.set_title("log Z")
+    axes.set(xlabel="log Z (nats)", title="log Z")
     axes.margins(x=0.12)
     style.few_ticks(axes.xaxis, 5)
 
 
 def _draw_errors(axes: Axes, labels: Sequence[str], largest: Numbers, mean: Numbers) -> None:
     low, high = _error_range(np.concatenate([_numbers(largest), _numbers(mean)]))
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
+    axes.set(xscale="log", xlim=(low, high))
     y = np.arange(len(labels))
     for values, colour, name, shift in (
         (_numbers(largest), style.VERMILLION, "largest error", -0.17),
@@ -163,8 +161,10 @@ def _draw_errors(axes: Axes, labels: Sequence[str], largest: Numbers, mean: Numb
                 fontsize=7.5,
             )
     _method_axis(axes, labels)
-    axes.set_xlabel("absolute error of a marginal probability")
-    axes.set_title("Error of the marginals against exact")
+    axes.set(
+        xlabel="absolute error of a marginal probability",
+        title="Error of the marginals against exact",
+    )
 
 
 def _error_range(errors: NDArray[Any]) -> tuple[float, float]:

@@ -47,8 +47,7 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
             _draw(panel, shown, column, looks)
         if len({name for _, shown in panels for name in shown}) > 1:
             _legend(figure, axes)
-        if title:
-            figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+        style.set_headline(figure, title)
     return figure
 
 
@@ -88,13 +87,10 @@ def _draw(
         mark = "o" if len(x) <= 30 else None
         axes.plot(x, y, dash, color=colour, label=style.plain(name), marker=mark, markersize=3)
     if column == "residual":
-        axes.set_yscale("log")
-        axes.set_title("Residual")
-        axes.set_ylabel("largest change in one iteration")
+        axes.set(yscale="log", title="Residual", ylabel="largest change in one iteration")
     else:
         label = next(iter(shown.values())).objective_name
-        axes.set_title(style.plain(label[:1].upper() + label[1:]))
-        axes.set_ylabel("nats")
+        axes.set(title=style.plain(label[:1].upper() + label[1:]), ylabel="nats")
     axes.set_xlabel("iterations")
     style.few_ticks(axes.xaxis, whole=True)
 

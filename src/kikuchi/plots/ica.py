@@ -55,11 +55,9 @@ def mixture_scatter(
         figure, axes = style.new_figure(4.1 * len(pairs), 4.5, columns=len(pairs))
         for panel, pair in zip(axes, pairs, strict=True):
             _draw_scatter(panel, shown, pair, directions, true)
-            panel.set_xlabel(style.plain(labels[pair[0]]))
-            panel.set_ylabel(style.plain(labels[pair[1]]))
-        handles, texts = axes[0].get_legend_handles_labels()
-        figure.legend(handles, texts, loc="outside lower left", ncols=4)
-        _set_title(figure, title)
+            panel.set(xlabel=style.plain(labels[pair[0]]), ylabel=style.plain(labels[pair[1]]))
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
+        style.set_headline(figure, title)
     return figure
 
 
@@ -79,9 +77,7 @@ def _draw_scatter(
         colour = style.COLOURS[k % len(style.COLOURS)]
         dash = style.LINE_STYLES[k % len(style.LINE_STYLES)]
         _draw_lines(axes, columns, pair, reach, name, {"color": colour, "lw": 1.8, "ls": dash})
-    axes.set_xlim(-reach, reach)
-    axes.set_ylim(-reach, reach)
-    axes.set_aspect("equal")
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     style.few_ticks(axes.xaxis, 5)
     style.few_ticks(axes.yaxis, 5)
 
@@ -151,7 +147,7 @@ def brain_components(
             else:
                 panel.set_xlabel("scan" if interval is None else "seconds")
         _brain_legend(figure, fraction, stimulus is not None, reference is not None)
-        _set_title(figure, title)
+        style.set_headline(figure, title)
     return figure
 
 
@@ -237,11 +233,8 @@ def _draw_slices(
         outside = np.ma.masked_where(ground[:, :, z] == 0, ground[:, :, z])
         panel.imshow(outside.T, cmap="gray", vmin=-0.15, vmax=1.15, origin="lower")
         panel.imshow(shown.T, cmap=heat_map(), vmin=-top, vmax=top, origin="lower")
-        panel.set_xticks([])
-        panel.set_yticks([])
-        panel.grid(visible=False)
-        for spine in panel.spines.values():
-            spine.set_visible(False)
+        panel.set(xticks=[], yticks=[])
+        style.hide_frame(panel)
         if heading:
             panel.set_title(f"z = {z}", fontsize=8, fontweight="normal", loc="center", pad=2)
 
@@ -294,7 +287,7 @@ def time_courses(
             if k < len(rows) - 1:
                 panel.tick_params(labelbottom=False)
         axes[-1].set_xlabel("sample" if interval is None else "seconds")
-        _set_title(figure, title)
+        style.set_headline(figure, title)
     return figure
 
 
@@ -362,15 +355,8 @@ def draw_agreement(
     below = found_names or [f"found {k + 1}" for k in range(values.shape[1])]
     axes.set_yticks(range(len(left)), [style.plain(style.shorten(t, 16)) for t in left])
     axes.set_xticks(range(len(below)), [style.plain(style.shorten(t, 10)) for t in below])
-    axes.grid(visible=False)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def _set_title(figure: Figure, title: str | None) -> None:
-    if title:
-        figure.suptitle(style.plain(title), x=0.01, ha="left", fontweight="bold")
+    style.hide_frame(axes)
 
 
 def _thinned(count: int, most: int) -> NDArray[np.intp]:

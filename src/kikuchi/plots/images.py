@@ -88,11 +88,8 @@ def draw_tiles(
     picture = axes.imshow(
         mosaic(images, columns), cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal"
     )
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(visible=False)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.set(xticks=[], yticks=[])
+    style.hide_frame(axes)
     return picture
 
 

@@ -42,7 +42,6 @@ def strengths(labels: Sequence[str], values: ArrayLike) -> Figure:
         axes.set_yticks(rows, [style.plain(style.shorten(label, 32)) for label in labels])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel("nats that the variables tell about each other")
-        axes.set_title("Strongest factors")
+        axes.set(xlabel="nats that the variables tell about each other", title="Strongest factors")
         style.few_ticks(axes.xaxis)
     return figure

@@ -264,8 +264,7 @@ def _draw_layers(
 ) -> None:
     positions = layer_positions(_levels(regions, edges), edges)
     axes.set_axis_off()
-    axes.set_xlim(-0.04, 1.04)
-    axes.set_ylim(-0.45, positions[:, 1].max() + 0.3)
+    axes.set(xlim=(-0.04, 1.04), ylim=(-0.45, positions[:, 1].max() + 0.3))
     for parent, child in edges:
         axes.plot(*positions[[parent, child]].T, color=style.SOFT, linewidth=0.8, zorder=1)
     for region, count, position in zip(regions, counting, positions, strict=True):

@@ -120,6 +120,18 @@ def text_on(fill: Any) -> str:
     return "#14181d" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
+def set_headline(figure: Figure, title: str | None) -> None:
+    """Write a title over the whole figure, if there is one."""
+    if title:
+        figure.suptitle(plain(title), x=0.01, ha="left", fontweight="bold")
+
+
+def hide_frame(axes: Axes) -> None:
+    """Leave only the picture: no grid and no lines around it."""
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
 def few_ticks(axis: Axis, count: int = 6, *, whole: bool = False) -> None:
     """At most `count` ticks on round numbers, or on whole numbers only."""
     from matplotlib.ticker import MaxNLocator

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Case = dict[str, Any]
 Result = dict[str, Any]
 Value = float | int | str | None
+CaseAxes = Mapping[str, str | Iterable[Any]]
 
 Status = Literal["agrees", "agrees in part"]
 
@@ -93,6 +95,9 @@ class Experiment(ABC):
     `run_case` is pure: the same case gives the same result in any process. It answers with plain
     JSON data (None for what is not known, never NaN). `takes_data` says what a file of one's own
     must hold, for the experiments that take one in place of their stand-in.
+
+    `case_axes` says what distinguishes cases besides their seeds: each entry with its values, or
+    with the name of the parameter that lists them. All cases share the other parameters.
     """
 
     id: ClassVar[str]
@@ -103,6 +108,7 @@ class Experiment(ABC):
     quick: ClassVar[Setting]
     full: ClassVar[Setting]
     takes_data: ClassVar[str] = ""
+    case_axes: ClassVar[CaseAxes] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -141,9 +147,19 @@ class Experiment(ABC):
         return DOCUMENTS[self.id.partition("-")[0]]
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """All cases of a run, in order: one per seed unless an experiment says otherwise."""
+        """All cases of a run, in order: every combination of `case_axes` and seeds; the seed varies
+        fastest unless it is one of the axes (`"seed": "seeds"`).
+        """
         source = self.source() if self.takes_data else {}
-        return [{"seed": seed, **parameters, **source} for seed in seeds]
+        axes = {**self.case_axes, "seed": "seeds"} if seeds else dict(self.case_axes)
+        lists: dict[str, Any] = {**parameters, "seeds": seeds}
+        values = [lists[axis] if isinstance(axis, str) else axis for axis in axes.values()]
+        named = [axis for axis in axes.values() if isinstance(axis, str)]
+        shared = {name: value for name, value in parameters.items() if name not in named}
+        return [
+            {**dict(zip(axes, combination, strict=True)), **shared, **source}
+            for combination in product(*values)
+        ]
 
     @abstractmethod
     def run_case(self, case: Case) -> Result:

@@ -33,15 +33,11 @@ def bias_paths(paths: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
             points = np.asarray(path)
             for unit, (colour, line) in enumerate(((style.BLUE, "-"), (style.VERMILLION, "--"))):
                 panel.plot(points[:, unit], line, color=colour, lw=1.3, label=f"unit {unit}")
-            panel.set_title(name)
-            panel.set_ylim(-6.3, 0.8)
-            panel.set_xlabel("scalings")
-            panel.set_ylabel("bias")
+            panel.set(title=name, ylim=(-6.3, 0.8), xlabel="scalings", ylabel="bias")
             style.few_ticks(panel.xaxis, 5, whole=True)
         for panel in axes[len(paths) :]:
             panel.set_axis_off()
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
     return figure
 
 
@@ -65,8 +61,7 @@ def box_plots(samples: Mapping[str, Sequence[float]], label: str, title: str) ->
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(label)
-        axes.set_title(title)
+        axes.set(xlabel=label, title=title)
     return figure
 
 
@@ -193,8 +188,7 @@ def _draw_small_graph(
     axes.scatter(x, y, s=330, color="#9fc5de", edgecolor=style.INK, linewidth=1.0, zorder=3)
     for name, (across, up) in places.items():
         axes.text(across, up, name, ha="center", va="center", zorder=4, color="#14181d")
-    axes.set_xlim(min(x) - 0.35, max(x) + 0.35)
-    axes.set_ylim(min(y) - 0.35, max(y) + 0.35)
+    axes.set(xlim=(min(x) - 0.35, max(x) + 0.35), ylim=(min(y) - 0.35, max(y) + 0.35))
 
 
 def _draw_line(axes: Axes, start: Place, end: Place, arrow: str, colour: str, line: Any) -> None:
@@ -239,8 +233,7 @@ def _draw_clique_tree(
         axes.text(
             0, height[clique], cliques[clique], ha="center", va="center", bbox=box, color="#14181d"
         )
-    axes.set_xlim(-1, 1)
-    axes.set_ylim(-max(3.4, len(cliques) - 0.6), 0.4)
+    axes.set(xlim=(-1, 1), ylim=(-max(3.4, len(cliques) - 0.6), 0.4))
 
 
 def _tree_order(

@@ -23,7 +23,7 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors, parse_prior
 from kikuchi.reproduce.aggregate import Claims, median
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.hojen2001.tables import (
     CURVES,
     LOST,
@@ -227,12 +227,8 @@ class BinaryLowNoise(_Mixture):
     """Two binary sources in two sensors with little noise (HOJ-E2)."""
 
     id: ClassVar[str] = "HOJ-E2"
-    variance: ClassVar[float] = 0.3
     binary: ClassVar[bool] = True
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case per mixing matrix."""
-        return [{"seed": s, "variance": self.variance, **parameters} for s in seeds]
+    case_axes: ClassVar[CaseAxes] = {"variance": (0.3,)}
 
     def draw(self, case: Case) -> tuple[Array, Array, float]:
         """Two binary sources in two sensors."""
@@ -268,7 +264,7 @@ class BinaryHighNoise(BinaryLowNoise):
     """Two binary sources in two sensors with much noise (HOJ-E3)."""
 
     id: ClassVar[str] = "HOJ-E3"
-    variance: ClassVar[float] = 1.0
+    case_axes: ClassVar[CaseAxes] = {"variance": (1.0,)}
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles, lost columns and noise of each method."""

@@ -40,8 +40,9 @@ def mean_functions(surfaces: Mapping[str, Any], curves: Mapping[str, Any]) -> Fi
                 panel.plot(found["gamma"], mean, color=colour, label=f"lambda = {lam:g}")
             middle = int(np.argmin(np.abs(np.array(found["lams"]) - 1.0)))
             limit = 1.05 * float(np.abs(found["mean"][middle]).max())
-            panel.set_ylim(-limit if np.min(found["mean"]) < 0 else -0.1 * limit, limit)
-            panel.set_title(name)
+            panel.set(
+                ylim=(-limit if np.min(found["mean"]) < 0 else -0.1 * limit, limit), title=name
+            )
         if surfaces:
             axes[0].legend(loc="best")
         for k, (name, found) in enumerate(curves.items()):
@@ -112,24 +113,21 @@ def _draw_traces(
     axes[1].axhline(noise, color=style.INK, lw=3, alpha=0.3, label="truth")
     axes[1].set_yscale("log")
     _plain_ticks(axes[1], (0.1, 0.2, 0.3, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50))
-    axes[1].set_title("Noise variance")
-    axes[1].set_xlabel("iterations")
+    axes[1].set(title="Noise variance", xlabel="iterations")
     for sign in (1, -1):
         axes[2].scatter(sign * true[0], sign * true[1], s=130, color=style.INK, alpha=0.3, lw=0)
     axes[2].axhline(0, color=style.GRID, lw=1)
     axes[2].axvline(0, color=style.GRID, lw=1)
     axes[2].set_title("Columns of the mixing matrix")
     axes[2].set_aspect("equal", adjustable="datalim")
-    handles, labels = axes[1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=4)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower left", ncols=4)
 
 
 def _cloud(axes: Axes, samples: Array) -> None:
     keep = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _MOST_POINTS)).astype(int))
     axes.scatter(samples[keep, 0], samples[keep, 1], s=6, color=_CLOUD, lw=0, rasterized=True)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel("sensor 1")
-    axes.set_ylabel("sensor 2")
+    axes.set(xlabel="sensor 1", ylabel="sensor 2")
 
 
 def _prototypes(axes: Axes, mixing: Array, look: Any) -> None:
@@ -190,20 +188,20 @@ def order_panels(
                 numbers, heights, dash, color=colour, marker=_MARKS[k % 4], ms=4, label=name
             )
             axes[0].plot(numbers[best], heights[best], "o", ms=12, mfc="none", color=colour)
-        axes[0].set_title("BIC (circles: the largest)")
-        axes[0].set_xlabel("sources")
-        axes[0].set_ylabel("nats")
+        axes[0].set(title="BIC (circles: the largest)", xlabel="sources", ylabel="nats")
         style.few_ticks(axes[0].xaxis, 10, whole=True)
         axes[0].legend(loc="lower right")
         for value in set(true_rates):
             axes[1].axhline(value, color=style.INK, lw=3, alpha=0.25)
         for k, learned in enumerate(rates):
             axes[1].plot([k + 1] * len(learned), learned, "o", color=style.BLUE, mfc="none", ms=6)
-        axes[1].set_ylim(0.0, 1.0)
-        axes[1].set_xlim(0.3, len(rates) + 0.7)
-        axes[1].set_title("Rates of five sources")
-        axes[1].set_xlabel("data set")
-        axes[1].set_xticks(range(1, len(rates) + 1))
+        axes[1].set(
+            ylim=(0.0, 1.0),
+            xlim=(0.3, len(rates) + 0.7),
+            title="Rates of five sources",
+            xlabel="data set",
+            xticks=range(1, len(rates) + 1),
+        )
     return figure
 
 
@@ -222,8 +220,7 @@ def speaker_panels(
                 panel.axhline(angle, color=style.INK, lw=3, alpha=0.25)
             for k in range(angles.shape[1]):
                 panel.plot(angles[:, k], ".", ms=3, color=style.COLOURS[k])
-            panel.set_ylim(-92, 92)
-            panel.set_yticks([-90, -45, 0, 45, 90])
+            panel.set(ylim=(-92, 92), yticks=[-90, -45, 0, 45, 90])
             panel.set_title(name.replace(", ", ",\n", 1), fontsize=9)
             panel.set_xlabel("iterations")
         axes[0].set_ylabel("angle of a column, degrees")

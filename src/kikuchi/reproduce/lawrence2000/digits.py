@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from kikuchi.reproduce.aggregate import (
     results_of,
     significant,
 )
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.lawrence2000.learning import random_spins, step_in_spins
 from kikuchi.training.rule import State
 
@@ -49,16 +49,7 @@ class DigitsByMixtures(Experiment):
     """
 
     id: ClassVar[str] = "LAW-E14"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each rate, number of components and seed."""
-        shared = {name: parameters[name] for name in ("steps", "each", "hidden")}
-        return [
-            {"components": m, "rate": rate, "seed": seed, **shared, **self.source()}
-            for seed in seeds
-            for rate in parameters["rates"]
-            for m in parameters["components"]
-        ]
+    case_axes: ClassVar[CaseAxes] = {"seed": "seeds", "rate": "rates", "components": "components"}
 
     def run_case(self, case: Case) -> Result:
         """F after each step, and how far the joint has moved between steps."""

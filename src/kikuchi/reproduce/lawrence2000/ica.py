@@ -127,8 +127,9 @@ def _toy_panels(samples: Array, true: Array, found: Result) -> Figure:
         figure, axes = style.new_figure(9.6, 4.0, 2)
         for k in range(history.shape[1]):
             axes[0].plot(1 + np.array(found["updates"]), history[:, k], color=style.COLOURS[k])
-        axes[0].set_title("Relevance of each column, log10")
-        axes[0].set_xlabel("updates of the hyperparameters")
+        axes[0].set(
+            title="Relevance of each column, log10", xlabel="updates of the hyperparameters"
+        )
         axes[1].scatter(samples[:, 0], samples[:, 1], s=9, color="#aeb7c1", lw=0)
         reach = float(np.quantile(np.linalg.norm(samples[:, :2], axis=1), 0.98))
         looks: list[tuple[Array, Any]] = [
@@ -139,9 +140,7 @@ def _toy_panels(samples: Array, true: Array, found: Result) -> Figure:
             for x, y in (reach * columns[:2] / np.linalg.norm(columns[:2], axis=0)).T:
                 axes[1].plot([-x, x], [-y, y], **look)
         axes[1].set_aspect("equal", adjustable="datalim")
-        axes[1].set_title("Two of three sensors")
-        axes[1].set_xlabel("sensor 1")
-        axes[1].set_ylabel("sensor 2")
+        axes[1].set(title="Two of three sensors", xlabel="sensor 1", ylabel="sensor 2")
     return figure
 
 

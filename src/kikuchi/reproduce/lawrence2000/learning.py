@@ -37,7 +37,7 @@ from kikuchi.reproduce.aggregate import (
     significant,
     span,
 )
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.training.model import Parameters
 
 if TYPE_CHECKING:
@@ -156,12 +156,15 @@ class VectorAssociation(Experiment):
                 for one in finished:
                     if one.case["layers"] == layers and one.case["seed"] == first:
                         _draw_association(axes, one)
-                axes.set_title(f"{layers} hidden layer" + ("s" if layers > 1 else ""))
-                axes.set_xlabel("iterations")
-                axes.set_xscale("log")
+                axes.set(
+                    title=f"{layers} hidden layer" + ("s" if layers > 1 else ""),
+                    xlabel="iterations",
+                    xscale="log",
+                )
             panels[0].set_ylabel("nats, all patterns")
-            handles, labels = panels[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=2)
+            figure.legend(
+                *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2
+            )
         return figure
 
 
@@ -333,10 +336,7 @@ class TwoModes(Experiment):
     """KL divergence while two units learn two modes (LAW-E13, figures 4.5 and 4.6)."""
 
     id: ClassVar[str] = "LAW-E13"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each rule and seed."""
-        return [{"rule": rule, "seed": seed, **parameters} for rule in _TOY_RULES for seed in seeds]
+    case_axes: ClassVar[CaseAxes] = {"rule": tuple(_TOY_RULES)}
 
     def run_case(self, case: Case) -> Result:
         """KL divergence and field after each step."""
@@ -395,15 +395,13 @@ class TwoModes(Experiment):
                 left.plot(at, one.result["divergence"], label=rule if first else None, **look)
                 right.plot(at, one.result["field"], **look)
             right.axhline(0.25 * np.log(2.0), color=style.SOFT, ls=":")
-            left.set_yscale("log")
-            left.set_ylabel("KL (nats)")
+            left.set(yscale="log", ylabel="KL (nats)")
             right.set_ylabel("field of the first unit")
             left.set_title("Divergence from the data")
             right.set_title("Field")
             for axes in (left, right):
                 axes.set_xlabel("learning steps")
-            handles, labels = left.get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=3)
+            figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         return figure
 
 

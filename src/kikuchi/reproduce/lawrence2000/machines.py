@@ -142,8 +142,7 @@ def _draw_histograms(axes: Axes, table: _MomentErrors) -> None:
         axes.hist(
             errors, edges.tolist(), weights=weights, histtype="step", color=colour, label=label
         )
-    axes.set_xlabel("error of a moment")
-    axes.set_ylabel("share of the moments")
+    axes.set(xlabel="error of a moment", ylabel="share of the moments")
     axes.legend(loc="upper right")
 
 
@@ -152,7 +151,5 @@ def _draw_curve(axes: Axes, table: _MomentErrors) -> None:
     means = [float(s.mean()) for s in sums]
     spread = [float(s.std() / np.sqrt(len(s))) for s in sums]
     axes.errorbar(table.sizes, means, spread, fmt="o-", color=style.BLUE, ms=4, lw=1.3, capsize=2)
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlabel("components")
-    axes.set_ylabel("sum of squared errors")
+    axes.set(ylim=(0.0, None), xlabel="components", ylabel="sum of squared errors")
     style.few_ticks(axes.xaxis, 6, whole=True)

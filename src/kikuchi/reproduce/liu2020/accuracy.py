@@ -8,7 +8,7 @@ answers come from a junction tree. Two published kinds of columns cannot be matc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete, grid
 from kikuchi.inference.registry import parse_method
 from kikuchi.reproduce.aggregate import grouped, results_of
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.tables import (
     NEURAL,
     Column,
@@ -58,15 +58,7 @@ class _Accuracy(Experiment):
     axis: ClassVar[str]
     label: ClassVar[str]
     faults: ClassVar[Mapping[str, str]]
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each model."""
-        return [
-            {"variables": n, "field": field, "seed": seed}
-            for n in parameters["variables"]
-            for field in parameters["fields"]
-            for seed in seeds
-        ]
+    case_axes: ClassVar[CaseAxes] = {"variables": "variables", "field": "fields"}
 
     def model(self, case: Case) -> FactorGraph:
         """The model of a case: couplings J ~ N(0, 1), fields h ~ N(0, field^2)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.shapes import random_edges
 from kikuchi.inference.bounds.certificates import certify
 from kikuchi.reproduce.aggregate import Claims, of_total
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.published import (
     CERTIFIED,
     CURVES,
@@ -176,10 +176,7 @@ class MessageTraces(Experiment):
     """Distance of the messages from their last state (LIU-E2; Fig. 3.4)."""
 
     id: ClassVar[str] = "LIU-E2"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One graph for each regime and seed."""
-        return [{"regime": r, "seed": seed, **parameters} for r in TRACES for seed in seeds]
+    case_axes: ClassVar[CaseAxes] = {"regime": tuple(TRACES)}
 
     def run_case(self, case: Case) -> Result:
         """Distances from the messages of sweep 200, as published (probabilities)."""

@@ -45,13 +45,14 @@ def error_curves(
                 _draw(panel, column, field, _look(name, best), f"{name}, published", dashed=True)
             for name, column in ours.items():
                 _draw(panel, column, field, _look(name, best), f"{name}, ours", dashed=False)
-            panel.set_yscale("log")
-            panel.set_title(title)
-            panel.set_xlabel("variables" if label.startswith("n") else "deviation of the fields")
+            panel.set(
+                yscale="log",
+                title=title,
+                xlabel="variables" if label.startswith("n") else "deviation of the fields",
+            )
             ticks = sorted({x for column in ours.values() for x in column})
             panel.set_xticks(ticks, [f"{x:g}" for x in ticks])
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=4)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
     return figure
 
 

@@ -40,9 +40,11 @@ def singular_values(spreads: Array, lines: Mapping[str, tuple[Array, Array, Arra
             fontsize=8.5,
             color=style.SOFT,
         )
-        axes.set_xlabel("spread of the couplings")
-        axes.set_ylabel("bound of the certificate")
-        axes.set_title("Largest singular value (lines), spectral radius (dashed)")
+        axes.set(
+            xlabel="spread of the couplings",
+            ylabel="bound of the certificate",
+            title="Largest singular value (lines), spectral radius (dashed)",
+        )
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -66,11 +68,9 @@ def traces(panels: Mapping[str, tuple[Array, Mapping[int, float]]]) -> Figure:
             panel.plot(
                 list(published), theirs, "o", color=style.VERMILLION, ms=4, label="published"
             )
-            panel.set_yscale("log")
-            panel.set_ylim(1e-18, 10.0)
+            panel.set(yscale="log", ylim=(1e-18, 10.0))
             panel.set_title(title, fontsize=9.5)
-            panel.set_xlabel("sweeps")
-            panel.set_ylabel("relative distance")
+            panel.set(xlabel="sweeps", ylabel="relative distance")
         axes[0].legend(loc="lower left")
     return figure
 
@@ -99,9 +99,11 @@ def symbol_error_curves(ratios: Array, curves: Mapping[str, tuple[Array, Array, 
                 label=name,
             )
             axes.plot(ratios, published, "o", color=colour, ms=3.6, mfc="white", mew=1.1)
-        axes.set_yscale("log")
-        axes.set_xlabel("ratio of signal to noise variance")
-        axes.set_ylabel("share of wrong symbols")
-        axes.set_title("Symbol error: ours (lines), published (circles)")
+        axes.set(
+            yscale="log",
+            xlabel="ratio of signal to noise variance",
+            ylabel="share of wrong symbols",
+            title="Symbol error: ours (lines), published (circles)",
+        )
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure

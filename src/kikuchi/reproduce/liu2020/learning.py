@@ -22,7 +22,7 @@ from kikuchi.inference.registry import parse_method
 from kikuchi.inference.trees.junction_tree import plan
 from kikuchi.learning.registry import parse_learner
 from kikuchi.reproduce.aggregate import average, grouped, levels
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,6 +116,7 @@ class _Learning(Experiment):
     best: ClassVar[str]
     train: ClassVar[int]
     draws: ClassVar[str]
+    case_axes: ClassVar[CaseAxes] = {"variables": "variables"}
 
     @abstractmethod
     def model(self, variables: int, seed: int) -> FactorGraph:
@@ -123,12 +124,8 @@ class _Learning(Experiment):
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each model and learner."""
-        return [
-            {"variables": n, "seed": seed, "learner": name}
-            for n in parameters["variables"]
-            for seed in seeds
-            for name in self.learners
-        ]
+        cases = super().cases(parameters, seeds)
+        return [{**case, "learner": name} for case in cases for name in self.learners]
 
     def run_case(self, case: Case) -> Result:
         """Fit one model by one learner."""
@@ -222,10 +219,8 @@ def _bar_panels(
             panel.set_yticks(range(len(names)), names)
             panel.set_xscale("log")
             panel.invert_yaxis()
-            panel.set_title(f"{n} variables")
-            panel.set_xlabel(label)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+            panel.set(title=f"{n} variables", xlabel=label)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
     return figure
 
 
@@ -259,15 +254,12 @@ class EpochSeconds(Experiment):
     """Seconds of a training epoch (LIU-E13, table 5.3)."""
 
     id: ClassVar[str] = "LIU-E13"
+    case_axes: ClassVar[CaseAxes] = {"variables": "variables"}
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each model and learner."""
-        return [
-            {"variables": n, "seed": seed, "learner": name, "epochs": parameters["epochs"]}
-            for n in parameters["variables"]
-            for seed in seeds
-            for name in _table(n).learners
-        ]
+        cases = super().cases(parameters, seeds)
+        return [{**c, "learner": name} for c in cases for name in _table(c["variables"]).learners]
 
     def run_case(self, case: Case) -> Result:
         """A few epochs of one learner on one model."""

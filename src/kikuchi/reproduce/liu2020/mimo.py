@@ -8,13 +8,13 @@ from uniform ones; with full fields from the start small alpha ends at worse fix
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
 from kikuchi.core.arrays import Array
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
 if TYPE_CHECKING:
@@ -33,11 +33,7 @@ class _Mimo(Experiment):
     max_iterations: ClassVar[int] = 50
     remarks: ClassVar[Mapping[str, str]] = {}
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {}
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """A batch of channel uses for each ratio of signal to noise and each seed."""
-        rest = {key: value for key, value in parameters.items() if key != "ratios"}
-        return [{"ratio": r, "seed": seed, **rest} for r in parameters["ratios"] for seed in seeds]
+    case_axes: ClassVar[CaseAxes] = {"ratio": "ratios"}
 
     def run_case(self, case: Case) -> Result:
         """Share of wrong symbols, and its mean square over uses, by detector."""

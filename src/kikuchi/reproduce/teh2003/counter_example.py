@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_sc
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
 from kikuchi.reproduce.aggregate import Claims
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.naive_tap import NaiveTap
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ class CounterExample(Experiment):
     """Scaling with plugged-in marginals on two units (TEH-E8, T20)."""
 
     id: ClassVar[str] = "TEH-E8"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each source of marginals."""
-        return [{"source": source, **parameters} for source in _SOURCES]
+    case_axes: ClassVar[CaseAxes] = {"source": tuple(_SOURCES)}
 
     def run_case(self, case: Case) -> Result:
         """Scale until the means are met or the scalings are used up."""

@@ -27,7 +27,7 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.faces import OVAL_PIXELS, faces, prepare, unmask
 from kikuchi.reproduce.aggregate import Claims, average, counted, grouped, of_total
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.teh2003.faces_figures import face_model, packed, recognition, unpacked
 
 if TYPE_CHECKING:
@@ -71,14 +71,7 @@ class FaceModel(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E1"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each kind of weights and seed."""
-        return [
-            {"model": model, "seed": seed, **self.source(), **parameters}
-            for model in MODELS
-            for seed in seeds
-        ]
+    case_axes: ClassVar[CaseAxes] = {"model": tuple(MODELS)}
 
     def run_case(self, case: Case) -> Result:
         """Learn nine faces in ten; measure errors and fields."""
@@ -155,20 +148,12 @@ class FaceRecognition(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E2"
+    case_axes: ClassVar[CaseAxes] = {"condition": tuple(CONDITIONS)}
 
     def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
         """One case for each condition and partition."""
-        return [
-            {
-                "condition": condition,
-                "seed": seed,
-                "partition": _FIRST_PARTITION + seed,
-                **self.source(),
-                **parameters,
-            }
-            for condition in CONDITIONS
-            for seed in seeds
-        ]
+        cases = super().cases(parameters, seeds)
+        return [{**case, "partition": _FIRST_PARTITION + case["seed"]} for case in cases]
 
     def run_case(self, case: Case) -> Result:
         """Rank errors of all ways on one partition."""

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.plots import style
+from kikuchi.plots import images, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Pictures = Mapping[str, Array]
-
-_GAP = 3
 
 
 def face_model(
@@ -39,9 +37,11 @@ def face_model(
         kinds = [name for name in ("free", "nonnegative") if name in shares]
         for colour, kind in zip(style.COLOURS, kinds, strict=False):
             spread.hist(shares[kind], bins, color=colour, alpha=0.75, label=names[kind])
-        spread.set_xlabel("share of squared weight in the best quarter")
-        spread.set_ylabel("fields")
-        spread.set_title("(d) How local the fields are")
+        spread.set(
+            xlabel="share of squared weight in the best quarter",
+            ylabel="fields",
+            title="(d) How local the fields are",
+        )
         spread.legend(loc="upper center")
     return figure
 
@@ -75,8 +75,7 @@ def recognition(panels: Mapping[str, Mapping[str, Array]], ranks: Sequence[int])
                 )
             panel.set_title(title)
             panel.set_xticks(range(len(ranks)), [str(rank) for rank in ranks])
-            panel.set_xlabel("rank")
-            panel.set_ylim(bottom=0)
+            panel.set(xlabel="rank", ylim=(0, None))
         axes[0].set_ylabel("error (%)")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
@@ -101,9 +100,7 @@ def _draw_fields(axes: Axes, pictures: Pictures | None, title: str) -> None:
     if pictures is None:
         style.remark(axes, "not computed")
         return
-    image = tiled(pictures["fields"], 5)
-    axes.imshow(image, cmap=style.probability_map(), vmin=0.0, vmax=1.0)
-    _bare(axes)
+    images.draw_tiles(axes, 2.0 * pictures["fields"] - 1.0, columns=5, signed=True, scale=1.0)
 
 
 def _draw_reconstructions(axes: Axes, pictures: Mapping[str, Pictures]) -> None:
@@ -114,28 +111,4 @@ def _draw_reconstructions(axes: Axes, pictures: Mapping[str, Pictures]) -> None:
     first = next(iter(pictures.values()))
     rows = [first["originals"]]
     rows += [pictures[m]["reconstructions"] for m in ("free", "nonnegative") if m in pictures]
-    axes.imshow(tiled(np.concatenate(rows), len(rows[0])), cmap="gray", vmin=0.0, vmax=1.0)
-    _bare(axes)
-
-
-def tiled(pictures: Array, columns: int) -> Array:
-    """Pictures side by side in one, with gaps that are not drawn.
-
-    >>> tiled(np.zeros((3, 2, 2)), 2).shape
-    (7, 7)
-    """
-    count, tall, wide = pictures.shape
-    lines = -(-count // columns)
-    sheet = np.full((lines * (tall + _GAP) - _GAP, columns * (wide + _GAP) - _GAP), np.nan)
-    for k, picture in enumerate(pictures):
-        y, x = (k // columns) * (tall + _GAP), (k % columns) * (wide + _GAP)
-        sheet[y : y + tall, x : x + wide] = picture
-    return sheet
-
-
-def _bare(axes: Axes) -> None:
-    axes.grid(False)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    images.draw_tiles(axes, np.concatenate(rows), columns=len(rows[0]))

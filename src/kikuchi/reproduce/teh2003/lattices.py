@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from kikuchi.reproduce.aggregate import (
     results_of,
     significant,
 )
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.lattices import ObservedLattice, generalised_means, observed_lattice
 
 if TYPE_CHECKING:
@@ -168,16 +168,11 @@ class AccuracyOfMarginals(Experiment):
     """Errors of loopy IS and UPS under four kinds of observation (TEH-E10, figure 5.6)."""
 
     id: ClassVar[str] = "TEH-E10"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each network under each kind of observation."""
-        return [
-            {"regime": regime, "weight": w, "bias": b, "seed": seed, "side": parameters["side"]}
-            for regime in _REGIMES
-            for w in parameters["weights"]
-            for b in parameters["biases"]
-            for seed in seeds
-        ]
+    case_axes: ClassVar[CaseAxes] = {
+        "regime": tuple(_REGIMES),
+        "weight": "weights",
+        "bias": "biases",
+    }
 
     def run_case(self, case: Case) -> Result:
         """Both algorithms and the exact answer on one network."""

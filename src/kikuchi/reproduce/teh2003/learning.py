@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from kikuchi.reproduce.aggregate import (
     significant,
     span,
 )
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,14 +49,7 @@ class LearnedDigits(Experiment):
     """
 
     id: ClassVar[str] = "TEH-E11"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each network."""
-        return [
-            {"share": share, "seed": seed, **self.source()}
-            for share in parameters["shares"]
-            for seed in seeds
-        ]
+    case_axes: ClassVar[CaseAxes] = {"share": "shares"}
 
     def run_case(self, case: Case) -> Result:
         """Learn one network exactly, in two ways, and on every junction graph."""

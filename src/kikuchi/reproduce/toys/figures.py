@@ -45,8 +45,7 @@ def double_well_panels(
             _densities(panel, alpha, curves)
         for panel in axes[3 + len(densities) :]:
             figure.delaxes(panel)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=5)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=5)
     return figure
 
 
@@ -75,8 +74,7 @@ def _divergences(axes: Axes, results: Mapping[float, Any], alphas: Array) -> Non
     axes.plot(broken, [results[a]["broken"][2] for a in broken], color=_WELL[1])
     axes.axhline(np.log(2.0), color=style.SOFT, lw=0.9, ls=":")
     axes.text(alphas[0], np.log(2.0), "log 2", va="bottom", fontsize=8, color=style.SOFT)
-    axes.set_ylim(0.0, 1.4)
-    axes.set_title("KL(q||p)")
+    axes.set(ylim=(0.0, 1.4), title="KL(q||p)")
 
 
 def _densities(axes: Axes, alpha: float, curves: Mapping[str, Any]) -> None:
@@ -89,9 +87,7 @@ def _densities(axes: Axes, alpha: float, curves: Mapping[str, Any]) -> None:
     ):
         if name in curves:
             axes.plot(x, curves[name], line, color=colour, lw=1.4)
-    axes.set_title(f"densities at alpha = {alpha:g} (p in grey)")
-    axes.set_yticks([])
-    axes.set_xlabel("x")
+    axes.set(title=f"densities at alpha = {alpha:g} (p in grey)", yticks=[], xlabel="x")
 
 
 def gaussian_panels(
@@ -117,19 +113,20 @@ def gaussian_panels(
             axes[0].add_patch(
                 Circle((0, 0), radius, fill=False, color=colours[name], lw=1.8, ls=line)
             )
-        axes[0].set_xlim(-1.1, 1.1)
-        axes[0].set_ylim(-1.1, 1.1)
-        axes[0].set_aspect("equal")
-        axes[0].set_title("p in grey, best round q in each direction")
+        axes[0].set(
+            xlim=(-1.1, 1.1),
+            ylim=(-1.1, 1.1),
+            aspect="equal",
+            title="p in grey, best round q in each direction",
+        )
         for name, line in (("KL(p||q)", "--"), ("KL(q||p)", "-")):
             if name in curves:
                 axes[1].plot(variances, curves[name], line, color=colours[name], label=name)
         for key, name in (("covers", "KL(p||q)"), ("inside", "KL(q||p)")):
             axes[1].axvline(fits[key], color=colours[name], lw=0.9, ls=":")
-        axes[1].set_xscale("log")
-        axes[1].set_yscale("log")
-        axes[1].set_xlabel("variance of the round Gaussian")
-        axes[1].set_title("divergence")
+        axes[1].set(
+            xscale="log", yscale="log", xlabel="variance of the round Gaussian", title="divergence"
+        )
         axes[1].legend(loc="upper center")
     return figure
 
@@ -158,8 +155,8 @@ def juror_bars(result: Mapping[str, float]) -> Figure:
             for place, height in zip(places, heights, strict=True):
                 axes.text(place, height + 0.015, f"{height:.3g}", ha="center", fontsize=8.5)
         axes.set_xticks(range(len(stages)), [label for _, label in stages])
-        axes.set_ylim(0.0, 1.12)
-        axes.set_ylabel("probability")
-        axes.set_title("The visit takes the blame from guilt")
+        axes.set(
+            ylim=(0.0, 1.12), ylabel="probability", title="The visit takes the blame from guilt"
+        )
         axes.legend(loc="upper left")
     return figure

@@ -21,7 +21,7 @@ from kikuchi.data.examples import example
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.registry import infer
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -222,11 +222,7 @@ class SymmetryBreaking(Experiment):
     """Both projections of the double well, and hybrid Monte Carlo (HOJ-E0, M15, I12)."""
 
     id: ClassVar[str] = "HOJ-E0"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each distance of the wells."""
-        rest = {key: value for key, value in parameters.items() if key != "alphas"}
-        return [{"alpha": a, "seed": s, **rest} for a in parameters["alphas"] for s in seeds]
+    case_axes: ClassVar[CaseAxes] = {"alpha": "alphas"}
 
     def run_case(self, case: Case) -> Result:
         """Closed forms, the same by iteration, moment matching, and the sampler."""
@@ -304,10 +300,6 @@ class GaussianAsymmetry(Experiment):
 
     id: ClassVar[str] = "LAW-E2"
 
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case."""
-        return [dict(parameters)]
-
     def run_case(self, case: Case) -> Result:
         """Closed forms, and minima found by search over the variance."""
         from scipy.optimize import minimize_scalar
@@ -367,10 +359,7 @@ class Jurors(Experiment):
     """Fingerprints, guilt and a legitimate visit (LAW-E1, M2)."""
 
     id: ClassVar[str] = "LAW-E1"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each method; all are exact here."""
-        return [{"method": m, **parameters} for m in ("jt", "enumerate", "bp")]
+    case_axes: ClassVar[CaseAxes] = {"method": ("jt", "enumerate", "bp")}
 
     def run_case(self, case: Case) -> Result:
         """The probabilities that the document computes."""

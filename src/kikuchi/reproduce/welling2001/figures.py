@@ -37,8 +37,7 @@ def draw_errors(
             for line, (baseline, values) in zip(_LINES, baselines.items(), strict=False):
                 axes.axhline(float(np.mean(values)), color=style.SOFT, ls=line, label=baseline)
             axes.set_xticks(range(len(shown)), [_shown(m) for m in shown])
-            axes.set_title(style.plain(style.shorten(name, 40)))
-            axes.set_ylim(bottom=0.0)
+            axes.set(title=style.plain(style.shorten(name, 40)), ylim=(0.0, None))
         all_axes[0].set_ylabel("test error (%)")
         handles: dict[str, Any] = {}
         for axes in all_axes:
@@ -91,9 +90,7 @@ def draw_rotations(errors: Mapping[str, Sequence[float]], published: Mapping[str
                 label=None if k else "published, on another set",
             )  # fmt: skip
         axes.set_xticks(range(len(errors)), list(errors))
-        axes.set_xlim(-0.5, len(errors) - 0.5)
-        axes.set_ylim(bottom=0.0)
-        axes.set_ylabel("test error (%)")
+        axes.set(xlim=(-0.5, len(errors) - 0.5), ylim=(0.0, None), ylabel="test error (%)")
         axes.legend(loc="upper left")
     return figure
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.images import Images
 from kikuchi.reproduce.aggregate import Claims, average, paired_difference, significant
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.welling2001 import figures
 from kikuchi.reproduce.welling2001.digits import (
     DigitSplit,
@@ -144,15 +144,7 @@ class PicturesOfWeights(Experiment):
     """What the weights of the grey machines look like (WH-E3, figure 2)."""
 
     id: ClassVar[str] = "WH-E3"
-
-    def cases(self, parameters: Mapping[str, Any], seeds: Sequence[int]) -> list[Case]:
-        """One case for each class and seed."""
-        shared = {k: v for k, v in parameters.items() if k != "classes"}
-        return [
-            {"class": label, "seed": seed, **shared, **self.source()}
-            for label in parameters["classes"]
-            for seed in seeds
-        ]
+    case_axes: ClassVar[CaseAxes] = {"class": "classes"}
 
     def run_case(self, case: Case) -> Result:
         """Train the machine of one class; keep some of its weights and measures of all."""
