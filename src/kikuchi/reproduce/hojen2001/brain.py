@@ -12,7 +12,9 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
+from kikuchi.plots import ica as ica_plots
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.hojen2001 import ica_figures
 from kikuchi.reproduce.hojen2001.tables import (
     RATES,
     largest,
@@ -89,8 +91,6 @@ class NumberOfSources(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Curves of the first data set, rates of all."""
-        from kikuchi.reproduce.hojen2001.ica_figures import order_panels
-
         first = finished[0].result
         curves = {
             "free energy": first["bic"],
@@ -98,7 +98,7 @@ class NumberOfSources(Experiment):
             "mean of all restarts": first["average"],
             "penalty as printed": first["literal"],
         }
-        return order_panels(curves, [one.result["rates"] for one in finished], RATES)
+        return ica_figures.order_panels(curves, [one.result["rates"] for one in finished], RATES)
 
 
 def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> Choice:
@@ -230,11 +230,9 @@ class TemporalBrain(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Image and time course of the first recording."""
-        from kikuchi.plots.ica import brain_components
-
         first = finished[0]
         scans = load_scans(first.case)
-        return brain_components(
+        return ica_plots.brain_components(
             in_volume(np.array([first.result["image"]]), scans.mask),
             np.array([first.result["course"]]),
             anatomy=scans.anatomy,
@@ -281,15 +279,13 @@ class SpatialBrain(TemporalBrain):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Maps and time courses of the first recording."""
-        from kikuchi.plots.ica import brain_components
-
         first = finished[0]
         scans, result = load_scans(first.case), first.result
         followed = result["stimulus"]
         remarks = None
         if followed is not None:
             remarks = [f"correlation with the response {value:+.2f}" for value in followed]
-        return brain_components(
+        return ica_plots.brain_components(
             in_volume(np.array(result["maps"]), scans.mask),
             np.array(result["courses"]),
             anatomy=scans.anatomy,

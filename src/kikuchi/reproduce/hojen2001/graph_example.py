@@ -22,6 +22,7 @@ from kikuchi.graphs.directed import (
 from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
+from kikuchi.reproduce import figures
 from kikuchi.reproduce.aggregate import Claims, of_total, significant
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
@@ -81,8 +82,6 @@ class GraphExample(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """The graphs and the trees."""
-        from kikuchi.reproduce.figures import graph_panels
-
         result = finished[0].result
         arrows = [(p, child) for child, parents in PARENTS.items() for p in parents]
         married = [_as_pair(text) for text in result["married"]]
@@ -96,7 +95,7 @@ class GraphExample(Experiment):
             fill = [_as_pair(text) for text in tree["fill"]]
             panels.append((f"eliminating {order[0]}, {order[1]}, …", moral, fill, False))
             trees.append((f"its junction tree: {tree['states']} states", *_tree_texts(tree)))
-        return graph_panels(_PLACES, panels, trees)
+        return figures.graph_panels(_PLACES, panels, trees)
 
 
 # ---------------------------------------------------------------------- the example

@@ -24,6 +24,7 @@ from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors, parse_prior
 from kikuchi.reproduce.aggregate import Claims, median
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.hojen2001 import ica_figures
 from kikuchi.reproduce.hojen2001.tables import (
     CURVES,
     LOST,
@@ -88,11 +89,9 @@ class MeanFunctions(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """A panel for each surface, and one for the curves."""
-        from kikuchi.reproduce.hojen2001.ica_figures import mean_functions
-
         results = {one.case["name"]: {**one.result, "lams": one.case["lams"]} for one in finished}
         surfaces = {n: results[n] for n in SURFACES if n in results}
-        return mean_functions(surfaces, {n: results[n] for n in CURVES if n in results})
+        return ica_figures.mean_functions(surfaces, {n: results[n] for n in CURVES if n in results})
 
 
 # ---------------------------------------------------------------------- fits that leave a trace
@@ -212,13 +211,11 @@ class _Mixture(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Scatter, traces and angles."""
-        from kikuchi.reproduce.hojen2001.ica_figures import mixture_panels
-
         shown = shown_run(finished)
         true, samples, _ = self.draw(shown.case)
         angles = of_methods([one.result for one in finished], "angle")
         noise = shown.case.get("variance", 1.0)
-        return mixture_panels(
+        return ica_figures.mixture_panels(
             samples, true, shown.result, angles, noise, METHODS, binary=self.binary
         )
 

@@ -23,6 +23,7 @@ from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
 from kikuchi.reproduce.aggregate import Claims, average, median, of_total
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.hojen2001 import ica_figures
 from kikuchi.reproduce.hojen2001.tables import RIGHT
 
 if TYPE_CHECKING:
@@ -101,16 +102,32 @@ class ThreeSpeakers(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Angles and correlations of every kind of start."""
-        return speaker_rows([one.result for one in finished])
+        results = [one.result for one in finished]
+        truth = max(result["truth"][0]["angle"] for result in results)
+        rows = [_SPEECH.row("truth", round(truth, 2), truth < 3.0)]
+        for name in ("random", "directions", "laplace"):
+            runs = [run for result in results for run in result[name]]
+            right = sum(run["angle"] < RIGHT for run in runs)
+            key, agrees = "starts", right >= 0.5 * len(runs)
+            if name == "random":  # one good run of the document says nothing about how often
+                key, agrees = "random", right > 0
+            ours = of_total(right, len(runs))
+            rows.append(_SPEECH.row(key, ours, agrees, kind=KINDS[name], right=RIGHT))
+        power = [_best([*result["random"], *result["directions"]]) for result in results]
+        angle = median(results, "map", "angle")
+        return [
+            *rows,
+            _speaker_row("power", power),
+            _speaker_row("laplace", [_best(result["laplace"]) for result in results]),
+            _SPEECH.row("map", round(angle, 2), angle < RIGHT),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Angles, scatter and correlations of the first set of speakers."""
-        from kikuchi.reproduce.hojen2001.ica_figures import speaker_panels
-
         first = finished[0]
         _, _, mixed = three_speakers(first.case)
         best = {KINDS[name]: _best(first.result[name]) for name in KINDS}
-        return speaker_panels(mixed, best, DIRECTIONS, KINDS["laplace"])
+        return ica_figures.speaker_panels(mixed, best, DIRECTIONS, KINDS["laplace"])
 
 
 KINDS = {
@@ -173,28 +190,6 @@ def _best(runs: Sequence[Result]) -> Result:
 _SPEECH = Claims.of(__name__, "HOJ-E5")
 
 
-def speaker_rows(results: Sequence[Result]) -> list[Row]:
-    """The table of HOJ-E5."""
-    truth = max(result["truth"][0]["angle"] for result in results)
-    rows = [_SPEECH.row("truth", round(truth, 2), truth < 3.0)]
-    for name in ("random", "directions", "laplace"):
-        runs = [run for result in results for run in result[name]]
-        right = sum(run["angle"] < RIGHT for run in runs)
-        key, agrees = "starts", right >= 0.5 * len(runs)
-        if name == "random":  # one good run of the document says nothing about how often
-            key, agrees = "random", right > 0
-        ours = of_total(right, len(runs))
-        rows.append(_SPEECH.row(key, ours, agrees, kind=KINDS[name], right=RIGHT))
-    power = [_best([*result["random"], *result["directions"]]) for result in results]
-    angle = median(results, "map", "angle")
-    return [
-        *rows,
-        _speaker_row("power", power),
-        _speaker_row("laplace", [_best(result["laplace"]) for result in results]),
-        _SPEECH.row("map", round(angle, 2), angle < RIGHT),
-    ]
-
-
 def _speaker_row(prior: str, best: Sequence[Result]) -> Row:
     """Least correlation of a source with its own speaker, and largest with another."""
     own = min(min(run["matched"]) for run in best)
@@ -252,12 +247,37 @@ class DigitParts(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Sparsity, spread and agreement of the images."""
-        return digit_rows([one.result for one in finished])
+        results = [one.result for one in finished]
+
+        def means(key: str) -> tuple[float, float, float]:
+            positive, free, nmf = (average(results, n, key) for n in ("positive", "free", "nmf"))
+            return positive, free, nmf
+
+        positive, free, nmf = means("sparsity")
+        local, wide, known = means("spread")
+        negative, free_negative, _ = means("negative")
+        rest, free_rest, nmf_rest = means("rest")
+        used = min(result[name]["used"] for result in results for name in ("positive", "free"))
+        count = len(np.transpose(results[0]["positive"]["images"]))
+        alike, free_alike = (
+            float(np.mean([np.mean(np.array(result[key]) > 0.7) for result in results]))
+            for key in ("match", "free_match")
+        )
+        agrees = alike > 0.5 and alike > free_alike
+        both, rests = f"{local:.1f} against {wide:.1f}", f"{rest:.3f} against {free_rest:.3f}"
+        return [
+            _DIGITS.row("positive", round(positive, 3)),
+            _DIGITS.row("free", round(free, 3), positive - free > 0.15),
+            _DIGITS.row("nmf", round(nmf, 3), abs(nmf - positive) < 0.1),
+            _DIGITS.row("spread", both, local < 0.8 * wide, nmf=known),
+            _DIGITS.row("negative", negative, negative == 0, free=free_negative),
+            _DIGITS.row("alike", f"{alike:.0%}", agrees, free=free_alike),
+            _DIGITS.row("rest", rests, nmf=nmf_rest),
+            _DIGITS.row("used", of_total(used, count), used == count, count=count),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Three sheets of hidden images."""
-        from kikuchi.reproduce.hojen2001.ica_figures import part_sheets
-
         first = finished[0].result
         titles = {
             "nmf": "factorisation",
@@ -266,7 +286,7 @@ class DigitParts(Experiment):
         }
         height, width = first["shape"]
         sheets = {title: np.array(first[name]["images"]).T for name, title in titles.items()}
-        return part_sheets(sheets, (height, width))
+        return ica_figures.part_sheets(sheets, (height, width))
 
 
 def threes(data: str | None, count: int) -> tuple[Array, tuple[int, int]]:
@@ -340,34 +360,3 @@ def _cosines(one: Array, other: Array) -> list[float]:
 
 
 _DIGITS = Claims.of(__name__, "HOJ-E6")
-
-
-def digit_rows(results: Sequence[Result]) -> list[Row]:
-    """The table of HOJ-E6."""
-
-    def means(key: str) -> tuple[float, float, float]:
-        positive, free, nmf = (average(results, n, key) for n in ("positive", "free", "nmf"))
-        return positive, free, nmf
-
-    positive, free, nmf = means("sparsity")
-    local, wide, known = means("spread")
-    negative, free_negative, _ = means("negative")
-    rest, free_rest, nmf_rest = means("rest")
-    used = min(result[name]["used"] for result in results for name in ("positive", "free"))
-    count = len(np.transpose(results[0]["positive"]["images"]))
-    alike, free_alike = (
-        float(np.mean([np.mean(np.array(result[key]) > 0.7) for result in results]))
-        for key in ("match", "free_match")
-    )
-    agrees = alike > 0.5 and alike > free_alike
-    both, rests = f"{local:.1f} against {wide:.1f}", f"{rest:.3f} against {free_rest:.3f}"
-    return [
-        _DIGITS.row("positive", round(positive, 3)),
-        _DIGITS.row("free", round(free, 3), positive - free > 0.15),
-        _DIGITS.row("nmf", round(nmf, 3), abs(nmf - positive) < 0.1),
-        _DIGITS.row("spread", both, local < 0.8 * wide, nmf=known),
-        _DIGITS.row("negative", negative, negative == 0, free=free_negative),
-        _DIGITS.row("alike", f"{alike:.0%}", agrees, free=free_alike),
-        _DIGITS.row("rest", rests, nmf=nmf_rest),
-        _DIGITS.row("used", of_total(used, count), used == count, count=count),
-    ]

@@ -84,7 +84,26 @@ class BayesianToy(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Relevances, directions, noise and bounds."""
-        return toy_rows([one.result for one in finished])
+        results = [one.result for one in finished]
+        gaps = [result["relevance"][2] - result["relevance"][1] for result in results]
+        middle = float(np.median(gaps))
+        off = [result["relevance"][2] for result in results]
+        cosine = min(min(result["cosines"]) for result in results)
+        noise = [result["noise"] for result in results]
+        two = sum(max(r["bounds"], key=r["bounds"].__getitem__) == "2" for r in results)
+        gain = average(results, "bounds", "2") - average(results, "bounds", "3")
+        fall = max(result["largest_fall"] for result in results)
+        right, total = sum(gap > _GAP for gap in gaps), len(results)
+        return [
+            _TOY.row("off", of_total(right, total), right == total, gap=_GAP),
+            _TOY.row("gap", span(gaps, ".1f"), 2.5 <= middle < 3.5, median=middle),
+            _TOY.row("log", span(off, ".2f"), abs(float(np.mean(off)) - 3.18) < 0.02),
+            _TOY.row("angle", round(cosine, 4), cosine > 0.99),
+            _TOY.row("noise", span(noise, ".3g"), 0.7e-4 < float(np.mean(noise)) < 1.6e-4),
+            _TOY.row("best", of_total(two, total), two == total),
+            _TOY.row("gain", round(gain, 1), 15 < gain < 30),
+            _TOY.row("fall", significant(fall, 1), fall < 1e-6),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Relevances and directions of the first toy."""
@@ -94,29 +113,6 @@ class BayesianToy(Experiment):
 
 
 _TOY = Claims.of(__name__, "LAW-E19")
-
-
-def toy_rows(results: Sequence[Result]) -> list[Row]:
-    """The table of LAW-E19."""
-    gaps = [result["relevance"][2] - result["relevance"][1] for result in results]
-    middle = float(np.median(gaps))
-    off = [result["relevance"][2] for result in results]
-    cosine = min(min(result["cosines"]) for result in results)
-    noise = [result["noise"] for result in results]
-    two = sum(max(r["bounds"], key=r["bounds"].__getitem__) == "2" for r in results)
-    gain = average(results, "bounds", "2") - average(results, "bounds", "3")
-    fall = max(result["largest_fall"] for result in results)
-    right, total = sum(gap > _GAP for gap in gaps), len(results)
-    return [
-        _TOY.row("off", of_total(right, total), right == total, gap=_GAP),
-        _TOY.row("gap", span(gaps, ".1f"), 2.5 <= middle < 3.5, median=middle),
-        _TOY.row("log", span(off, ".2f"), abs(float(np.mean(off)) - 3.18) < 0.02),
-        _TOY.row("angle", round(cosine, 4), cosine > 0.99),
-        _TOY.row("noise", span(noise, ".3g"), 0.7e-4 < float(np.mean(noise)) < 1.6e-4),
-        _TOY.row("best", of_total(two, total), two == total),
-        _TOY.row("gain", round(gain, 1), 15 < gain < 30),
-        _TOY.row("fall", significant(fall, 1), fall < 1e-6),
-    ]
 
 
 def _toy_panels(samples: Array, true: Array, found: Result) -> Figure:
@@ -217,11 +213,35 @@ class BayesianImages(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Correlations of images and sources, relevances and bounds."""
-        return image_rows([one.result for one in finished])
+        results = [one.result for one in finished]
+
+        def decades(name: str) -> list[float]:
+            return [r[name]["relevance"][2] - r[name]["relevance"][1] for r in results]
+
+        kurtosis = max(max(result["kurtosis"]) for result in results)
+        alive = sum(gap < _GAP for gap in decades("three"))
+        two, three = (
+            float(np.median([min(result[name]["matched"]) for result in results]))
+            for name in ("two", "three")
+        )
+        ghost, ghost_of_three = (median(results, name, "ghost") for name in ("two", "three"))
+        gain = average(results, "two", "bound") - average(results, "three", "bound")
+        return [
+            _IMAGES.row("kurtosis", round(kurtosis, 2), kurtosis < 0),
+            _IMAGES.row("two", round(two, 3), two > 0.85),
+            _IMAGES.row("alive", of_total(alive, len(results)), alive == len(results), gap=_GAP),
+            _IMAGES.row("three", round(three, 3), three > 0.85),
+            _IMAGES.row(
+                "ghost", f"{ghost:.3f}, {ghost_of_three:.3f}", ghost_of_three > ghost + 0.02
+            ),
+            _IMAGES.row("gain", round(gain, 1)),
+            _IMAGES.row("learned", span(decades("learned"), ".1f")),
+            _IMAGES.row("kept", span(result["pruned"]["kept"] for result in results)),
+        ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """The images, their mixtures, and what was found."""
-        from kikuchi.plots.images import image_rows as drawn
+        from kikuchi.plots.images import image_rows
 
         first = finished[0]
         pixels, shape = two_images(first.case["data"])
@@ -229,7 +249,9 @@ class BayesianImages(Experiment):
         groups: dict[str, Any] = {"images": pixels.T, "mixtures": mixed.T}
         for name, label in (("two", "two sources"), ("three", "three sources")):
             groups[label] = np.array(first.result[name]["images"])
-        return drawn({k: _grey(v) for k, v in groups.items()}, shape, "Two images, three mixtures")
+        return image_rows(
+            {k: _grey(v) for k, v in groups.items()}, shape, "Two images, three mixtures"
+        )
 
 
 def mixtures(pixels: Array, seed: int, noise: float) -> tuple[Array, Array]:
@@ -274,29 +296,3 @@ def _grey(images: Array) -> Array:
 
 
 _IMAGES = Claims.of(__name__, "LAW-E20")
-
-
-def image_rows(results: Sequence[Result]) -> list[Row]:
-    """The table of LAW-E20."""
-
-    def decades(name: str) -> list[float]:
-        return [r[name]["relevance"][2] - r[name]["relevance"][1] for r in results]
-
-    kurtosis = max(max(result["kurtosis"]) for result in results)
-    alive = sum(gap < _GAP for gap in decades("three"))
-    two, three = (
-        float(np.median([min(result[name]["matched"]) for result in results]))
-        for name in ("two", "three")
-    )
-    ghost, ghost_of_three = (median(results, name, "ghost") for name in ("two", "three"))
-    gain = average(results, "two", "bound") - average(results, "three", "bound")
-    return [
-        _IMAGES.row("kurtosis", round(kurtosis, 2), kurtosis < 0),
-        _IMAGES.row("two", round(two, 3), two > 0.85),
-        _IMAGES.row("alive", of_total(alive, len(results)), alive == len(results), gap=_GAP),
-        _IMAGES.row("three", round(three, 3), three > 0.85),
-        _IMAGES.row("ghost", f"{ghost:.3f}, {ghost_of_three:.3f}", ghost_of_three > ghost + 0.02),
-        _IMAGES.row("gain", round(gain, 1)),
-        _IMAGES.row("learned", span(decades("learned"), ".1f")),
-        _IMAGES.row("kept", span(result["pruned"]["kept"] for result in results)),
-    ]

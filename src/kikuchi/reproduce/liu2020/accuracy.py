@@ -18,6 +18,7 @@ from kikuchi.graphs.generators import complete, grid
 from kikuchi.inference.registry import parse_method
 from kikuchi.reproduce.aggregate import grouped, results_of
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.liu2020 import figures
 from kikuchi.reproduce.liu2020.tables import (
     NEURAL,
     Column,
@@ -147,15 +148,13 @@ class _Accuracy(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """l1 and log Z error by size or field, published ones dashed."""
-        from kikuchi.reproduce.liu2020.curves import error_curves
-
         means = mean_errors(finished, self.axis)
         ours = {name: {x: row[name] for x, row in means.items()} for name in self.methods}
         theirs: dict[str, Column] = {
             name: {x: errors for x, errors in column.items() if x in means}
             for name, column in published(self.id).items()
         }
-        return error_curves(ours, theirs, self.best, self.label)
+        return figures.error_curves(ours, theirs, self.best, self.label)
 
 
 # ---------------------------------------------------------------------- the experiments

@@ -15,6 +15,7 @@ from kikuchi.graphs.shapes import random_edges
 from kikuchi.inference.bounds.certificates import certify
 from kikuchi.reproduce.aggregate import Claims, of_total
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.liu2020 import figures
 from kikuchi.reproduce.liu2020.published import (
     CERTIFIED,
     CURVES,
@@ -95,14 +96,12 @@ class SingularValues(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Means by spread."""
-        from kikuchi.reproduce.liu2020.figures import singular_values
-
         lines = {}
         for curve in CURVES:
             ours = np.array([_mean(curve, s, "sigma", finished) for s in SPREADS])
             radius = np.array([_mean(curve, s, "radius", finished) for s in SPREADS])
             lines[_name(curve)] = (ours, radius, np.array(SIGMA_MAX[curve]))
-        return singular_values(np.array(SPREADS), lines)
+        return figures.singular_values(np.array(SPREADS), lines)
 
 
 def _name(curve: Curve) -> str:
@@ -209,15 +208,13 @@ class MessageTraces(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Traces of both regimes."""
-        from kikuchi.reproduce.liu2020.figures import traces
-
         panels = {}
         for name, regime in TRACES.items():
             paths = _paths(name, finished)
             if len(paths):
                 drawn = f"density {regime.density:g}, spread {regime.spread:g}"
                 panels[f"({name}) α = {regime.alpha:g}, {drawn}"] = (paths, regime.published)
-        return traces(panels)
+        return figures.traces(panels)
 
 
 def _open_traces(here: Sequence[Finished]) -> Row:

@@ -15,6 +15,7 @@ import numpy as np
 from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
 from kikuchi.core.arrays import Array
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.liu2020 import figures
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ class _Mimo(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Symbol errors by ratio."""
-        from kikuchi.reproduce.liu2020.figures import symbol_error_curves
-
         ratios = sorted({one.case["ratio"] for one in finished})
         curves = {}
         for name, values in self.published.items():
@@ -106,7 +105,7 @@ class _Mimo(Experiment):
                 np.array([e[1] for e in estimates]),
                 np.array([np.nan if v is None else v for v in theirs]),
             )
-        return symbol_error_curves(np.array(ratios), curves)
+        return figures.symbol_error_curves(np.array(ratios), curves)
 
 
 def exact_ratio(rounded: float) -> float:

@@ -11,6 +11,7 @@ from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_scaling
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
+from kikuchi.reproduce import figures
 from kikuchi.reproduce.aggregate import Claims
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.naive_tap import NaiveTap
@@ -61,10 +62,8 @@ class CounterExample(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Paths of the biases."""
-        from kikuchi.reproduce.figures import bias_paths
-
         paths = {_SOURCES[one.case["source"]]: one.result["path"] for one in finished}
-        return bias_paths(paths)
+        return figures.bias_paths(paths)
 
 
 def _source(name: str) -> Method:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from kikuchi.inference.registry import parse_method
+from kikuchi.reproduce import figures
 from kikuchi.reproduce.aggregate import (
     Claims,
     average,
@@ -75,11 +76,9 @@ class SpeedOfConvergence(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Box plots, as figure 5.5."""
-        from kikuchi.reproduce.figures import box_plots
-
         results = [one.result for one in finished]
         counts = {_with_failures(name, results): converged_counts(name, results) for name in _SPEED}
-        return box_plots(counts, "messages until convergence", "Speed of convergence")
+        return figures.box_plots(counts, "messages until convergence", "Speed of convergence")
 
 
 def _lattice(case: Case) -> ObservedLattice:
@@ -207,15 +206,13 @@ class AccuracyOfMarginals(Experiment):
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Error maps, as figure 5.6."""
-        from kikuchi.reproduce.figures import error_maps
-
         weights, biases = levels(finished, "weight"), levels(finished, "bias")
         maps = {
             (name, f"({regime}) {text}"): _error_map(key, regime, weights, biases, finished)
             for name, key in (("loopy IS", "loopy"), ("UPS-HV", "ups"))
             for regime, text in _REGIMES.items()
         }
-        return error_maps(maps, weights, biases)
+        return figures.error_maps(maps, weights, biases)
 
 
 def _means(beliefs: Beliefs, hidden: Sequence[int]) -> Any:

@@ -22,6 +22,7 @@ from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.registry import infer
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.toys import figures, tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -249,18 +250,14 @@ class SymmetryBreaking(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """The place of the transition, the closed forms, and the sampler."""
-        from kikuchi.reproduce.toys.tables import double_well_rows
-
-        return double_well_rows({one.case["alpha"]: one.result for one in finished})
+        return tables.double_well_rows({one.case["alpha"]: one.result for one in finished})
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Branches above, densities below."""
-        from kikuchi.reproduce.toys.figures import double_well_panels
-
         results = {one.case["alpha"]: one.result for one in finished}
         kappa = finished[0].case["kappa"]
         shown = [a for a in (0.99, 1.01, 2.0) if a in results]
-        return double_well_panels(
+        return figures.double_well_panels(
             results, {a: _densities(DoubleWell(kappa, a)) for a in shown}, kappa
         )
 
@@ -323,14 +320,10 @@ class GaussianAsymmetry(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Variances of the round Gaussian."""
-        from kikuchi.reproduce.toys.tables import gaussian_rows
-
-        return gaussian_rows(finished[0].result)
+        return tables.gaussian_rows(finished[0].result)
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Contours and divergences."""
-        from kikuchi.reproduce.toys.figures import gaussian_panels
-
         case, result = finished[0].case, finished[0].result
         p = correlated(case["variances"], case["degrees"])
         variances = np.geomspace(0.005, 2.0, 120)
@@ -338,7 +331,7 @@ class GaussianAsymmetry(Experiment):
             "KL(p||q)": [gaussian_divergence(p, v * np.eye(2)) for v in variances],
             "KL(q||p)": [gaussian_divergence(v * np.eye(2), p) for v in variances],
         }
-        return gaussian_panels(p, result, variances, curves)
+        return figures.gaussian_panels(p, result, variances, curves)
 
 
 def correlated(variances: Sequence[float], degrees: float) -> Array:
@@ -378,15 +371,11 @@ class Jurors(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Posterior probabilities beside the published ones."""
-        from kikuchi.reproduce.toys.tables import juror_rows
-
-        return juror_rows({one.case["method"]: one.result for one in finished})
+        return tables.juror_rows({one.case["method"]: one.result for one in finished})
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         """Bars for each state of knowledge."""
-        from kikuchi.reproduce.toys.figures import juror_bars
-
-        return juror_bars(finished[0].result)
+        return figures.juror_bars(finished[0].result)
 
 
 def two_nodes(prior: float, chance: float) -> FactorGraph:
