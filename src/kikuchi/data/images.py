@@ -61,11 +61,6 @@ class Images:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    @property
-    def n_pixels(self) -> int:
-        """Number of pixels of a picture."""
-        return self.shape[0] * self.shape[1]
-
     def required_labels(self) -> Ints:
         """The labels; an error where there are none."""
         if self.labels is None:

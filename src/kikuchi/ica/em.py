@@ -51,7 +51,8 @@ class Rules:
 class Statistics:
     """Everything that the M-step needs of data and sources, as sums over samples.
 
-    `cross` is X <S>^T and `second` is <SS^T>, or one per channel (D, I, I) with missing values.
+    `cross` is X <S>^T and `second` is <SS^T>, or one per channel (D, I, I) with missing values;
+    `counts` are the observed samples of each channel.
     """
 
     count: float
@@ -62,10 +63,6 @@ class Statistics:
     outer: Array | None
     priors: tuple[Array, ...]
     log_likelihood: float
-
-    def channel_counts(self) -> Array:
-        """Number of observed samples of each channel."""
-        return self.counts
 
     def channel_residuals(self, mixing: Array) -> Array:
         """Expected squared residual of each channel, summed over its samples (HOJ-L5)."""

@@ -174,16 +174,8 @@ class SourceEvaluation(Answer):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the estimator that are plain values or lists of them."""
-        options: dict[str, Any] = {}
-        for name, value in self.estimator.get_params(deep=False).items():
-            plain = value.tolist() if isinstance(value, np.ndarray) else value
-            entries = plain if isinstance(plain, list | tuple) else [plain]
-            if isinstance(value, np.ndarray) or all(
-                entry is None or isinstance(entry, int | float | str) for entry in entries
-            ):
-                options[name] = list(plain) if isinstance(plain, tuple) else plain
-        return options
+        """The options of the estimator as a file can hold them."""
+        return dict(self.estimator.plain_options())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what was done, and what was estimated."""

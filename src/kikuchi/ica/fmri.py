@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.files import atomic_write
-from kikuchi.ica.recordings import File, Recording
+from kikuchi.ica.recordings import File, Recording, one_line
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -98,7 +98,7 @@ def _loaded(place: Path) -> Any:
     try:
         image = nibabel.load(place)
     except broken as error:
-        raise DataError(f"{place}: not a NIfTI file: {_line(error)}") from None
+        raise DataError(f"{place}: not a NIfTI file: {one_line(error)}") from None
     if not hasattr(image, "affine") or image.affine is None:
         raise DataError(f"{place}: not a volume image; expected NIfTI")
     return image
@@ -108,7 +108,7 @@ def _values(place: Path, image: Any) -> Array:
     try:
         return np.asarray(image.get_fdata(dtype=np.float64))
     except (OSError, EOFError, ValueError, TypeError, MemoryError, zlib.error) as error:
-        raise DataError(f"{place}: corrupt or cut NIfTI file: {_line(error)}") from None
+        raise DataError(f"{place}: corrupt or cut NIfTI file: {one_line(error)}") from None
 
 
 def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
@@ -131,10 +131,6 @@ def _scan_rate(image: Any) -> float | None:
     unit = image.header.get_xyzt_units()[1] if hasattr(image.header, "get_xyzt_units") else "sec"
     seconds *= _TIME_UNITS.get(unit, 0.0)
     return 1.0 / seconds if 0 < seconds < math.inf else None
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 # ---------------------------------------------------------------------- preparing

@@ -8,34 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.errors import MethodError
 
+if TYPE_CHECKING:
+    from kikuchi.ica.em import Statistics
+
 Array = NDArray[np.float64]
 
 KINDS = ("isotropic", "diagonal", "full")
 FLOOR = 1e-6  # fraction of the data's variance below which learned noise does not fall
-
-
-class Residual(Protocol):
-    """What the update needs to know of data, sources and mixing."""
-
-    @property
-    def count(self) -> float:
-        """Number of samples."""
-
-    def channel_counts(self) -> Array:
-        """Number of observed samples of each channel."""
-
-    def channel_residuals(self, mixing: Array) -> Array:
-        """Expected squared residual of each channel, summed over its observed samples."""
-
-    def residual_matrix(self, mixing: Array) -> Array:
-        """Expected outer products of residuals, summed over samples."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ class Noise(ABC):
         """Draws of shape (channels, samples)."""
 
     @abstractmethod
-    def updated(self, residual: Residual, mixing: Array) -> Noise:
+    def updated(self, statistics: Statistics, mixing: Array) -> Noise:
         """The noise of greatest likelihood given source moments (HOJ-L5), not below the floor."""
 
     @abstractmethod
@@ -158,11 +144,11 @@ class IsotropicNoise(IndependentNoise):
         """Squared lengths divided by the variance."""
         return np.asarray(np.einsum("dn,dn->n", x, x) / self.variance)
 
-    def updated(self, residual: Residual, mixing: Array) -> IsotropicNoise:
+    def updated(self, statistics: Statistics, mixing: Array) -> IsotropicNoise:
         """Mean expected squared residual over channels and samples."""
         if not self.learned:
             return self
-        total = residual.channel_residuals(mixing).sum() / residual.channel_counts().sum()
+        total = statistics.channel_residuals(mixing).sum() / statistics.counts.sum()
         return self.with_variances(np.atleast_1d(total))
 
     def scaled(self, factor: float) -> IsotropicNoise:
@@ -186,11 +172,11 @@ class DiagonalNoise(IndependentNoise):
         """Noise with these variances, each raised to its floor."""
         return replace(self, variances=np.maximum(variances, self.floor))
 
-    def updated(self, residual: Residual, mixing: Array) -> DiagonalNoise:
+    def updated(self, statistics: Statistics, mixing: Array) -> DiagonalNoise:
         """Mean expected squared residual of each channel over its samples."""
         if not self.learned:
             return self
-        return self.with_variances(residual.channel_residuals(mixing) / residual.channel_counts())
+        return self.with_variances(statistics.channel_residuals(mixing) / statistics.counts)
 
     def scaled(self, factor: float) -> DiagonalNoise:
         """Variances times `factor`."""
@@ -233,11 +219,11 @@ class FullNoise(Noise):
         """The factor times independent draws."""
         return np.asarray(self.factor @ rng.standard_normal((channels, count)))
 
-    def updated(self, residual: Residual, mixing: Array) -> FullNoise:
+    def updated(self, statistics: Statistics, mixing: Array) -> FullNoise:
         """Mean expected outer product of residuals; small eigenvalues are lifted to the floor."""
         if not self.learned:
             return self
-        matrix = residual.residual_matrix(mixing) / residual.count
+        matrix = statistics.residual_matrix(mixing) / statistics.count
         matrix = 0.5 * (matrix + matrix.T)
         values, vectors = np.linalg.eigh(matrix)
         least = float(np.mean(self.floor))

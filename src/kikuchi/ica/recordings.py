@@ -284,9 +284,9 @@ def _read_wave(place: Path) -> tuple[int, Array]:
             warnings.filterwarnings("error", message=".*(EOF|premature|incomplete).*")
             rate, signal = wavfile.read(place)
     except (ValueError, EOFError, OSError, struct.error, TypeError, KeyError) as error:
-        raise DataError(f"{place}: not a sound wave file: {_line(error)}") from None
+        raise DataError(f"{place}: not a sound wave file: {one_line(error)}") from None
     except (ArithmeticError, IndexError, AttributeError, UnboundLocalError, Warning) as error:
-        raise DataError(f"{place}: corrupt wave file: {_line(error)}") from None
+        raise DataError(f"{place}: corrupt wave file: {one_line(error)}") from None
     if rate <= 0 or signal.size == 0:
         raise DataError(f"{place}: the wave file holds no samples or no rate")
     values = signal.astype(np.float64)
@@ -299,5 +299,6 @@ def _read_wave(place: Path) -> tuple[int, Array]:
     return int(rate), values[:, None] if values.ndim == 1 else values
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line, or its name if it has none."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -198,8 +198,7 @@ def _choose(estimator: Any, samples: NDArray[Any], largest: int) -> tuple[Any, C
     del options["n_sources"]
     if options["seconds"] is not None:
         options["seconds"] /= largest
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are in warnings_, and shown once
+    with warnings.catch_warnings(action="ignore"):  # they are in warnings_, and shown once
         choice = estimator.choose_sources(samples, range(largest + 1), criterion="bic", **options)
     if choice.best is None:
         raise DataError(

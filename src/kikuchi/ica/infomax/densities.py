@@ -45,56 +45,36 @@ def _logistic_energy(u: Array) -> Array:
     return np.asarray(size + 2 * np.log1p(np.exp(-size)))
 
 
-def _logistic_slope(u: Array) -> Array:
-    return np.asarray(np.tanh(0.5 * u))
-
-
-def _logistic_curvature(u: Array) -> Array:
-    return np.asarray(0.5 * (1 - np.tanh(0.5 * u) ** 2))
-
-
 def _log_cosh(u: Array) -> Array:
     size = np.abs(u)
     return np.asarray(size + np.log1p(np.exp(-2 * size)) - math.log(2))
 
 
-def _sech_energy(u: Array) -> Array:
-    return math.log(math.pi) + _log_cosh(u)
-
-
-def _sech_curvature(u: Array) -> Array:
-    return np.asarray(1 - np.tanh(u) ** 2)
-
-
-def _cauchy_energy(u: Array) -> Array:
-    return np.asarray(math.log(math.pi) + np.log1p(u**2))
-
-
-def _cauchy_slope(u: Array) -> Array:
-    return np.asarray(2 * u / (1 + u**2))
-
-
-def _cauchy_curvature(u: Array) -> Array:
-    return np.asarray(2 * (1 - u**2) / (1 + u**2) ** 2)
-
-
-def _bimodal_energy(u: Array) -> Array:
-    return 0.5 * (u**2 + 1 + math.log(2 * math.pi)) - _log_cosh(u)
-
-
-def _bimodal_slope(u: Array) -> Array:
-    return np.asarray(u - np.tanh(u))
-
-
-def _bimodal_curvature(u: Array) -> Array:
-    return np.asarray(np.tanh(u) ** 2)
-
-
 DENSITIES = {
-    "logistic": Density("logistic", _logistic_energy, _logistic_slope, _logistic_curvature),
-    "sech": Density("sech", _sech_energy, lambda u: np.asarray(np.tanh(u)), _sech_curvature),
-    "cauchy": Density("cauchy", _cauchy_energy, _cauchy_slope, _cauchy_curvature),
-    "bimodal": Density("bimodal", _bimodal_energy, _bimodal_slope, _bimodal_curvature),
+    "logistic": Density(
+        "logistic",
+        _logistic_energy,
+        lambda u: np.asarray(np.tanh(0.5 * u)),
+        lambda u: np.asarray(0.5 * (1 - np.tanh(0.5 * u) ** 2)),
+    ),
+    "sech": Density(
+        "sech",
+        lambda u: math.log(math.pi) + _log_cosh(u),
+        lambda u: np.asarray(np.tanh(u)),
+        lambda u: np.asarray(1 - np.tanh(u) ** 2),
+    ),
+    "cauchy": Density(
+        "cauchy",
+        lambda u: np.asarray(math.log(math.pi) + np.log1p(u**2)),
+        lambda u: np.asarray(2 * u / (1 + u**2)),
+        lambda u: np.asarray(2 * (1 - u**2) / (1 + u**2) ** 2),
+    ),
+    "bimodal": Density(
+        "bimodal",
+        lambda u: 0.5 * (u**2 + 1 + math.log(2 * math.pi)) - _log_cosh(u),
+        lambda u: np.asarray(u - np.tanh(u)),
+        lambda u: np.asarray(np.tanh(u) ** 2),
+    ),
 }
 """Super-Gaussian ones with lighter to heavier tails, and an equal mixture of Gaussians of variance
 1 at -1 and 1, which is sub-Gaussian."""

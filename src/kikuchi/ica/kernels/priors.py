@@ -22,7 +22,7 @@ MIXTURE = 4  # number, then weight, mean and variance of each
 TWO_GAUSSIANS = 5  # mean, variance
 POWER_LAW = 6  # alpha, k
 POSITIVE_GAUSSIAN = 7  # mean / variance, 1 / variance
-UNIFORM = 8  # low, high
+# 8 is the uniform source: low, high
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 _STEP_NODES = 0.5 * (_NODES + 1.0)  # on [0, 1]

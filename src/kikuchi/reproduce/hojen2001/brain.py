@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,16 +27,7 @@ if TYPE_CHECKING:
 
     from kikuchi.ica.order import Choice
 
-_SMALL: dict[str, Any] = {"shape": [24, 24, 8], "scans": 40, "noise": 0.8, "drift": 0.4}
 _CLEAR: dict[str, Any] = {"noise": 0.6, "drift": 1.0}  # of scans with less noise, more movement
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Fits say on the way that they have not converged; here only how they end counts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # ---------------------------------------------------------------------- the number of sources
@@ -105,7 +95,7 @@ def choose(samples: Array, sources: Sequence[int], restarts: int, seed: int) -> 
     """Naive mean field with binary sources of learned rates, for each number of sources."""
     from kikuchi.ica.mean_field_ica import MeanFieldICA
 
-    with _quietly():
+    with warnings.catch_warnings(action="ignore"):  # only how fits end counts here
         return MeanFieldICA.choose_sources(
             samples,
             sources,

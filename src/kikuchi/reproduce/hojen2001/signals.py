@@ -158,8 +158,7 @@ def _separated(
 def _by_map(mixed: Array, true: Array, sources: Array, seed: int) -> Result:
     from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         ica = InfomaxICA(_SPEAKERS, view="causal", random_state=seed).fit(mixed)
     return _judged(ica.mixing_, ica.transform(mixed), true, sources)
 
@@ -305,8 +304,7 @@ def threes(data: str | None, count: int) -> tuple[Array, tuple[int, int]]:
 def _factorised(pixels: Array, sources: int, seed: int) -> Array:
     from sklearn.decomposition import NMF
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         found = NMF(sources, init="nndsvda", max_iter=500, random_state=seed).fit(pixels)
     return np.asarray(found.components_.T)
 
@@ -324,8 +322,7 @@ def _encoded(pixels: Array, mixing: Any, case: Case) -> Array:
         max_iter=case["iterations"],
         random_state=case["seed"],
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         ica.fit(pixels)
     return np.asarray(ica.mixing_)
 
