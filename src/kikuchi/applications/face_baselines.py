@@ -51,11 +51,12 @@ class Correlation(FaceSimilarity):
         return cosines(rows_of(a), rows_of(b))
 
 
+@dataclass
 class _Projection(FaceSimilarity):
     """Cosines of faces less `mean_`, in the space of the columns of `axes_`."""
 
-    mean_: Array
-    axes_: Array
+    mean_: Array = field(init=False, repr=False)
+    axes_: Array = field(init=False, repr=False)
 
     @property
     def n_components_(self) -> int:
@@ -79,8 +80,6 @@ class Eigenfaces(_Projection):
 
     components: int = 200
     skip: int = 1
-    mean_: Array = field(init=False, repr=False)
-    axes_: Array = field(init=False, repr=False)
 
     def fit(self, faces: ArrayLike, people: ArrayLike) -> Self:
         """Find the components of the training faces."""
@@ -90,7 +89,7 @@ class Eigenfaces(_Projection):
             )
         x, _ = checked(faces, people)
         self.mean_ = x.mean(axis=0)
-        _, axes = _principal(x - self.mean_)
+        axes = _principal(x - self.mean_)
         self.axes_ = axes[:, self.skip : self.components]
         if not self.axes_.shape[1]:
             raise DataError(f"eigenfaces: the faces span {axes.shape[1]} components; give more")
@@ -111,8 +110,6 @@ class Fisherfaces(_Projection):
 
     components: int = 200
     inner: int | None = None
-    mean_: Array = field(init=False, repr=False)
-    axes_: Array = field(init=False, repr=False)
 
     def fit(self, faces: ArrayLike, people: ArrayLike) -> Self:
         """Find the directions that separate people."""
@@ -126,7 +123,7 @@ class Fisherfaces(_Projection):
                 "and two faces of some of them"
             )
         self.mean_ = x.mean(axis=0)
-        _, axes = _principal(x - self.mean_)
+        axes = _principal(x - self.mean_)
         most = len(x) - count
         if self.inner is not None and self.inner < 1:
             raise MethodError(f"fisherfaces: inner must be positive or None, got {self.inner}")
@@ -193,7 +190,7 @@ class DeltaPPCA(FaceSimilarity):
         """Find both densities of differences."""
         x, who = checked(faces, people)
         centred = x - x.mean(axis=0)
-        _, axes = _principal(centred)
+        axes = _principal(centred)
         z = centred @ axes
         _, places, sizes = np.unique(who, return_inverse=True, return_counts=True)
         same_pairs = float((sizes * (sizes - 1)).sum())
@@ -242,11 +239,11 @@ def cosines(a: Array, b: Array) -> Array:
     return result
 
 
-def _principal(centred: Array) -> tuple[Array, Array]:
-    """Singular values above the noise of rounding, and their axes as columns, largest first."""
+def _principal(centred: Array) -> Array:
+    """Principal axes as columns, largest first; none whose spread is rounding."""
     _, values, axes = np.linalg.svd(centred, full_matrices=False)
     rank = int(np.sum(values > values[0] * max(centred.shape) * np.finfo(np.float64).eps))
-    return values[:rank], axes[:rank].T
+    return np.asarray(axes[:rank].T)
 
 
 def _means_by_person(x: Array, who: Ints) -> Array:

@@ -16,10 +16,7 @@ from kikuchi.data.images import package_folder
 _NAMES = ("visual", "temples", "frontal", "drift", "vessels")
 _AMPLITUDES = (2.5, 2.2, 1.7, 1.5, 1.5)  # of a brightness of 100
 _VOXEL_MM = 3.0
-_RECORDINGS = {
-    "fmri1": "fmri1.nii.gz",
-    "fmri2": "fmri2.nii.gz",
-}
+_RECORDINGS = ("fmri1", "fmri2")
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def simulate_brain(
     """
     _check(shape, n_scans, interval, block, noise)
     rng = generator(seed)
-    x, y, z = (np.linspace(-1, 1, n)[_axis(k)] for k, n in enumerate(shape))
+    x, y, z = np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij", sparse=True)
     mask = np.asarray((x / 0.78) ** 2 + (y / 0.94) ** 2 + (z / 1.1) ** 2 < 1)
     time = np.arange(n_scans, dtype=np.float64) * interval
     stimulus = (np.floor(time / block) % 2 == 1).astype(np.float64)
@@ -107,7 +104,7 @@ def brain_file(name: str) -> Path:
     """
     if name not in _RECORDINGS:
         raise DataError(f"there is no brain recording '{name}'; {suggestion(name, _RECORDINGS)}")
-    return package_folder("nitime", "brain recordings") / "data" / _RECORDINGS[name]
+    return package_folder("nitime", "brain recordings") / "data" / f"{name}.nii.gz"
 
 
 # ---------------------------------------------------------------------- parts of the simulator
@@ -127,10 +124,6 @@ def _check(
             f"a block lasts from one scan to half of the recording "
             f"({interval:g} to {0.5 * interval * n_scans:g} s), got {block!r}"
         )
-
-
-def _axis(k: int) -> tuple[slice | None, ...]:
-    return tuple(slice(None) if k == other else None for other in range(3))
 
 
 def _blood(stimulus: Array, interval: float) -> Array:

@@ -77,14 +77,6 @@ def _cycle4() -> FactorGraph:
     return boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0])
 
 
-def _grid10() -> FactorGraph:
-    return grid(10, 10, seed=0)
-
-
-def _ldpc24() -> FactorGraph:
-    return ldpc(24, 3, 6, noise=0.05, seed=40)
-
-
 def _hmm30(steps: int = 30) -> FactorGraph:
     """The occasionally dishonest casino: a fair or loaded die, and the faces that it shows."""
     start = [0.5, 0.5]
@@ -145,8 +137,13 @@ _EXAMPLES = {
     ),
     "juror": _Example("fingerprints explained away, 3 binary variables, directed", _juror),
     "cycle4": _Example("a Boltzmann machine of 4 units in a cycle", _cycle4),
-    "grid10": _Example("a 10 x 10 spin glass with random fields", _grid10, "grid10.uai"),
-    "ldpc24": _Example("decoding a Gallager code of 24 bits, hard parity checks", _ldpc24),
+    "grid10": _Example(
+        "a 10 x 10 spin glass with random fields", lambda: grid(10, 10, seed=0), "grid10.uai"
+    ),
+    "ldpc24": _Example(
+        "decoding a Gallager code of 24 bits, hard parity checks",
+        lambda: ldpc(24, 3, 6, noise=0.05, seed=40),
+    ),
     "hmm30": _Example("a casino with a loaded die: a hidden Markov chain of 30 steps", _hmm30),
     "mixed5": _Example("5 variables of 2 to 4 states, order three, hard zeros", _mixed5),
 }

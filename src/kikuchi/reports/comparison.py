@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kikuchi.core import text
 from kikuchi.core.budget import Budget, format_bytes
@@ -142,15 +143,21 @@ def marginal_errors(
     >>> marginal_errors(answer, answer)
     (0.0, 0.0)
     """
-    graph = exact.graph
-    gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
-    if not gaps.size:
-        return 0.0, 0.0
-    worst = np.maximum.reduceat(gaps, graph.state_offsets[:-1])
-    free = np.ones(graph.n_variables, dtype=bool)
-    free[list(observed or {})] = False
-    worst = worst[free]
+    worst = np.delete(variable_errors(beliefs, exact), list(observed or {}))
     return (float(worst.max()), float(worst.mean())) if worst.size else (0.0, 0.0)
+
+
+def variable_errors(beliefs: Beliefs, exact: Beliefs) -> NDArray[np.float64]:
+    """Largest error over the states of each variable."""
+    gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
+    return np.maximum.reduceat(gaps, exact.graph.state_offsets[:-1]) if gaps.size else gaps
+
+
+def log_z_error(beliefs: Beliefs, exact: Beliefs) -> float | None:
+    """log Z less the exact one, where both are known."""
+    if beliefs.log_z is None or exact.log_z is None:
+        return None
+    return beliefs.log_z - exact.log_z
 
 
 def cheap_exact(
@@ -236,9 +243,7 @@ def _measured(
     if exact is None or not method.gives_marginals:
         return ComparedMethod(method.text, beliefs)
     largest, mean = marginal_errors(beliefs, exact, observed)
-    gap = None
-    if beliefs.log_z is not None and exact.log_z is not None:
-        gap = beliefs.log_z - exact.log_z
+    gap = log_z_error(beliefs, exact)
     return ComparedMethod(method.text, beliefs, None, gap, largest, mean)
 
 

@@ -15,7 +15,7 @@ from kikuchi.inference.registry import parse_method
 from kikuchi.plots.bounds import bounds_over_time
 from kikuchi.plots.comparison import scatter
 from kikuchi.reports import html, model_parts, wording
-from kikuchi.reports.comparison import marginal_errors
+from kikuchi.reports.comparison import log_z_error, marginal_errors
 from kikuchi.reports.evidence import Observed, as_observed
 from kikuchi.reports.page import (
     Facts,
@@ -110,12 +110,9 @@ def _against_exact(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) 
     if exact is None:
         return ""
     largest, mean = marginal_errors(beliefs, exact, observed)
-    gap = None
-    if beliefs.log_z is not None and exact.log_z is not None:
-        gap = beliefs.log_z - exact.log_z
     pairs = [
         ("Exact log Z", f"{text.log_z(exact.log_z)} (by {exact.method})"),
-        ("Error of log Z", text.error(gap)),
+        ("Error of log Z", text.error(log_z_error(beliefs, exact))),
         ("Largest error of a marginal", text.error(largest)),
         ("Mean error of the marginals", text.error(mean)),
     ]

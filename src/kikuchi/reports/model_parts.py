@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kikuchi.core import text
 from kikuchi.graphs.shapes import grid_shape
 from kikuchi.plots import beliefs as belief_plots
 from kikuchi.plots import factor_graph as graph_plots
 from kikuchi.reports import html, wording
+from kikuchi.reports.comparison import variable_errors
 from kikuchi.reports.evidence import Observed
 from kikuchi.reports.page import Picture
 
@@ -125,7 +124,6 @@ def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
     uniform = len(cards) > 0 and cards.min() == cards.max() <= _MOST_COLUMNS
     same = graph.states is None or len(set(graph.states[:shown])) == 1
     names = [wording.variable_name(graph, v) for v in range(shown)]
-    errors = _errors(beliefs, exact)
     if uniform and same:
         head = ["variable", *(f"P({s})" for s in wording.state_names(graph, 0))]
         rows = [[names[v], *(f"{p:.6f}" for p in beliefs[v])] for v in range(shown)]
@@ -140,20 +138,12 @@ def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
         head.append("best state")
         for v, row in enumerate(rows):
             row.append(wording.state_names(graph, v)[int(beliefs.state[v])])
-    if errors is not None:
+    if exact is not None and exact is not beliefs and graph.n_variables:
         numeric.append(len(head))
         head.append("error")
-        for row, value in zip(rows, errors, strict=False):
+        for row, value in zip(rows, variable_errors(beliefs, exact).tolist(), strict=False):
             row.append(text.error(value))
     return html.table(head, rows, numeric)
-
-
-def _errors(beliefs: Beliefs, exact: Beliefs | None) -> list[float] | None:
-    if exact is None or exact is beliefs or not beliefs.graph.n_variables:
-        return None
-    gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
-    worst: list[float] = np.maximum.reduceat(gaps, beliefs.graph.state_offsets[:-1]).tolist()
-    return worst
 
 
 # ---------------------------------------------------------------------- code
