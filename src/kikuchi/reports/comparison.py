@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import text
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
@@ -147,7 +147,7 @@ def marginal_errors(
     return (float(worst.max()), float(worst.mean())) if worst.size else (0.0, 0.0)
 
 
-def variable_errors(beliefs: Beliefs, exact: Beliefs) -> NDArray[np.float64]:
+def variable_errors(beliefs: Beliefs, exact: Beliefs) -> Array:
     """Largest error over the states of each variable."""
     gaps = np.abs(beliefs.flat_marginals - exact.flat_marginals)
     return np.maximum.reduceat(gaps, exact.graph.state_offsets[:-1]) if gaps.size else gaps

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.graphs.binary import boltzmann_graph, couplings_and_fields, spins_to_bits
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.iterative_scaling import ScalingPath, plug_in_scaling
@@ -160,9 +160,9 @@ class NaiveTap(Method):
 
     def _steps(
         self,
-        weights: NDArray[np.float64],
-        biases: NDArray[np.float64],
-        means: NDArray[np.float64],
+        weights: Array,
+        biases: Array,
+        means: Array,
     ) -> Iterator[Step]:
         sign = 1.0 if self.sign == "corrected" else -1.0
         done = 0

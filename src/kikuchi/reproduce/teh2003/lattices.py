@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import boltzmann_graph
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -81,7 +81,7 @@ def observed_lattice(
     return ObservedLattice(boltzmann_graph(couplings, biases), targets)
 
 
-def lattice_edges(side: int) -> NDArray[np.int64]:
+def lattice_edges(side: int) -> Ints:
     """Neighbours in a square lattice, numbered row by row.
 
     >>> lattice_edges(2).tolist()
@@ -93,9 +93,7 @@ def lattice_edges(side: int) -> NDArray[np.int64]:
     return np.concatenate([across, down])
 
 
-def generalised_means(
-    graph: FactorGraph, targets: Mapping[int, float]
-) -> tuple[NDArray[np.float64], float]:
+def generalised_means(graph: FactorGraph, targets: Mapping[int, float]) -> tuple[Array, float]:
     """P(x = 1) of every bit in the distribution nearest to a machine that meets `targets`.
 
     Exact (TEH-M24), by the method `is`. Also answers how far a target is missed.
