@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.run import State, Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
@@ -25,8 +25,6 @@ from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.resuming import from_json_array, json_array
 from kikuchi.training.checkpoint import part, prefixed
-
-Array = NDArray[np.float64]
 
 OPTIMISERS = ("em", "over-relaxed", "lbfgs")
 CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the gradient of log Z

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import Configured
 from kikuchi.core.run import Run
@@ -18,8 +19,6 @@ from kikuchi.ica.recordings import checked_sources
 from kikuchi.ica.resuming import StateFile, fit_checkpoint
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted, of_type
-
-Array = NDArray[np.float64]
 
 _OF_THE_SHELL = frozenset({"n_iter_", "stopped_", "converged_", "warnings_", "trace_"})
 

@@ -8,18 +8,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.core import text
 from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 
 if TYPE_CHECKING:
     from kikuchi.ica.fmri import BrainComponents
     from kikuchi.ica.order import Choice
     from kikuchi.ica.recordings import Recording
-
-Array = NDArray[np.float64]
 
 
 @dataclass
@@ -52,7 +50,7 @@ class PreparedRecording:
     orientation: str | None = None
     stimulus: Array | None = None
     shape: tuple[int, int] | None = None
-    pixels: NDArray[np.bool_] | None = None
+    pixels: Mask | None = None
 
 
 @dataclass
@@ -76,7 +74,7 @@ class SourceEvaluation(Answer):
     orientation: str | None
     stimulus: Array | None
     shape: tuple[int, int] | None
-    pixels: NDArray[np.bool_] | None
+    pixels: Mask | None
     files: list[str] = field(default_factory=list)
 
     @property

@@ -13,13 +13,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.numerics import logsumexp
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior, parse_posterior
-
-Array = NDArray[np.float64]
 
 _MOST_STATES = 4096
 _SAMPLES = 500  # data that restarts are compared on

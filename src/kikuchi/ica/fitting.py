@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.parallel import in_this_process
@@ -24,8 +24,6 @@ from kikuchi.ica.posteriors.posterior import Posterior
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.resuming import StateStore, from_json_array, iterate_resumable, json_array
 from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
-
-Array = NDArray[np.float64]
 
 _OBJECTIVE = "mean log-likelihood"
 _MANY = 100_000  # samples from which on a fit warms up on a subset

@@ -13,12 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.files import atomic_write
 from kikuchi.ica.recordings import File, Recording, one_line
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Orientation = Literal["temporal", "spatial"]
 
 _TIME_UNITS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6, "unknown": 1.0}

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.ica.posteriors.posterior import Problem
-from kikuchi.ica.priors.prior import Array
 
 
 def has_log_z(problem: Problem) -> bool:

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.mixing import RULES
 from kikuchi.ica.model import Model, Observations, deviations
 from kikuchi.ica.noise import DiagonalNoise, FullNoise, IsotropicNoise, Noise, make_noise
 from kikuchi.ica.priors.prior import SourcePrior
-
-Array = NDArray[np.float64]
 
 STARTS = ("auto", "ica", "pca", "directions", "samples", "random")
 _MOST_SAMPLES = 100_000  # that a start uses

@@ -9,8 +9,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
@@ -36,7 +37,6 @@ from kikuchi.training.estimator import check_is_fitted, validate_data
 if TYPE_CHECKING:
     from kikuchi.ica.order import Choice
 
-Array = NDArray[np.float64]
 
 _FORGETTING = 0.7  # partial_fit: the k-th batch has weight (k + 1)^-0.7
 
@@ -82,7 +82,7 @@ class MeanFieldICA(IcaEstimator):
         'Prior of the mixing matrix: "flat", "gaussian:precision=", "laplace:rate=" or '
         '"elastic:precision=,rate=".',
     )
-    noise: str | float | Sequence[Any] | NDArray[np.float64] = option(
+    noise: str | float | Sequence[Any] | Array = option(
         "isotropic",
         'Noise: "isotropic", "diagonal" or "full", learned; or known: a variance, variances or a '
         "covariance.",

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 def amari_distance(unmixing: ArrayLike, mixing: ArrayLike) -> float:
@@ -51,7 +49,7 @@ class Match:
     `correlation[k]` is between the true source k and its estimate, after the sign.
     """
 
-    order: Index
+    order: Ints
     sign: Array
     correlation: Array
 

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured, Registry, option
 from kikuchi.ica.noise import FullNoise, IndependentNoise, IsotropicNoise, Noise
-
-Array = NDArray[np.float64]
 
 RULES = ("free", "nonnegative", "multiplicative")
 _SWEEPS = 200

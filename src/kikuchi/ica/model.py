@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.noise import FullNoise, Noise, restore_noise
 from kikuchi.ica.posteriors.posterior import Problem
 from kikuchi.ica.priors.prior import SourcePrior, parse_prior, prior_texts
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 SCALE_ONLY = frozenset({"laplace", "exponential"})  # what they learn, a column's length can be too
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 
 if TYPE_CHECKING:
     from kikuchi.ica.em import Statistics
 
-Array = NDArray[np.float64]
 
 KINDS = ("isotropic", "diagonal", "full")
 FLOOR = 1e-6  # fraction of the data's variance below which learned noise does not fall

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
-
-Array = NDArray[np.float64]
 
 CRITERIA = ("bic", "held-out")
 RESTARTS = 10

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, suggestion
 from kikuchi.core.files import atomic_write
 from kikuchi.core.tables import Table, as_numbers, read_table, suffix_of
 
-Array = NDArray[np.float64]
 File = str | PathLike[str]
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".wav", ".nii")
@@ -45,7 +45,7 @@ class Recording:
     sensors: tuple[str, ...] = ()
     rate: float | None = None
     affine: Array | None = None
-    mask: NDArray[np.bool_] | None = None
+    mask: Mask | None = None
     source: str = ""
 
     def __post_init__(self) -> None:

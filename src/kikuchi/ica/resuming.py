@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.run import Run, State, Step, Store
 from kikuchi.training.checkpoint import Checkpoint
 from kikuchi.training.rows import fingerprint
@@ -102,7 +103,7 @@ def iterate_resumable(
     return run.iterate_saving(resumed(), state, store, tol=tol, limit=limit)
 
 
-def fit_checkpoint(estimator: Any, rows: NDArray[np.float64]) -> Checkpoint | None:
+def fit_checkpoint(estimator: Any, rows: Array) -> Checkpoint | None:
     """The checkpoint that an estimator asks for; only the same fit to the same rows may use it.
 
     A seed that is not a whole number cannot be compared and is left out.

@@ -10,11 +10,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
-from kikuchi.ica.bayesian.sources import Array, Mixing, Mixtures, source_posterior, tuples_of
+from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tuples_of
 from kikuchi.ica.bayesian.updates import Hyperpriors
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.recordings import checked_samples

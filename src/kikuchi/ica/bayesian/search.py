@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.run import State, Step
-from kikuchi.ica.bayesian.sources import Array, Mixtures
+from kikuchi.ica.bayesian.sources import Mixtures
 from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
 from kikuchi.ica.resuming import from_json_array, json_array
 from kikuchi.training.checkpoint import part, prefixed

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.numerics import logsumexp
-
-Array = NDArray[np.float64]
 
 MOST_TUPLES = 4096
 _CHUNK = 2_000_000  # numbers in one working table

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 
+from kikuchi.core.arrays import Array
 from kikuchi.ica.bayesian.sources import (
-    Array,
     Mixing,
     Mixtures,
     SourcePosterior,

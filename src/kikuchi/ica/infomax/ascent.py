@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.run import State, Step
@@ -23,8 +24,6 @@ from kikuchi.ica.infomax.objective import (
     square_objective,
 )
 from kikuchi.training.checkpoint import part, prefixed
-
-Array = NDArray[np.float64]
 
 _LEAST_CURVATURE = 0.01  # of the approximate Hessian
 _TRIALS = 40
@@ -84,12 +83,12 @@ class SquareAscent(FilterAscent):
         self._evaluate()
 
     @property
-    def bimodal(self) -> NDArray[np.bool_]:
+    def bimodal(self) -> Mask:
         """Which outputs `auto` has given the bimodal density."""
         return np.array([density.name == "bimodal" for density in self.densities])
 
     @bimodal.setter
-    def bimodal(self, chosen: NDArray[np.bool_]) -> None:
+    def bimodal(self, chosen: Mask) -> None:
         if self.rounds > 1:
             names = ("bimodal" if flag else "sech" for flag in chosen)
             self.densities = [find_density(name) for name in names]

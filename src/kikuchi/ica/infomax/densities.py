@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, suggestion
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
@@ -20,8 +21,6 @@ from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
 from kikuchi.ica.resuming import StateFile, iterate_resumable
 from kikuchi.training.estimator import check_is_fitted
-
-Array = NDArray[np.float64]
 
 _RANK = 1e-10  # least variance of a direction, as a fraction of the greatest
 _NOISE = 0.01  # of the mean variance of the sensors

@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.ica.infomax.densities import find_density
-
-Array = NDArray[np.float64]
 
 _PROGRAMME = 64  # samples in one linear programme
 _SMOOTH = 2000  # samples in one descent

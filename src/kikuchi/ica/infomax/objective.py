@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.ica.infomax.densities import Density
-
-Array = NDArray[np.float64]
 
 _CHUNK = 4_000_000  # numbers in one working table
 _VANISHED = 1e-280

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.options import option
 from kikuchi.ica.free_energy import has_log_z, tap_value
 from kikuchi.ica.posteriors.naive import (
@@ -32,7 +33,6 @@ from kikuchi.ica.posteriors.naive import (
     responses,
 )
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
-from kikuchi.ica.priors.prior import Array
 
 _SHARPEST = (
     1e8  # greatest precision of a factor, in units of J_ii + 1: beyond it rounding takes over
@@ -97,7 +97,7 @@ class AdaptiveTapPosterior(Posterior):
         return response_covariances(problem, moments)
 
 
-def _warnings(converged: NDArray[np.bool_], replaced: int, bordered: int) -> tuple[str, ...]:
+def _warnings(converged: Mask, replaced: int, bordered: int) -> tuple[str, ...]:
     texts = []
     if bordered:
         texts.append(
@@ -241,7 +241,7 @@ class _Sites:
             site_precision, site_linear = _first_factors(self.problem.take(bad), None)
             self.precision[:, bad], self.linear[:, bad] = site_precision, site_linear
 
-    def _cavity(self, i: int) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _cavity(self, i: int) -> tuple[Array, Array, Mask]:
         """gamma and lam of one source, and where they are usable.
 
         Where lam is kept inside the plane of the prior, gamma = h - (J - diag lam) mu still holds.
@@ -313,7 +313,7 @@ class _Sites:
             first = _first_factors(self.problem.take(again), None)
             self.precision[:, again], self.linear[:, again] = first
 
-    def _retire_converged(self, done: NDArray[np.bool_]) -> bool:
+    def _retire_converged(self, done: Mask) -> bool:
         """Retire converged samples once they are many; True when none is left."""
         left = int(np.count_nonzero(~done))
         if left and left > _COMPACT * done.size:

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError, ModelError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.options import option
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
-from kikuchi.ica.priors.prior import Array
 
 _BYTES = 8
 _TABLES = 4  # numbers a joint state needs for each sample that is weighed at one time

@@ -21,10 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.ica.posteriors.posterior import Problem
-from kikuchi.ica.priors.prior import Array
-
-Flags = NDArray[np.bool_]
 
 _LEAST_LAM = 1e-8  # of the largest J_ii, or of 1: below it a column is dead
 _COMPACT = 0.75  # go on with the unfinished samples alone when fewer than this fraction are left
@@ -49,7 +47,7 @@ class Fields(NamedTuple):
     lam: Array
     mean: Array
     response: Array
-    converged: Flags
+    converged: Mask
     iterations: int
 
 
@@ -128,7 +126,7 @@ class _Chunk:
         self._write(np.arange(self.index.size), self.tilted)
         return recipe.limit
 
-    def _sweep(self, keep: float, tol: float) -> Flags:
+    def _sweep(self, keep: float, tol: float) -> Mask:
         """One update of every source; answers which samples still move.
 
         `mean` trails the tilted means when `keep`, the fraction of a step that is taken, is not 1.
@@ -185,7 +183,7 @@ class _Chunk:
         slope -= self.gamma
         return slope
 
-    def _overshoots(self, slope: Array) -> tuple[Flags, Array]:
+    def _overshoots(self, slope: Array) -> tuple[Mask, Array]:
         """Which steps went too far, and what fraction of them to take instead."""
         move = self.mean - self.old_mean
         begin = np.einsum("in,in->n", self.old_slope, move)
@@ -195,7 +193,7 @@ class _Chunk:
         cut = np.clip(np.where(bad, begin, 0.0) / back, 0.1, 0.7)
         return bad, self.fraction * cut
 
-    def _newton_step(self, slope: Array) -> tuple[Array, Array, Flags]:
+    def _newton_step(self, slope: Array) -> tuple[Array, Array, Mask]:
         from kikuchi.ica.kernels.response import newton_steps
 
         move, step = np.empty(slope.shape), np.empty(slope.shape)
@@ -204,9 +202,7 @@ class _Chunk:
         newton_steps(couplings, self.lam, self.response, self.ridge, slope, move, step, definite)
         return move, step, definite
 
-    def _take(
-        self, slope: Array, step: Array, bad: Flags, fraction: Array, definite: Flags
-    ) -> None:
+    def _take(self, slope: Array, step: Array, bad: Mask, fraction: Array, definite: Mask) -> None:
         """Newton steps where they may be trusted; where the last one was bad, less of it."""
         if np.any(bad):
             keep = np.flatnonzero(bad)
@@ -233,9 +229,9 @@ class _Chunk:
 
     def _retire_converged(
         self,
-        moving: Flags,
+        moving: Mask,
         mean: Array,
-        fresh: tuple[Array, Array, Flags, Array, Flags] | None = None,
+        fresh: tuple[Array, Array, Mask, Array, Mask] | None = None,
     ) -> bool:
         """Retire converged samples once they are many; True when none is left.
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.options import option
 from kikuchi.ica.free_energy import bound_holds, has_log_z, mean_field_bound
 from kikuchi.ica.posteriors.fields import Fields, SolverOptions, solve_fields
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
-from kikuchi.ica.priors.prior import Array
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,7 @@ def response_covariances(problem: Problem, moments: Moments) -> Array:
     return out
 
 
-def respond(
-    problem: Problem, fields: Fields
-) -> tuple[Fields, Array, Array, Array, NDArray[np.bool_]]:
+def respond(problem: Problem, fields: Fields) -> tuple[Fields, Array, Array, Array, Mask]:
     """The fields, the sum of the covariances, variances, log det K / 2 and what was stable."""
     from kikuchi.ica.kernels.response import response_sums
 
@@ -125,7 +122,7 @@ def _answer(
     covariance_sum: Array,
     variances: Array | None = None,
     half_log_det: Array | None = None,
-    definite: NDArray[np.bool_] | None = None,
+    definite: Mask | None = None,
 ) -> Moments:
     log_z = None
     if has_log_z(problem):
@@ -145,7 +142,7 @@ def _answer(
     )
 
 
-def _warnings(converged: NDArray[np.bool_], definite: NDArray[np.bool_] | None) -> tuple[str, ...]:
+def _warnings(converged: Mask, definite: Mask | None) -> tuple[str, ...]:
     texts = []
     if not np.all(converged):
         fraction = 1.0 - float(np.mean(converged))

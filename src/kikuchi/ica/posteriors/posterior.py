@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import ModelError
 from kikuchi.core.options import Configured, Registry
-from kikuchi.ica.priors.prior import Array, SourcePrior
+from kikuchi.ica.priors.prior import SourcePrior
 
 _CHUNK_NUMBERS = 2**19  # of I x I numbers per sample, or of I: what the loops touch at one time
 _MOST_SAMPLES = 4096
@@ -152,7 +153,7 @@ class Moments:
     log_z: Array | None
     gamma: Array
     lam: Array
-    converged: NDArray[np.bool_]
+    converged: Mask
     iterations: int
     is_bound: bool
     warnings: tuple[str, ...] = field(default=())

@@ -10,9 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.ica.priors.prior import Array, CompiledPrior, _flat
+from kikuchi.ica.priors.prior import CompiledPrior, _flat
 
 _LEAST_RATE = 1e-3  # a binary source that is always on or always off tells nothing more
 _LOG_TWO_PI = math.log(2.0 * math.pi)

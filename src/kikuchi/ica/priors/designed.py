@@ -8,9 +8,10 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.ica.priors.prior import Array, CompiledPrior, SourcePrior
+from kikuchi.ica.priors.prior import CompiledPrior, SourcePrior
 
 
 @runtime_checkable

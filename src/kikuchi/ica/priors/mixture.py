@@ -11,10 +11,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log, logsumexp
 from kikuchi.core.options import option
-from kikuchi.ica.priors.prior import Array, CompiledPrior, _flat
+from kikuchi.ica.priors.prior import CompiledPrior, _flat
 
 _LEAST_VARIANCE = 1e-6  # of a learned component, in units of the mean square of the source
 _LEAST_WEIGHT = 1e-12

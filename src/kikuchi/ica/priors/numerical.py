@@ -15,12 +15,13 @@ from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import log
 from kikuchi.core.options import option
-from kikuchi.ica.priors.prior import Array, SourcePrior
+from kikuchi.ica.priors.prior import SourcePrior
 
 _DROP = 45.0
 _ORDER = 12
@@ -128,7 +129,7 @@ class QuadraturePrior(SourcePrior):
                 out[:, part] = self._integrate_chunk(gamma[part], lam[part])
         return out[0], out[1], out[2]
 
-    def _exists(self, gamma: Array, lam: Array) -> NDArray[np.bool_]:
+    def _exists(self, gamma: Array, lam: Array) -> Mask:
         """Whether the tilted shape falls towards both ends: if lam > 0, or by its slope if 0."""
         far = 1e6 * self.finest
         right = True if math.isfinite(self.high) else self.score(np.full(1, far))[0] + gamma < 0.0
@@ -350,7 +351,7 @@ class RayleighPrior(QuadraturePrior):
         """Rayleigh draws."""
         return rng.rayleigh(scale=math.sqrt(self.variance), size=size)
 
-    def _exists(self, gamma: Array, lam: Array) -> NDArray[np.bool_]:
+    def _exists(self, gamma: Array, lam: Array) -> Mask:
         return lam > self.least_lam
 
 

@@ -17,12 +17,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.options import Configured, Registry
-
-Array = NDArray[np.float64]
 
 PRIORS: Registry[SourcePrior] = Registry(
     "kikuchi.ica",
