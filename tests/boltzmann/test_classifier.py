@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -66,3 +68,16 @@ def test_bad_classes_are_refused() -> None:
         FreeEnergyClassifier(RBM(2, epochs=1)).fit(X, y, X_more=X[:3], y_more=[0, 1, 99])
     with pytest.raises(ValueError, match="outside"):
         FreeEnergyClassifier(RBM(2, epochs=1)).fit(X * 3, y)
+
+
+def test_the_classifier_says_what_its_machines_and_its_regression_say() -> None:
+    rows = (np.random.default_rng(0).random((40, 4)) < 0.5).astype(np.float64)
+    labels = rows[:, 0] > 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cut = FreeEnergyClassifier(RBM(2, epochs=9, seconds=1e-9, random_state=0), max_iter=1)
+        cut.fit(rows, labels)
+    assert not cut.converged_ and len(cut.warnings_) == 3
+    assert "class False: ended after" in cut.warnings_[0] and "max_iter" in cut.warnings_[2]
+    whole = FreeEnergyClassifier(RBM(2, epochs=2, random_state=0)).fit(rows, labels)
+    assert whole.converged_ and whole.warnings_ == []

@@ -350,3 +350,21 @@ def test_uniform_sources_of_one_sign_are_not_centred():
     x = np.random.default_rng(11).uniform(size=(200, 2)) @ np.array([[1.0, 0.3], [0.2, 1.0]])
     assert _fit(x, prior="uniform:low=0,high=1", max_iter=3).mean_.tolist() == [0.0, 0.0]
     assert _fit(x, prior="uniform", max_iter=3).mean_ == pytest.approx(x.mean(axis=0))
+
+
+def test_mean_field_takes_every_kind_of_seed_and_refuses_no_priors() -> None:
+    rows = np.random.default_rng(0).laplace(size=(60, 2))
+    options = {"max_iter": 2, "start": "random"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, two = (
+            MeanFieldICA(2, random_state=np.random.default_rng(5), **options).fit(rows)
+            for _ in range(2)
+        )
+    assert np.array_equal(one.mixing_, two.mixing_)
+    assert one.sample(3, np.random.default_rng(0))[0].shape == (3, 2)
+    for seed in (-1, "x", 2**40):
+        with pytest.raises(MethodError, match="random_state must be"):
+            MeanFieldICA(2, random_state=seed, **options).fit(rows)
+    with pytest.raises(MethodError, match="no prior is given"):
+        MeanFieldICA(prior=[]).fit(rows)

@@ -269,3 +269,16 @@ def test_no_rows_and_a_negative_tol_are_refused() -> None:
         train(start(), np.zeros((0, 1)), MeanRule())
     with pytest.raises(MethodError, match="tol must be at least 0"):
         train(start(), ROWS, MeanRule(), tol=-1.0)
+
+
+def test_what_divergence_spoilt_is_not_carried_on() -> None:
+    @dataclass(frozen=True)
+    class Broken(MeanRule):
+        def gradient(self, *arguments) -> GradientEstimate:
+            return GradientEstimate({"mean": np.full(1, np.nan)}, 0.0)
+
+    options = {"optimiser": "sgd:learning_rate=0.1,momentum=0.9", "epochs": 3, "seed": 0}
+    done = train(start(), ROWS, Broken(), **options)
+    assert done.stopped == "diverged" and mean(done) == 0.0
+    again = train(done.model, ROWS, MeanRule(), state=done.state, **options)
+    assert again.stopped == "epochs" and mean(again) > 0.1

@@ -185,10 +185,8 @@ class MeanFieldICA(IcaEstimator):
         rules: Rules,
         models: Sequence[Model],
     ) -> list[RestartTask]:
-        from sklearn.utils import check_random_state
-
         names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=len(names))
+        seeds = _drawn_seeds(self.random_state, len(names))
         noise = self.noise if isinstance(self.noise, str) else np.asarray(self.noise, np.float64)
         starts: list[str | Model] = [*names, *models]
         return [
@@ -279,12 +277,10 @@ class MeanFieldICA(IcaEstimator):
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Rows of data and of sources drawn from the model."""
-        from sklearn.utils import check_random_state
-
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(_drawn_seeds(random_state, 1)[0])
         sources = np.array([p.sample(rng, n_samples) for p in self.priors_])
         noise = self.model_.noise.sample(rng, self.model_.channels, n_samples)
         return (self.mixing_ @ sources + noise).T + self.mean_, sources.T
@@ -312,6 +308,8 @@ class MeanFieldICA(IcaEstimator):
         count = self.n_sources
         if count is None:
             count = len(self.prior) if isinstance(self.prior, list | tuple) else rows.shape[1]
+        if count < 1:
+            raise MethodError("MeanFieldICA: no prior is given; name at least one")
         if len(rows) < count or len(rows) < 2:
             raise DataError(
                 f"n_samples = {len(rows)}: {count} sources need at least {max(2, count)} samples"
@@ -397,6 +395,22 @@ class MeanFieldICA(IcaEstimator):
             self.restarts_.append(RestartFit.from_state(state))
         online = part(arrays, "online")
         self._online = Statistics.from_arrays(online) if online else None
+
+
+def _drawn_seeds(random_state: Any, count: int) -> list[int]:
+    """Seeds drawn from a generator of either kind, or from the one that a whole number seeds."""
+    from sklearn.utils import check_random_state
+
+    if isinstance(random_state, np.random.Generator):
+        return [int(seed) for seed in random_state.integers(2**31 - 1, size=count)]
+    try:
+        drawn = check_random_state(random_state).randint(2**31 - 1, size=count)
+    except ValueError:
+        raise MethodError(
+            "MeanFieldICA: random_state must be a whole number from 0 to 2**32 - 1 or a generator, "
+            f"got {random_state!r}"
+        ) from None
+    return [int(seed) for seed in drawn]
 
 
 def _check_positive(values: Array) -> None:

@@ -64,8 +64,9 @@ class Training(Generic[T]):
     "validation" (early stopping: the score of the validation rows no longer improved), "epochs"
     (all of them are done), "seconds", "iterations", "interrupted" or "diverged". After divergence
     the model is that of the last good state, and `warnings` says what to lower. `state` lets the
-    next training go on with the same chains. `scores` are those of the validation rows, one per
-    epoch.
+    next training go on with the same chains and the same memory of the optimiser; there is none
+    after divergence, which may have spoilt both. `scores` are those of the validation rows, one
+    per epoch.
     """
 
     model: T
@@ -343,9 +344,8 @@ class _Trainer:
             scores = list(self.early.scores)
         elif stopped != "diverged" and self.updates.averaged is not None and not self.last:
             set_parameters(self.model, self.updates.averaged)
-        return Training(
-            self.model, run.trace, self.at.epoch, stopped, self.warnings, carried, scores
-        )
+        state = None if stopped == "diverged" else carried
+        return Training(self.model, run.trace, self.at.epoch, stopped, self.warnings, state, scores)
 
     # ------------------------------------------------------------------ epochs
 

@@ -43,7 +43,8 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     max_iter: iterations of the regression.
 
     Attributes: `classes_`, `machines_` (fitted, in the order of the classes), `regression_`,
-    `n_iter_` (of the regression).
+    `n_iter_` and `converged_` (of the regression), `warnings_` (of all machines and of the
+    regression).
 
     >>> from kikuchi.boltzmann import RBM
     >>> rng = np.random.default_rng(0)
@@ -93,6 +94,16 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
         self.regression_.fit(energies, labels)
         self.n_iter_ = int(np.max(self.regression_[-1].n_iter_))
+        self.converged_ = self.n_iter_ < self.max_iter
+        self.warnings_ = [
+            f"machine of class {label}: {text}"
+            for label, machine in zip(self.classes_, self.machines_, strict=True)
+            for text in machine.warnings_
+        ]
+        if not self.converged_:
+            self.warnings_.append(
+                f"the regression had not converged in {self.n_iter_} iterations; raise max_iter"
+            )
         return self
 
     def _classes(self, labels: Array) -> Array:
