@@ -4,12 +4,15 @@
   such as Parameters, which would swallow them, they become a section of their own.
 * `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
   read the text as a type, and it knows the types from the signature.
+* Estimators list their options in docstrings that are made with the class and read from there.
 * A line of prose that begins with `>` is kept from becoming a quotation.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -67,4 +70,13 @@ class HouseDocstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called by griffe for each object after it is loaded."""
         if obj.docstring is not None:
-            obj.docstring.value = for_site(obj.docstring.value)
+            obj.docstring.value = for_site(_listed_options(obj) or obj.docstring.value)
+
+
+def _listed_options(obj: griffe.Object) -> str | None:
+    """The docstring of an estimator as it is when the program runs; None for all else."""
+    if not obj.is_class or "option(" not in (obj.source or ""):
+        return None
+    cls = getattr(import_module(obj.module.path), obj.name, None)
+    document = getattr(cls, "__doc__", None) or ""
+    return inspect.cleandoc(document) if "\nParameters\n" in document else None

@@ -11,6 +11,7 @@ from kikuchi.core import text
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.images import image_rows, tiles
 from kikuchi.reports.page import Facts, Picture, Report, Tile, versions
+from kikuchi.training.trainer import COMPLETE
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.evaluation import MachineEvaluation
@@ -46,7 +47,7 @@ def train_report(
 
 
 def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
-    good = evaluation.estimator.stopped_ in ("epochs", "converged")
+    good = evaluation.estimator.stopped_ in COMPLETE
     entries = [
         Tile("training", evaluation.stopped, "good" if good else "bad"),
         Tile("epochs", text.whole(evaluation.estimator.n_iter_)),

@@ -9,6 +9,7 @@ trainer needs, so that a family writes only its model, its rule and what users d
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import warnings
 from abc import abstractmethod
@@ -21,7 +22,7 @@ import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
-from kikuchi.core.options import checked_options, option
+from kikuchi.core.options import checked_options, option, option_range
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
@@ -73,6 +74,24 @@ class FitResults:
     n_features_in_: int
 
 
+def _parameters_section(cls: type) -> str:
+    """The options of an estimator as its docstring lists them: meaning, range and default.
+
+    Called while the class is made, before `dataclass` has seen its own fields.
+    """
+    fields: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        fields |= getattr(base, "__dataclass_fields__", {})
+    fields |= {n: f for n, f in vars(cls).items() if isinstance(f, dataclasses.Field)}
+    lines = ["Parameters", "----------"]
+    for name, field in fields.items():
+        if "help" in field.metadata:
+            limits = option_range(field)
+            where = f" In {limits}." if limits else ""
+            lines.append(f"{name} : {field.metadata['help']}{where} Default: {field.default!r}.")
+    return "\n".join(lines)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
@@ -90,6 +109,11 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     random_state: RandomState = option(None, "Seed of everything random.")
     verbose: int = option(0, "Print progress if above 0.", low=0)
     progress: Progress | None = option(None, "Told a few times per second how far the fit is.")
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if cls.__doc__:
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{_parameters_section(cls)}"
 
     # ------------------------------------------------------------------ for the families
 

@@ -40,6 +40,10 @@ _KEEP_EVERY = 100  # updates between two copies of good parameters
 _SHOW_EVERY = 0.2  # seconds
 
 
+COMPLETE = ("epochs", "converged", "validation")
+"""Words of `stopped` after which nothing is left to do; other trainings can go on."""
+
+
 class TrainingTrace(Trace):
     """The trace of a training, which can draw itself."""
 
@@ -334,7 +338,7 @@ class _Trainer:
         if stopped == "diverged":
             self.at.epoch = self.good[0]
             set_parameters(self.model, self.good[1])
-        elif stopped not in ("epochs", "converged", "validation"):
+        elif stopped not in COMPLETE:
             self.warnings.append(f"ended after {self.at.epoch} of {self.epochs} epochs ({stopped})")
         carried = self.updates.carried
         self.warnings += self.rule.warnings(carried.rule)

@@ -20,16 +20,6 @@ class BoltzmannMachine(LearnerEstimator):
     Means of connected units are fixed points of the approximation `energy`: `free_energy` is exact
     where hidden units are independent (brf, poe) and an approximation otherwise.
 
-    Parameters
-    ----------
-    n_hidden: number of hidden units; may be 0 where visible units are connected.
-    architecture: "brf" (restricted), "hrf" (hidden units connected), "poe" (visible units
-        connected) or "fcrf" (both).
-    masks: instead, which connections there are: boolean arrays by the names "weights",
-        "visible_weights" and "hidden_weights".
-    learner: rule of learning, such as "cf:energy=mf,k=1", "cd:k=1" or "exact"; see `RULES`.
-    energy: "mf", "tap", "bethe" or "exact", for `transform` and `free_energy`.
-
     The others are those of `RBM`, and so are the attributes, without `components_`.
 
     >>> import numpy as np

@@ -32,24 +32,11 @@ _DEAD = 1e-3  # spread over the data below which a hidden unit says nothing
 class RateCodedRBM(RestrictedMachine, MachineEstimator):
     """Rate-coded restricted Boltzmann machine, learnt by TEH-L9 (TEH-M9, M10).
 
-    Hidden units are told as the shares of their replicas that are on, in [0, 1].
+    `transform` gives the fraction of the replicas of each hidden unit that are on, in [0, 1].
 
-    Parameters
-    ----------
-    n_hidden: number of hidden units.
-    visible_replicas, hidden_replicas: binary units that one unit stands for.
-    nonnegative: hold weights at 0 or above, which makes features local parts (TEH-M10).
-    learning_rate: of weights between single replicas; biases go `bias_factor` times as fast. The
-        thesis used 0.0025 in the end; large steps while weights are still random may switch all
-        hidden units off, which `warnings_` tells.
-    scale: spread of the first weights; None: 0.0001, or where they are non-negative as large as
-        raises the fields of hidden units by 3.5 for a mean row.
-    hidden_start: hidden biases at the start; None: -0.5, or -4 where weights are non-negative.
-    limits: the values of X that stand for no replica and for all of them, or "data": the smallest
-        and the largest of the rows that `fit` saw; None: X are numbers of replicas.
-
-    The others are those of `RBM`, and so are the attributes; weights of `machine_` are those
-    between two replicas.
+    Attributes are those of `RBM`; weights of `machine_` are those between two replicas. The thesis
+    used a learning rate of 0.0025 in the end; large steps while weights are still random may switch
+    all hidden units off, which `warnings_` tells.
 
     >>> rows = np.repeat([[0.9, 0.8, 0.1], [0.1, 0.2, 0.9]], 40, axis=0)
     >>> rbm = RateCodedRBM(2, learning_rate=0.05, epochs=200, random_state=0).fit(rows)

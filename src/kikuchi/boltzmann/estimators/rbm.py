@@ -18,24 +18,6 @@ class RBM(RestrictedMachine, LearnerEstimator):
     one logistic function (TEH-I11). Options are checked by `fit`; rows and samples have the values
     of the data, whatever `limits` are.
 
-    Parameters
-    ----------
-    n_hidden: number of hidden units.
-    learner: rule of learning, such as "pcd:k=1", "cd:k=10", "pseudo" or "exact"; see `RULES`.
-    learning_rate, momentum, weight_decay, schedule: of the optimiser; the schedule is "constant",
-        "linear", "cosine", "exponential:factor=0.95", "inverse-time:decay=0.05" or "warmup-cosine".
-    optimiser: "sgd", or one of optax such as "adam" or "adam:b1=0.8" (then momentum must be 0).
-    batch_size, epochs: of the training; one epoch sees all rows once, in an order of its own.
-    visible: "binary" (data in [0, 1]), "gaussian" (standardised reals) or "binomial:replicas=10".
-    start: "means" (visible biases that fit the means of the data) or "zero".
-    limits: values of the data that stand for the smallest and the largest state of a visible unit,
-        such as (0, 255); "data": the smallest and the largest that `fit` saw; None: data are
-        states.
-    scale: standard deviation of the first weights.
-    dtype: "float32" or "float64". threads: of matrix products. seconds: time limit of `fit`.
-    checkpoint: file of the training so far; a fit that was killed goes on from there.
-    random_state: seed. verbose: print progress. progress: told how far the training is.
-
     Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
     after the last epoch), `warnings_`, `log_z_` (None until `log_z` is called).

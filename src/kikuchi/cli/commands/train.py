@@ -94,6 +94,7 @@ def train(
     from kikuchi.boltzmann.evaluation import evaluate
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.startup import defer_blas
+    from kikuchi.training.trainer import COMPLETE
 
     defer_blas()
     _check_names(kind, out, training.log_z, settings.get("n_hidden", 1))
@@ -110,7 +111,7 @@ def train(
     if log_z is not None:
         estimator.save(out)  # again, with log Z
     notes = []
-    if estimator.stopped_ in ("epochs", "converged"):
+    if estimator.stopped_ in COMPLETE:
         part.unlink(missing_ok=True)
     elif part.exists():
         notes = [f"stopped ({estimator.stopped_}); --resume goes on from {part}"]
