@@ -71,7 +71,7 @@ def fit_mixture(
     tol: float = 1e-6,
     max_sweeps: int = 500,
 ) -> JointMixture:
-    """Climb the mixture's bound on log Z from `start` (4.16 to 4.23, LAW-I15).
+    """Ascend the mixture's bound on log Z from `start` (4.16 to 4.23, LAW-I15).
 
     One sweep at each of the `temperatures` (the energy divided by it, entropy and information
     not), then sweeps at 1, each block set to its optimum, until no probability moves by more than

@@ -43,8 +43,8 @@ def speech_like(
     """
     if n_sources < 1 or rate < 1000 or not seconds * rate >= 2 * _BLOCK * rate:
         raise MethodError(
-            f"speech needs at least 1 source, 1000 samples a second and {2 * _BLOCK} seconds, got "
-            f"{n_sources}, {rate} and {seconds}"
+            f"speech needs at least 1 source, 1000 samples per second and {2 * _BLOCK} seconds, "
+            f"got {n_sources}, {rate} and {seconds}"
         )
     if kind not in ("gated", "voiced"):
         raise MethodError(f"speech is gated or voiced, got {kind!r}")

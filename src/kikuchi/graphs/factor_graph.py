@@ -425,7 +425,7 @@ class FactorGraph:
         x = np.atleast_2d(np.asarray(states))
         if x.ndim != 2 or x.shape[1] != self.n_variables:
             raise ModelError(
-                f"states must have {self.n_variables} columns, one a variable, got {x.shape[-1]}"
+                f"states must have {self.n_variables} columns, one per variable, got {x.shape[-1]}"
             )
         whole = x.size == 0 or x.dtype.kind in "iub"
         if not whole or np.any(x < 0) or np.any(x >= self.cardinalities):

@@ -34,6 +34,6 @@ def test_an_interrupt_with_nothing_to_keep_is_passed_on(monkeypatch: pytest.Monk
 
 
 def test_an_interrupt_while_loops_load_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kikuchi.inference.method.Run.record", interrupt)
+    monkeypatch.setattr("kikuchi.inference.method.MethodRun.record", interrupt)
     with pytest.raises(KeyboardInterrupt):
         log_z_bounds._load_loops.__wrapped__(("trw",), False)

@@ -289,10 +289,10 @@ class _Reader:
                 expected = "a finite number that is not negative"
                 raise self.error(expected, f"found {shown(bad[0])}", match.start(2))
         if 0.0 in values:
-            self.refuse_tiny(words, match.start(2))
+            self.check_tiny(words, match.start(2))
         return values
 
-    def refuse_tiny(self, words: list[str], place: int) -> None:
+    def check_tiny(self, words: list[str], place: int) -> None:
         """Numbers that are not zero but would be read as zero."""
         for word in words:
             if float(word) == 0 and word.lower().partition("e")[0].strip("+-.0"):
@@ -357,7 +357,7 @@ def bif_text(graph: FactorGraph) -> Iterator[str]:
     if graph.children is None:
         raise ModelError("only directed models can be written as BIF; write .uai or .fg instead")
     graph = child_last(graph)
-    _refuse_what_is_no_network(graph)
+    _check_is_network(graph)
     names = [_quoted(name) for name in graph.names or _numbered("x", graph.n_variables)]
     states = [
         [_quoted(state) for state in (graph.states[v] if graph.states else _numbered("s", int(c)))]
@@ -394,7 +394,7 @@ def _probability_text(
     return f"probability ( {names[child]} | {given} ) {{\n{''.join(lines)}}}\n"
 
 
-def _refuse_what_is_no_network(graph: FactorGraph) -> None:
+def _check_is_network(graph: FactorGraph) -> None:
     way_out = "write .uai instead"
     if not graph.n_variables:
         raise ModelError(f"a BIF file needs at least one variable; {way_out}")

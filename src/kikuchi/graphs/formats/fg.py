@@ -121,7 +121,7 @@ def _read_blocks(tokens: Tokens, m: int) -> _Blocks:
     blocks = _Blocks(starts, orders, listed)
     _check_numbers(tokens, blocks, m)
     if good < m:
-        _refuse_block(tokens, following, good, m)
+        _raise_bad_block(tokens, following, good, m)
     tokens.end(following, f"{m} factors")
     return blocks
 
@@ -163,7 +163,7 @@ def _check_numbers(tokens: Tokens, blocks: _Blocks, m: int) -> None:
     )
 
 
-def _refuse_block(tokens: Tokens, token: int, factor: int, m: int) -> NoReturn:
+def _raise_bad_block(tokens: Tokens, token: int, factor: int, m: int) -> NoReturn:
     """Say why the factor that begins at `token` is not whole."""
     of = f"of factor {factor} of {m}"
     order = tokens.whole(token, f"the number of variables {of}")
@@ -231,14 +231,14 @@ def _read_entries(tokens: Tokens, blocks: _Blocks, cards: Array, scopes: U4) -> 
     tokens.require(Check(index < limits, lambda k: int(places[k]), expected))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     targets = np.repeat(offsets[:-1], blocks.listed) + index.astype(np.int64)
-    _refuse_repeated_entries(tokens, blocks, targets, int(offsets[-1]))
+    _check_repeated_entries(tokens, blocks, targets, int(offsets[-1]))
     tables = np.zeros(int(offsets[-1]))
     tables[targets] = tokens.values[places + 1]
-    _refuse_zero_factors(tokens, blocks, tables, offsets)
+    _check_zero_factors(tokens, blocks, tables, offsets)
     return reverse_layout(tables, cards, scopes, blocks.orders, to_last_fastest=True)
 
 
-def _refuse_repeated_entries(tokens: Tokens, blocks: _Blocks, targets: Ints, size: int) -> None:
+def _check_repeated_entries(tokens: Tokens, blocks: _Blocks, targets: Ints, size: int) -> None:
     given = np.zeros(size, dtype=bool)
     given[targets] = True
     if np.count_nonzero(given) == len(targets):
@@ -247,7 +247,7 @@ def _refuse_repeated_entries(tokens: Tokens, blocks: _Blocks, targets: Ints, siz
     raise tokens.error(token, f"every index once in factor {blocks.owner(token)}")
 
 
-def _refuse_zero_factors(tokens: Tokens, blocks: _Blocks, tables: Array, offsets: Ints) -> None:
+def _check_zero_factors(tokens: Tokens, blocks: _Blocks, tables: Array, offsets: Ints) -> None:
     if not len(blocks.starts):
         return
     dead = np.flatnonzero(np.maximum.reduceat(tables, offsets[:-1]) == 0)

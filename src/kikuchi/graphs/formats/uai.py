@@ -106,12 +106,12 @@ def _read_scopes(tokens: Tokens, first: int, m: int, cards: Array, directed: boo
         _walk.scopes, cards, first, low, starts, sizes, variables, seen
     )
     if good < m:
-        _refuse_scope(tokens, following, good, m, low, len(cards))
+        _raise_bad_scope(tokens, following, good, m, low, len(cards))
     orders = np.diff(starts, append=following) - 1
     return _Scopes(starts, orders, sizes, variables[:filled].copy(), following)
 
 
-def _refuse_scope(tokens: Tokens, token: int, factor: int, m: int, low: int, n: int) -> NoReturn:
+def _raise_bad_scope(tokens: Tokens, token: int, factor: int, m: int, low: int, n: int) -> NoReturn:
     """Say why the scope that begins at `token` is not good."""
     order = tokens.whole(token, f"the number of variables of factor {factor} of {m}", low, n)
     scope = tokens.wholes(
@@ -142,15 +142,15 @@ def _read_tables(tokens: Tokens, first: int, sizes: Array) -> Array:
 
     tokens.require(Check(good, lambda k: first + k, expected))
     tables = values[~is_count]
-    _refuse_zero_factors(tokens, tables, counts)
+    _check_zero_factors(tokens, tables, counts)
     if whole < len(sizes):
-        _refuse_table(tokens, following, whole, sizes)
+        _raise_bad_table(tokens, following, whole, sizes)
     tokens.end(following, f"the tables of {len(sizes)} factors")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(tables, out=tables))
 
 
-def _refuse_zero_factors(tokens: Tokens, tables: Array, counts: Ints) -> None:
+def _check_zero_factors(tokens: Tokens, tables: Array, counts: Ints) -> None:
     if not len(counts):
         return
     # The tables are packed without their counts, one of which stands before each of them.
@@ -164,7 +164,7 @@ def _refuse_zero_factors(tokens: Tokens, tables: Array, counts: Ints) -> None:
         )
 
 
-def _refuse_table(tokens: Tokens, token: int, factor: int, sizes: Array) -> NoReturn:
+def _raise_bad_table(tokens: Tokens, token: int, factor: int, sizes: Array) -> NoReturn:
     """Say why the table that begins at `token` is not whole."""
     size = int(min(sizes[factor], _HUGE))
     what = f"the number of entries of factor {factor} of {len(sizes)}"

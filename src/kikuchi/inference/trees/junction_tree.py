@@ -273,7 +273,7 @@ class CalibratedTree:
             return self._run.read(clique, targets)
 
     def sample(self, n: int, seed: Seed = None) -> Ints:
-        """`n` independent exact samples, one a row (LIU-I1).
+        """`n` independent exact samples, one per row (LIU-I1).
 
         Variables are drawn against the order of elimination, each clique's given its separator.
         """

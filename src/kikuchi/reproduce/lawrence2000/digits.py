@@ -29,7 +29,7 @@ from kikuchi.reproduce.aggregate import (
 )
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.lawrence2000.learning import random_spins, step_in_spins
-from kikuchi.training.rule import State
+from kikuchi.training.rule import UNCONVERGED, State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ class DigitsByMixtures(Experiment):
             "bound": bounds,
             "moves": [_moved(a, b) for a, b in pairwise(joints)],
             "pictures": [_heaviest(joint) for joint in joints[-_PICTURES:]],
-            "unsettled": int(state.get("unconverged_rows", np.zeros(1))[0]),
+            "unsettled": int(state.get(UNCONVERGED, np.zeros(1))[0]),
         }
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
