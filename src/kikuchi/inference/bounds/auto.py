@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kikuchi.core.budget import format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.generators import complete
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
@@ -98,9 +99,12 @@ def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, TreePla
 
 @functools.cache
 def _load_planner() -> None:
-    """Plan a small model: compiled loops take a while to load, once per process."""
-    pair = FactorGraph([2, 2], [((0, 1), [[1, 1], [1, 1]])])
-    _ = make_plan(unconditioned(pair), "min-fill", None).operations
+    """Plan a model with a clique large enough for every step of a plan: compiled loops take a while
+    to load, once per process.
+    """
+    clique = unconditioned(complete(12, seed=0))
+    for order in ("min-fill", "cheapest"):
+        _ = make_plan(clique, order, None).operations
 
 
 def _exactly(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution | None:
