@@ -126,14 +126,14 @@ class PairGoodness:
 class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
     """Rate-coded machine of pairs of faces, as a measure of likeness (TEH-M11, TEH-I18).
 
+    Attributes: `rbm_` (the trained machine), `pair_` (`PairGoodness`), `n_pairs_` (ordered ones).
+
     Parameters
     ----------
     machine: a `RateCodedRBM` with the wanted settings; None: 100 hidden units, 250 epochs.
     pairs: how many pairs to learn from, drawn at random, each in both orders; None: all pairs of
         different pictures of one person.
     random_state: seed of that draw and of the machine.
-
-    Attributes: `rbm_` (the trained machine), `pair_` (`PairGoodness`), `n_pairs_` (ordered ones).
     """
 
     name: ClassVar[str] = "rate-coded RBM"

@@ -33,6 +33,10 @@ Array = NDArray[Any]
 class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """One machine for each class, then multinomial logistic regression on free energies (WH-L10).
 
+    Attributes: `classes_`, `machines_` (fitted, in the order of the classes), `regression_`,
+    `n_iter_` and `converged_` (of the regression), `warnings_` (of all machines and of the
+    regression).
+
     Parameters
     ----------
     machine: estimator that is cloned for each class; by default a `BoltzmannMachine` with 25 hidden
@@ -41,10 +45,6 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     classes: labels that must occur; by default those that do.
     C: inverse strength of the regression's penalty.
     max_iter: iterations of the regression.
-
-    Attributes: `classes_`, `machines_` (fitted, in the order of the classes), `regression_`,
-    `n_iter_` and `converged_` (of the regression), `warnings_` (of all machines and of the
-    regression).
 
     >>> from kikuchi.boltzmann import RBM
     >>> rng = np.random.default_rng(0)
