@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-slow check bench docs clean
+.PHONY: run test test-slow test-attack check bench docs clean
 
 run: $(STAMP)  ## compare methods on a bundled example and write report.html
 	$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,kikuchi,mf,gibbs --report report.html
@@ -14,6 +14,9 @@ test: check  ## lint, types, then all tests but the slow ones
 
 test-slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+test-attack: $(STAMP)  ## ten minutes of seeded attacks: inputs, models, interrupts, budgets
+	cd tests && ../$(BIN)/python -m attack
 
 check: $(STAMP)  ## lint and types
 	$(BIN)/ruff check .

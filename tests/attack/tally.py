@@ -1,0 +1,44 @@
+"""What an attack tried and what it found, and the list of all attacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+SEED = 20240
+
+
+@dataclass
+class Tally:
+    """The count of cases that an attack tried, and a line for each one that found a fault."""
+
+    name: str
+    tried: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A module of this folder, with its size in full and in the short part of `make test`."""
+
+    module: str
+    count: int
+    seconds: float
+    short_count: int
+    short_seconds: float
+
+    def run(self, short: bool = False) -> tuple[Tally, float]:
+        """The tally of the module's attack, and the seconds that it took."""
+        attack: Callable[[int, int, float], Tally] = import_module(f"attack.{self.module}").attack
+        start = time.monotonic()
+        if short:
+            tally = attack(self.short_count, SEED, self.short_seconds)
+        else:
+            tally = attack(self.count, SEED, self.seconds)
+        return tally, time.monotonic() - start
+
+
+# In full 600 seconds altogether, in short 90.
+ATTACKS: tuple[Attack, ...] = ()
