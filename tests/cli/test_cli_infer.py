@@ -99,6 +99,25 @@ def test_best_state_of_max_product_is_shown(pair: Path) -> None:
     assert data["state"] == [1, 1] and data["score"] == pytest.approx(math.log(6))
 
 
+@pytest.mark.parametrize("method", ["bp:mode=max", "jt:mode=max"])
+def test_max_marginals_are_called_so_everywhere(pair: Path, tmp_path: Path, method: str) -> None:
+    table, page = tmp_path / "out.csv", tmp_path / "page.html"
+    result = run("infer", pair, "-m", method, "-o", table, "--report", page, "--json", "-")
+    data = strict_json(result.stdout)
+    assert "marginals" not in data
+    numbers = [p for belief in data["max_marginals"] for p in belief]
+    head, *rows = table.read_text().splitlines()
+    assert head == "variable,state,max_marginal"
+    assert [float(row.split(",")[2]) for row in rows] == numbers
+    text = page.read_text()
+    assert "max-marginal of 1" in text and "P(1)" not in text and ">Marginals<" not in text
+    screen = run("infer", pair, "-m", method).stdout
+    assert "max-marginal" in screen and " marginal" not in screen
+    for ending in ("MAR", "PR"):
+        words = ["infer", pair, "-m", method, "-o", tmp_path / f"out.{ending}"]
+        fails(words, "max-marginals", "mode=sum")
+
+
 # ---------------------------------------------------------------------- files
 
 

@@ -157,3 +157,29 @@ def test_methods_that_maximise_give_no_marginals() -> None:
     for text in ("jt", "bp"):
         assert kk.parse_method(text).gives_marginals
         assert not kk.parse_method(f"{text}:mode=max").gives_marginals
+
+
+@pytest.mark.parametrize("text", ["jt", "bp", "jt:propagation=hugin"])
+def test_max_marginals_are_never_read_as_marginals(text: str) -> None:
+    graph = kk.grid(2, 2, seed=1)
+    joiner = "," if ":" in text else ":"
+    best, plain = kk.infer(graph, f"{text}{joiner}mode=max"), kk.infer(graph, text)
+    for asked in (
+        lambda: best[0],
+        lambda: best.marginals,
+        lambda: best.flat_marginals,
+        lambda: best.factor(0),
+    ):
+        with pytest.raises(kk.KikuchiError, match=r"max-marginals|no factor beliefs"):
+            asked()
+    with pytest.raises(kk.KikuchiError, match="mode=max"):
+        _ = plain.max_marginals
+    assert np.allclose([m.sum() for m in best.max_marginals], 1.0)
+    assert "marginals" not in best.to_dict() and "max_marginals" not in plain.to_dict()
+    axes = best.plot().axes[1]
+    assert "Max-marginal" in axes.get_title(loc="left")
+
+
+def test_max_marginals_are_not_summed_over_branches() -> None:
+    with pytest.raises(kk.KikuchiError, match="mode=sum"):
+        kk.parse_method("clamp:method=(jt:mode=max)")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.beliefs import Beliefs
+    from kikuchi.inference.method import Method
 
 STANDARD_OUTPUT = Path("-")
 MARGINAL_SUFFIXES = (".mar", ".csv", ".pr")
@@ -55,10 +56,16 @@ def _check_target(path: Path) -> None:
         raise KikuchiError(f"cannot write {path}: {reason}") from None
 
 
-def check_marginals_suffix(path: Path | None) -> None:
-    """Refuse a form of marginals that does not exist."""
-    if path is not None:
-        _check_suffix(path, suffix(path), MARGINAL_SUFFIXES, "in which form")
+def check_marginals_suffix(path: Path | None, method: Method) -> None:
+    """Refuse a form of marginals that does not exist, or that a method cannot fill."""
+    if path is None:
+        return
+    _check_suffix(path, suffix(path), MARGINAL_SUFFIXES, "in which form")
+    if suffix(path) != ".csv" and not method.gives_marginals:
+        raise KikuchiError(
+            f"{path} cannot be written: {method.text} gives max-marginals, and no marginals or "
+            "log Z; write them to a .csv file, or use mode=sum"
+        )
 
 
 def check_model_suffix(path: Path) -> None:

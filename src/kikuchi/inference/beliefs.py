@@ -31,6 +31,9 @@ class Beliefs:
     "converged", "iterations", "seconds", "interrupted" or "diverged". `state` is the best single
     state that the method found (max-product and sampling methods), with its log-weight in `score`.
 
+    A run with mode=max (`max_product` is True) has max-marginals in place of marginals, and says so
+    when it is asked for the others. `flat_beliefs` and `variable_beliefs` hold whichever there are.
+
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
     >>> beliefs[0].round(6).tolist(), round(beliefs.log_z, 6)
@@ -39,7 +42,7 @@ class Beliefs:
 
     graph: FactorGraph
     method: str
-    flat_marginals: Array
+    flat_beliefs: Array
     log_z: float | None
     converged: bool
     iterations: int
@@ -52,6 +55,7 @@ class Beliefs:
     diagnostics: dict[str, Any] = field(default_factory=dict)
     state: Ints | None = None
     score: float | None = None
+    max_product: bool = False
     _factor_tables: FactorTables | None = None
     _covariance: Covariance | None = None
 
@@ -62,9 +66,43 @@ class Beliefs:
         return self.flat_marginals[offsets[v] : offsets[v + 1]]
 
     @property
+    def flat_marginals(self) -> Array:
+        """Marginals of all variables, one after the other."""
+        if self.max_product:
+            raise KikuchiError(
+                f"{self.method} gives max-marginals, which are no probabilities of states: read "
+                "`max_marginals`, or infer with mode=sum for marginals"
+            )
+        return self.flat_beliefs
+
+    @property
     def marginals(self) -> list[Array]:
         """Marginal of each variable, in order."""
         return np.split(self.flat_marginals, self.graph.state_offsets[1:-1])
+
+    @property
+    def max_marginals(self) -> list[Array]:
+        """Of each variable, the largest weight that a state of the model with each of its states
+        has, scaled to sum to 1 (HOJ-I5).
+
+        >>> import kikuchi as kk
+        >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 3], [4, 0]])])
+        >>> kk.infer(pair, "jt:mode=max").max_marginals[0].round(6).tolist()
+        [0.428571, 0.571429]
+        >>> kk.infer(pair, "jt").marginals[0].round(6).tolist()
+        [0.6, 0.4]
+        """
+        if not self.max_product:
+            raise KikuchiError(
+                f"{self.method} gives marginals, not max-marginals; infer with jt:mode=max or "
+                "bp:mode=max"
+            )
+        return self.variable_beliefs
+
+    @property
+    def variable_beliefs(self) -> list[Array]:
+        """Marginals, or max-marginals where `max_product` is True, of each variable, in order."""
+        return np.split(self.flat_beliefs, self.graph.state_offsets[1:-1])
 
     def factor(self, factor: int) -> Array:
         """Belief of one factor: a normalised table over its scope."""
@@ -117,7 +155,9 @@ class Beliefs:
             "stopped": self.stopped,
             "iterations": self.iterations,
             "seconds": self.seconds,
-            "marginals": [m.tolist() for m in self.marginals],
+            "max_marginals" if self.max_product else "marginals": [
+                belief.tolist() for belief in self.variable_beliefs
+            ],
             "state": None if self.state is None else self.state.tolist(),
             "score": self.score,
             "warnings": list(self.warnings),
@@ -130,12 +170,13 @@ class Beliefs:
         from kikuchi.plots.beliefs import overview
 
         return overview(
-            self.marginals,
+            self.variable_beliefs,
             self.trace,
             title=self.method,
             names=self.graph.names,
             states=self.graph.states,
             grid=grid_shape(self.graph),
+            max_product=self.max_product,
         )
 
     def __repr__(self) -> str:

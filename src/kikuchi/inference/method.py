@@ -183,7 +183,7 @@ class Method(Configured, ABC):
         return Beliefs(
             graph=graph,
             method=self.text,
-            flat_marginals=reduced.expand_marginals(solution.marginals),
+            flat_beliefs=reduced.expand_marginals(solution.marginals),
             log_z=_shift(solution.log_z, constant),
             log_z_lower=_shift(solution.log_z_lower, constant),
             log_z_upper=_shift(solution.log_z_upper, constant),
@@ -196,6 +196,7 @@ class Method(Configured, ABC):
             diagnostics=solution.diagnostics,
             state=None if solution.state is None else reduced.expand_states(solution.state),
             score=_shift(solution.score, constant),
+            max_product=not self.gives_marginals,
             _factor_tables=None if tables is None else lambda: expand_factors(reduced, tables()),
             _covariance=self._covariance(reduced, solution, run),
         )

@@ -1,4 +1,7 @@
-"""Marginals as pictures: bars for a few variables, images for grids, histograms for the rest."""
+"""Marginals as pictures: bars for a few variables, images for grids, histograms for the rest.
+
+With `max_product` the numbers are max-marginals, and the labels say so.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ Names = Sequence[str] | None
 States = Sequence[Sequence[str]] | None
 
 
-def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -> Figure:
+def grid_beliefs(
+    p: ArrayLike, rows: int, cols: int, title: str | None = None, *, max_product: bool = False
+) -> Figure:
     """Beliefs of a grid as images, variables in row-major order.
 
     `p` has one number a variable (the probability of state 1), or a row of state probabilities
@@ -38,7 +43,7 @@ def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -
     >>> len(grid_beliefs(np.full(6, 0.5), 2, 3).axes)  # the image and its colour bar
     2
     """
-    images = _grid_images(np.asarray(p, dtype=np.float64), rows, cols)
+    images = _grid_images(np.asarray(p, dtype=np.float64), rows, cols, max_product)
     with style.styled():
         width, height = _image_inches(rows, cols, 2.4 if len(images) > 1 else 3.7)
         figure, axes = style.new_figure((width + 0.6) * len(images) + 0.7, height, len(images))
@@ -48,7 +53,9 @@ def grid_beliefs(p: ArrayLike, rows: int, cols: int, title: str | None = None) -
     return figure
 
 
-def marginal_bars(marginals: Marginals, names: Names = None, states: States = None) -> Figure:
+def marginal_bars(
+    marginals: Marginals, names: Names = None, states: States = None, *, max_product: bool = False
+) -> Figure:
     """Each marginal as one stacked bar, one segment per state, for at most `MOST_BARS` variables.
 
     >>> figure = marginal_bars([np.array([0.2, 0.8])], ["rain"], [["no", "yes"]])
@@ -62,15 +69,15 @@ def marginal_bars(marginals: Marginals, names: Names = None, states: States = No
         )
     with style.styled():
         figure, axes = style.new_figure(7.0, 0.9 + _BAR_INCHES * max(len(marginals), 2))
-        _draw_bars(axes[0], marginals, names, states)
+        _draw_bars(axes[0], marginals, names, states, max_product)
     return figure
 
 
-def histogram(marginals: Marginals) -> Figure:
+def histogram(marginals: Marginals, *, max_product: bool = False) -> Figure:
     """How decided the marginals are: counts of P(x=1) if all are binary, else of the largest."""
     with style.styled():
         figure, axes = style.new_figure(5.2, 3.1)
-        _draw_histogram(axes[0], marginals)
+        _draw_histogram(axes[0], marginals, max_product)
     return figure
 
 
@@ -81,6 +88,8 @@ def overview(
     names: Names = None,
     states: States = None,
     grid: tuple[int, int] | None = None,
+    *,
+    max_product: bool = False,
 ) -> Figure:
     """Convergence on the left; on the right the marginals in the form that suits their number.
 
@@ -96,12 +105,13 @@ def overview(
         figure, (left, right) = style.new_figure(10.4, height, 2)
         draw_convergence(left, trace)
         if grid is not None and binary_grid:
-            label, image, top = _grid_images(np.array([m[1] for m in marginals]), *grid)[0]
+            second = np.array([m[1] for m in marginals])
+            label, image, top = _grid_images(second, *grid, max_product)[0]
             _draw_image(figure, right, label, image, top, bar=True)
         elif few:
-            _draw_bars(right, marginals, names, states)
+            _draw_bars(right, marginals, names, states, max_product)
         else:
-            _draw_histogram(right, marginals)
+            _draw_histogram(right, marginals, max_product)
         style.set_headline(figure, title)
     return figure
 
@@ -109,20 +119,34 @@ def overview(
 # ---------------------------------------------------------------------- grids
 
 
-def _grid_images(p: Array, rows: int, cols: int) -> list[tuple[str, Array, float]]:
+def _of_state(k: int, max_product: bool) -> str:
+    return f"Max-marginal of x = {k}" if max_product else f"P(x = {k})"
+
+
+def _grid_images(
+    p: Array, rows: int, cols: int, max_product: bool
+) -> list[tuple[str, Array, float]]:
     """Title, picture and largest value of each image."""
     if rows < 1 or cols < 1 or p.ndim not in (1, 2) or len(p) != rows * cols:
         raise ModelError(f"beliefs of shape {p.shape} do not fill a grid of {rows} by {cols}")
     if p.ndim == 1 or p.shape[1] == 2:
-        return [("P(x = 1)", _coarse((p if p.ndim == 1 else p[:, 1]).reshape(rows, cols)), 1.0)]
+        second = _coarse((p if p.ndim == 1 else p[:, 1]).reshape(rows, cols))
+        return [(_of_state(1, max_product), second, 1.0)]
     states = p.shape[1]
     if states <= _MOST_IMAGES:
-        return [(f"P(x = {k})", _coarse(p[:, k].reshape(rows, cols)), 1.0) for k in range(states)]
+        return [
+            (_of_state(k, max_product), _coarse(p[:, k].reshape(rows, cols)), 1.0)
+            for k in range(states)
+        ]
     likely = p.argmax(axis=1).astype(np.float64).reshape(rows, cols)
     step = _reduction(rows, cols)
     return [
         ("Most probable state", likely[::step, ::step], float(states - 1)),
-        ("Its probability", _coarse(p.max(axis=1).reshape(rows, cols)), 1.0),
+        (
+            "Its max-marginal" if max_product else "Its probability",
+            _coarse(p.max(axis=1).reshape(rows, cols)),
+            1.0,
+        ),
     ]
 
 
@@ -153,7 +177,8 @@ def _coarse(image: Array) -> Array:
 def _draw_image(
     figure: Figure, axes: Axes, label: str, image: Array, top: float, *, bar: bool
 ) -> None:
-    colours: Any = style.probability_map() if label.startswith("P(") else style.confidence_map()
+    of_state = label.endswith(tuple("0123456789)"))
+    colours: Any = style.probability_map() if of_state else style.confidence_map()
     shown = axes.imshow(image, cmap=colours, vmin=0.0, vmax=top, aspect="equal")
     axes.set_title(label)
     axes.set(xlabel="column", ylabel="row")
@@ -162,14 +187,17 @@ def _draw_image(
         style.few_ticks(axis, whole=True)
     if bar:
         scale = figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02)
-        scale.set_label("probability" if top == 1.0 else "state")
+        name = "max-marginal" if "ax-marginal" in label else "probability"
+        scale.set_label(name if top == 1.0 else "state")
         scale.outline.set_visible(False)
 
 
 # ---------------------------------------------------------------------- bars and histograms
 
 
-def _draw_bars(axes: Axes, marginals: Marginals, names: Names, states: States) -> None:
+def _draw_bars(
+    axes: Axes, marginals: Marginals, names: Names, states: States, max_product: bool
+) -> None:
     widest = max((len(m) for m in marginals), default=1)
     colours = style.state_colours(widest)
     for v, marginal in enumerate(marginals):
@@ -185,7 +213,10 @@ def _draw_bars(axes: Axes, marginals: Marginals, names: Names, states: States) -
     labels = [style.plain(style.shorten(n)) for n in names] if names else None
     axes.set_yticks(range(len(marginals)), labels or [f"x{v}" for v in range(len(marginals))])
     axes.set(
-        ylim=(len(marginals) - 0.4, -0.6), xlim=(0.0, 1.0), xlabel="probability", title="Marginals"
+        ylim=(len(marginals) - 0.4, -0.6),
+        xlim=(0.0, 1.0),
+        xlabel="max-marginal, scaled to sum to 1" if max_product else "probability",
+        title="Max-marginals" if max_product else "Marginals",
     )
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
@@ -202,13 +233,15 @@ def _segment_label(state: str, p: float) -> str:
     return style.shorten(state, width) if width >= 3 else ""
 
 
-def _draw_histogram(axes: Axes, marginals: Marginals) -> None:
+def _draw_histogram(axes: Axes, marginals: Marginals, max_product: bool) -> None:
     binary = all(len(m) == 2 for m in marginals)
     values = np.array([m[1] if binary else m.max() for m in marginals])
     axes.hist(values, bins=40, range=(0.0, 1.0), color=style.BLUE, edgecolor="white", lw=0.4)
     axes.set(
-        xlabel="P(x = 1)" if binary else "probability of the most probable state",
+        xlabel=_of_state(1, max_product)
+        if binary
+        else f"{'max-marginal' if max_product else 'probability'} of the most probable state",
         ylabel="variables",
-        title=f"Marginals of {len(values)} variables",
+        title=f"{'Max-marginals' if max_product else 'Marginals'} of {len(values)} variables",
     )
     axes.grid(False, axis="x")

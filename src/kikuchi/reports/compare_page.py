@@ -64,7 +64,7 @@ def compare_report(
             "Question": [Facts(question)],
             "Convergence": [convergence_picture(traces, "How each run approached its answer.")],
             "Beliefs": _beliefs(rows, results),
-            "Marginals": [_marginals(rows, results)],
+            **_marginals(rows, results),
         },
         python=model_parts.python_text(model, call, results.evidence),
     ).write(path, command)
@@ -138,7 +138,7 @@ def _beliefs(rows: list[ComparedMethod], results: Comparison) -> list[Item]:
         and row.beliefs is not None
         and row.beliefs is not exact
         and row.largest_error is not None
-        and row.beliefs.flat_marginals.size
+        and row.beliefs.flat_beliefs.size
     ]
     return [title, *pictures, scatters]
 
@@ -150,8 +150,10 @@ def _best(rows: list[ComparedMethod], results: Comparison) -> ComparedMethod | N
     return next(iter([*exact, *converged, *rows]), None)
 
 
-def _marginals(rows: list[ComparedMethod], results: Comparison) -> str:
+def _marginals(rows: list[ComparedMethod], results: Comparison) -> dict[str, list[Item]]:
     best = _best(rows, results)
     if best is None or best.beliefs is None:
-        return ""
-    return f"<p>By {html.escape(best.method)}.</p>\n" + model_parts.marginal_table(best.beliefs)
+        return {}
+    table = model_parts.marginal_table(best.beliefs)
+    title = f"{model_parts.belief_name(best.beliefs)}s"
+    return {title: [f"<p>By {html.escape(best.method)}.</p>\n{table}"]}

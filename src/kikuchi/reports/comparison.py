@@ -62,7 +62,7 @@ class ComparedMethod:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the answer without its marginals, and its errors."""
         answer = {} if self.beliefs is None else self.beliefs.to_dict()
-        for name in ("marginals", "state", "diagnostics"):
+        for name in ("marginals", "max_marginals", "state", "diagnostics"):
             answer.pop(name, None)
         return {
             **answer,

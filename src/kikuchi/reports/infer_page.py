@@ -60,7 +60,12 @@ def infer_report(
     call = f"beliefs = kk.infer(graph, {beliefs.method!r}, evidence=evidence)"
     Report(
         title=f"{beliefs.method} on {model or 'a model'}",
-        subtitle="Marginals and log Z, with how far to trust them",
+        subtitle=(
+            "The most probable state and max-marginals"
+            if beliefs.max_product
+            else "Marginals and log Z"
+        )
+        + ", with how far to trust them",
         warnings=_warnings(beliefs),
         tiles=_tiles(beliefs),
         answer=[
@@ -72,7 +77,7 @@ def infer_report(
             "Bounds on log Z": [_bounds(beliefs)],
             "Convergence": [convergence_picture(steps, "How the run approached its answer.")],
             "Beliefs": _pictures(beliefs, exact, observed),
-            "Marginals": [model_parts.marginal_table(beliefs, exact)],
+            f"{model_parts.belief_name(beliefs)}s": [model_parts.marginal_table(beliefs, exact)],
             "Diagnostics": [diagnostics(beliefs.diagnostics)],
         },
         python=model_parts.python_text(model, call, observed),
@@ -153,7 +158,7 @@ def _known(bound: Array) -> Array:
 
 def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[Picture]:
     pictures = model_parts.belief_pictures(beliefs, observed)
-    if exact is not None and beliefs.flat_marginals.size:
+    if exact is not None and beliefs.flat_beliefs.size:
         errors = marginal_errors(beliefs, exact, observed)
         figure = scatter(exact.flat_marginals, beliefs.flat_marginals, beliefs.method, errors)
         pictures.append(

@@ -56,19 +56,21 @@ def belief_pictures(beliefs: Beliefs, evidence: Observed | None) -> list[Picture
         return []
     shape = grid_shape(graph)
     if shape is not None and len(set(graph.cardinalities.tolist())) == 1:
-        p = beliefs.flat_marginals.reshape(graph.n_variables, -1)
-        caption = f"Beliefs of the {shape[0]} by {shape[1]} grid, one cell per variable."
-        return [Picture(belief_plots.grid_beliefs(p, *shape), caption)]
+        p = beliefs.flat_beliefs.reshape(graph.n_variables, -1)
+        caption = f"{belief_name(beliefs)}s of the {shape[0]} by {shape[1]} grid, one cell each."
+        image = belief_plots.grid_beliefs(p, *shape, max_product=beliefs.max_product)
+        return [Picture(image, caption)]
     pictures = []
     if graph_plots.drawable(graph.n_variables, graph.n_factors):
         pictures.append(_drawing(beliefs, evidence))
     if graph.n_variables <= belief_plots.MOST_BARS:
-        bars = belief_plots.marginal_bars(beliefs.marginals, graph.names, graph.states)
-        pictures.append(
-            Picture(bars, "Marginal of each variable; segments are its states in order.")
+        bars = belief_plots.marginal_bars(
+            beliefs.variable_beliefs, graph.names, graph.states, max_product=beliefs.max_product
         )
+        caption = f"{belief_name(beliefs)} of each variable; segments are its states in order."
+        pictures.append(Picture(bars, caption))
     else:
-        counts = belief_plots.histogram(beliefs.marginals)
+        counts = belief_plots.histogram(beliefs.variable_beliefs, max_product=beliefs.max_product)
         pictures.append(Picture(counts, "How decided the variables are."))
     return pictures
 
@@ -94,26 +96,37 @@ def _drawing(beliefs: Beliefs, evidence: Observed | None) -> Picture:
 def _shading(beliefs: Beliefs) -> tuple[list[float], str, bool]:
     """P(state 1) if all variables are binary with the same states, else how decided each is."""
     graph = beliefs.graph
-    marginals = beliefs.marginals
+    marginals = beliefs.variable_beliefs
+    of = "max-marginal of {}" if beliefs.max_product else "P({})"
     if all(len(m) == 2 for m in marginals):
         names = set(graph.states) if graph.states is not None else {("0", "1")}
         if len(names) == 1:
-            return [float(m[1]) for m in marginals], f"P({names.pop()[1]})", True
-    return [float(m.max()) for m in marginals], "probability of the most probable state", False
+            return [float(m[1]) for m in marginals], of.format(names.pop()[1]), True
+    measure = "max-marginal" if beliefs.max_product else "probability"
+    return [float(m.max()) for m in marginals], f"{measure} of the most probable state", False
 
 
 # ---------------------------------------------------------------------- marginals
 
 
+def belief_name(beliefs: Beliefs) -> str:
+    """What the numbers of each variable are."""
+    return "Max-marginal" if beliefs.max_product else "Marginal"
+
+
 def marginal_table(beliefs: Beliefs, exact: Beliefs | None = None) -> str:
-    """All marginals; many are folded away, and beyond `_MOST_ROWS` only the first are shown."""
+    """All marginals or max-marginals; many are folded away, and of more than `_MOST_ROWS` only the
+    first are shown.
+    """
     graph = beliefs.graph
     shown = min(graph.n_variables, _MOST_ROWS)
     body = _marginal_rows(beliefs, exact, shown)
     if graph.n_variables <= OPEN_ROWS:
         return body
     if shown == graph.n_variables:
-        return html.collapsed(f"Marginals of all {graph.n_variables:,} variables", body)
+        return html.collapsed(
+            f"{belief_name(beliefs)}s of all {graph.n_variables:,} variables", body
+        )
     summary = f"The first {shown:,} of {graph.n_variables:,} variables; all of them: "
     return html.collapsed(summary + "kikuchi infer ... --output marginals.csv", body)
 
@@ -124,14 +137,16 @@ def _marginal_rows(beliefs: Beliefs, exact: Beliefs | None, shown: int) -> str:
     uniform = len(cards) > 0 and cards.min() == cards.max() <= _MOST_COLUMNS
     same = graph.states is None or len(set(graph.states[:shown])) == 1
     names = [wording.variable_name(graph, v) for v in range(shown)]
+    numbers = beliefs.variable_beliefs
+    of = "max-marginal of {}" if beliefs.max_product else "P({})"
     if uniform and same:
-        head = ["variable", *(f"P({s})" for s in wording.state_names(graph, 0))]
-        rows = [[names[v], *(f"{p:.6f}" for p in beliefs[v])] for v in range(shown)]
+        head = ["variable", *(of.format(s) for s in wording.state_names(graph, 0))]
+        rows = [[names[v], *(f"{p:.6f}" for p in numbers[v])] for v in range(shown)]
         numeric = list(range(1, len(head)))
     else:
-        head = ["variable", "marginal"]
+        head = ["variable", belief_name(beliefs).lower()]
         rows = [
-            [names[v], wording.marginal_text(graph, v, beliefs[v].tolist())] for v in range(shown)
+            [names[v], wording.marginal_text(graph, v, numbers[v].tolist())] for v in range(shown)
         ]
         numeric = []
     if beliefs.state is not None:

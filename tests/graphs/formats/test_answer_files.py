@@ -15,7 +15,15 @@ from kikuchi import FactorGraph, KikuchiError
 from kikuchi.graphs.formats import write_marginals, write_pr
 
 GRAPH = FactorGraph([2, 3], [], names=["a,b", "c"], states=[["x", 'y"'], ["0", "1", "2"]])
-BELIEFS = SimpleNamespace(graph=GRAPH, flat_marginals=np.array([1 / 3, 2 / 3, 0.5, 0.0, 0.5]))
+
+
+def beliefs_of(graph: FactorGraph, numbers: np.ndarray) -> SimpleNamespace:
+    return SimpleNamespace(
+        graph=graph, flat_marginals=numbers, flat_beliefs=numbers, max_product=False
+    )
+
+
+BELIEFS = beliefs_of(GRAPH, np.array([1 / 3, 2 / 3, 0.5, 0.0, 0.5]))
 
 
 @pytest.mark.parametrize("name", ["out.MAR", "out.mar"])
@@ -36,7 +44,7 @@ def test_a_table_with_names(tmp_path: Path) -> None:
 
 
 def test_a_table_without_names_packed(tmp_path: Path) -> None:
-    beliefs = SimpleNamespace(graph=FactorGraph([2], []), flat_marginals=np.array([0.25, 0.75]))
+    beliefs = beliefs_of(FactorGraph([2], []), np.array([0.25, 0.75]))
     write_marginals(beliefs, tmp_path / "out.csv.gz")
     text = gzip.decompress((tmp_path / "out.csv.gz").read_bytes()).decode()
     assert text == "variable,state,probability\n0,0,0.25\n0,1,0.75\n"
@@ -45,7 +53,7 @@ def test_a_table_without_names_packed(tmp_path: Path) -> None:
 def test_more_variables_than_one_piece_holds(tmp_path: Path) -> None:
     n = 45_001
     marginals = np.random.default_rng(0).random(2 * n)
-    beliefs = SimpleNamespace(graph=FactorGraph([2] * n, []), flat_marginals=marginals)
+    beliefs = beliefs_of(FactorGraph([2] * n, []), marginals)
     write_marginals(beliefs, tmp_path / "out.MAR")
     words = (tmp_path / "out.MAR").read_text().split()
     assert words[:2] == ["MAR", str(n)]

@@ -356,7 +356,9 @@ def test_max_product_is_exact_on_forests() -> None:
                 [scores[array[:, v] == k].max() for k in range(int(graph.cardinalities[v]))]
             )
             weights = np.exp(best - best.max())
-            np.testing.assert_allclose(beliefs[v], weights / weights.sum(), atol=1e-12)
+            np.testing.assert_allclose(
+                beliefs.max_marginals[v], weights / weights.sum(), atol=1e-12
+            )
 
 
 def test_max_product_decodes_ties() -> None:

@@ -49,7 +49,7 @@ def infer(
 
     chosen = choose_method(method, seed)
     budget = limits.budget
-    outputs.check_marginals_suffix(marginals)
+    outputs.check_marginals_suffix(marginals, chosen)
     output.check(model, marginals)
     graph = load_model(model)
     observed = load_evidence(graph, evidence)
@@ -109,12 +109,13 @@ class InferenceAnswer(Answer):
         from kikuchi.reports import wording
 
         graph, state = self.graph, self.beliefs.state
-        rows = []
+        rows, numbers = [], self.beliefs.variable_beliefs
         for v in range(min(graph.n_variables, _MOST_ROWS)):
-            marginal = wording.marginal_text(graph, v, self.beliefs[v].tolist())
+            marginal = wording.marginal_text(graph, v, numbers[v].tolist())
             best = [] if state is None else [wording.state_names(graph, v)[int(state[v])]]
             rows.append([wording.variable_name(graph, v), marginal, *best])
-        head = ["variable", "marginal", *([] if state is None else ["best state"])]
+        kind = "max-marginal" if self.beliefs.max_product else "marginal"
+        head = ["variable", kind, *([] if state is None else ["best state"])]
         return TextTable(head, rows)
 
     def remarks(self) -> list[str]:

@@ -23,7 +23,15 @@ class Marginals(Protocol):
 
     @property
     def flat_marginals(self) -> Array:
-        """The marginals, laid out by `graph.state_offsets`."""
+        """The marginals, laid out by `graph.state_offsets`; an error if there are none."""
+
+    @property
+    def flat_beliefs(self) -> Array:
+        """The marginals, or the max-marginals if `max_product` is True."""
+
+    @property
+    def max_product(self) -> bool:
+        """Whether the numbers are max-marginals."""
 
 
 def mar_text(beliefs: Marginals) -> Iterator[str]:
@@ -44,20 +52,22 @@ def mar_text(beliefs: Marginals) -> Iterator[str]:
 
 
 def csv_text(beliefs: Marginals) -> Iterator[str]:
-    """A table with the columns variable, state and probability; names where the graph has them.
+    """A table with the columns variable, state and probability (max_marginal of a run that
+    maximised); names where the graph has them.
 
     >>> import numpy as np
     >>> from types import SimpleNamespace
     >>> graph = FactorGraph([2], [], names=["rain"], states=[["no", "yes"]])
-    >>> beliefs = SimpleNamespace(graph=graph, flat_marginals=np.array([0.25, 0.75]))
+    >>> numbers = np.array([0.25, 0.75])
+    >>> beliefs = SimpleNamespace(graph=graph, flat_beliefs=numbers, max_product=False)
     >>> print("".join(csv_text(beliefs)), end="")
     variable,state,probability
     rain,no,0.25
     rain,yes,0.75
     """
     graph = beliefs.graph
-    yield "variable,state,probability\n"
-    for first, groups in text_pieces(beliefs.flat_marginals, beliefs.graph.state_offsets):
+    yield f"variable,state,{'max_marginal' if beliefs.max_product else 'probability'}\n"
+    for first, groups in text_pieces(beliefs.flat_beliefs, beliefs.graph.state_offsets):
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         for v, words in enumerate(groups, start=first):

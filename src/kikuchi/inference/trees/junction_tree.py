@@ -94,8 +94,9 @@ class Plan(TreePlan):
 class JunctionTree(Method):
     """Exact marginals and log Z, or with `mode="max"` the most probable state (TEH-I2, HOJ-I4, I5).
 
-    In `max` mode the marginals are max-marginals, max_{x without i} p(x), each scaled to sum to 1;
-    `state` is the most probable state and `score` its log-weight, a lower bound on log Z.
+    In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1, in
+    place of marginals and factor beliefs; `state` is the most probable state and `score` its
+    log-weight, a lower bound on log Z.
 
     >>> import kikuchi as kk
     >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
@@ -140,7 +141,9 @@ class JunctionTree(Method):
             log_z=exact,
             log_z_lower=exact if score is None else score,
             log_z_upper=exact,
-            factor_tables=lambda: self._factor_tables(tree_plan, run.clock.budget),
+            factor_tables=(lambda: self._factor_tables(tree_plan, run.clock.budget))
+            if self.mode == "sum"
+            else None,
             covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
             state=tree.state,
             score=score,
@@ -167,9 +170,7 @@ class JunctionTree(Method):
         """Beliefs of all factors by a second run: none of its tables were kept."""
         unhurried = Budget(bytes=budget.bytes)
         watch = Watch(unhurried.start())
-        return propagate(
-            tree_plan, factor_targets, watch, mode=self.mode, propagation=self.propagation
-        ).out
+        return propagate(tree_plan, factor_targets, watch, propagation=self.propagation).out
 
 
 class CalibratedTree:

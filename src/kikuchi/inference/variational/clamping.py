@@ -69,7 +69,11 @@ class Clamped(Method):
         if isinstance(self.variables, Sequence) and not isinstance(self.variables, str):
             object.__setattr__(self, "variables", " ".join(str(v) for v in self.variables))
         super().__post_init__()
-        self._inner()
+        if not self._inner().gives_marginals:
+            raise MethodError(
+                f"clamp: {self.method} gives max-marginals, which cannot be summed over branches; "
+                "use mode=sum"
+            )
 
     def _inner(self) -> Method:
         from kikuchi.inference.registry import METHODS
