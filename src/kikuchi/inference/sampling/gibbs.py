@@ -113,23 +113,25 @@ def conditional(graph: FactorGraph, variable: int, state: Ints) -> Array:
     >>> conditional(pair, 0, np.array([0, 0])).tolist()
     [0.25, 0.75]
     """
-    from kikuchi.inference.sampling.kernels.gibbs import conditional_weights
+    from kikuchi.inference.sampling.kernels.gibbs import conditional_log_weights
 
     sweeper = TableSweeper(flatten(graph), 1, np.arange(graph.n_variables))
     sweeper.set(np.asarray(state)[:, None])
-    total = conditional_weights(
+    rows, card = sweeper.rows, int(graph.cardinalities[variable])
+    top = conditional_log_weights(
         graph.log_tables,
-        np.uint64(graph.cardinalities[variable]),
-        sweeper.rows[variable],
-        sweeper.rows[variable + 1],
+        np.uint64(card),
+        rows.offsets[variable],
+        rows.offsets[variable + 1],
         np.uint64(state[variable]),
         np.uint64(0),
-        sweeper.row_factors,
-        sweeper.row_strides,
+        rows.factors,
+        rows.strides,
         sweeper.entries,
         sweeper.field,
     )
-    return np.asarray(sweeper.field[: int(graph.cardinalities[variable])] / total)
+    weights = np.exp(sweeper.field[:card] - top)
+    return np.asarray(weights / weights.sum())
 
 
 def colouring(graph: FactorGraph) -> Ints:

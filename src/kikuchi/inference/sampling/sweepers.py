@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U8, Array, Ints
+from kikuchi.core.arrays import U8, Array, Ints, Mask
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import GraphArrays
@@ -15,16 +16,30 @@ from kikuchi.inference.graph_arrays import GraphArrays
 _LARGEST_EXPONENT = 700.0  # of e^x in double precision, with a margin
 
 
+class Chains(NamedTuple):
+    """Where the chains are and what is kept of them; `kept` counts the sweeps added to `sums`."""
+
+    states: NDArray[Any]
+    streams: U8
+    kept: Ints
+    sums: Array
+    draws: NDArray[Any]
+    scores: Array
+
+
 class Sweeper(ABC):
     """Chains in lock step: states, random streams and sums, and the kernels that move them."""
 
     path: ClassVar[str]
+    _constant = 0.0  # of the log-weights, besides that of the graph
 
-    def __init__(self, flat: GraphArrays, chains: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, flat: GraphArrays, chains: int, dtype: np.dtype[Any], n_sums: int) -> None:
         self.flat = flat
         self.chains = chains
         self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
         self.kept = np.zeros(1, dtype=np.int64)  # counted by the kernels, so never out of step
+        self._sums = np.zeros(n_sums)
+        self.allocate(0)
 
     def set(self, states: Ints) -> None:
         """Put chain c at `states[:, c]`."""
@@ -50,17 +65,31 @@ class Sweeper(ABC):
         count_entries(self.flat, self.draws[:draws], entries, counts)
         return counts
 
-    @abstractmethod
-    def mean_score(self) -> float:
-        """Mean log-weight of the chains' states, without the graph's constant."""
-
-    @abstractmethod
     def burn(self, sweeps: int) -> None:
         """Sweep and keep nothing."""
+        self._run(sweeps, 0)
 
-    @abstractmethod
     def sample(self, sweeps: int, thin: int) -> None:
         """Sweep, add up the conditionals, record every `thin`-th state."""
+        self._run(sweeps, thin)
+
+    def mean_score(self) -> float:
+        """Mean log-weight of the chains' states, without the graph's constant."""
+        scores = np.empty(self.chains)
+        self._score(scores)
+        return float(scores.mean()) + self._constant
+
+    @property
+    def _chains(self) -> Chains:
+        return Chains(self.states, self.streams, self.kept, self._sums, self.draws, self.scores)
+
+    @abstractmethod
+    def _run(self, sweeps: int, thin: int) -> None:
+        """Sweep, and keep nothing where `thin` is 0."""
+
+    @abstractmethod
+    def _score(self, scores: Array) -> None:
+        """Log-weight of each chain's state, without constants."""
 
     @abstractmethod
     def sums(self) -> Array:
@@ -91,7 +120,7 @@ class BitSweeper(Sweeper):
     def __init__(
         self, flat: GraphArrays, bits: BoltzmannParameters, chains: int, order: Ints
     ) -> None:
-        super().__init__(flat, chains, np.dtype(np.uint8))
+        super().__init__(flat, chains, np.dtype(np.uint8), flat.n_variables)
         self._order = order
         degrees = bits.degrees[order]
         offsets = np.concatenate([[0], np.cumsum(degrees)])
@@ -110,37 +139,16 @@ class BitSweeper(Sweeper):
             weights=bits.weights[gather],
         )
         self._constant = bits.constant
-        self._sums = np.zeros(flat.n_variables)
 
-    def burn(self, sweeps: int) -> None:
-        """Sweep and keep nothing."""
-        from kikuchi.inference.sampling.kernels.gibbs import burn_bits
+    def _run(self, sweeps: int, thin: int) -> None:
+        from kikuchi.inference.sampling.kernels.gibbs import run_bits
 
-        burn_bits(self._rows, self.states, self.streams, sweeps, self._sums)
+        run_bits(self._rows, self._chains, sweeps, thin)
 
-    def sample(self, sweeps: int, thin: int) -> None:
-        """Sweep, add up the conditionals, record every `thin`-th state."""
-        from kikuchi.inference.sampling.kernels.gibbs import sample_bits
-
-        sample_bits(
-            self._rows,
-            self.states,
-            self.streams,
-            self.kept,
-            sweeps,
-            thin,
-            self._sums,
-            self.draws,
-            self.scores,
-        )
-
-    def mean_score(self) -> float:
-        """Mean log-weight of the chains' states, without the graph's constant."""
+    def _score(self, scores: Array) -> None:
         from kikuchi.inference.sampling.kernels.gibbs import score_bits
 
-        scores = np.empty(self.chains)
         score_bits(self._rows, self.states, scores)
-        return float(scores.mean()) + self._constant
 
     def sums(self) -> Array:
         """Summed conditionals, flat as the marginals."""
@@ -149,20 +157,38 @@ class BitSweeper(Sweeper):
         return np.stack([int(self.kept[0]) * self.chains - ones, ones], axis=1).ravel()
 
 
+class TableRows(NamedTuple):
+    """The factors of each variable and its strides in their tables, and the order of the updates.
+
+    Those of variable v stand at `offsets[v]` to `offsets[v + 1]`; `factors` are already times the
+    number of chains.
+    """
+
+    order: U8
+    offsets: U8
+    factors: U8
+    strides: U8
+
+
+def table_rows(flat: GraphArrays, chains: int, order: Ints) -> TableRows:
+    """The factors of each variable, for `chains` chains that are updated in this order."""
+    return TableRows(
+        order.astype(np.uint64),
+        flat.variable_offsets.astype(np.uint64),
+        flat.edge_factors[flat.variable_edges].astype(np.uint64) * np.uint64(chains),
+        flat.edge_strides[flat.variable_edges].astype(np.uint64),
+    )
+
+
 class TableSweeper(Sweeper):
     """Any cardinalities, any order, zeros."""
 
     path = "tables"
 
     def __init__(self, flat: GraphArrays, chains: int, order: Ints) -> None:
-        super().__init__(flat, chains, state_dtype(flat.max_card))
-        self.rows = flat.variable_offsets.astype(np.uint64)
-        factors = flat.edge_factors[flat.variable_edges]
-        self.row_factors = factors.astype(np.uint64) * np.uint64(chains)
-        self.row_strides = flat.edge_strides[flat.variable_edges].astype(np.uint64)
+        super().__init__(flat, chains, state_dtype(flat.max_card), int(flat.state_offsets[-1]))
+        self.rows = table_rows(flat, chains, order)
         self.field = np.zeros(flat.max_card)
-        self._order = order.astype(np.uint64)
-        self._sums = np.zeros(int(flat.state_offsets[-1]))
         self.entries = np.zeros(flat.n_factors * chains, dtype=np.uint64)
 
     def set(self, states: Ints) -> None:
@@ -172,51 +198,20 @@ class TableSweeper(Sweeper):
         super().set(states)
         locate(self.flat, self.states, self.entries)
 
-    def mean_score(self) -> float:
-        """Mean log-weight of the chains' states, without the graph's constant."""
+    def _run(self, sweeps: int, thin: int, free: Mask | None = None) -> None:
+        from kikuchi.inference.sampling.kernels.gibbs import run_tables
+
+        chains = self._chains
+        run_tables(self.flat, self.rows, chains, free, sweeps, thin, self.field, self.entries)
+
+    def burn_free(self, sweeps: int, free: Mask) -> None:
+        """Sweep over the cells marked in `free` alone, flat as the states, and keep nothing."""
+        self._run(sweeps, 0, free)
+
+    def _score(self, scores: Array) -> None:
         from kikuchi.inference.sampling.kernels.gibbs import score_tables
 
-        scores = np.empty(self.chains)
         score_tables(self.flat, self.entries, scores)
-        return float(scores.mean())
-
-    @property
-    def _rows(self) -> tuple[U8, ...]:
-        return self._order, self.rows, self.row_factors, self.row_strides
-
-    def burn(self, sweeps: int) -> None:
-        """Sweep and keep nothing."""
-        from kikuchi.inference.sampling.kernels.gibbs import burn_tables
-
-        burn_tables(
-            self.flat,
-            *self._rows,
-            self.states,
-            self.streams,
-            sweeps,
-            self.field,
-            self._sums,
-            self.entries,
-        )
-
-    def sample(self, sweeps: int, thin: int) -> None:
-        """Sweep, add up the conditionals, record every `thin`-th state."""
-        from kikuchi.inference.sampling.kernels.gibbs import sample_tables
-
-        sample_tables(
-            self.flat,
-            *self._rows,
-            self.states,
-            self.streams,
-            self.kept,
-            sweeps,
-            thin,
-            self.field,
-            self._sums,
-            self.entries,
-            self.draws,
-            self.scores,
-        )
 
     def sums(self) -> Array:
         """Summed conditionals, flat as the marginals."""

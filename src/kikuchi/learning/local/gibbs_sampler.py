@@ -81,16 +81,10 @@ class GibbsSampler:
         if not self.keeps_hidden:
             counts = self.data.like(observed, weights).factor_counts(self.model.graph)
             return SampledStates({"states": observed}, counts / weights.sum())
-        from kikuchi.learning.local.kernels.contrastive import clamped_sweeps
-
         assert start is not None  # hidden cells are kept
         missing = observed < 0
         sweeper = self._sweeper(np.where(missing, start["states"], observed), rng)
-        free = np.ascontiguousarray(missing.T).ravel()
-        clamped_sweeps(
-            sweeper.flat, *sweeper._rows, sweeper.states, sweeper.streams, free, sweeps,
-            sweeper.field, sweeper.entries,
-        )  # fmt: skip
+        sweeper.burn_free(sweeps, np.ascontiguousarray(missing.T).ravel())
         return _sampled(sweeper, weights)
 
     def sweep(

@@ -19,6 +19,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
+from kikuchi.inference.sampling.sweepers import table_rows
 from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
@@ -81,12 +82,9 @@ def pseudo_log_likelihood(graph: FactorGraph, data: Data | ArrayLike) -> float:
     rows = Data.of(data, graph)
     flat = flatten(graph)
     out = np.empty(rows.n_rows)
-    row_factors = graph.edge_factors[graph.variable_edges].astype(np.uint64)
     row_log_conditionals(
         flat,
-        graph.variable_offsets.astype(np.uint64),
-        row_factors,
-        flat.edge_strides[graph.variable_edges].astype(np.uint64),
+        table_rows(flat, 1, np.arange(graph.n_variables)),
         np.ascontiguousarray(rows.states),
         np.empty(graph.n_factors, dtype=np.uint64),
         np.empty(int(graph.cardinalities.max(initial=1))),

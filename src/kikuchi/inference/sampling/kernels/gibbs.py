@@ -13,11 +13,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U4, U8, Array, Ints
+from kikuchi.core.arrays import U4, U8, Array, Ints, Mask
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
-    from kikuchi.inference.sampling.sweepers import BitRows
+    from kikuchi.inference.sampling.sweepers import BitRows, Chains, TableRows
 
 States = NDArray[Any]
 
@@ -62,39 +62,36 @@ def uniform(streams: U8, k: np.uint64) -> float:
 # ---------------------------------------------------------------------- sweeps in bits
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def record(chains, thin):
+    """Count a sweep that is kept; every `thin`-th is recorded: its number, otherwise -1."""
+    chains.kept[0] += 1
+    if chains.kept[0] % thin != 0:
+        return -1
+    number = chains.kept[0] // thin - 1
+    chains.draws[number, :] = chains.states
+    return number
+
+
 @njit(cache=True, error_model="numpy")
-def sample_bits(
-    rows: BitRows,
-    states: States,
-    streams: U8,
-    kept: Ints,
-    sweeps: int,
-    thin: int,
-    sums: Array,
-    draws: States,
-    scores: Array,
-) -> None:
-    """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
+def run_bits(rows: BitRows, chains: Chains, sweeps: int, thin: int) -> None:
+    """Sweep; unless `thin` is 0, add up the conditionals, record states and their log-weights."""
     for _ in range(sweeps):
-        sweep_bits(rows, states, streams, True, sums)
-        kept[0] += 1
-        if kept[0] % thin == 0:
-            number = kept[0] // thin - 1
-            draws[number, :] = states
-            score_bits(rows, states, scores[number])
+        if thin == 0:
+            sweep_bits(rows, chains.states, chains.streams, False, chains.sums)
+        else:
+            sweep_bits(rows, chains.states, chains.streams, True, chains.sums)
+            number = record(chains, thin)
+            if number >= 0:
+                score_bits(rows, chains.states, chains.scores[number])
 
 
 @njit(cache=True, error_model="numpy")
-def score_bits(
-    rows: BitRows,
-    states: States,
-    scores: Array,
-) -> None:
+def score_bits(rows: BitRows, states: States, scores: Array) -> None:
     """Log-weight of each chain's state, without the constant; every coupling counts once."""
     places, offsets, neighbours, _, _, biases, weights = rows
     chains = _U(len(scores))
-    for k in range(chains):
-        scores[k] = 0.0
+    scores[:] = 0.0
     for r in range(_U(len(places))):
         here = places[r]
         bias = biases[r]
@@ -109,31 +106,11 @@ def score_bits(
 
 
 @njit(cache=True, error_model="numpy")
-def burn_bits(
-    rows: BitRows,
-    states: States,
-    streams: U8,
-    sweeps: int,
-    sums: Array,
-) -> None:
-    """Sweeps that nothing is kept of."""
-    for _ in range(sweeps):
-        sweep_bits(rows, states, streams, False, sums)
-
-
-@njit(cache=True, error_model="numpy")
-def sweep_bits(
-    rows: BitRows,
-    states: States,
-    streams: U8,
-    keep: bool,
-    sums: Array,
-) -> None:
+def sweep_bits(rows: BitRows, states: States, streams: U8, keep: bool, sums: Array) -> None:
     """Update every bit once: the odds of 1 are e^b_i times e^W_ij for every neighbour j at 1.
 
-    No logarithm, no exponential,
-    and a division only for the mean that is kept. Rows of four neighbours, those of a grid, are
-    written out: that saves a third of the time.
+    No logarithm, no exponential, and a division only for the mean that is kept. Rows of four
+    neighbours, those of a grid, are written out: that saves a third of the time.
     """
     places, offsets, neighbours, multipliers, odds, _, _ = rows
     chains = _U(len(streams)) // _FOUR
@@ -176,33 +153,25 @@ def sweep_bits(
 
 
 @njit(cache=True, error_model="numpy")
-def sample_tables(
+def run_tables(
     g: GraphArrays,
-    order: U8,
-    rows: U8,
-    row_factors: U8,
-    row_strides: U8,
-    states: States,
-    streams: U8,
-    kept: Ints,
+    rows: TableRows,
+    chains: Chains,
+    free: Mask | None,
     sweeps: int,
     thin: int,
     field: Array,
-    sums: Array,
     entries: U8,
-    draws: States,
-    scores: Array,
 ) -> None:
-    """Sweep and count in `kept`; every `thin`-th sweep is recorded with its log-weights."""
+    """Sweep; unless `thin` is 0, add up the conditionals, record states and their log-weights."""
     for _ in range(sweeps):
-        sweep_tables(
-            g, order, rows, row_factors, row_strides, states, streams, True, field, sums, entries
-        )
-        kept[0] += 1
-        if kept[0] % thin == 0:
-            number = kept[0] // thin - 1
-            draws[number, :] = states
-            score_tables(g, entries, scores[number])
+        if thin == 0:
+            sweep_tables(g, rows, chains, free, False, field, entries)
+        else:
+            sweep_tables(g, rows, chains, free, True, field, entries)
+            number = record(chains, thin)
+            if number >= 0:
+                score_tables(g, entries, chains.scores[number])
 
 
 @njit(cache=True, error_model="numpy")
@@ -210,73 +179,44 @@ def score_tables(g: GraphArrays, entries: U8, scores: Array) -> None:
     """Log-weight of each chain's state, without the constant."""
     log_tables = g.log_tables
     chains = _U(len(scores))
-    for k in range(chains):
-        scores[k] = 0.0
+    scores[:] = 0.0
     for a in range(_U(len(entries)) // chains):
         for k in range(chains):
             scores[k] += log_tables[entries[a * chains + k]]
 
 
 @njit(cache=True, error_model="numpy")
-def burn_tables(
-    g: GraphArrays,
-    order: U8,
-    rows: U8,
-    row_factors: U8,
-    row_strides: U8,
-    states: States,
-    streams: U8,
-    sweeps: int,
-    field: Array,
-    sums: Array,
-    entries: U8,
-) -> None:
-    """Sweeps that nothing is kept of."""
-    for _ in range(sweeps):
-        sweep_tables(
-            g, order, rows, row_factors, row_strides, states, streams, False, field, sums, entries
-        )
-
-
-@njit(cache=True, error_model="numpy")
 def sweep_tables(
     g: GraphArrays,
-    order: U8,
-    rows: U8,
-    row_factors: U8,
-    row_strides: U8,
-    states: States,
-    streams: U8,
+    rows: TableRows,
+    chains: Chains,
+    free: Mask | None,
     keep: bool,
     field: Array,
-    sums: Array,
     entries: U8,
 ) -> None:
     """Update every variable once from its conditional; any cardinality, order and zeros.
 
-    `entries[a * chains + c]` is the current entry of factor a in chain c; `row_factors` and
-    `row_strides` list the factors of each variable (times `chains`) and its strides in them.
+    `entries[a * chains + c]` is the current entry of factor a in chain c. Where `free` is given,
+    only the cells that it marks move.
     """
     cards, log_tables, state_offsets = g.cards, g.log_tables, g.state_offsets
-    chains = _U(len(streams)) // _FOUR
-    for v in order:
+    states, streams, sums = chains.states, chains.streams, chains.sums
+    offsets, factors, strides = rows.offsets, rows.factors, rows.strides
+    n_chains = _U(len(streams)) // _FOUR
+    for v in rows.order:
         card = _U(cards[v])
         slot = _U(state_offsets[v])
-        for c in range(chains):
-            here = v * chains + c
+        lo, hi = offsets[v], offsets[v + _ONE]
+        for c in range(n_chains):
+            here = v * n_chains + c
+            if free is not None and not free[here]:
+                continue
             old = _U(states[here])
-            total = conditional_weights(
-                log_tables,
-                card,
-                rows[v],
-                rows[v + _ONE],
-                old,
-                c,
-                row_factors,
-                row_strides,
-                entries,
-                field,
+            top = conditional_log_weights(
+                log_tables, card, lo, hi, old, c, factors, strides, entries, field
             )
+            total = exponentiate(field, card, top)
             u = uniform(streams, c * _FOUR) * total
             if keep:
                 share = 1.0 / total
@@ -285,9 +225,8 @@ def sweep_tables(
             new = draw(field, card, u)
             if new != old:
                 states[here] = new
-                move_entries(
-                    rows[v], rows[v + _ONE], old, new, c, row_factors, row_strides, entries
-                )
+                for k in range(lo, hi):
+                    entries[factors[k] + c] += new * strides[k] - old * strides[k]
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -304,41 +243,8 @@ def draw(field, card, u):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def move_entries(lo, hi, old, new, c, row_factors, row_strides, entries):
-    """Move chain c in the tables of the factors at `lo` to `hi` from one state to another."""
-    for k in range(lo, hi):
-        stride = row_strides[k]
-        entries[row_factors[k] + c] += new * stride - old * stride
-
-
-@njit(cache=True, error_model="numpy")
-def conditional_weights(
-    log_tables: Array,
-    card: np.uint64,
-    lo: np.uint64,
-    hi: np.uint64,
-    old: np.uint64,
-    c: np.uint64,
-    row_factors: U8,
-    row_strides: U8,
-    entries: U8,
-    field: Array,
-) -> float:
-    """Fill `field` with weights proportional to p(x_v | rest), the largest 1; answers their sum.
-
-    The factors of v are at `lo` to `hi` in `row_factors`; `old` is the state of v in chain c.
-    """
-    for x in range(card):
-        field[x] = 0.0
-    for k in range(lo, hi):
-        stride = row_strides[k]
-        entry = entries[row_factors[k] + c] - old * stride
-        for x in range(card):
-            field[x] += log_tables[entry]
-            entry += stride
-    top = field[_ZERO]
-    for x in range(card):
-        top = max(top, field[x])
+def exponentiate(field, card, top):
+    """Make weights of log-weights, the largest 1, that of `top`; answers their sum."""
     total = 0.0
     for x in range(card):
         weight = 1.0 if field[x] == top else np.exp(field[x] - top)
@@ -347,22 +253,43 @@ def conditional_weights(
     return total
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def conditional_log_weights(log_tables, card, lo, hi, old, c, factors, strides, entries, field):
+    """Fill `field` with log p(x_v | rest) up to a constant; answers the largest."""
+    for x in range(card):
+        field[x] = 0.0
+    for k in range(lo, hi):
+        stride = strides[k]
+        entry = entries[factors[k] + c] - old * stride
+        for x in range(card):
+            field[x] += log_tables[entry]
+            entry += stride
+    top = field[_ZERO]
+    for x in range(card):
+        top = max(top, field[x])
+    return top
+
+
 # ---------------------------------------------------------------------- records
 
 
 @njit(cache=True, error_model="numpy")
 def locate(g: GraphArrays, states: States, entries: U8) -> None:
     """The entry of every factor's table that each chain is at."""
-    scopes, scope_offsets, table_offsets = g.scopes, g.scope_offsets, g.table_offsets
-    edge_strides = g.edge_strides
     chains = _U(len(states)) // _U(len(g.cards))
-    for a in range(_U(len(table_offsets) - 1)):
-        lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
-        for k in range(chains):
-            entry = _U(table_offsets[a])
-            for e in range(lo, hi):
-                entry += _U(edge_strides[e]) * _U(states[_U(scopes[e]) * chains + k])
-            entries[a * chains + k] = entry
+    for a in range(_U(len(g.table_offsets) - 1)):
+        for c in range(chains):
+            entries[a * chains + c] = table_entry(g, a, states, chains, c)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def table_entry(g, a, states, chains, c):
+    """The entry of factor a's table that chain c is at."""
+    scopes, edge_strides = g.scopes, g.edge_strides
+    entry = _U(g.table_offsets[a])
+    for e in range(_U(g.scope_offsets[a]), _U(g.scope_offsets[a + _ONE])):
+        entry += _U(edge_strides[e]) * _U(states[_U(scopes[e]) * chains + c])
+    return entry
 
 
 @njit(cache=True, error_model="numpy")

@@ -12,14 +12,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, U8, Array
+from kikuchi.inference.sampling.kernels.gibbs import (
+    conditional_log_weights,
+    exponentiate,
+    table_entry,
+)
+
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
+    from kikuchi.inference.sampling.sweepers import TableRows
 
-F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
-I8 = NDArray[np.int64]
-U4 = NDArray[np.uint32]
-U8 = NDArray[np.uint64]
 
 _U = np.uint64
 _ZERO, _ONE = _U(0), _U(1)
@@ -29,7 +33,7 @@ _BLOCK = _U(512)
 @njit(cache=True, error_model="numpy")
 def count_blankets(
     states: I4,
-    weights: F8,
+    weights: Array,
     variables: U8,
     neighbour_at: U8,
     neighbours: U8,
@@ -37,7 +41,7 @@ def count_blankets(
     key_at: U8,
     count_at: U8,
     cards: U8,
-    counts: F8,
+    counts: Array,
     shown_by: I4,
 ) -> None:
     """Weight of each state of some variables beside each state of their neighbours.
@@ -94,7 +98,7 @@ def blanket_entries(
 
 @njit(cache=True, error_model="numpy")
 def score_blankets(
-    log_tables: F8,
+    log_tables: Array,
     cards: U4,
     row_at: U8,
     row_strides: U8,
@@ -102,9 +106,9 @@ def score_blankets(
     entry_at: U8,
     entries: U4,
     count_at: U8,
-    counts: F8,
-    field: F8,
-    gradient: F8,
+    counts: Array,
+    field: Array,
+    gradient: Array,
 ) -> float:
     """Sum over configurations of the weighted log-conditionals; adds their gradient."""
     total = 0.0
@@ -136,7 +140,7 @@ def score_blankets(
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _log_conditionals(
-    field: F8, card: np.uint64, counts: F8, here: np.uint64, weight: float
+    field: Array, card: np.uint64, counts: Array, here: np.uint64, weight: float
 ) -> float:
     """sum_x counts_x log p_x for p = softmax(field), which becomes counts - weight p."""
     top = field[_ZERO]
@@ -158,44 +162,25 @@ def _log_conditionals(
 
 @njit(cache=True, error_model="numpy")
 def row_log_conditionals(
-    g: GraphArrays,
-    row_at: U8,
-    row_factors: U8,
-    row_strides: U8,
-    states: I4,
-    entries: U8,
-    field: F8,
-    out: F8,
+    g: GraphArrays, rows: TableRows, states: I4, entries: U8, field: Array, out: Array
 ) -> None:
     """sum_i log p(x_i | rest) of each row; -inf where a row is impossible."""
-    cards, scopes, scope_offsets, log_tables, table_offsets = g[:5]
-    edge_strides = g[9]
+    cards, log_tables = g.cards, g.log_tables
+    _, offsets, factors, strides = rows
     for r in range(_U(len(states))):
         row = states[r]
         for a in range(_U(len(entries))):
-            entry = _U(table_offsets[a])
-            for e in range(_U(scope_offsets[a]), _U(scope_offsets[a + _ONE])):
-                entry += _U(edge_strides[e]) * _U(row[_U(scopes[e])])
-            entries[a] = entry
+            entries[a] = table_entry(g, a, row, _ONE, _ZERO)
         total = 0.0
         for v in range(_U(len(cards))):
             card, own = _U(cards[v]), _U(row[v])
-            for x in range(card):
-                field[x] = 0.0
-            for k in range(row_at[v], row_at[v + _ONE]):
-                stride = row_strides[k]
-                entry = entries[row_factors[k]] - own * stride
-                for x in range(card):
-                    field[x] += log_tables[entry]
-                    entry += stride
-            top = field[_ZERO]
-            for x in range(card):
-                top = max(top, field[x])
-            if field[own] == -np.inf:
+            lo, hi = offsets[v], offsets[v + _ONE]
+            top = conditional_log_weights(
+                log_tables, card, lo, hi, own, _ZERO, factors, strides, entries, field
+            )
+            log_weight = field[own] - top
+            if log_weight == -np.inf:
                 total = -np.inf
                 break
-            mass = 0.0
-            for x in range(card):
-                mass += np.exp(field[x] - top)
-            total += field[own] - top - np.log(mass)
+            total += log_weight - np.log(exponentiate(field, card, top))
         out[r] = total
