@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,21 @@ def test_a_failed_run_leaves_old_output_alone(pair: Path, tmp_path: Path) -> Non
     fails(["infer", pair, "--evidence", "x0=7", "--json", out], "got 7")
     assert out.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "pair.uai"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_packed_model_that_grows_beyond_the_memory(command: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "grows.uai.gz"
+    model.write_bytes(gzip.compress(b"MARKOV " + b"1 " * 4_000_000))
+    fails([*command, model, "--memory", "5MB"], "grows.uai.gz", "5 MB is the limit", "--memory")
+    fails([*command, model, "--memory", "50MB"], "numbers takes 168 MB to read", "50 MB")
+
+
+@pytest.mark.parametrize("name", ["rows.npz", "rows.npy", "rows.csv.gz", "rows.parquet"])
+def test_data_files_of_something_else(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name
+    place.write_bytes(b"PK\x03\x04" + bytes(range(256)))
+    out = tmp_path / "out.uai"
+    fails(["learn", place, "--graph", "chow-liu", "--out", out], name, "cannot be read")
+    fails(["ica", "fit", place, "--out", tmp_path / "out"], name, "cannot be read")
+    fails(["train", "rbm", place, "--out", tmp_path / "m.safetensors"], name, "cannot be read")

@@ -1,14 +1,27 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and read within a limit; every failure is one line."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import struct
+import tokenize
+import tracemalloc
+import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 
-from kikuchi.core.errors import KikuchiError
-from kikuchi.core.files import atomic_write
+from kikuchi.core.errors import BudgetError, DataError, FormatError, KikuchiError
+from kikuchi.core.files import (
+    atomic_write,
+    guarded_reading,
+    parse_json,
+    read_bytes,
+    read_text,
+    reading_limit,
+)
 
 
 def test_a_file_is_written_whole(tmp_path: Path) -> None:
@@ -69,3 +82,57 @@ def test_the_umask_is_left_as_it_was(tmp_path: Path) -> None:
         assert os.umask(0o022) == 0o022
     finally:
         os.umask(before)
+
+
+FOREIGN = [
+    *(zipfile.BadZipFile("no zip"), zlib.error("no stream"), tokenize.TokenError("no token")),
+    *(EOFError(), MemoryError(), OverflowError("too large"), NotImplementedError(), struct.error()),
+    *(RecursionError("deep"), SyntaxError("odd"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no")),
+    *(KeyError("x"), AttributeError("y"), OSError(22, "Invalid argument"), AssertionError()),
+]
+
+
+@pytest.mark.parametrize("fault", FOREIGN, ids=lambda fault: type(fault).__name__)
+@pytest.mark.parametrize("error", [DataError, FormatError])
+def test_whatever_a_library_raises_on_a_file_is_one_line_that_names_it(fault, error) -> None:
+    with pytest.raises(error) as caught, guarded_reading("a.npz", "arrays", error):
+        raise fault
+    text = str(caught.value)
+    assert text.startswith("a.npz: cannot be read") and text.endswith("; use another file")
+    assert "\n" not in text
+
+
+def test_our_own_errors_and_interrupts_pass_the_guard() -> None:
+    for fault in (BudgetError("too large"), KeyboardInterrupt()):
+        with pytest.raises(type(fault)) as caught, guarded_reading("a", "arrays"):
+            raise fault
+        assert caught.value is fault
+
+
+def test_a_small_packed_file_that_grows_is_refused_with_the_figure(tmp_path: Path) -> None:
+    place = tmp_path / "zeros.csv.gz"
+    place.write_bytes(gzip.compress(bytes(60_000_000)))
+    assert place.stat().st_size < 100_000
+    tracemalloc.start()
+    with reading_limit(5_000_000), pytest.raises(BudgetError, match=r"5 MB is the limit"):
+        read_bytes(place)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    with reading_limit(None):
+        assert len(read_bytes(place)) == 60_000_000
+
+
+def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
+    place = tmp_path / "a.csv"
+    place.write_bytes("größe".encode("utf-8-sig"))
+    assert read_text(place) == "größe"
+    place.write_bytes("größe".encode("latin-1"))
+    with pytest.raises(DataError, match="cannot be read as text"):
+        read_text(place)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1, ", "\ud800", "9" * 5000, b"\xff{}"])
+def test_json_that_is_none(text: str | bytes) -> None:
+    with pytest.raises(FormatError, match="found no JSON"):
+        parse_json("a.json", text, "expected a list")

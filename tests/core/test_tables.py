@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kikuchi.core.errors import DataError
+from kikuchi.core.errors import BudgetError, DataError, KikuchiError
+from kikuchi.core.files import reading_limit
 from kikuchi.core.tables import read_table
 
 
@@ -69,7 +72,7 @@ def test_parquet(tmp_path: Path) -> None:
         ("a.npy", b"no array", "cannot be read as NumPy arrays"),
         ("a.npz", b"PK\x03\x04 cut short", "cannot be read as NumPy arrays"),
         ("a.xls", b"1", "not a table"),
-        ("a.csv.gz", b"not compressed", "cannot be read as text"),
+        ("a.csv.gz", b"not compressed", "cannot be read as gzip data"),
     ],
 )
 def test_refusals(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -82,3 +85,86 @@ def test_refusals(tmp_path: Path, name: str, content: bytes, message: str) -> No
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_table(tmp_path / "a.csv")
+
+
+def array_file(header: str, body: bytes = bytes(32), version: int = 1) -> bytes:
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + body
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (8589934592,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -2), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '<U0', 'fortran_order': False, 'shape': (9999999,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (4,), }",
+        "{'descr': '<c16', 'fortran_order': False, 'shape': (2,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (4,",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': 1 2}",
+        "{'descr': '<f8', 1: False, 'shape': (4,), }",
+        "(" * 3000,
+    ],
+)
+def test_heads_of_arrays_that_do_not_fit_their_file(tmp_path: Path, header: str) -> None:
+    place = tmp_path / "a.npy"
+    for version in (1, 2):
+        place.write_bytes(array_file(header, version=version))
+        with pytest.raises(DataError, match="cannot be read") as caught:
+            read_table(place)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_archive_that_grows_is_refused_before_it_does(tmp_path: Path) -> None:
+    place = tmp_path / "a.npz"
+    np.savez_compressed(place, data=np.zeros((1000, 2000)))
+    assert place.stat().st_size < 100_000
+    with reading_limit(10_000_000), pytest.raises(BudgetError, match=r"16 MB to read, but 10 MB"):
+        read_table(place)
+    small = np.zeros((2000, 1000), dtype=np.int8)  # eight times as large as numbers
+    np.save(tmp_path / "a.npy", small)
+    with reading_limit(10_000_000), pytest.raises(BudgetError, match="16 MB"):
+        read_table(tmp_path / "a.npy")
+
+
+def test_a_table_of_repeated_values_is_refused_before_it_grows(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    place = tmp_path / "a.parquet"
+    for column in (np.zeros(3_000_000), ["x" * 100_000] * 1000):
+        parquet.write_table(pyarrow.table({"a": column}), place)
+        assert place.stat().st_size < 200_000
+        with reading_limit(20_000_000), pytest.raises(BudgetError, match="20 MB is the limit"):
+            read_table(place)
+
+
+def test_archives_with_one_changed_byte_are_read_or_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, data=np.arange(12.0).reshape(3, 4))
+    whole, place, refused = buffer.getvalue(), tmp_path / "a.npz", 0
+    for where in range(0, len(whole), 3):
+        place.write_bytes(whole[:where] + bytes([whole[where] ^ 0x55]) + whole[where + 1 :])
+        try:
+            read_table(place)
+        except KikuchiError as error:
+            assert str(error).startswith(str(place))
+            refused += 1
+    assert refused > 30
+    assert zipfile.is_zipfile(buffer)
+
+
+def test_files_that_broke_readers(shared: Path) -> None:
+    from kikuchi.ica.recordings import read_recording
+    from kikuchi.learning.files import read_data
+
+    suffixes = (".csv", ".tsv", ".csv.gz", ".npy", ".npz", ".parquet", ".wav", ".nii")
+    files = [p for p in (shared / "reference/faults").iterdir() if p.name.endswith(suffixes)]
+    assert len(files) > 20
+    for place in files:
+        for reader in (read_table, read_data, read_recording):
+            try:
+                reader(place)
+            except KikuchiError as error:
+                assert str(error).startswith((str(place), "data: "))

@@ -128,7 +128,7 @@ def test_splits_have_equal_classes_and_no_common_picture() -> None:
         ("a.csv", b"1,2,3\n", "got 3 columns"),
         ("a.csv", b"1,nan,3,4\n", "missing"),
         ("a.csv", b"\xff\xfe1,2,3,4\n", "cannot be read as text"),
-        ("a.csv.gz", b"1,2,3,4\n", "cannot be read as text"),
+        ("a.csv.gz", b"1,2,3,4\n", "cannot be read as gzip data"),
         ("a.npy", b"\x93NUMPY", "NumPy arrays"),
         ("a.npz", b"PK\x03\x04", "NumPy arrays"),
         ("a.parquet", b"PAR1", "Parquet"),

@@ -77,7 +77,7 @@ def test_files_that_were_cut(opened) -> None:
     file, reader, _, _ = opened
     whole = file.read_bytes()
     for length in (0, 5, 200, len(whole) // 2, len(whole) - 1):
-        assert "cannot be read, or was cut short" in refused(reader, file, whole[:length])
+        assert "cannot be read as a model or checkpoint" in refused(reader, file, whole[:length])
 
 
 def test_descriptions_that_are_no_objects(opened) -> None:

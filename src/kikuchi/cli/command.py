@@ -194,6 +194,10 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
+        from kikuchi.cli.inputs import make_budget
+        from kikuchi.core.files import reading_limit
+
+        memory = make_budget(None, values.get("memory")).bytes
         for name, (_, options_of) in generated.items():
             given = {n: values.pop(n) for n in options_of.flags}
             context = values["context"]
@@ -201,7 +205,8 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         for name, group in groups.items():
             fields = [f.name for f in dataclasses.fields(group) if f.init]
             values[name] = group(**{field_name: values.pop(field_name) for field_name in fields})
-        function(**values)
+        with reading_limit(memory):
+            function(**values)
 
     target: Any = with_parameters(run, parameters)
     target.generated = list(generated.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, ModelError
-from kikuchi.core.files import atomic_write
+from kikuchi.core.files import atomic_write, parse_json, read_text
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -44,8 +44,12 @@ def with_names(graph: FactorGraph, model: str | Path) -> FactorGraph:
         return graph
     from kikuchi.graphs.factor_graph import FactorGraph
 
+    wanted = "delete or mend the file"
+    content = parse_json(source, read_text(source, FormatError), wanted)
+    if not _holds_names(content):
+        found = "found something else than names of variables and of their states"
+        raise FormatError(source, None, found, wanted)
     try:
-        content: Any = json.loads(source.read_text(encoding="utf-8"))
         return FactorGraph.from_arrays(
             graph.cardinalities,
             graph.scopes,
@@ -57,7 +61,19 @@ def with_names(graph: FactorGraph, model: str | Path) -> FactorGraph:
             log_constant=graph.log_constant,
             validate=False,
         )
-    except (OSError, ValueError, KeyError, TypeError, ModelError) as error:
-        raise FormatError(
-            source, None, f"not the names of this model ({error})", "delete or mend the file"
-        ) from None
+    except ModelError as error:
+        found = f"not the names of this model ({error})"
+        raise FormatError(source, None, found, wanted) from None
+
+
+def _holds_names(content: Any) -> bool:
+    if not isinstance(content, dict) or not content.keys() >= {"names", "states"}:
+        return False
+    names, states = content["names"], content["states"]
+    return (names is None or _is_texts(names)) and (
+        states is None or (isinstance(states, list) and all(map(_is_texts, states)))
+    )
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

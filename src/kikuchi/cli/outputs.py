@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError, suggestion
-from kikuchi.core.files import atomic_write
+from kikuchi.core.files import atomic_write, suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,8 +60,8 @@ def check_marginals_suffix(path: Path | None, method: Method) -> None:
     """Refuse a form of marginals that does not exist, or that a method cannot fill."""
     if path is None:
         return
-    _check_suffix(path, suffix(path), MARGINAL_SUFFIXES, "in which form")
-    if suffix(path) != ".csv" and not method.gives_marginals:
+    _check_suffix(path, suffix_of(path), MARGINAL_SUFFIXES, "in which form")
+    if suffix_of(path) != ".csv" and not method.gives_marginals:
         raise KikuchiError(
             f"{path} cannot be written: {method.text} gives max-marginals, and no marginals or "
             "log Z; write them to a .csv file, or use mode=sum"
@@ -70,7 +70,7 @@ def check_marginals_suffix(path: Path | None, method: Method) -> None:
 
 def check_model_suffix(path: Path) -> None:
     """Refuse a format of models that does not exist."""
-    _check_suffix(path, suffix(path), MODEL_SUFFIXES, "in which format")
+    _check_suffix(path, suffix_of(path), MODEL_SUFFIXES, "in which format")
 
 
 def check_picture_suffix(path: Path | None) -> None:
@@ -82,15 +82,6 @@ def check_picture_suffix(path: Path | None) -> None:
 def _check_suffix(path: Path, ending: str, known: tuple[str, ...], what: str) -> None:
     if ending not in known:
         raise KikuchiError(f"{path}: the ending says {what} to write; {suggestion(ending, known)}")
-
-
-def suffix(path: Path) -> str:
-    """The ending that names the form: lower case, without .gz.
-
-    >>> suffix(Path("OUT.MAR")), suffix(Path("a.csv.gz"))
-    ('.mar', '.csv')
-    """
-    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def write_model(graph: FactorGraph, path: Path, *, quiet: bool) -> None:
@@ -106,7 +97,7 @@ def write_marginals_file(beliefs: Beliefs, path: Path) -> None:
     """Marginals as UAI .MAR or as .csv, or log Z as UAI .PR, by the ending of the name."""
     from kikuchi.graphs import formats
 
-    if suffix(path) != ".pr":
+    if suffix_of(path) != ".pr":
         formats.write_marginals(beliefs, path)
     elif beliefs.log_z is None:
         raise KikuchiError(f"{beliefs.method} gives no log Z, so {path} cannot be written; use jt")

@@ -1,16 +1,167 @@
-"""Files written whole or not at all."""
+"""Files: written whole or not at all, read within a limit, every failure one line.
+
+Every file that is read comes in through here: `read_bytes` and `read_text` for whole files,
+`guarded_reading` around the calls of a library that reads one itself.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import PathLike
+from contextvars import ContextVar
+from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any
 
-from kikuchi.core.errors import KikuchiError
+from kikuchi.core.budget import DEFAULT_BYTES, format_bytes
+from kikuchi.core.errors import BudgetError, DataError, FormatError, KikuchiError
+from kikuchi.core.text import one_line
+
+PathName = str | PathLike[str]
+
+_CHUNK = 1 << 20
+_BYTES_PER_LETTER_OF_JSON = 30  # an empty list takes two letters and 56 bytes
+_LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=DEFAULT_BYTES)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@contextmanager
+def reading_limit(size: int | None) -> Iterator[None]:
+    """Within the block, a file that takes more than `size` bytes of memory to read is refused.
+
+    Outside, the limit is that of a `Budget`; None is no limit.
+
+    >>> with reading_limit(1000):
+    ...     require_room("a.npy", 8000, "an array")
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.BudgetError: a.npy: an array takes 8 kB to read, but 1 kB is the limit; \
+use a smaller file, or allow more memory (--memory, or reading_limit in Python)
+    """
+    token = _LIMIT.set(size)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(token)
+
+
+def require_room(path: PathName, needed: int | float, what: str) -> None:
+    """Refuse what takes more bytes to read than the limit, before they are allocated."""
+    limit = _LIMIT.get()
+    if limit is not None and needed > limit:
+        raise BudgetError(
+            f"{fspath(path)}: {what} takes {format_bytes(needed)} to read, but "
+            f"{format_bytes(limit)} is the limit; use a smaller file, or allow more memory "
+            "(--memory, or reading_limit in Python)"
+        )
+
+
+@contextmanager
+def guarded_reading(
+    path: PathName, what: str, error: type[DataError] | type[FormatError] = DataError
+) -> Iterator[None]:
+    """A block in which a library reads a file: whatever it raises becomes one line.
+
+    Only calls of libraries belong inside. They raise what they like on a corrupt file (errors of
+    zip, zlib, tokens, memory, recursion), so that no list of types is complete; our own code, which
+    checks what was read, stands after the block.
+
+    >>> with guarded_reading("a.npz", "NumPy arrays"):
+    ...     raise EOFError
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.DataError: a.npz: cannot be read as NumPy arrays: EOFError; use another file
+    """
+    try:
+        yield
+    except KikuchiError:
+        raise
+    except Exception as fault:
+        why = f"cannot be read as {what}: {_reason(fault)}"
+        if isinstance(fault, OSError) and fault.errno is not None and fault.strerror:
+            why = f"cannot be read: {fault.strerror}"
+        if error is FormatError:
+            raise FormatError(path, None, why, "use another file") from None
+        raise DataError(f"{fspath(path)}: {why}; use another file") from None
+
+
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, MemoryError):
+        return "it asks for more memory than there is"
+    if isinstance(fault, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(fault, EOFError) and not str(fault):
+        return "it ends too early"
+    text = one_line(str(fault)) or type(fault).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def is_compressed(path: PathName) -> bool:
+    """True for names that end in .gz, in any case."""
+    return fspath(path).lower().endswith(".gz")
+
+
+def suffix_of(path: PathName) -> str:
+    """The suffix that names the format of a file: in small letters, without `.gz`.
+
+    >>> suffix_of("a/Rows.CSV.gz"), suffix_of("noname")
+    ('.csv', '')
+    """
+    return Path(Path(path).name.lower().removesuffix(".gz")).suffix
+
+
+def read_bytes(path: PathName, error: type[DataError] | type[FormatError] = DataError) -> bytes:
+    """The bytes of a file, decompressed if its name ends in .gz, within the limit of reading."""
+    import gzip
+
+    packed = is_compressed(path)
+    content = io.BytesIO()
+    opener: Any = gzip.open if packed else Path.open
+    with (
+        guarded_reading(path, "gzip data" if packed else "a file", error),
+        opener(Path(path), "rb") as file,
+    ):
+        while piece := file.read(_CHUNK):
+            content.write(piece)
+            require_room(path, content.tell(), "its content" + " unpacked" * packed)
+    return content.getvalue()
+
+
+def read_text(path: PathName, error: type[DataError] | type[FormatError] = DataError) -> str:
+    """The text of a file in UTF-8, decompressed if its name ends in .gz."""
+    data = read_bytes(path, error)
+    with guarded_reading(path, "text", error):
+        return data.decode("utf-8-sig")
+
+
+def parse_json(
+    path: PathName, data: bytes | str, expected: str, *, pairs: Callable[..., Any] | None = None
+) -> Any:
+    """The JSON content of a file; `expected` says what should stand there, `pairs` takes objects.
+
+    >>> parse_json("a.json", "[1, 2", "expected a list")
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.FormatError: a.json, line 1: found no JSON (Expecting ',' delimiter); \
+expected a list
+    """
+    require_room(path, _BYTES_PER_LETTER_OF_JSON * len(data), "its JSON")
+    try:
+        return json.loads(data, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as fault:
+        line, why = getattr(fault, "lineno", None), getattr(fault, "msg", None)
+        raise FormatError(
+            path, line, f"found no JSON ({why or _reason(fault)})", expected
+        ) from None
+
+
+# ---------------------------------------------------------------------- writing
 
 
 @contextmanager

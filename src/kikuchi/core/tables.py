@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import io
+import math
 import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError, suggestion
+from kikuchi.core.files import PathName, guarded_reading, read_text, require_room, suffix_of
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
 MISSING = frozenset({"", "?", "na", "nan", "null"})
 """How a missing cell may be written, in small letters."""
 
 _DELIMITERS = ",;\t"
+_BYTES_PER_CELL = 64  # of a short text in a list
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,8 @@ class Table:
     others: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def suffix_of(path: str | PathLike[str]) -> str:
-    """The suffix of a file in small letters, without `.gz`.
-
-    >>> suffix_of("Rows.CSV.gz")
-    '.csv'
-    """
-    return Path(Path(path).name.lower().removesuffix(".gz")).suffix
-
-
 def read_table(
-    path: str | PathLike[str], *, arrays: tuple[str, ...] = ("data",), what: str = "a table"
+    path: PathName, *, arrays: tuple[str, ...] = ("data",), what: str = "a table"
 ) -> Table:
     """The numbers of a .csv, .tsv, .parquet, .npy or .npz file.
 
@@ -68,25 +63,67 @@ def read_table(
 # ---------------------------------------------------------------------- text
 
 
-def _text(place: Path) -> Table:
-    try:
-        opener: Any = gzip.open if place.suffix.lower() == ".gz" else open
-        with opener(place, "rt", encoding="utf-8", newline="") as file:
-            lines = [line for line in cast(TextIO, file) if line.strip()]
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise DataError(f"{place}: cannot be read as text: {error}") from None
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a text file that are not empty, below the names of its columns if it has any."""
+
+    place: Path
+    names: tuple[str, ...] | None
+    width: int
+    delimiter: str
+    body: list[str]
+
+    def cells(self) -> list[list[str]]:
+        """The cells of each line, all lines of one width."""
+        with guarded_reading(self.place, "text"):
+            rows = list(csv.reader(self.body, delimiter=self.delimiter))
+        for number, row in enumerate(rows, start=1 if self.names is None else 2):
+            if len(row) != self.width:
+                raise DataError(
+                    f"{self.place}: line {number} has {len(row)} cells, the first has {self.width}"
+                )
+        return rows
+
+
+def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
+    """The lines of a text file; the first names the columns unless all its cells are numbers."""
+    text = read_text(place)
+    cells = sum(map(text.count, "\n\r" + _DELIMITERS))
+    require_room(place, len(text) + _BYTES_PER_CELL * cells, "its text")
+    lines = [line for line in io.StringIO(text, newline="") if line.strip()]
     if not lines:
         raise DataError(f"{place}: the file is empty")
     delimiter = max(_DELIMITERS, key=lines[0].count)
-    head = next(csv.reader([lines[0]], delimiter=delimiter))
-    names = None if all(map(_is_number, head)) else tuple(cell.strip() for cell in head)
-    body = lines if names is None else lines[1:]
-    if not body:
+    with guarded_reading(place, "text"):
+        head = next(csv.reader(lines[:1], delimiter=delimiter))
+    if all(map(is_number, head)):
+        return Lines(place, None, len(head), delimiter, lines)
+    names = tuple(cell.strip() for cell in head)
+    if len(lines) == 1:
         raise DataError(f"{place}: there are names of columns but no rows")
-    if names is not None and len(set(names)) < len(names):
+    if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{place}: two columns have the name '{twice}'")
-    return Table(_numbers(place, body, delimiter, len(head), 1 if names is None else 2), names)
+    return Lines(place, names, len(head), delimiter, lines[1:])
+
+
+def _text(place: Path) -> Table:
+    lines = read_lines(place, _is_number)
+    try:
+        found = np.loadtxt(lines.body, delimiter=lines.delimiter, ndmin=2, comments=None)
+        if found.shape[1] == lines.width:
+            return Table(found, lines.names)
+    except ValueError:
+        pass  # missing cells, quotes or faults: cell by cell, which says where
+    out = np.empty((len(lines.body), lines.width))
+    for k, cells in enumerate(lines.cells()):
+        for j, cell in enumerate(cells):
+            word = cell.strip()
+            if not _is_number(word):
+                line = k + (1 if lines.names is None else 2)
+                raise DataError(f"{place}: line {line}, column {j + 1}: '{word}' is not a number")
+            out[k, j] = np.nan if word.lower() in MISSING else float(word)
+    return Table(out, lines.names)
 
 
 def _is_number(cell: str) -> bool:
@@ -100,43 +137,55 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _numbers(place: Path, body: list[str], delimiter: str, width: int, first: int) -> Array:
-    try:
-        found = np.loadtxt(body, delimiter=delimiter, ndmin=2, dtype=np.float64, comments=None)
-        if found.shape[1] == width:
-            return found
-    except ValueError:
-        pass  # missing cells, quotes or faults: cell by cell, which says where
-    out = np.empty((len(body), width))
-    for k, cells in enumerate(csv.reader(body, delimiter=delimiter)):
-        if len(cells) != width:
-            raise DataError(
-                f"{place}: line {k + first} has {len(cells)} cells, the first has {width}"
-            )
-        for j, cell in enumerate(cells):
-            word = cell.strip()
-            if not _is_number(word):
-                raise DataError(
-                    f"{place}: line {k + first}, column {j + 1}: '{word}' is not a number"
-                )
-            out[k, j] = np.nan if word.lower() in MISSING else float(word)
-    return out
-
-
 # ---------------------------------------------------------------------- arrays
 
 
+def read_arrays(place: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file by name, or that of an .npy file under the name ""."""
+    with guarded_reading(place, "NumPy arrays"), place.open("rb") as file:
+        if file.read(2) != b"PK":
+            file.seek(0)
+            return {"": _read_array(place, file, place.stat().st_size)}
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            require_room(place, sum(m.file_size for m in members), "its arrays unpacked")
+            arrays = {}
+            for member in members:
+                with archive.open(member) as packed:
+                    name = member.filename.removesuffix(".npy")
+                    arrays[name] = _read_array(place, packed, member.file_size)
+    return arrays
+
+
+def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
+    """One array of numbers or texts from a stream of `size` bytes, exactly as long as it says."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, fortran, kind = np.lib.format.read_array_header_2_0(file)
+    if kind.kind not in "biufUS" or not kind.itemsize:
+        raise DataError(
+            f"{place}: cannot be read as NumPy arrays: type {kind}; store plain numbers"
+        )
+    if any(length < 0 for length in shape):
+        raise DataError(f"{place}: cannot be read: an array of shape {shape}; use another file")
+    count = math.prod(shape)
+    held = size - file.tell()
+    if count * kind.itemsize != held:
+        raise DataError(
+            f"{place}: cannot be read: an array of shape {shape} and type {kind} takes "
+            f"{count * kind.itemsize} bytes, and the file holds {held}; use another file"
+        )
+    require_room(place, count * max(kind.itemsize, 8), f"an array of shape {shape}")
+    data = bytearray(file.read(held))
+    if len(data) < held:
+        raise EOFError
+    return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
+
+
 def _numpy(place: Path, wanted: tuple[str, ...]) -> Table:
-    try:
-        loaded = np.load(place, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return Table(as_numbers(loaded, str(place)))
-        with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{place}: cannot be read as NumPy arrays: {error}") from None
+    arrays = read_arrays(place)
     chosen = next((name for name in wanted if name in arrays), None)
     if chosen is None and len(arrays) == 1:
         chosen = next(iter(arrays))
@@ -163,11 +212,30 @@ def read_parquet(place: Path) -> dict[str, Any]:
         raise MissingExtraError(
             f"{place}: reading Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
         ) from None
-    try:
-        table = parquet.read_table(place)
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise DataError(f"{place}: cannot be read as Parquet: {error}") from None
-    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+    with guarded_reading(place, "Parquet"), parquet.ParquetFile(place) as file:
+        facts, schema = file.metadata, file.schema_arrow
+        groups = [facts.row_group(k) for k in range(facts.num_row_groups)]
+        packed = sum(
+            g.column(k).total_uncompressed_size for g in groups for k in range(g.num_columns)
+        )
+        require_room(place, max(packed, 8 * facts.num_rows * facts.num_columns), "its table")
+        if len(set(schema.names)) < len(schema.names):
+            raise DataError(f"{place}: two columns have the same name")
+        if any(pyarrow.types.is_nested(kind) for kind in schema.types):
+            raise DataError(f"{place}: a column holds lists or records; store plain columns")
+        batches = list(_batches(place, file))
+        table = pyarrow.Table.from_batches(batches, schema)
+        table.validate(full=True)
+        return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def _batches(place: Path, file: Any) -> Iterator[Any]:
+    """The rows of a Parquet file a few thousand at a time: a short file may repeat a long text."""
+    held = 0
+    for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+        held += batch.nbytes
+        require_room(place, held, "its table unpacked")
+        yield batch
 
 
 def _parquet(place: Path) -> Table:

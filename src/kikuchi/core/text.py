@@ -8,6 +8,15 @@ from collections.abc import Mapping
 UNKNOWN = "–"
 
 
+def one_line(text: str) -> str:
+    """A text in one line, every run of spaces and line breaks one space.
+
+    >>> one_line("two\\n  lines")
+    'two lines'
+    """
+    return " ".join(text.split())
+
+
 def figure(value: float | None, digits: int = 12) -> str:
     """A number to so many significant digits; a dash where it is unknown.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError, FormatError
+from kikuchi.core.files import read_bytes
 from kikuchi.data.images import Images, Shape, package_folder, read_images
 
 SIDE = 64
@@ -56,10 +57,7 @@ def _orl() -> Images:
 
 def read_pgm(path: str | Path) -> Array:
     """Grey values in [0, 1] of a binary PGM picture (P5, one or two bytes per pixel)."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    content = read_bytes(path)
     head = _PGM.match(content)
     if head is None:
         raise FormatError(path, None, "no head of a binary PGM picture", "expected P5 and sizes")

@@ -139,10 +139,21 @@ def check_tables(log_tables: Array, offsets: Ints) -> None:
         raise ModelError(f"factor {zero[0]} is zero everywhere, so no state has any probability")
 
 
+def _texts(words: Sequence[str]) -> tuple[str, ...]:
+    result = tuple(str(word) for word in words)
+    try:
+        "".join(result).encode()
+    except UnicodeEncodeError as error:
+        raise ModelError(
+            f"a name holds {error.object[error.start]!r}, which is no letter"
+        ) from None
+    return result
+
+
 def as_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    result = tuple(str(name) for name in names)
+    result = _texts(names)
     if len(result) != count:
         raise ModelError(f"{len(result)} names for {count} variables")
     if len(set(result)) != count:
@@ -156,7 +167,7 @@ def as_states(
 ) -> tuple[tuple[str, ...], ...] | None:
     if states is None:
         return None
-    result = tuple(tuple(str(s) for s in group) for group in states)
+    result = tuple(_texts(group) for group in states)
     if len(result) != len(cards):
         raise ModelError(f"state names for {len(result)} of {len(cards)} variables")
     for v, group in enumerate(result):

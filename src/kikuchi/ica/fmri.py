@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
-from kikuchi.core.files import atomic_write
-from kikuchi.ica.recordings import File, Recording, one_line
+from kikuchi.core.files import atomic_write, guarded_reading, read_bytes, require_room
+from kikuchi.ica.recordings import File, Recording
 
 Orientation = Literal["temporal", "spatial"]
 
@@ -34,8 +33,7 @@ def read_nifti(path: File, *, mask: Any = "auto") -> Recording:
     of a 3-D NIfTI file that is not zero inside the brain. Voxels that never change are left out.
     """
     place = Path(path)
-    image = _loaded(place)
-    scans = _values(place, image)
+    scans, image = _read_volumes(place)
     if scans.ndim != 4 or scans.shape[3] < 2:
         raise DataError(
             f"{place}: has shape {scans.shape}; expected volumes over time, (x, y, z, scans)"
@@ -85,29 +83,24 @@ def _nibabel() -> Any:
     return nibabel
 
 
-def _loaded(place: Path) -> Any:
+def _read_volumes(place: Path) -> tuple[Array, Any]:
+    """The values of a .nii or .nii.gz file, and the image with its header."""
     nibabel = _nibabel()
     if not place.is_file():
         raise DataError(f"{place}: there is no such file")
-    broken = (
-        nibabel.filebasedimages.ImageFileError,
-        nibabel.spatialimages.HeaderDataError,
-        *(OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, zlib.error),
-    )
-    try:
-        image = nibabel.load(place)
-    except broken as error:
-        raise DataError(f"{place}: not a NIfTI file: {one_line(error)}") from None
-    if not hasattr(image, "affine") or image.affine is None:
-        raise DataError(f"{place}: not a volume image; expected NIfTI")
-    return image
-
-
-def _values(place: Path, image: Any) -> Array:
-    try:
-        return np.asarray(image.get_fdata(dtype=np.float64))
-    except (OSError, EOFError, ValueError, TypeError, MemoryError, zlib.error) as error:
-        raise DataError(f"{place}: corrupt or cut NIfTI file: {one_line(error)}") from None
+    content = read_bytes(place)
+    with guarded_reading(place, "NIfTI"):
+        second = {content[:4], content[3::-1]} & {(540).to_bytes(4, "little")}
+        kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
+        image = kind.from_bytes(content)
+    shape = image.shape
+    if not 3 <= len(shape) <= 4 or min(shape) < 1:
+        raise DataError(
+            f"{place}: has shape {shape}; expected volumes (x, y, z), perhaps over time"
+        )
+    require_room(place, 8 * math.prod(shape), f"an image of shape {shape}")
+    with guarded_reading(place, "NIfTI"), np.errstate(all="ignore"):
+        return np.asarray(image.get_fdata(dtype=np.float64)), image
 
 
 def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
@@ -115,10 +108,8 @@ def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
         return np.ones(scans.shape[:3], dtype=bool)
     if isinstance(mask, str) and mask == "auto":
         return brain_mask(scans)
-    if isinstance(mask, str | Path):
-        inside = _values(Path(mask), _loaded(Path(mask)))
-    else:
-        inside = np.asarray(mask)
+    from_file = isinstance(mask, str | Path)
+    inside = _read_volumes(Path(mask))[0] if from_file else np.asarray(mask)
     if inside.shape != scans.shape[:3]:
         raise DataError(f"{place}: the mask has shape {inside.shape}, a scan {scans.shape[:3]}")
     return np.asarray((inside != 0) & ~np.isnan(inside))  # masks often have NaN outside the brain

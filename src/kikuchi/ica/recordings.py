@@ -7,7 +7,7 @@ brain scans (NIfTI, with `kikuchi[fmri]`).
 from __future__ import annotations
 
 import csv
-import struct
+import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,14 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, suggestion
-from kikuchi.core.files import atomic_write
-from kikuchi.core.tables import Table, as_numbers, read_table, suffix_of
+from kikuchi.core.files import (
+    atomic_write,
+    guarded_reading,
+    read_bytes,
+    require_room,
+    suffix_of,
+)
+from kikuchi.core.tables import Table, as_numbers, read_table
 
 File = str | PathLike[str]
 
@@ -278,17 +284,14 @@ def _read_wave(place: Path) -> tuple[int, Array]:
     """Rate and signal in [-1, 1], (samples, channels)."""
     from scipy.io import wavfile
 
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=wavfile.WavFileWarning)
-            warnings.filterwarnings("error", message=".*(EOF|premature|incomplete).*")
-            rate, signal = wavfile.read(place)
-    except (ValueError, EOFError, OSError, struct.error, TypeError, KeyError) as error:
-        raise DataError(f"{place}: not a sound wave file: {one_line(error)}") from None
-    except (ArithmeticError, IndexError, AttributeError, UnboundLocalError, Warning) as error:
-        raise DataError(f"{place}: corrupt wave file: {one_line(error)}") from None
+    content = read_bytes(place)
+    with guarded_reading(place, "sound (wave)"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=wavfile.WavFileWarning)
+        warnings.filterwarnings("error", message=".*(EOF|premature|incomplete).*")
+        rate, signal = wavfile.read(io.BytesIO(content))
     if rate <= 0 or signal.size == 0:
         raise DataError(f"{place}: the wave file holds no samples or no rate")
+    require_room(place, 8 * signal.size, f"sound of {signal.size} samples")
     values = signal.astype(np.float64)
     if signal.dtype == np.uint8:
         values = (values - 128.0) / 128.0
@@ -297,8 +300,3 @@ def _read_wave(place: Path) -> tuple[int, Array]:
     if not np.isfinite(values).all():
         raise DataError(f"{place}: the wave file holds NaN or infinite samples")
     return int(rate), values[:, None] if values.ndim == 1 else values
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error in one line, or its name if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__

@@ -20,7 +20,8 @@ from kikuchi.core.errors import DataError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 
 MISSING = -1
-_MOST_STATES = 2**31 - 1
+_MOST_STATES = 10**6  # of a column; a larger number is an identifier and no state
+_MOST_STATES_TOGETHER = 10**7
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +246,7 @@ def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
 
 def _whole_states(rows: NDArray[Any], graph: FactorGraph | None) -> NDArray[np.int32] | None:
     """A table of whole numbers as states; None if it is another kind, or one is out of range."""
-    if rows.dtype.kind not in "iu" or rows.shape[1] == 0:
+    if rows.dtype.kind not in "iu" or rows.shape[1] == 0 or rows.max(initial=0) > _MOST_STATES:
         return None
     from kikuchi.learning.likelihood.kernels.rows import read_states
 
@@ -309,24 +310,28 @@ def _coded(
 ) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
     """A column as state numbers, and the words that the states have if it held words."""
     if column.dtype.kind in "iub":
-        return _numbers(column.astype(np.int64), label), None
+        return _numbers(column, label), None
     if column.dtype.kind == "f":
         missing = np.isnan(column)
         whole = np.where(missing, MISSING, column)
         if np.any(whole != np.rint(whole)):
             bad = column[~missing & (column != np.rint(column))][0]
             raise DataError(f"data: {label}: {bad} is not a state; states are whole numbers")
-        return _numbers(whole.astype(np.int64), label), None
-    texts = np.array(["" if _is_missing(x) else str(x).strip() for x in column.tolist()])
-    values, where = np.unique(texts, return_inverse=True)
-    codes, words = _words(values.tolist(), known, label)
-    return codes[where.ravel()], words
+        return _numbers(whole, label), None
+    texts = ["" if _is_missing(x) else str(x).strip() for x in column.tolist()]
+    values = sorted(set(texts))
+    codes, words = _words(values, known, label)
+    place = {value: k for k, value in enumerate(values)}
+    return codes[[place[text] for text in texts]], words
 
 
-def _numbers(column: Ints, label: str) -> NDArray[np.int32]:
-    if np.any((column < MISSING) | (column > _MOST_STATES)):
-        bad = int(column[(column < MISSING) | (column > _MOST_STATES)][0])
-        raise DataError(f"data: {label}: {bad} is not a state; states count from 0, -1 is missing")
+def _numbers(column: NDArray[Any], label: str) -> NDArray[np.int32]:
+    out = (column < MISSING) | (column > _MOST_STATES)
+    if np.any(out):
+        raise DataError(
+            f"data: {label}: {column[out][0]} is not a state; states are whole numbers from 0 to "
+            f"{_MOST_STATES}, and -1 is missing"
+        )
     return column.astype(np.int32)
 
 
@@ -345,7 +350,7 @@ def _words(
         number = {word: k for k, word in enumerate(known)}
         named = None
     elif all(value.removeprefix("+").isdecimal() for value in present):
-        number = {value: int(value) for value in present}
+        number = {value: int(min(float(value), 2.0 * _MOST_STATES)) for value in present}
         named = None
     elif known is not None:
         bad = next(value for value in present if value not in known)
@@ -374,6 +379,8 @@ def _finished(
         )
     cards = np.maximum(states.max(axis=0, initial=0).astype(np.int64) + 1, 1)
     cards = np.array([len(w) if w else c for w, c in zip(words, cards, strict=True)])
+    if cards.sum() > _MOST_STATES_TOGETHER:
+        raise DataError(f"data: the columns have {cards.sum()} states; number them from 0 up")
     named = None
     if any(words):
         named = tuple(

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError, suggestion
-from kikuchi.core.files import atomic_write
-from kikuchi.core.tables import read_parquet
+from kikuchi.core.files import atomic_write, suffix_of
+from kikuchi.core.tables import SUFFIXES, read_arrays, read_lines, read_parquet
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-
-SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
-_DELIMITERS = ",;\t"
 
 
 def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
@@ -29,7 +25,7 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     single array) and perhaps `weights`.
     """
     place = Path(path)
-    suffix = Path(place.name.lower().removesuffix(".gz")).suffix
+    suffix = suffix_of(place)
     if suffix not in SUFFIXES:
         raise DataError(f"{path}: not a table of data; {suggestion(suffix, SUFFIXES)}")
     if not place.is_file():
@@ -39,8 +35,11 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     if suffix in (".npy", ".npz"):
         states, weights = _arrays(place)
         return Data.of(states, graph, weights=weights)
-    names, rows = _text(place)
-    return Data.of(rows if names is None else dict(zip(names, rows.T, strict=True)), graph)
+    lines = read_lines(place, _is_number)
+    rows = np.array(lines.cells(), dtype=object)
+    if lines.names is None:
+        return Data.of(rows, graph)
+    return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph)
 
 
 def write_states(
@@ -64,48 +63,14 @@ def write_states(
 # ---------------------------------------------------------------------- formats
 
 
-def _text(place: Path) -> tuple[list[str] | None, NDArray[Any]]:
-    try:
-        opener = gzip.open if place.suffix.lower() == ".gz" else open
-        with opener(place, "rt", encoding="utf-8", newline="") as file:
-            first = cast(TextIO, file).readline()
-            delimiter = max(_DELIMITERS, key=first.count)
-            head = next(csv.reader([first], delimiter=delimiter), [])
-            named = not all(_is_number(cell) for cell in head)
-            body = list(csv.reader(cast(TextIO, file), delimiter=delimiter))
-    except (OSError, UnicodeDecodeError, csv.Error, EOFError) as error:
-        raise DataError(f"{place}: cannot be read as text: {error}") from None
-    if not head:
-        raise DataError(f"{place}: the file is empty")
-    rows = [row for row in (body if named else [head, *body]) if row]
-    for number, row in enumerate(rows, start=2 if named else 1):
-        if len(row) != len(head):
-            raise DataError(
-                f"{place}: line {number} has {len(row)} cells, the first has {len(head)}"
-            )
-    if not rows:
-        raise DataError(f"{place}: there are names of columns but no rows")
-    names = [cell.strip() for cell in head] if named else None
-    if names is not None and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{place}: two columns have the name '{twice}'")
-    return names, np.array(rows, dtype=object)
-
-
 def _is_number(cell: str) -> bool:
     return cell.strip().removeprefix("-").isdecimal()
 
 
 def _arrays(place: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    try:
-        loaded = np.load(place, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{place}: cannot be read as NumPy arrays: {error}") from None
-    if isinstance(loaded, np.ndarray):
-        return loaded, None
-    with loaded:
-        keys = [key for key in loaded.files if key != "weights"]
-        chosen = "states" if "states" in keys else keys[0] if len(keys) == 1 else None
-        if chosen is None:
-            raise DataError(f"{place}: name the array of rows 'states'; found {sorted(keys)}")
-        return loaded[chosen], loaded["weights"] if "weights" in loaded.files else None
+    arrays = read_arrays(place)
+    weights = arrays.pop("weights", None)
+    chosen = "states" if "states" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
+    if chosen is None:
+        raise DataError(f"{place}: name the array of rows 'states'; found {sorted(arrays)}")
+    return arrays[chosen], weights

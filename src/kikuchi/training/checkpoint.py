@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from kikuchi import __version__
 from kikuchi.core.errors import DataError, MissingExtraError
-from kikuchi.core.files import atomic_write
+from kikuchi.core.files import atomic_write, guarded_reading, require_room
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -55,15 +55,11 @@ def save(
 def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and facts of a file of one of these kinds; anything else is refused in one line."""
     library = _safetensors()
-    try:
+    with guarded_reading(path, "a model or checkpoint"):
+        require_room(path, Path(path).stat().st_size, "its content")
         with library.safe_open(str(path), framework="np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, TypeError, AttributeError, library.SafetensorError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise DataError(
-            f"{path}: cannot be read, or was cut short ({what}); use another file"
-        ) from None
     if header.get("format") not in kinds:
         kind = header.get("format", "a file of something else")
         raise DataError(f"{path}: found {kind}, expected {' or '.join(kinds)}")

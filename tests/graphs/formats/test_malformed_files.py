@@ -301,16 +301,16 @@ def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(KikuchiError, match=r"cannot read .*m\.uai: No such file or directory"):
+    with pytest.raises(KikuchiError, match=r"m\.uai: cannot be read: No such file or directory"):
         read(tmp_path / "m.uai")
     (tmp_path / "d.uai").mkdir()
-    with pytest.raises(KikuchiError, match=r"cannot read .*d\.uai: Is a directory"):
+    with pytest.raises(KikuchiError, match=r"d\.uai: cannot be read: Is a directory"):
         read(tmp_path / "d.uai")
     with pytest.raises(KikuchiError, match=r"cannot write .*d\.uai"):
         write(FactorGraph([2], []), tmp_path / "d.uai")
     with pytest.raises(KikuchiError, match=r"cannot write .*m\.uai: No such file or directory"):
         write(FactorGraph([2], []), tmp_path / "nowhere" / "m.uai")
-    with pytest.raises(KikuchiError, match="cannot read"):
+    with pytest.raises(KikuchiError, match="cannot be read"):
         read("a\x00b.uai")
 
 

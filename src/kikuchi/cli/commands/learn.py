@@ -180,11 +180,12 @@ class FitAnswer(Answer):
 def load_graph_and_data(graph: str, data: str, hidden: str | None) -> tuple[FactorGraph, Data]:
     """The graph that a text names and the rows over its variables, hidden ones masked."""
     from kikuchi.cli.inputs import EXAMPLE, load_model
-    from kikuchi.cli.outputs import MODEL_SUFFIXES, suffix
+    from kikuchi.cli.outputs import MODEL_SUFFIXES
+    from kikuchi.core.files import suffix_of
     from kikuchi.learning.files import read_data
 
     words = [word.strip() for word in (hidden or "").split(",") if word.strip()]
-    if graph.startswith(EXAMPLE) or suffix(Path(graph)) in MODEL_SUFFIXES:
+    if graph.startswith(EXAMPLE) or suffix_of(graph) in MODEL_SUFFIXES:
         model = load_model(graph)
         return model, _masked(model, read_data(data, model), words)
     from kikuchi.learning.structure.graphs import graph_from_text
@@ -253,7 +254,7 @@ def _masked(graph: FactorGraph, rows: Data, words: list[str]) -> Data:
 
 
 def _check_direction(out: Path, graph: FactorGraph) -> None:
-    from kikuchi.cli.outputs import suffix
+    from kikuchi.core.files import suffix_of
 
-    if suffix(out) == ".bif" and not graph.is_directed:
+    if suffix_of(out) == ".bif" and not graph.is_directed:
         raise KikuchiError(f"{out}: .bif holds directed models only; write .uai or .fg")

@@ -28,14 +28,15 @@ def sample(
     """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling."""
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model
-    from kikuchi.cli.outputs import check_outputs, suffix
+    from kikuchi.cli.outputs import check_outputs
     from kikuchi.cli.startup import defer_blas
+    from kikuchi.core.files import suffix_of
     from kikuchi.learning.files import write_states
     from kikuchi.learning.sampling import draw_samples
     from kikuchi.reports import wording
 
     defer_blas()
-    if suffix(out) != ".csv" or out.name.lower().endswith(".gz"):
+    if suffix_of(out) != ".csv" or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
     check_outputs(model, out)
     budget = limits.budget

@@ -19,8 +19,9 @@ from os import fspath
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, KikuchiError, ModelError
+from kikuchi.core.files import PathName, suffix_of
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.graphs.formats.source import PathName, load, save, suffix
+from kikuchi.graphs.formats.source import load, save
 
 if TYPE_CHECKING:
     from kikuchi.graphs.formats.marginals import Marginals
@@ -107,7 +108,7 @@ def _part(module: str, name: str) -> Any:
 
 
 def _known_suffix(path: PathName, known: Iterable[str]) -> str:
-    found = suffix(path)
+    found = suffix_of(path)
     if found not in known:
         listing = ", ".join(known)
         raise KikuchiError(

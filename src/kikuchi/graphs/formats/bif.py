@@ -18,12 +18,14 @@ import numpy as np
 from kikuchi.core import numerics
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import FormatError, ModelError, suggestion
+from kikuchi.core.files import require_room
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.directed import child_last, directed_cycle
 from kikuchi.graphs.formats.layout import first_repeat, too_many
 from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT, shown
 from kikuchi.graphs.formats.weights import LOWEST_LOG, weights_of
 
+_BYTES_PER_LETTER = 35  # of names, numbers and tables, as measured
 _ROW_TOLERANCE = 1e-2 + 1e-9  # 0.33 + 0.33 + 0.33 is within
 
 # Possessive quantifiers (++, *+) keep every pattern linear in the length of the text.
@@ -59,6 +61,7 @@ def read_bif(path: str, data: bytes) -> FactorGraph:
 
 
 def _decoded(path: str, data: bytes) -> str:
+    require_room(path, _BYTES_PER_LETTER * len(data), "a BIF file of this length")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -208,6 +211,7 @@ class _Reader:
         if too_many(rows * len(self.states[child]), len(self.text)):
             found = f"found a table of {rows * len(self.states[child]):.3g} entries"
             raise self.error("fewer, for the file is not that long", found, match.start())
+        require_room(self.path, 32 * rows * len(self.states[child]), "a model with such a table")
         table = np.full((int(rows), len(self.states[child])), np.nan)
         block = _Distribution(child, parents, table)
         self.fill(block, self.body((_ROW, _TABLE)), match.start())

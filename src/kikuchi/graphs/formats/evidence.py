@@ -13,12 +13,12 @@ evidence. JSON is one object, `{"rain": 1, "sky": "grey"}`: variables and states
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from kikuchi.core.errors import FormatError, KikuchiError
+from kikuchi.core.files import parse_json
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.kinds import INTEGER
 from kikuchi.graphs.formats.tokens import Check, Tokens, shown, tokenise
@@ -119,12 +119,7 @@ def _wrong_count(tokens: Tokens, token: int, pairs: int, numbers: int) -> Format
 
 
 def _parse_json(path: str, data: bytes, graph: FactorGraph) -> Observations:
-    try:
-        pairs = json.loads(data, object_pairs_hook=list)
-    except json.JSONDecodeError as error:
-        raise FormatError(path, error.lineno, f"found no JSON ({error.msg})", _EXAMPLE) from error
-    except (ValueError, RecursionError) as error:  # bytes that are no text, nested lists
-        raise FormatError(path, None, f"found no JSON ({error})", _EXAMPLE) from error
+    pairs = parse_json(path, data, _EXAMPLE, pairs=list)
     observed: Observations = {}
     for key, value in pairs:
         v, state = _resolved(path, key, value, graph)

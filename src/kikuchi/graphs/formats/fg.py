@@ -21,6 +21,7 @@ import numpy as np
 
 from kikuchi.core import numerics
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.files import require_room
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import _walk
 from kikuchi.graphs.formats.kinds import INTEGER
@@ -45,6 +46,7 @@ from kikuchi.graphs.formats.weights import text_weights, with_room_for_constant,
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _LARGEST_LABEL = 2**53 - 1
+_BYTES_PER_ENTRY = 48  # of a table, its copies and the places in it, as measured
 
 
 def read_fg(path: str, data: bytes, *, compiled: bool | None = None) -> FactorGraph:
@@ -221,6 +223,7 @@ def _read_entries(tokens: Tokens, blocks: _Blocks, cards: Array, scopes: U4) -> 
         found = f"factor {factor} has {sizes[factor]:.3g} entries"
         reason = f"fewer entries: the file holds only {len(tokens)} numbers"
         raise tokens.error(int(blocks.starts[factor]), reason, found)
+    require_room(tokens.path, _BYTES_PER_ENTRY * float(sizes.sum()), "a model with such tables")
     places = blocks.indices
     index = tokens.values[places]
     limits = np.repeat(sizes, blocks.listed)

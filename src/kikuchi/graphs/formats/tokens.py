@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import FormatError
+from kikuchi.core.files import require_room
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL, TINY
 
 COMPILED_FROM = 1_000_000  # bytes; below, importing the compiler costs more than it saves
@@ -26,6 +27,7 @@ SMALLEST_WEIGHT = "5e-324"
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
 _SPACES = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 _CHUNK = 1 << 22
+_BYTES_PER_TOKEN = 40  # of values, kinds, places and tables, as measured
 _SHOWN = 30  # characters of a strange token that an error repeats
 
 Walk = Callable[..., Any]
@@ -193,7 +195,7 @@ def tokenise(path: str, data: bytes, *, names: int = 0, compiled: bool | None = 
     ([2.0, 0.5, nan], [2, 0, 1, 2])
     """
     large = len(data) >= COMPILED_FROM if compiled is None else compiled
-    values, kinds = _scan_compiled(data) if large else _scan_python(data, names)
+    values, kinds = _scan_compiled(path, data) if large else _scan_python(data, names)
     values[:names] = np.nan
     kinds[:names] = BAD
     return Tokens(path, data, values, kinds, large)
@@ -216,11 +218,12 @@ def _scan_python(data: bytes, names: int) -> tuple[Array, NDArray[np.uint8]]:
     return values, kinds
 
 
-def _scan_compiled(data: bytes) -> tuple[Array, NDArray[np.uint8]]:
+def _scan_compiled(path: str, data: bytes) -> tuple[Array, NDArray[np.uint8]]:
     from kikuchi.graphs.kernels import scanner as kernels
 
     text = np.frombuffer(data, dtype=np.uint8)
     count = kernels.count_tokens(text)
+    require_room(path, len(data) + _BYTES_PER_TOKEN * int(count), f"a model of {count} numbers")
     values = np.empty(count)
     kinds = np.empty(count, dtype=np.uint8)
     hard = kernels.scan(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
+from kikuchi.core.files import parse_json, read_text
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -338,17 +338,10 @@ _TAKES = {
 
 def read_roots(path: str | Path) -> list[list[Variable]]:
     """Root regions from a JSON file: lists of variables, alone or under the key `roots`."""
-    try:
-        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        what = getattr(error, "strerror", None) or getattr(error, "msg", None) or str(error)
-        raise FormatError(
-            path, line, what, "give a JSON file such as [[0, 1, 2], [2, 3]]"
-        ) from None
+    wanted = "give a list of lists of variables such as [[0, 1, 2], [2, 3]]"
+    data = parse_json(path, read_text(path, FormatError), wanted)
     if isinstance(data, dict):
         data = data.get("roots")
-    wanted = "give a list of lists of variables such as [[0, 1, 2], [2, 3]]"
     if not isinstance(data, list):
         raise FormatError(path, None, f"found {type(data).__name__}, not a list of roots", wanted)
     for number, root in enumerate(data):

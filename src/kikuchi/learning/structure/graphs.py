@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import heapq
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
+from kikuchi.core.files import guarded_reading, read_text
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -332,13 +331,10 @@ def read_edges(path: str | Path, data: Data) -> list[Edge]:
     place = Path(path)
     if not place.is_file():
         raise ModelError(f"{path}: there is no such file")
-    try:
-        raw = place.read_bytes()
-        text = (gzip.decompress(raw) if place.suffix == ".gz" else raw).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise FormatError(path, None, f"cannot be read ({error})", "give a text file") from None
+    text = read_text(place, FormatError)
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
-    rows = [(n, next(csv.reader([re.sub(r"[;\t]", ",", line)]))) for n, line in lines if line]
+    with guarded_reading(place, "text", FormatError):
+        rows = [(n, next(csv.reader([re.sub(r"[;\t]", ",", line)]))) for n, line in lines if line]
     index = {name: v for v, name in enumerate(data.names or ())}
     edges: list[Edge] = []
     for k, (n, cells) in enumerate(rows):
