@@ -2,14 +2,14 @@
 
 Removing a variable joins its neighbours pairwise; the variable and its neighbours are a clique of
 the triangulated graph. The largest clique rules the cost of exact inference. Finding the best order
-is NP-hard; the orders here are greedy.
+is NP-hard; the orders here are greedy, and the best of them is improved by local search.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -21,6 +21,9 @@ from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
 
 Order = Literal["min-fill", "min-degree", "min-weight"]
+Judge = Callable[["Elimination"], tuple[float, float]]
+"""The price of a complete order, in list entries whose reading takes as long, and the factor by
+which the order exceeds what is allowed."""
 
 _UNIT = 2.0**-20  # weights are fixed-point log2 of cardinalities: exact sums, real ties
 _STOP_BITS = 40.0  # no machine holds a table of 2^40 numbers: past it only small efforts go on
@@ -30,6 +33,15 @@ _PATIENCE = 10  # tries without gain
 _EFFORT_PER_ENTRY = 0.1  # seeking a better order may cost a tenth of what it could save
 _MAX_EFFORT = 3 * 10**7
 _MAX_TRIANGLE_WORK = 3 * 10**8
+_EFFORT_PER_VARIABLE = 20  # of one try, besides the lists that it reads
+_EFFORT_OF_A_TRY = 3000
+_KINDS = 5  # of orders: three greedy rules, and sweeps by two of them
+_FIRST_TRIES = 64  # before the search judges what it gains
+_LEAST_DROP = 0.1  # of the logarithm of the price, expected from twice the effort
+_HOPED_DROP = 0.7  # the same where the order is not allowed yet
+_EFFORT_OF_JUDGING = 30_000
+_NEAR = 1.3
+_SECOND_EFFORT = 2e7  # for each other kind of order where the first had no end
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +52,8 @@ class Elimination:
     `order[i]` when that is eliminated. `width` is the size of the largest clique less one,
     `log2_weight` the base-2 logarithm of its number of states and `cost` the number of states of
     all cliques together. If not `complete`, the search stopped because a clique became far too
-    large for any machine: `width`, `log2_weight` and `cost` are then lower bounds for this order.
+    large for any machine, or its effort was used up: `width`, `log2_weight` and `cost` are then
+    lower bounds for this order.
 
     >>> chain = FactorGraph([2, 3, 2], [((0, 1), np.ones(6)), ((1, 2), np.ones(6))])
     >>> found = eliminate(chain)
@@ -94,81 +107,219 @@ def eliminate(
     >>> eliminate(square).width
     2
     """
-    from kikuchi.graphs.kernels import elimination as kernels
-
     if order not in get_args(Order):
         raise MethodError(f"there is no order '{order}'; {suggestion(order, get_args(Order))}")
-    offsets, neighbours = kernels.primal_graph(graph.n_variables, graph.scopes, graph.scope_offsets)
-    if order == "min-fill" and kernels.triangle_work(offsets, neighbours) > _MAX_TRIANGLE_WORK:
-        bound = kernels.degeneracy(offsets, neighbours)
-        if bound + 1 > _STOP_BITS:
-            return _too_dense(graph.n_variables, bound)
-    return _best_of(kernels, graph, offsets, neighbours, order, seed, max(tries, 1))
-
-
-def _best_of(
-    kernels: Any,
-    graph: FactorGraph,
-    offsets: Ints,
-    neighbours: U4,
-    order: Order,
-    seed: int | None,
-    tries: int,
-) -> Elimination:
-    n = graph.n_variables
-    weights = np.rint(np.log2(graph.cardinalities) / _UNIT).astype(np.int64)
-    if order == "min-fill":
-        fill = kernels.missing_pairs(offsets, neighbours)
-    else:
-        fill = np.zeros(n, dtype=np.int64)
+    greedy = _Greedy(graph)
+    if order == "min-fill" and (bound := greedy.hopeless_degeneracy()):
+        return _too_dense(graph.n_variables, bound)
     best: Elimination | None = None
     effort = last_gain = count = 0
-    for tie, levels in _attempts(kernels, offsets, neighbours, seed):
-        result = kernels.eliminate(
-            offsets,
-            neighbours,
-            weights,
-            fill,
-            kernels.RULES.index(order),
-            tie,
-            levels,
-            int(_STOP_BITS / _UNIT),
-            _STOP_EFFORT,
-            math.inf if best is None else best.cost,
-            _UNIT,
-        )
+    for tie, levels in _attempts(greedy, seed):
+        found = greedy.eliminate(order, tie, levels, most=math.inf if best is None else best.cost)
         count += 1
-        effort += int(result[7])
-        if best is None or (result[0] == n and result[6] < best.cost):
-            best, last_gain = _as_elimination(n, result), count
+        effort += found.effort
+        if best is None or (found.complete and found.cost < best.cost):
+            best, last_gain = found, count
         allowed = min(_EFFORT_PER_ENTRY * best.cost, _MAX_EFFORT)
         if (
-            count >= tries
+            count >= max(tries, 1)
             or count - last_gain >= _PATIENCE
             or effort * (count + 1) >= allowed * count  # the next try would pass what is allowed
             or not best.complete
         ):
             break
     assert best is not None  # _attempts never ends
-    return Elimination(**{**best.__dict__, "tries": count, "effort": effort})
+    return replace(best, tries=count, effort=effort)
 
 
-def _attempts(
-    kernels: Any, offsets: Ints, neighbours: U4, seed: int | None
-) -> Iterator[tuple[U4, Ints]]:
+def cheapest(
+    graph: FactorGraph,
+    judge: Judge,
+    *,
+    seed: int | None = None,
+    most_effort: float = 1e9,
+    stop: Callable[[], bool] = lambda: False,
+) -> Elimination:
+    """The order of the lowest price found: greedy by fill, weight and degree with random ties,
+    sweeps from a far end, then local search on the best, of which a stretch, the beginning or the
+    end is ordered anew.
+
+    The search goes on while what another such effort would save, judged by what the last one did,
+    exceeds its cost; where the best order is not allowed, while that rate could still make it so.
+    A graph is given up only when orders of all kinds agree. `most_effort` is the number of list
+    entries that may be read, `stop` ends the search at once; unless it does, the same arguments
+    give the same order.
+
+    >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
+    >>> cheapest(square, lambda found: (found.cost, 0.0)).width
+    2
+    """
+    greedy = _Greedy(graph)
+    if bound := greedy.hopeless_degeneracy():
+        return _too_dense(graph.n_variables, bound)
+    rng = generator(0 if seed is None else seed)
+    found = greedy.eliminate("min-fill", _tie(greedy.n, seed, rng), greedy.flat, most_effort)
+    best = _Standing(found, most_effort)
+    best.meet(found, judge)
+    while not stop() and best.worth_while():
+        rule, levels = _next_attempt(greedy, best.found, best.tries, rng)
+        tie = rng.permutation(greedy.n).astype(np.uint32)
+        left = most_effort - best.effort if best.found.complete else _SECOND_EFFORT
+        best.meet(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
+    return replace(best.found, tries=best.tries, effort=int(best.effort))
+
+
+class _Standing:
+    """The best order of a search so far, what it took and what more effort may bring."""
+
+    def __init__(self, found: Elimination, most_effort: float) -> None:
+        self.found = found
+        self.price, self.excess = math.inf, math.inf
+        self.tries = 0
+        self.effort = 0.0
+        self.most_effort = most_effort
+        self.history = [(0.0, math.inf)]
+
+    @property
+    def most_cost(self) -> float:
+        """Cost at which an order cannot win: prices of orders with equal cost differ a little."""
+        return _NEAR * self.found.cost if self.found.complete else math.inf
+
+    def meet(self, found: Elimination, judge: Judge) -> None:
+        """Compare an order with the best; an equal one takes its place, so that search moves on."""
+        overhead = _EFFORT_OF_A_TRY + _EFFORT_PER_VARIABLE * found.n_variables
+        self.tries += 1
+        self.effort += found.effort + overhead
+        if not found.complete:
+            return
+        price, excess = judge(found)
+        self.effort += _EFFORT_OF_JUDGING + 2 * overhead
+        if price < self.price:
+            self.history.append((self.effort, price))
+        if price <= self.price:
+            self.found, self.price, self.excess = found, price, excess
+
+    def worth_while(self) -> bool:
+        """Whether as much effort again can be expected to pay."""
+        if self.effort >= self.most_effort or self.price <= _EFFORT_OF_A_TRY:
+            return False
+        if self.tries < _KINDS:
+            return self.excess > 1.0 or self.effort < self.price
+        if not self.found.complete:
+            return False
+        before = next(
+            price for effort, price in reversed(self.history) if 2 * effort <= self.effort
+        )
+        drop = math.log(before / self.price)
+        if self.excess > 1.0:
+            doublings = math.log2(self.most_effort / self.effort)
+            return max(2 * drop, _HOPED_DROP) * doublings > math.log(self.excess)
+        if self.tries < _FIRST_TRIES:
+            return self.effort < self.price
+        return -math.expm1(-max(drop, _LEAST_DROP)) * self.price > self.effort
+
+
+def _next_attempt(
+    greedy: _Greedy, best: Elimination, count: int, rng: np.random.Generator
+) -> tuple[Order, Ints]:
+    """The rule and the levels of the next try."""
+    n = greedy.n
+    if count < 3 * _KINDS or not best.complete:
+        rules: list[Order] = ["min-fill", "min-weight", "min-degree", "min-fill", "min-weight"]
+        kind = count % _KINDS
+        return rules[kind], greedy.flat if kind < 3 else greedy.sweep(int(rng.integers(n)))
+    rule: Order = "min-fill" if rng.random() < 0.5 else "min-weight"
+    draw = rng.random()
+    if draw < 0.1:
+        return rule, greedy.flat
+    if draw < 0.2:
+        return rule, greedy.sweep(int(rng.integers(n)))
+    position = np.empty(n, dtype=np.int64)
+    position[best.order] = np.arange(1, n + 1)
+    first = int(rng.integers(1, n + 1))
+    if draw < 0.7:
+        last = first + int(n ** rng.random())
+        return rule, np.where((position >= first) & (position <= last), first, position)
+    return rule, np.minimum(position, first) if draw < 0.85 else np.maximum(position, first)
+
+
+def _tie(n: int, seed: int | None, rng: np.random.Generator) -> U4:
+    """Ties by number, or at random if there is a seed."""
+    return np.arange(n, dtype=np.uint32) if seed is None else rng.permutation(n).astype(np.uint32)
+
+
+def _attempts(greedy: _Greedy, seed: int | None) -> Iterator[tuple[U4, Ints]]:
     """Ties and levels to try: plain greedy, then sweeps and greedy by turns with random ties."""
-    n = len(offsets) - 1
-    flat = np.zeros(n, dtype=np.int64)
-    rng = None if seed is None else generator(seed)
-    number = np.arange(n, dtype=np.uint32)
-    yield (number if rng is None else rng.permutation(n).astype(np.uint32)), flat
-    rng = rng or generator(0)
+    n = greedy.n
+    rng = generator(0 if seed is None else seed)
+    yield _tie(n, seed, rng), greedy.flat
     start = 0 if seed is None else int(rng.integers(n))
-    yield number, kernels.breadth_first_levels(offsets, neighbours, start)
+    yield np.arange(n, dtype=np.uint32), greedy.sweep(start)
     while True:
         tie = rng.permutation(n).astype(np.uint32)
-        yield tie, flat
-        yield tie, kernels.breadth_first_levels(offsets, neighbours, int(rng.integers(n)))
+        yield tie, greedy.flat
+        yield tie, greedy.sweep(int(rng.integers(n)))
+
+
+class _Greedy:
+    """The primal graph of a model, to be eliminated again and again."""
+
+    def __init__(self, graph: FactorGraph) -> None:
+        from kikuchi.graphs.kernels import elimination as kernels
+
+        self.kernels: Any = kernels
+        self.n = graph.n_variables
+        self.offsets, self.neighbours = kernels.primal_graph(
+            self.n, graph.scopes, graph.scope_offsets
+        )
+        self.weights = np.rint(np.log2(graph.cardinalities) / _UNIT).astype(np.int64)
+        self.flat = np.zeros(self.n, dtype=np.int64)
+
+    @cached_property
+    def _fill(self) -> Ints:
+        fill: Ints = self.kernels.missing_pairs(self.offsets, self.neighbours)
+        return fill
+
+    def hopeless_degeneracy(self) -> int:
+        """A lower bound on the width of every order where it forbids them all, else 0; looked for
+        only where counting the fill is costly.
+        """
+        work = self.kernels.triangle_work(self.offsets, self.neighbours)
+        if work <= _MAX_TRIANGLE_WORK:
+            return 0
+        bound = int(self.kernels.degeneracy(self.offsets, self.neighbours))
+        return bound if bound + 1 > _STOP_BITS else 0
+
+    def sweep(self, start: int) -> Ints:
+        """Levels by distance from the far end of the component of a variable."""
+        levels: Ints = self.kernels.breadth_first_levels(self.offsets, self.neighbours, start)
+        return levels
+
+    def eliminate(
+        self,
+        order: Order,
+        tie: U4,
+        levels: Ints,
+        most_effort: float = math.inf,
+        *,
+        most: float = math.inf,
+    ) -> Elimination:
+        """One greedy order; it stops where its cost passes `most`."""
+        hard = most_effort < _STOP_EFFORT
+        result = self.kernels.eliminate(
+            self.offsets,
+            self.neighbours,
+            self.weights,
+            self._fill if order == "min-fill" else self.flat,
+            self.kernels.RULES.index(order),
+            tie,
+            levels,
+            0 if hard else int(_STOP_BITS / _UNIT),
+            int(most_effort) if hard else _STOP_EFFORT,
+            most,
+            _UNIT,
+        )
+        return _as_elimination(self.n, result)
 
 
 def _as_elimination(n: int, result: tuple[Any, ...]) -> Elimination:

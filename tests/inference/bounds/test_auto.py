@@ -29,7 +29,7 @@ def test_it_says_what_it_chose_and_why() -> None:
 
 @pytest.fixture(scope="module")
 def grid() -> kk.FactorGraph:
-    return kk.grid(14, 14, seed=2, coupling=1.0, field=0.1)
+    return kk.grid(18, 18, seed=2, coupling=1.0, field=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,9 @@ from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, MethodError, ModelError
 from kikuchi.inference.trees import engine as junction_engine
 from kikuchi.inference.trees.engine import Watch, propagate
-from kikuchi.inference.trees.junction_tree import Plan
+from kikuchi.inference.trees.junction_tree import Plan, unconditioned
 from kikuchi.inference.trees.kernels import passes
-from kikuchi.inference.trees.plan import variable_targets
+from kikuchi.inference.trees.plan import make_plan, variable_targets
 from oracle import enumerate_exact, random_model
 
 PROPAGATIONS = ["shafer-shenoy", "hugin"]
@@ -487,6 +488,34 @@ def test_the_cheapest_order_is_never_dearer_and_is_the_same_every_time() -> None
     assert max(gains) > 1.5
 
 
+def test_orders_are_sought_by_operations_and_bytes() -> None:
+    # The sweep of a grid is cheapest in operations and needs more memory.
+    graph = unconditioned(kk.grid(19, 19, seed=0))
+    sweep = make_plan(graph, "cheapest", None)
+    narrow = make_plan(graph, "cheapest", None, kk.Budget(bytes=100_000_000).start())
+    assert narrow.bytes < 0.8 * sweep.bytes
+    assert narrow.operations > sweep.operations
+
+
+def test_local_search_finds_what_greedy_orders_do_not() -> None:
+    rng = np.random.default_rng(2)
+    cards = rng.choice([2, 30], 120, p=[0.8, 0.2])
+    pairs = [(v, int(u)) for v in range(1, 120) for u in rng.choice(v, min(v, 2), replace=False)]
+    graph = kk.FactorGraph(cards, [((u, v), np.ones((cards[u], cards[v]))) for v, u in pairs])
+    best = kk.plan(graph)
+    assert best.operations < 2e9  # the best of hundreds of greedy orders: 1.8e10, and 4.9 GB
+    assert best.bytes < 1e9
+
+
+def test_the_search_for_orders_ends_with_the_clock() -> None:
+    graph = unconditioned(kk.grid(25, 25, seed=0))
+    make_plan(graph, "min-fill", None)
+    begin = time.process_time()
+    plan = make_plan(graph, "cheapest", None, kk.Budget(seconds=0.2).start())
+    assert time.process_time() - begin < 0.3
+    assert plan.complete
+
+
 @pytest.mark.parametrize("propagation", PROPAGATIONS)
 def test_bytes_are_what_is_allocated(propagation: str) -> None:
     graph = kk.grid(13, 13, seed=0)
@@ -505,7 +534,7 @@ def test_bytes_are_what_is_allocated(propagation: str) -> None:
 def test_a_plan_over_the_budget_is_refused_before_anything_is_allocated() -> None:
     graph = kk.grid(20, 20, seed=0)
     tracemalloc.start()
-    with pytest.raises(BudgetError, match=r"width 20\) needs 6\d\d MB but the budget is 100 MB"):
+    with pytest.raises(BudgetError, match=r"width 2\d\) needs \d\d\d MB but the budget is 100 MB"):
         kk.infer(graph, "jt", budget=kk.Budget(bytes=10**8))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -548,7 +577,7 @@ def test_expired_seconds_say_how_far_it_was(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_seconds_that_cannot_suffice_are_told_at_once() -> None:
-    with pytest.raises(BudgetError, match=r"1e\+09 multiply-adds, which 0.001 seconds do not"):
+    with pytest.raises(BudgetError, match=r"multiply-adds, which 0.001 seconds do not"):
         kk.infer(kk.grid(20, 20, seed=0), "jt", budget=kk.Budget(seconds=0.001))
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
 _SAFETY = 2.0  # times the planned seconds: other work may slow the machine
-_HOPELESS = 300.0  # times the budget: no other order saves so much
-_PLANNING = 0.05  # part of the time limit for seeking a cheaper order
 _SURE = 0.2  # part of the time limit below which exact inference needs no answer in reserve
 
 
@@ -66,7 +64,7 @@ class Auto(Method):
             if not cost.sure:
                 search = self._search(graph, run)
                 search.first_estimates()
-            answer = _exactly(graph, run, plan, why)
+            answer = _exactly(plan, run, why)
             if answer is not None:
                 return answer
             why = f"exact inference took longer than planned: {cost.need}"
@@ -84,17 +82,11 @@ class Auto(Method):
 
 
 def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, TreePlan]:
-    """A junction tree and its cost; a better order is sought unless the first is hopeless."""
+    """The cheapest junction tree found and its cost."""
     with run.clock.paused():
         _load_planner()
-    plan = make_plan(unconditioned(graph), "min-fill", None)
-    cost = _ExactCost.of(plan, run)
-    if plan.complete and cost.excess < _HOPELESS:
-        limit = run.clock.budget.seconds
-        seconds = None if limit is None else _PLANNING * limit
-        plan = make_plan(unconditioned(graph), "cheapest", None, seconds)
-        cost = _ExactCost.of(plan, run)
-    return cost, plan
+    plan = make_plan(unconditioned(graph), "cheapest", None, run.clock)
+    return _ExactCost.of(plan, run), plan
 
 
 @functools.cache
@@ -102,15 +94,13 @@ def _load_planner() -> None:
     """Plan a model with a clique large enough for every step of a plan: compiled loops take a while
     to load, once per process.
     """
-    clique = unconditioned(complete(12, seed=0))
-    for order in ("min-fill", "cheapest"):
-        _ = make_plan(clique, order, None).operations
+    _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).operations
 
 
-def _exactly(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution | None:
+def _exactly(plan: TreePlan, run: MethodRun, why: str) -> Solution | None:
     """The exact answer, or None if the time ended before it was there."""
     try:
-        solution = JunctionTree(order=plan.order, seed=plan.seed).solve(graph, run)
+        solution = JunctionTree().solve_planned(plan, run)
     except BudgetError:
         return None
     solution.diagnostics.update(chosen=JunctionTree.name, why=why)
@@ -132,7 +122,6 @@ class _ExactCost:
     sure: bool
     need: str
     why: str
-    excess: float
 
     @classmethod
     def of(cls, plan: TreePlan, run: MethodRun) -> _ExactCost:
@@ -142,7 +131,6 @@ class _ExactCost:
         need = f"width {least}{plan.width}, {least}{format_bytes(plan.bytes)}, {_time(seconds)}"
         allowed = _DEFAULT_SECONDS if budget.seconds is None else budget.seconds - run.clock.seconds
         memory = math.inf if budget.bytes is None else budget.bytes
-        excess = max(plan.bytes / memory, seconds / max(allowed, 1e-9))
         if not plan.complete or plan.bytes > memory:
             limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
             why = f"exact inference does not fit {limit} ({need})"
@@ -150,8 +138,8 @@ class _ExactCost:
             why = f"exact inference does not fit {allowed:.3g} seconds ({need})"
         else:
             sure = seconds <= _SURE * allowed
-            return cls(True, sure, need, f"exact inference fits ({need})", excess)
-        return cls(False, False, need, why, excess)
+            return cls(True, sure, need, f"exact inference fits ({need})")
+        return cls(False, False, need, why)
 
 
 def _time(seconds: float) -> str:

@@ -127,7 +127,12 @@ class JunctionTree(Method):
         return self.mode == "sum"
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        tree_plan = make_plan(unconditioned(graph), self.order, self.seed)
+        plan = make_plan(unconditioned(graph), self.order, self.seed, run.clock)
+        return self.solve_planned(plan, run)
+
+    def solve_planned(self, tree_plan: TreePlan, run: MethodRun) -> Solution:
+        """Solve the graph of a plan that was made already."""
+        graph = tree_plan.graph
         watch = Watch(run.clock, _reporter(run))
         tree = propagate(
             tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation

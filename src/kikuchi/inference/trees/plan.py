@@ -7,6 +7,7 @@ allocates no tables.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -14,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import format_bytes
+from kikuchi.core.budget import Budget, Clock, format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.conditioned import Conditioned
-from kikuchi.graphs.elimination import Elimination, Order, eliminate
+from kikuchi.graphs.elimination import Elimination, cheapest, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees import shape
 from kikuchi.inference.trees.kernels import program as programs
@@ -29,13 +30,12 @@ PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
 
 _MOST_BITS = 990  # numbers stay printable
 _PER_SECOND = 1e9
-_MOST_ORDERS = 300
-_PATIENCE = 50  # orders without gain
-_MOST_EFFORT = 10**8  # list entries read, about a second
-_EFFORT_PER_SECOND = 10**8
-_SEARCH_SHARE = 0.02  # effort that may be spent for each multiply-add of the best tree
-_HOPELESS = 1e30  # multiply-adds: orders differ by a factor of fifty, no search makes this feasible
-_EFFORT_OF_A_TREE = 100  # list entries that building the tree is worth, for each variable
+_DEFAULT_SECONDS = 600.0  # of exact inference without a limit
+_SECONDS_PER_BYTE = 5e-10  # to be given memory that was not used before
+_EFFORT_PER_SECOND = 2e8  # list entries that the search for orders reads
+_PLANNING = 0.15  # part of the time that the search for orders may take
+_MOST_SECONDS = 100.0  # of which this part is taken
+_LEAST_EFFORT = 2e7  # for one order of a large graph
 
 ADVICE = (
     "raise the memory limit (--memory, Budget(bytes=...)), observe more variables, "
@@ -97,7 +97,7 @@ class TreePlan:
     """
 
     conditioned: Conditioned
-    order: Order
+    order: PlanOrder
     seed: int | None
     elimination: Elimination
     tree: Tree | None
@@ -282,38 +282,50 @@ class TreePlan:
 
 
 def make_plan(
-    conditioned: Conditioned, order: PlanOrder, seed: int | None, seconds: float | None = None
+    conditioned: Conditioned, order: PlanOrder, seed: int | None, clock: Clock | None = None
 ) -> TreePlan:
-    """Plan exact inference on a conditioned graph; `seconds` shortens the search of `cheapest`."""
-    if order == "cheapest":
-        return _cheapest(conditioned, seed, seconds)
+    """Plan exact inference on a conditioned graph.
+
+    The search for the `cheapest` order heeds the budget of `clock`: orders that exceed it are worth
+    a longer search, of which `clock` is the end.
+    """
     graph = conditioned.graph
-    elimination = eliminate(graph, order, seed=seed)
-    tree = shape.build_tree(graph, elimination) if elimination.complete else None
+    if order == "cheapest":
+        elimination = _cheapest(conditioned, seed, clock or Budget().start())
+    else:
+        elimination = eliminate(graph, order, seed=seed)
+    return _plan(conditioned, order, seed, elimination)
+
+
+def _plan(
+    conditioned: Conditioned, order: PlanOrder, seed: int | None, elimination: Elimination
+) -> TreePlan:
+    complete = elimination.complete
+    tree = shape.build_tree(conditioned.graph, elimination) if complete else None
     return TreePlan(conditioned, order, seed, elimination, tree)
 
 
-def _cheapest(conditioned: Conditioned, seed: int | None, seconds: float | None) -> TreePlan:
-    """The cheapest of many greedy orders, by fill and by weight, with random ties.
+def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock) -> Elimination:
+    """The cheapest order, by the seconds and bytes of its tree beside what the budget allows."""
+    budget = clock.budget
+    seconds = _DEFAULT_SECONDS if budget.seconds is None else budget.seconds
+    memory = math.inf if budget.bytes is None else budget.bytes
 
-    The search goes on while it costs little beside what the best tree found so far would: orders
-    of networks with mixed numbers of states differ by a factor of fifty. It depends on no clock.
-    """
-    most = _MOST_EFFORT if seconds is None else min(_MOST_EFFORT, _EFFORT_PER_SECOND * seconds)
-    best = make_plan(conditioned, "min-fill", seed)
-    effort = best.elimination.effort
-    first = 0 if seed is None else seed
-    last_gain = first
-    for number in range(first, first + _MOST_ORDERS):
-        allowed = min(_SEARCH_SHARE * best.operations, most)
-        hopeless = not best.complete or best.operations > _HOPELESS
-        if hopeless or effort >= allowed or number - last_gain > _PATIENCE:
-            break
-        other = make_plan(conditioned, "min-weight", number)
-        effort += other.elimination.effort + _EFFORT_OF_A_TREE * conditioned.graph.n_variables
-        if other.complete and other.operations < best.operations:
-            best, last_gain = other, number
-    return best
+    def judge(found: Elimination) -> tuple[float, float]:
+        plan = _plan(conditioned, "cheapest", seed, found)
+        price = plan.seconds + _SECONDS_PER_BYTE * plan.bytes
+        price *= max(1.0, plan.bytes / memory)  # as many slices, one after the other
+        return _EFFORT_PER_SECOND * price, price / seconds
+
+    return cheapest(
+        conditioned.graph,
+        judge,
+        seed=seed,
+        most_effort=max(
+            _EFFORT_PER_SECOND * _PLANNING * min(seconds, _MOST_SECONDS), _LEAST_EFFORT
+        ),
+        stop=lambda: clock.expired,
+    )
 
 
 # ---------------------------------------------------------------------- what to read
