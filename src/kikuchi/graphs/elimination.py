@@ -39,6 +39,8 @@ _KINDS = 5  # of orders: three greedy rules, and sweeps by two of them
 _FIRST_TRIES = 64  # before the search judges what it gains
 _LEAST_DROP = 0.1  # of the logarithm of the price, expected from twice the effort
 _HOPED_DROP = 0.7  # the same where the order is not allowed yet
+_LEAST_SHARE = 0.2  # of the effort allowed, before an order that is too dear is taken as final
+_HOPELESS = 1e8  # times too dear
 _EFFORT_OF_JUDGING = 30_000
 _NEAR = 1.3
 _SECOND_EFFORT = 2e7  # for each other kind of order where the first had no end
@@ -212,6 +214,8 @@ class _Standing:
         )
         drop = math.log(before / self.price)
         if self.excess > 1.0:
+            if self.effort < _LEAST_SHARE * self.most_effort and self.excess < _HOPELESS:
+                return True
             doublings = math.log2(self.most_effort / self.effort)
             return max(2 * drop, _HOPED_DROP) * doublings > math.log(self.excess)
         if self.tries < _FIRST_TRIES:
