@@ -233,7 +233,7 @@ def test_killed_and_resumed_is_the_same_fit(tmp_path: Path) -> None:
     learner = "pcd:epochs=60,batch=50,learning_rate=0.02"
     place = tmp_path / "fit.npz"
     often = "from kikuchi.training.checkpoint import Checkpoint as C; C.due = True"
-    begin = f"{often}; from kikuchi.cli.main import main; main()"
+    begin = f"{often}; from kikuchi.cli.startup import main; main()"
     words = ["learn", rows, "-g", model, "-l", learner, "-o", tmp_path / "k.uai"]
     process = subprocess.Popen(
         [sys.executable, "-c", begin, *map(str, words), "--checkpoint", str(place), "-q"]

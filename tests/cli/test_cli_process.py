@@ -11,7 +11,7 @@ import pytest
 
 import kikuchi as kk
 
-COMMAND = [sys.executable, "-m", "kikuchi.cli.main"]
+COMMAND = [sys.executable, "-m", "kikuchi"]
 HEAVY = ("scipy.linalg", "scipy.sparse", "matplotlib", "networkx", "pandas")
 
 
@@ -29,7 +29,7 @@ def start(*words: object, **options: object) -> subprocess.CompletedProcess[str]
 def imported_by(*words: object) -> set[str]:
     """Names of all modules that a command imports."""
     result = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "kikuchi.cli.main", *map(str, words)],
+        [sys.executable, "-X", "importtime", "-m", "kikuchi", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -137,7 +137,7 @@ def interrupted(patch: str, *words: object) -> subprocess.CompletedProcess[str]:
         "def ctrl_c(*_, **__):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         f"{patch}\n"
-        "from kikuchi.cli.main import main\n"
+        "from kikuchi.cli.startup import main\n"
         f"sys.argv = {arguments!r}\n"
         "main()\n"
     )
@@ -177,3 +177,41 @@ def test_ctrl_c_elsewhere_exits_with_130(pair: Path) -> None:
     while_reading = "import kikuchi.cli.inputs as inputs; inputs.load_model = ctrl_c"
     result = interrupted(while_reading, "infer", pair, "--method", "bp")
     assert (result.returncode, result.stderr) == (130, "kikuchi: interrupted\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+@pytest.mark.parametrize(
+    "pressed",
+    [
+        "    ctrl_c()\n",
+        "    try:\n        ctrl_c()\n    except BaseException:\n        raise SystemError('odd')\n",
+        "    class Last:\n        __del__ = ctrl_c\n    Last()\n    time.sleep(60)\n",
+    ],
+    ids=["passed on", "turned into an error", "swallowed"],
+)
+@pytest.mark.parametrize("where", ["kikuchi.cli.main", "kikuchi.graphs.formats"])
+def test_ctrl_c_while_loading_is_one_line(pair: Path, pressed: str, where: str) -> None:
+    patch = (
+        "import importlib.abc, time\n"
+        "class Finder(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {where!r}:\n"
+        "            press()\n"
+        f"def press():\n{pressed}"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    result = interrupted(patch, "infer", pair, "--method", "bp")
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "kikuchi: interrupted\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_that_is_ignored_stays_ignored(pair: Path) -> None:
+    patch = (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import kikuchi.cli.inputs as inputs\n"
+        "load = inputs.load_model\n"
+        "inputs.load_model = lambda *words: (ctrl_c(), load(*words))[1]\n"
+    )
+    result = interrupted(patch, "infer", pair, "--method", "bp")
+    assert (result.returncode, result.stderr) == (0, "")

@@ -123,7 +123,7 @@ def test_ctrl_c_leaves_a_table_of_what_was_finished(tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
     words = ["reproduce", "HOJ-E11", "--seeds", "5000", "--processes", "2", "--resume", kept]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kikuchi.cli.main", *map(str, words)],
+        [sys.executable, "-m", "kikuchi", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -115,7 +115,7 @@ def test_bad_files(tmp_path: Path, rows: Path) -> None:
 
 
 def test_divergence_is_said_once_and_without_a_python_warning(rows: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kikuchi.cli.main", "train", "rbm", str(rows), "--rate", "1e9"]
+    words = [sys.executable, "-m", "kikuchi", "train", "rbm", str(rows), "--rate", "1e9"]
     command = [*words, "--epochs", "2", "--out", str(tmp_path / "m.safetensors")]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stderr.count("diverged in epoch") == 1
@@ -135,7 +135,7 @@ def test_a_killed_training_goes_on(rows: Path, tmp_path: Path) -> None:
     words = ["train", "rbm", str(rows), "--hidden", "4", "--epochs", "2000", "--batch", "10"]
     assert run(*words, "--out", whole).exit_code == 0
     part = Path(f"{cut}.part")
-    command = [sys.executable, "-m", "kikuchi.cli.main", *words, "--out", str(cut)]
+    command = [sys.executable, "-m", "kikuchi", *words, "--out", str(cut)]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     limit = time.monotonic() + 60
     while not part.exists() and process.poll() is None and time.monotonic() < limit:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import struct
+import subprocess
+import sys
 import tokenize
 import tracemalloc
 import zipfile
@@ -50,6 +53,26 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
         raise error
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys, tempfile, pathlib\n"
+        "from kikuchi.core.files import atomic_write, temporary_name\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "(pathlib.Path(tempfile.mkdtemp(**temporary_name(folder / 'out'))) / 'a').write_text('')\n"
+        "with atomic_write(folder / 'state') as file:\n"
+        "    file.write('half'); file.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_write(tmp_path / "one") as file, atomic_write(tmp_path / "two") as other:
+        file.write("1")  # what living processes write is left alone
+        other.write("2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
 def test_permissions_are_those_of_a_plain_file(tmp_path: Path) -> None:

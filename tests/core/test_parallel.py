@@ -175,6 +175,18 @@ def test_ctrl_c_while_workers_are_started_is_kept_for_afterwards() -> None:
         pass
 
 
+def test_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        mapped = parallel.map(interrupt_at_two, range(4), processes=1)
+        with deferred_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert mapped.complete
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.4])
 def test_ctrl_c_ends_workers_at_any_moment(delay: float) -> None:
     def interrupt_soon(number: int, result: float) -> None:
@@ -237,14 +249,15 @@ def test_a_chunk_that_takes_too_long_gives_items_back() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked up in /proc")
-def test_workers_end_soon_after_a_parent_that_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", ["time.sleep(300)", "sum(range(10**12))"])  # one never looks up
+def test_workers_end_soon_after_a_parent_that_was_killed(tmp_path: Path, busy: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys, time\n"
         "from kikuchi.core import parallel\n"
         "def work(path):\n"
         "    open(path, 'w').write(str(os.getpid()))\n"
-        "    time.sleep(300)\n"
+        f"    {busy}\n"
         "if __name__ == '__main__':\n"
         "    parallel.map(work, sys.argv[1:], processes=2)\n"
     )

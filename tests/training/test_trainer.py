@@ -179,6 +179,22 @@ def test_ctrl_c_waits_for_the_update_and_the_rest_ends_with_the_same_numbers(
     assert rest == whole and rest.startswith("epochs")
 
 
+def test_ctrl_c_after_the_last_update_is_not_lost(tmp_path: Path) -> None:
+    def score(model, rows) -> float:
+        calls.append(None)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return float(len(calls))
+
+    calls: list[None] = []
+    options = {"epochs": 3, "seed": 0, "validation": ROWS[:9], "score": score}
+    with pytest.raises(KeyboardInterrupt):
+        train(start(), ROWS, MeanRule(), checkpoint=tmp_path / "state", **options)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    done = train(start(), ROWS, MeanRule(), checkpoint=tmp_path / "state", **options)
+    assert done.stopped == "epochs" and len(calls) == 3
+
+
 def test_training_in_another_thread_leaves_signals_alone() -> None:
     answers = []
     work = threading.Thread(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.files import temporary_name
 
 if TYPE_CHECKING:
     from kikuchi.ica.evaluation import SourceEvaluation
@@ -31,7 +32,7 @@ def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
     """The answer in a new folder: all files, or none."""
     target = out.resolve()
     try:
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        work = Path(tempfile.mkdtemp(**temporary_name(target)))
     except OSError as error:
         raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
     try:

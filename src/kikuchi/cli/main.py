@@ -1,4 +1,4 @@
-"""`kikuchi`: the entry point, the commands, and how errors leave the program."""
+"""`kikuchi`: the commands, and how errors leave the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kikuchi.cli.commands import (
     train,
 )
 from kikuchi.cli.estimators import EstimatorCommand
-from kikuchi.cli.startup import BAD_INPUT, INTERRUPTED
+from kikuchi.cli.startup import BAD_INPUT
 from kikuchi.core.errors import KikuchiError
 
 
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
     """The group of all commands; turns errors that a user can mend into one line and a code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; `KikuchiError` exits with 2, Ctrl-C with 130."""
+        """Run a command; `KikuchiError` exits with 2. Ctrl-C is dealt with in `startup.main`."""
         try:
             return super().invoke(ctx)
         except KikuchiError as error:
@@ -45,9 +45,6 @@ class Commands(TyperGroup):
         except MemoryError:
             _print_error("not enough memory; use a smaller model or another method")
             raise typer.Exit(BAD_INPUT) from None
-        except KeyboardInterrupt:
-            _print_error("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -95,14 +92,5 @@ for _module in _MODULES:  # each holds a command of its own name, or a group of 
         app.command(_name, cls=EstimatorCommand)(getattr(_module, _name))
 
 
-def main() -> None:
-    """Run the command line on the arguments of the process."""
-    app(prog_name="kikuchi")
-
-
 def _print_error(message: str) -> None:
     print(f"kikuchi: {' '.join(message.split())}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
 """Exit codes besides 0; not converged counts only with `--strict`."""
 
+_SHORTLY = 0.02  # seconds
+
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with one line, also while it is still loading."""
-    try:
-        from kikuchi.cli.main import main as run
+    """Run the command line; Ctrl-C ends it with one line, also while it is loading or compiling.
 
-        run()
-    except KeyboardInterrupt:
+    Loading and compiling may turn the interrupt into an error of any kind, or swallow it: after
+    Ctrl-C no error is anything else, and an interrupt that was swallowed is repeated.
+    """
+    seen = threading.Event()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: _interrupt(seen))
+        sys.unraisablehook = _repeat_interrupt
+    code: Any = 0
+    try:
+        try:
+            from kikuchi.cli.main import app
+
+            app(prog_name="kikuchi")
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        if not seen.is_set():
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
         print("kikuchi: interrupted", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+    raise SystemExit(code)
+
+
+def _interrupt(seen: threading.Event) -> NoReturn:
+    seen.set()
+    raise KeyboardInterrupt
+
+
+def _repeat_interrupt(swallowed: Any) -> None:
+    """Press Ctrl-C again shortly after one came where Python cannot pass on an error."""
+    if issubclass(swallowed.exc_type, KeyboardInterrupt):
+        threading.Timer(_SHORTLY, signal.raise_signal, [signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(swallowed)
 
 
 def defer_blas() -> None:

@@ -6,12 +6,15 @@ Every file that is read comes in through here: `read_bytes` and `read_text` for 
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
+import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from os import PathLike, fspath
 from pathlib import Path
@@ -163,6 +166,8 @@ expected a list
 
 # ---------------------------------------------------------------------- writing
 
+_TEMPORARY = ".part"
+
 
 @contextmanager
 def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
@@ -179,7 +184,7 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
     if target.is_dir():
         raise KikuchiError(f"cannot write {target}: it is a folder")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, temporary = tempfile.mkstemp(**temporary_name(target))
     except OSError as error:
         raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
     try:
@@ -193,6 +198,31 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
         if isinstance(error, OSError):
             raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
         raise
+
+
+def temporary_name(target: Path) -> dict[str, Any]:
+    """Arguments of `tempfile.mkstemp` or `mkdtemp` for a hidden place beside `target`.
+
+    Its name says which process writes there, so that what processes of this machine left behind
+    when they were killed is recognised, and removed here.
+    """
+    prefix = f".kikuchi-{platform.node()}-"
+    for left in target.parent.glob(f"{glob.escape(prefix)}*{_TEMPORARY}"):
+        writer = left.name.removeprefix(prefix).partition("-")[0]
+        if writer.isdecimal() and not _runs(int(writer)):
+            with suppress(OSError):  # of another user, or removed in the meantime
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return {"prefix": f"{prefix}{os.getpid()}-", "suffix": _TEMPORARY, "dir": target.parent}
+
+
+def _runs(process: int) -> bool:
+    if os.name != "posix":
+        return True  # asking is not safe elsewhere
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
 
 
 def _mode_for(target: Path) -> int:

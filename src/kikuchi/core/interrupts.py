@@ -1,27 +1,43 @@
-"""Ctrl-C around work that runs elsewhere: remembered, or kept back until workers are started."""
+"""Ctrl-C around work that must not be cut anywhere: remembered, kept back, or left to a safe point.
+
+Where Ctrl-C is ignored, as in a program that a shell started in the background, it stays ignored.
+Signals reach the main thread only; in others nothing changes.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+def current_handler() -> Handler | None:
+    """What Python calls on Ctrl-C; None in threads, and where it is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    handler = signal.getsignal(signal.SIGINT)
+    return handler if callable(handler) else None
 
 
 @contextmanager
 def watched_interrupts() -> Iterator[threading.Event]:
-    """Remember Ctrl-C even if whoever is running catches it; signals reach the main thread only."""
+    """Remember Ctrl-C even if whoever is running catches it."""
     seen = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    before = current_handler()
+    if before is None:
         yield seen
         return
 
     def remember(number: int, frame: FrameType | None) -> None:
         seen.set()
-        raise KeyboardInterrupt
+        before(number, frame)
 
-    before = signal.signal(signal.SIGINT, remember)
+    signal.signal(signal.SIGINT, remember)
     try:
         yield seen
     finally:
@@ -33,11 +49,12 @@ def deferred_interrupts() -> Iterator[None]:
     """Processes and threads started inside the block never see Ctrl-C, as they inherit that it is
     blocked; this process acts on it when the block ends. Ignoring it here would lose it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    before = current_handler()
+    if before is None:
         yield
         return
     seen = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda number, frame: seen.set())
+    signal.signal(signal.SIGINT, lambda number, frame: seen.set())
     blocked = _block_interrupts()
     try:
         yield
@@ -46,7 +63,7 @@ def deferred_interrupts() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # lets a waiting one through
         signal.signal(signal.SIGINT, before)
     if seen.is_set():
-        raise KeyboardInterrupt
+        before(signal.SIGINT, None)
 
 
 def _block_interrupts() -> set[int] | None:
@@ -54,3 +71,40 @@ def _block_interrupts() -> set[int] | None:
     if not hasattr(signal, "pthread_sigmask"):
         return None
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})}
+
+
+class DeferredInterrupt:
+    """Ctrl-C that waits for the end of an update; a second one does not wait.
+
+    Within `deferred()` the first Ctrl-C only sets `pending`; `check`, where the state is whole,
+    acts on it, and so does the end of the block: none is lost.
+    """
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._before: Handler | None = None
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A block in which the first Ctrl-C waits for `check`."""
+        before = self._before = current_handler()
+        if before is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self.check()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.pending and self._before is not None:
+            self._before(number, frame)
+        self.pending = True
+
+    def check(self) -> None:
+        """Do what Ctrl-C does, if it came in the meantime."""
+        if self.pending and self._before is not None:
+            self.pending = False
+            self._before(signal.SIGINT, None)

@@ -9,9 +9,11 @@ ended, and a worker ends by itself when this process does.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ from kikuchi.core.parallel import (
     unsendable_chunk,
 )
 
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _PATIENCE = 5.0  # seconds for a worker to end by itself
 
 
@@ -156,6 +159,8 @@ def _serve(connection: Connection) -> None:
     """Do chunks until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if sys.platform == "linux":  # a compiled loop may keep that thread from running for long
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     try:
         while True:
             connection.send(_answer(connection.recv_bytes()))

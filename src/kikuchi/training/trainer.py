@@ -8,11 +8,9 @@ not been.
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from os import PathLike
@@ -23,6 +21,7 @@ import numpy as np
 from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.interrupts import DeferredInterrupt
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
@@ -184,43 +183,6 @@ def _libraries() -> Any:
     import scipy.linalg.blas  # noqa: F401  (its library must be loaded to be limited)
 
     return ThreadpoolController()
-
-
-class DeferredInterrupt:
-    """Ctrl-C that waits for the end of an update; a second one does not wait.
-
-    Within `deferred()` the first Ctrl-C only sets `pending`; `check` raises it where the state is
-    whole. Outside the main thread nothing changes.
-    """
-
-    def __init__(self) -> None:
-        self.pending = False
-
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """A block in which the first Ctrl-C waits for `check`."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.getsignal(signal.SIGINT)
-        if before is not signal.default_int_handler:
-            yield  # somebody else handles Ctrl-C
-            return
-        signal.signal(signal.SIGINT, self._note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self.pending:
-            raise KeyboardInterrupt
-        self.pending = True
-
-    def check(self) -> None:
-        """Raise the interrupt that came in the meantime."""
-        if self.pending:
-            raise KeyboardInterrupt
 
 
 # ---------------------------------------------------------------------- one training

@@ -1,0 +1,41 @@
+"""What tests and examples in docstrings need wherever they are run: Ctrl-C, and an end to hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+SECONDS, SLOW_SECONDS = 300.0, 3600.0
+
+# A shell without job control starts programs in the background with Ctrl-C ignored, and children
+# inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep standard error, which tests capture, for the stacks of hangs."""
+    config.stash[_TERMINAL] = os.dup(sys.__stderr__.fileno())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End the process, with the stack of every thread, if a test takes too long.
+
+    A worker of pytest-xdist that ends is replaced, and the test counts as failed.
+    """
+    limit = SLOW_SECONDS if item.get_closest_marker("slow") else SECONDS
+    own = item.get_closest_marker("seconds")
+    limit = own.args[0] if own else limit
+    faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[_TERMINAL])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+_TERMINAL: pytest.StashKey[int] = pytest.StashKey()
