@@ -41,4 +41,4 @@ class Attack:
 
 
 # In full 600 seconds altogether, in short 90.
-ATTACKS: tuple[Attack, ...] = ()
+ATTACKS: tuple[Attack, ...] = (Attack("models", 10_000, 240.0, 100, 20.0),)

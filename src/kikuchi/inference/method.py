@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
+from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 
 __all__ = [
@@ -64,7 +65,7 @@ class MethodRun(core_run.Run):
 
     `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
     says `takes_observed_marginals`. `reduced` is the way back to the graph before evidence, for
-    methods whose options or messages name variables.
+    methods whose options or messages name variables. Bounds are recorded with their `rounding`.
     """
 
     def __init__(
@@ -79,11 +80,17 @@ class MethodRun(core_run.Run):
         super().__init__(clock, progress, trace, offset)
         self.targets = targets or {}
         self.reduced = reduced
+        self.rounding = 0.0 if reduced is None else rounding_error(reduced.original)
 
     @property
     def variables(self) -> Ints:
         """The numbers that the variables of the reduced graph have in the original."""
         return np.zeros(0, dtype=np.int64) if self.reduced is None else self.reduced.variables
+
+    def record(self, step: Step, limit: int) -> None:
+        """As any run, with the bounds moved outwards by what rounding may have taken from them."""
+        lower, upper = step.lower - self.rounding, step.upper + self.rounding
+        super().record(replace(step, lower=lower, upper=upper), limit)
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,8 @@ class Method(Configured, ABC):
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
             reduced,
         )
+        if self.exactness != "always":  # exact methods see for themselves that Z = 0
+            require_possible(reduced.graph)
         return self._answer(reduced, self.solve(reduced.graph, run), run)
 
     def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
@@ -180,13 +189,17 @@ class Method(Configured, ABC):
         constant = reduced.graph.log_constant
         graph = reduced.original
         tables = solution.factor_tables
+        lower = _shift(_shift(solution.log_z_lower, -run.rounding), constant)
+        upper = _shift(_shift(solution.log_z_upper, run.rounding), constant)
+        if lower is not None and upper is not None and lower > upper:
+            raise crossed_bounds(lower, self.text, upper, self.text)
         return Beliefs(
             graph=graph,
             method=self.text,
             flat_beliefs=reduced.expand_marginals(solution.marginals),
             log_z=_shift(solution.log_z, constant),
-            log_z_lower=_shift(solution.log_z_lower, constant),
-            log_z_upper=_shift(solution.log_z_upper, constant),
+            log_z_lower=lower,
+            log_z_upper=upper,
             converged=bool(solution.converged),
             iterations=int(solution.iterations),
             seconds=run.clock.seconds,
@@ -288,6 +301,36 @@ def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
         covariance=lambda variables: product_covariance(graph, marginals, variables),
         state=np.zeros(graph.n_variables, dtype=np.int64),
         score=0.0,
+    )
+
+
+def rounding_error(graph: FactorGraph) -> float:
+    """The most, in nats, by which rounding can move a figure of log Z of a graph.
+
+    Such a figure, whatever the method, adds up logarithms of table entries, entropies and
+    logarithms of sums. In all there are fewer than N = (states of all variables) + 2 (factors) +
+    (entries of the largest table) additions and products one after the other on the way of any
+    entry into it, and what is added up is at most S = sum_a max |log phi_a| + sum_i log |X_i| +
+    |log constant| + N in absolute value; each operation errs by at most eps times its result.
+    Hence N eps S, eps being twice the error of one operation.
+
+    >>> rounding_error(FactorGraph([2], [((0,), [1, 3])])) < 1e-13
+    True
+    """
+    sizes = np.abs(graph.log_tables)
+    sizes[np.isinf(sizes)] = 0.0
+    largest = np.maximum.reduceat(sizes, graph.table_offsets[:-1]) if graph.n_factors else sizes
+    count = float(graph.state_offsets[-1]) + 2.0 * graph.n_factors
+    count += float(np.diff(graph.table_offsets).max(initial=1))
+    total = float(largest.sum()) + float(np.log(graph.cardinalities).sum())
+    return float(np.finfo(np.float64).eps) * count * (total + abs(graph.log_constant) + count)
+
+
+def crossed_bounds(lower: float, by: str, upper: float, and_by: str) -> KikuchiError:
+    """The error for a lower bound on log Z above an upper one: it says who proved which."""
+    return KikuchiError(
+        f"the bounds on log Z cross: at least {lower!r} by {by}, at most {upper!r} by {and_by}; "
+        "one is false, which is a bug in kikuchi, please report the model"
     )
 
 

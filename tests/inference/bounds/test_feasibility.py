@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import ImpossibleEvidenceError
+from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.graphs.binary import boltzmann_parameters
-from kikuchi.inference.bounds.feasibility import Constraints
+from kikuchi.inference.bounds.feasibility import Constraints, require_possible
 from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.registry import METHODS
 from oracle import enumerate_exact, random_model
 
 
@@ -103,3 +104,31 @@ def test_bits_form_has_the_same_weights() -> None:
 )
 def test_no_bits_form_for_other_models(graph: kk.FactorGraph) -> None:
     assert boltzmann_parameters(graph) is None
+
+
+# ---------------------------------------------------------------------- before every method
+
+CONTRADICTION = kk.FactorGraph([2, 2], [((0, 1), np.eye(2)), ((0, 1), 1 - np.eye(2))])
+ODD_RING = kk.FactorGraph([2] * 5, [((i, (i + 1) % 5), 1 - np.eye(2)) for i in range(5)])
+TWO_FIELDS = kk.FactorGraph([2], [((0,), [0.0, 1.0]), ((0,), [1.0, 0.0])])
+
+
+@pytest.mark.parametrize("graph", [CONTRADICTION, ODD_RING, TWO_FIELDS])
+@pytest.mark.parametrize("text", [*METHODS, "kikuchi:solver=penalty", "ups-t"])
+def test_no_method_answers_where_no_state_is_possible(text: str, graph: kk.FactorGraph) -> None:
+    with pytest.raises((ImpossibleEvidenceError, MethodError)):
+        kk.infer(graph, text)
+
+
+def test_the_check_costs_less_than_the_method() -> None:
+    """A large model that has zeros and no contradiction: the search finds a state at once."""
+    graph = kk.FactorGraph(
+        [3] * 20_000, [((i, i + 1), 1 - 0.999 * np.eye(3) * (i % 2)) for i in range(19_999)]
+    )
+    zeros = kk.FactorGraph([3] * 20_000, [((i, i + 1), 1 - np.eye(3)) for i in range(19_999)])
+    require_possible(zeros)  # loads the loops
+    clock = Budget().start()
+    require_possible(zeros)
+    check = clock.seconds
+    kk.infer(graph, "bp:tol=0,max_iterations=20")
+    assert check < clock.seconds - check

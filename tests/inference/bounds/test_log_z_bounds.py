@@ -10,6 +10,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.errors import MethodError
 from kikuchi.inference.bounds.log_z_bounds import LogZBounds, Portfolio, bound_schedule, bounds
+from kikuchi.inference.method import MethodRun, Solution
 from oracle import enumerate_exact, random_model
 
 
@@ -103,3 +104,21 @@ def _clock() -> tuple[object, object, float]:
 
 def _methods(found: LogZBounds) -> list[str]:
     return [step.method for step in found.history]
+
+
+def test_crossed_bounds_are_refused_and_say_who_proved_them() -> None:
+    found = LogZBounds()
+    found._improve(1.0, 2.0, 0.1, "mf")
+    with pytest.raises(kk.KikuchiError, match=r"at least 3\.0 by wmb, at most 2\.0 by mf"):
+        found._improve(3.0, 4.0, 0.2, "wmb")
+
+
+def test_a_method_with_crossed_bounds_gives_no_answer() -> None:
+    class Crossed(kk.MeanField):
+        def _solve(self, graph: kk.FactorGraph, run: MethodRun) -> Solution:
+            solution = super()._solve(graph, run)
+            solution.log_z_upper = solution.log_z_lower - 1e-6
+            return solution
+
+    with pytest.raises(kk.KikuchiError, match="cross"):
+        Crossed().run(kk.grid(2, 2, seed=0))

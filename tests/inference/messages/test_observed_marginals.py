@@ -139,7 +139,7 @@ def test_exact_methods_are_exact(method: str, seed: int) -> None:
     found = kk.infer(graph, method + options, evidence=targets)
     assert found.converged
     assert found.log_z == pytest.approx(log_z, abs=1e-8)
-    assert found.log_z_lower == found.log_z_upper == found.log_z
+    assert found.log_z_lower is None and found.log_z < found.log_z_upper < found.log_z + 1e-10
     for v in range(graph.n_variables):
         np.testing.assert_allclose(found[v], margin(q, v), atol=1e-8)
     check_consistent(found, 1e-9)

@@ -56,7 +56,7 @@ def test_bound_holds_wherever_the_run_stops(order: int, zeros: float) -> None:
                 beliefs = kk.infer(graph, text, budget=kk.Budget(iterations=limit))
                 assert beliefs.log_z_upper is not None
                 assert beliefs.log_z_upper >= log_z - 1e-10 * max(1.0, abs(log_z))
-                assert beliefs.log_z == beliefs.log_z_upper
+                assert beliefs.log_z < beliefs.log_z_upper < beliefs.log_z + 1e-9
                 assert np.min(beliefs.trace.objective) >= log_z - 1e-9
             assert beliefs.converged or "optimised" in text  # tiny weights at scale 10 are slow
 
@@ -164,7 +164,7 @@ def test_exact_on_trees() -> None:
         beliefs = kk.infer(tree, "trw:tol=1e-13")
         assert beliefs.converged
         assert beliefs.log_z_upper == pytest.approx(log_z, abs=1e-10)
-        assert beliefs.log_z_lower == beliefs.log_z_upper
+        assert beliefs.log_z_lower is None  # a test of residuals proves nothing
         np.testing.assert_allclose(beliefs.flat_marginals, np.concatenate(singles), atol=1e-10)
         flat = np.concatenate([t.ravel() for t in tables])
         np.testing.assert_allclose(beliefs.flat_factors, flat, atol=1e-10)

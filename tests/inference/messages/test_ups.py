@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 import kikuchi as kk
 from kikuchi import Budget, FactorGraph, UnifiedScaling
-from kikuchi.core.errors import BudgetError, EvidenceError, MethodError
+from kikuchi.core.errors import (
+    BudgetError,
+    EvidenceError,
+    ImpossibleEvidenceError,
+    MethodError,
+)
 from kikuchi.inference.messages.clamped_messages import (
     ClampedMessages,
     free_energy_limit,
@@ -385,10 +390,12 @@ def test_impossible_and_contradictory() -> None:
     triangle = FactorGraph(
         [2, 2, 2], [((i, j), 1 - np.eye(2)) for i, j in ((0, 1), (1, 2), (0, 2))]
     )
-    found = kk.infer(triangle, "ups")  # locally consistent, though no state is possible
-    assert np.isfinite(found.flat_marginals).all()
+    for evidence in (None, {0: [0.3, 0.7]}):  # locally consistent, though no state is possible
+        with pytest.raises(ImpossibleEvidenceError):
+            kk.infer(triangle, "ups", evidence=evidence)
+    path = FactorGraph([2, 2, 2], [((0, 1), 1 - np.eye(2)), ((1, 2), 1 - np.eye(2))])
     with pytest.raises(EvidenceError, match="contradict"):
-        kk.infer(triangle, "ups", evidence={0: [0.3, 0.7]})
+        kk.infer(path, "ups", evidence={0: [0.3, 0.7], 2: [0.5, 0.5]})
 
 
 # ---------------------------------------------------------------------- budgets

@@ -124,7 +124,7 @@ def test_bounds_are_monotone_in_the_trace() -> None:
     assert len(upper) > 20
     assert (np.diff(upper) <= 0).all() and (np.diff(lower) >= 0).all()
     assert (lower <= exact).all() and (exact <= upper).all()
-    assert np.array_equal(beliefs.trace.objective, upper)
+    np.testing.assert_allclose(beliefs.trace.objective, upper, atol=1e-9)
     assert beliefs.log_z_upper == upper[-1] and beliefs.log_z_lower == lower[-1]
 
 
@@ -256,11 +256,11 @@ def test_only_the_bound_that_was_asked_for() -> None:
     exact = kk.infer(graph, "jt").log_z
     for ibound in (2, 5):
         upper = kk.infer(graph, f"wmb:ibound={ibound},bound=upper")
-        assert upper.log_z_lower is None and upper.log_z == upper.log_z_upper >= exact - SLACK
+        assert upper.log_z_lower is None and exact - SLACK <= upper.log_z < upper.log_z_upper
         lower = kk.infer(graph, f"wmb:ibound={ibound},bound=lower")
-        assert lower.log_z_upper is None and lower.log_z == lower.log_z_lower <= exact + SLACK
+        assert lower.log_z_upper is None and lower.log_z_lower < lower.log_z <= exact + SLACK
         assert lower.trace.objective_name == "lower bound"
-        assert lower.trace.objective[-1] == lower.log_z_lower
+        assert lower.trace.objective[-1] == pytest.approx(lower.log_z_lower, abs=1e-9)
 
 
 def test_bounds_close_as_the_ibound_grows() -> None:
@@ -270,7 +270,7 @@ def test_bounds_close_as_the_ibound_grows() -> None:
         beliefs = kk.infer(graph, f"wmb:ibound={ibound},orders=4")
         brackets.append(beliefs.log_z_upper - beliefs.log_z_lower)
     assert brackets[1] < 0.5 * brackets[0] and brackets[2] < 0.5 * brackets[1]
-    assert abs(brackets[3]) < 1e-10
+    assert 0 < brackets[3] < 1e-9
 
 
 # ---------------------------------------------------------------------- plans
@@ -415,7 +415,7 @@ def test_zeros_in_every_row_leave_a_bound_on_likely_states() -> None:
     for bound, iterations in itertools.product(("both", "lower"), (0, 4, 40)):
         beliefs = kk.infer(code, f"wmb:ibound=2,bound={bound},max_iterations={iterations}")
         assert beliefs.log_z_lower is not None and not beliefs.warnings
-        assert 0.0 <= beliefs.log_z_lower <= enumerate_exact(code)[0] + SLACK
+        assert -1e-9 <= beliefs.log_z_lower <= enumerate_exact(code)[0] + SLACK
         assert np.isfinite(beliefs.flat_marginals).all()
 
 
@@ -446,7 +446,7 @@ def test_no_box_and_no_state_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(successive_halving, "boxed_graph", lambda *args: None)
     beliefs = kk.infer(_parities(), "wmb:ibound=2,max_iterations=30")
     assert beliefs.log_z_lower is None and "no finite lower bound" in beliefs.warnings[0]
-    assert beliefs.log_z == beliefs.log_z_upper
+    assert beliefs.log_z == pytest.approx(beliefs.log_z_upper, abs=1e-9)
 
 
 def _parities() -> kk.FactorGraph:
@@ -521,7 +521,7 @@ def test_reference_grid_bracket(shared: Path) -> None:
         assert beliefs.log_z_upper - beliefs.log_z_lower <= most
     exact = kk.infer(graph, "wmb:ibound=10")
     assert exact.log_z_upper == pytest.approx(EXACT_G10, abs=2e-9)
-    assert exact.log_z_upper - exact.log_z_lower == pytest.approx(0.0, abs=1e-10)
+    assert 0.0 < exact.log_z_upper - exact.log_z_lower < 1e-9
 
 
 def test_marginals_approach_the_exact_ones(shared: Path) -> None:

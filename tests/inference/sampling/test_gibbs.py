@@ -174,7 +174,7 @@ def test_marginals_within_statistical_error(schedule: str, seed: int) -> None:
         error = np.sqrt(p * (1 - p) / ess[list(graph.scope(a))].min())
         assert np.all(np.abs(beliefs.factor(a) - p) <= 6 * error + 1e-3)
     assert beliefs.log_z is None
-    assert beliefs.log_z_lower == beliefs.score <= log_z
+    assert beliefs.score - 1e-9 < beliefs.log_z_lower < beliefs.score <= log_z
     assert graph.log_score(beliefs.state) == pytest.approx(beliefs.score, abs=1e-10)
     assert beliefs.converged
     assert beliefs.stopped == "converged"

@@ -62,7 +62,7 @@ def test_equal_to_enumeration(seed: int, propagation: str) -> None:
     graph = mixed_model(seed)
     beliefs = kk.JunctionTree(propagation=propagation).run(graph)
     assert worst_error(beliefs, graph) < 1e-12
-    assert beliefs.log_z == beliefs.log_z_lower == beliefs.log_z_upper
+    assert beliefs.log_z_lower < beliefs.log_z < beliefs.log_z_upper < beliefs.log_z_lower + 1e-10
     assert beliefs.converged
 
 
@@ -276,7 +276,7 @@ def test_most_probable_states_and_max_marginals(seed: int, propagation: str) -> 
     assert graph.log_score(beliefs.state) == pytest.approx(beliefs.score)
     if kk.plan(graph).graph.n_factors:  # independent variables are answered before any method
         assert beliefs.log_z is None
-        assert beliefs.log_z_lower == beliefs.score
+        assert beliefs.score - 1e-9 < beliefs.log_z_lower < beliefs.score
     for v in range(graph.n_variables):
         best = [scores[states[:, v] == k].max() for k in range(int(graph.cardinalities[v]))]
         wanted = np.exp(np.array(best) - max(best))

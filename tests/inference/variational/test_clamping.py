@@ -126,7 +126,7 @@ def test_budgets_and_interruptions_leave_bounds(monkeypatch: pytest.MonkeyPatch)
     short = kk.infer(graph, "clamp:method=mf,k=10", budget=Budget(seconds=0.1))
     assert short.stopped == "seconds" and not short.converged
     assert short.log_z_lower <= exact + SLACK and short.warnings
-    assert short.log_z_lower >= short.diagnostics["unclamped_lower"]
+    assert short.log_z_lower >= short.diagnostics["unclamped_lower"] - 1e-9
     calls = 0
     original = MeanField._solve
 

@@ -66,7 +66,7 @@ def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: fl
     log_z = enumerate_exact(graph)[0]
     beliefs = kk.infer(graph, f"mf:seed={seed}")
     assert beliefs.log_z is not None
-    assert beliefs.log_z == beliefs.log_z_lower
+    assert beliefs.log_z - 1e-9 < beliefs.log_z_lower < beliefs.log_z
     assert beliefs.log_z_upper in (None, log_z)  # exact when every variable has one state
     assert beliefs.log_z <= log_z + 1e-9
     states, p = joint(graph)

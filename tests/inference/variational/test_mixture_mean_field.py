@@ -19,6 +19,7 @@ from kikuchi.inference.variational.mixture_mean_field import (
     Mixture,
     MixtureMeanField,
     exact_mixture_bound,
+    make_mixture,
     mixture_bound,
     sample_set_bound,
 )
@@ -286,3 +287,16 @@ def test_budgets_leave_a_bound_and_options_are_checked() -> None:
         kk.infer(graph, "mixture-mf:entropy=exact")
     with pytest.raises(MethodError, match="components"):
         MixtureMeanField(components=0)
+
+
+def test_components_of_hardly_any_weight_give_finite_numbers() -> None:
+    graph = FactorGraph([2, 2], [((0, 1), np.array([[0.0, 300.0], [-300.0, 9.0]]))], log=True)
+    weights = np.array([1.0, 1e-300])
+    q = np.array([[1.0, 0.0, 0.5, 0.5], [1.0, 1e-100, 0.5, 0.5]])
+    mixture = make_mixture(flatten(graph), weights, q)
+    assert np.isfinite(mixture.smoothing).all()
+    objective = Objective(flatten(graph), mixture)
+    value, gradient = objective.value_and_gradient(
+        objective.pack(mixture) - 800.0 * (np.arange(16) == 6)
+    )
+    assert np.isfinite(value) and np.isfinite(gradient).all()

@@ -14,10 +14,12 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.numerics import segment_sums
-from kikuchi.inference.graph_arrays import GraphArrays
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.graph_arrays import GraphArrays, flatten
 
 _ATTEMPTS = 24
 _FIRST_BACKTRACKS = 1000
+_MOST_ENTRIES = 5e7  # looked at, about, by the search of `require_possible`
 
 
 class Constraints:
@@ -114,12 +116,43 @@ class Constraints:
                 raise _impossible()
         return None
 
+    def require_state(self) -> None:
+        """Seek a state of positive weight for a short while; an error if there is provably none."""
+        from kikuchi.inference.bounds.kernels.feasibility import IMPOSSIBLE, breadth_first, search
+
+        flat, work = self.flat, self._work
+        order = breadth_first(flat, work.hard, np.arange(flat.n_variables))
+        entries = float(np.diff(flat.table_offsets)[work.hard > 0].sum())
+        backtracks = int(min(_FIRST_BACKTRACKS, 1.0 + _MOST_ENTRIES / entries))
+        first_states = np.zeros(len(self._alive))
+        if search(flat, work, order, first_states, backtracks) == IMPOSSIBLE:
+            raise _impossible()
+
     def _wanted(self, attempt: int, preference: Array, rng: np.random.Generator) -> Array:
         if attempt == 0:
             return preference
         if attempt == 1:
             return -np.arange(len(preference), dtype=np.float64)
         return rng.random(len(preference))
+
+
+def require_possible(graph: FactorGraph) -> None:
+    """Raise `ImpossibleEvidenceError` where zeros of the tables are soon seen to leave no state.
+
+    Propagation of the zeros first, then a short search for one state of positive weight: each
+    proves more than an approximation can see, whose messages may agree where no state does. It is
+    silent where a state was found, and where the search gave up.
+
+    >>> equal, other = np.eye(2), 1 - np.eye(2)
+    >>> try:
+    ...     require_possible(FactorGraph([2, 2], [((0, 1), equal), ((0, 1), other)]))
+    ... except ImpossibleEvidenceError as error:
+    ...     print(str(error)[:48])
+    no state of the model has positive weight (Z = 0
+    """
+    if not np.isneginf(graph.log_tables).any():
+        return
+    Constraints(flatten(graph)).require_state()
 
 
 def _impossible() -> ImpossibleEvidenceError:

@@ -20,7 +20,7 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.progress import Progress, silent
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method
+from kikuchi.inference.method import Method, crossed_bounds, rounding_error
 from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
 from kikuchi.inference.registry import METHODS
 
@@ -50,7 +50,8 @@ class BoundStep:
 class LogZBounds:
     """The best certified bounds on log Z, and how they closed.
 
-    Bounds that nothing has proved yet are infinite.
+    Bounds that nothing has proved yet are infinite. `rounding` is what rounding alone may leave
+    between them.
 
     >>> LogZBounds(lower=1.0, upper=3.0).gap
     2.0
@@ -62,16 +63,17 @@ class LogZBounds:
     upper_method: str = ""
     history: list[BoundStep] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    rounding: float = 0.0
 
     @property
     def gap(self) -> float:
         """Upper less lower bound, in nats; infinite while one is missing."""
-        return max(self.upper - self.lower, 0.0)
+        return self.upper - self.lower
 
     @property
     def closed(self) -> bool:
         """Whether the bounds have met, up to rounding."""
-        return self.gap <= _ROUNDING * max(1.0, abs(self.lower))
+        return self.gap <= _ROUNDING * max(1.0, abs(self.lower)) + 4.0 * self.rounding
 
     def update(self, beliefs: Beliefs, started: float = 0.0) -> None:
         """Take what a run proved, step by step, the run having begun at `started` seconds."""
@@ -88,6 +90,8 @@ class LogZBounds:
             self.lower, self.lower_method, improved = lower, method, True
         if upper < self.upper:
             self.upper, self.upper_method, improved = upper, method, True
+        if self.lower > self.upper:
+            raise crossed_bounds(self.lower, self.lower_method, self.upper, self.upper_method)
         if improved:
             self.history.append(BoundStep(seconds, self.lower, self.upper, method))
 
@@ -136,7 +140,7 @@ class Portfolio:
         self.clock = clock
         self.progress = progress
         self.limit = limit
-        self.bounds = LogZBounds()
+        self.bounds = LogZBounds(rounding=rounding_error(graph))
         self.interrupted = False
 
     @property

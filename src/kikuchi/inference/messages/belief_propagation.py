@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kikuchi.inference.messages.tables import (
     Damping,
     TableMessages,
     message_layout,
+    settled,
     with_logarithms_if_needed,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -34,7 +36,8 @@ class BeliefPropagation(Method):
     Messages m_{a->i}(x_i) prop. to sum_{x_a \ x_i} phi_a prod_{j in a \ i} prod_{b != a} m_{b->j}
     (LIU-I3, TEH-I1) are updated by one of the schedules until none changes by more than `tol` as a
     probability, before damping. `log_z` is minus the Bethe free energy (LIU-D5, TEH-M23), which is
-    exact on forests and no bound elsewhere. `damping` is the weight on the old message (TEH-I8);
+    exact on forests, which a pass from the leaves to the roots and one back, both undamped, see to
+    after the stop, and no bound elsewhere. `damping` is the weight on the old message (TEH-I8);
     with `damping_end` it moves there linearly over the first `anneal` iterations.
 
     Positive binary pairwise models whose numbers stay in range run in ratio form; all others in
@@ -100,6 +103,9 @@ class BeliefPropagation(Method):
         )
         if is_tree and iterations == 2:
             converged, run.stopped = True, "converged"
+        elif converged and self.mode == "sum" and messages.graph.is_forest:
+            for order in itertools.islice(_passes(messages.graph), 2):  # small steps prove nothing
+                messages.sequential(order, 0.0, bp_messages.LINEAR)
         return self._read(messages, iterations, converged, run)
 
     def _steps(self, messages: RatioMessages | TableMessages, run: MethodRun) -> Iterator[Step]:
@@ -108,7 +114,7 @@ class BeliefPropagation(Method):
         damping = Damping(self.damping, self.damping_kind, self.damping_end, self.anneal)
         done = 0
         while True:
-            sweeps, weight = 1, damping.at(done)
+            sweeps, weight = 1, 0.0 if self.schedule == "tree" else damping.at(done)
             if self.schedule == "residual":
                 residual = messages.residual(weight, damping.code, self.tol)
             elif self.schedule == "parallel":
@@ -116,6 +122,8 @@ class BeliefPropagation(Method):
                 residual = messages.parallel(sweeps, weight, damping.code)
             else:
                 residual = messages.sequential(next(orders), weight, damping.code)
+            if self.schedule != "tree":
+                residual = settled(messages, residual, self.tol)
             done += sweeps
             traced = self.trace_energy and self.mode == "sum"
             energy = messages.log_z(messages.variable_beliefs()) if traced else math.nan
@@ -123,10 +131,9 @@ class BeliefPropagation(Method):
 
     def _orders(self, graph: FactorGraph) -> Iterator[U4]:
         """The order of the variables in each sweep."""
-        order = np.arange(graph.n_variables, dtype=np.uint32)
         if self.schedule == "tree":
-            order = breadth_first(message_layout(graph))
-            yield order[::-1].copy()
+            yield from _passes(graph)
+        order = np.arange(graph.n_variables, dtype=np.uint32)
         rng = generator(self.seed)
         while True:
             if self.schedule == "random":
@@ -175,3 +182,11 @@ class BeliefPropagation(Method):
         if self.mode == "sum":
             attach_uniqueness_certificate(messages.graph, solution)
         return solution
+
+
+def _passes(graph: FactorGraph) -> Iterator[U4]:
+    """The variables of a forest from the leaves to the roots, then again and again the way back."""
+    order = breadth_first(message_layout(graph))
+    yield order[::-1].copy()
+    while True:
+        yield order

@@ -124,6 +124,7 @@ class ClampedDescent:
         *,
         tol: float,
         max_walks: int,
+        mode: int = bp_messages.SUM,
         propagate_first: bool = False,
         accelerate: bool = False,
     ) -> None:
@@ -141,7 +142,7 @@ class ClampedDescent:
         self.limit = free_energy_limit(graph)
         self.limit += 1e-6 * (1.0 + abs(self.limit))
         self.orders: list[UpdateOrder | None] = [None] * len(sets)
-        self.messages = self._new_messages(bp_messages.SUM)
+        self.messages = self._new_messages(mode)
         self.point: Point | None = None
         self.complete: deque[bool] = deque(maxlen=len(sets))
         self.residuals: deque[float] = deque([0.0] * len(sets), maxlen=len(sets))
@@ -397,14 +398,6 @@ class ClampedDescent:
 
     def walks(self) -> Iterator[Step]:
         """Walks over all trees, recorded one by one at first and then in growing numbers."""
-        try:
-            yield from self._walks()
-        except UnderflowError:
-            self.run.trace.clear()
-            self.messages = ClampedMessages(self.graph, bp_messages.LOG_SUM)
-            yield from self._walks()
-
-    def _walks(self) -> Iterator[Step]:
         messages, order = self.messages, self._order(0)
         messages.clamp(self.observed, self.beliefs)
         messages.collect(order)
@@ -453,8 +446,6 @@ class ClampedDescent:
             factor_tables=messages.factor_beliefs,
             diagnostics={**self._diagnostics(), "stationarity": gap.least},
         )
-        if converged and self.graph.is_forest:
-            solution.log_z_lower = solution.log_z_upper = solution.log_z
         if stuck:
             solution.warnings.append(self._stuck(gap.least))
         elif not converged:

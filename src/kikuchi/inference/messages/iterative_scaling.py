@@ -53,7 +53,7 @@ class _ExactScaling(ObservedMarginalsMethod):
 
     objective_name: ClassVar[str] = "minus the dual value"
     exactness = "always"
-    certifies = ("lower", "upper")
+    certifies = ("upper",)
     needs_junction_tree: ClassVar[bool] = True
 
     tol: float = option(1e-9, "largest distance of a marginal from its target", above=0)
@@ -66,8 +66,7 @@ class _ExactScaling(ObservedMarginalsMethod):
         ascent = self._ascent(oracle, graph, run.targets)
         iterations, converged = run.iterate(ascent.steps(), tol=self.tol, limit=self.max_iterations)
         solution = ascent.solution(run, iterations, converged)
-        if converged:
-            solution.log_z_lower = solution.log_z_upper = solution.log_z
+        solution.log_z_upper = solution.log_z  # any value of the dual is a bound
         return solution
 
     def _ascent(
@@ -174,8 +173,6 @@ class PropagatedScaling(ObservedMarginalsMethod):
                 "belief propagation did not converge inside; try ups, which always converges, or "
                 "damping=0.5"
             ]
-        elif converged and graph.is_forest:
-            solution.log_z_lower = solution.log_z_upper = solution.log_z
         return solution
 
 

@@ -15,7 +15,7 @@ from kikuchi.inference.messages.clamped_messages import (
     by_original,
     observed_marginals,
 )
-from kikuchi.inference.messages.tables import Damping, with_logarithms_if_needed
+from kikuchi.inference.messages.tables import Damping, settled, with_logarithms_if_needed
 from kikuchi.inference.method import MethodRun, ObservedMarginalsMethod, Solution, Step, option
 
 
@@ -91,8 +91,6 @@ class LoopyScaling(ObservedMarginalsMethod):
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
                 "try ups, which always converges, or damping=0.5"
             )
-        elif graph.is_forest:
-            solution.log_z_lower = solution.log_z_upper = solution.log_z
         return solution
 
     def _steps(self, messages: ClampedMessages) -> Iterator[Step]:
@@ -104,6 +102,7 @@ class LoopyScaling(ObservedMarginalsMethod):
                 residual = messages.parallel(1, damping.at(done), damping.code)
             else:
                 residual = messages.sequential(order, damping.at(done), damping.code)
+            residual = settled(messages, residual, self.tol)
             done += 1
             energy = math.nan
             if self.trace_energy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +189,7 @@ class TableMessages:
         """Clamped marginals as given, the others from the messages."""
         out = np.empty_like(self.clamped_to)
         status = beliefs.variable_beliefs(self.layout, self.m, self.clamping, out, self.mode)
-        if status == bp_messages.UNDERFLOW:
+        if status != bp_messages.OK and self.mode == bp_messages.SUM:
             self._to_logarithms()
             return self.variable_beliefs()
         self._check(status)
@@ -206,7 +206,7 @@ class TableMessages:
             self.layout, self.tables, self.nu, self.new, self.work, clamped, marginals,
             self.state_at, self.mode,
         )  # fmt: skip
-        if status == bp_messages.UNDERFLOW:
+        if status != bp_messages.OK and self.mode == bp_messages.SUM:
             self._to_logarithms()
             return self.log_z(marginals, primal=primal)
         self._check(status)
@@ -231,6 +231,37 @@ class TableMessages:
         """Read the same messages as logarithms."""
         self._set_mode(bp_messages.LOG_SUM)
         self.tables, self.m, self.nu = log(self.tables), log(self.m), log(self.nu)
+
+
+class SweptMessages(Protocol):
+    """Messages that sweeps change and beliefs are read from."""
+
+    graph: FactorGraph
+    _queue: tuple[NDArray[Any], ...] | None
+
+    def sequential(self, order: U4, damping: float, kind: int) -> float:
+        """One sweep, variable by variable; answers the largest change."""
+
+    def variable_beliefs(self) -> Array:
+        """Beliefs of the variables, flat."""
+
+
+def settled(messages: SweptMessages, residual: float, tol: float) -> float:
+    """The residual of a sweep, or how far a belief still moves where only the residual is small.
+
+    Messages are compared as probabilities. Of tables that span many decades an entry too small to
+    count there may decide a product of messages, and damping hides how far it has to go: a
+    residual within `tol` is believed only if one sweep without damping leaves the beliefs as they
+    are, up to a hundred times `tol`.
+    """
+    if tol == 0 or not residual <= tol:
+        return residual
+    before = messages.variable_beliefs()
+    order = np.arange(messages.graph.n_variables, dtype=np.uint32)
+    messages.sequential(order, 0.0, bp_messages.LINEAR)
+    messages._queue = None  # made anew from the changed messages
+    moved = float(np.abs(messages.variable_beliefs() - before).max(initial=0.0))
+    return residual if moved <= 100.0 * tol else moved
 
 
 def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:

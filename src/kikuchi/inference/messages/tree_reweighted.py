@@ -275,13 +275,11 @@ class _BoundDescent:
         if self.run.stopped == "interrupted":  # perhaps in the middle of a change of weights
             self._use(self.appearances)
         self._bound()
-        exact = converged and self.graph.is_forest and bool(np.all(self.appearances.weights == 1))
         solution = Solution(
             self.engine.marginals(),
             self.upper,
             converged=converged,
             iterations=iterations,
-            log_z_lower=self.upper if exact else None,
             log_z_upper=self.upper,
             factor_tables=self.engine.factor_tables,
             diagnostics={

@@ -19,6 +19,7 @@ from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_descent import ClampedDescent
 from kikuchi.inference.messages.clamped_messages import observed_marginals
+from kikuchi.inference.messages.tables import with_logarithms_if_needed
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 
 _NAMED = ("auto", "rows-columns", "columns", "greedy")
@@ -81,12 +82,16 @@ class UnifiedScaling(Method):
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         observed, _ = observed_marginals(graph, run.targets)
         sets = self._sets(graph, run, observed)
+        return with_logarithms_if_needed(lambda mode: self._solved(graph, run, sets, mode), run)
+
+    def _solved(self, graph: FactorGraph, run: MethodRun, sets: list[Mask], mode: int) -> Solution:
         descent = ClampedDescent(
             graph,
             run,
             sets,
             tol=self.tol,
             max_walks=self.max_walks,
+            mode=mode,
             propagate_first=self.start == "bp",
             accelerate=self.accelerate,
         )
@@ -172,7 +177,6 @@ class UnifiedTreeScaling(Method):
     summary: ClassVar[str] = "unified propagation and scaling on forests, exact"
     objective_name: ClassVar[str] = "minus the dual value"
     exactness = "always"
-    certifies = ("lower", "upper")
     needs_forest: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
@@ -186,8 +190,13 @@ class UnifiedTreeScaling(Method):
                 "method ups-t needs a graph whose cycles are all cut by variables with observed "
                 "marginals; use ups"
             )
-        sets = [np.zeros_like(observed)]
-        descent = ClampedDescent(graph, run, sets, tol=self.tol, max_walks=self.max_iterations)
+        return with_logarithms_if_needed(lambda mode: self._solved(graph, run, mode), run)
+
+    def _solved(self, graph: FactorGraph, run: MethodRun, mode: int) -> Solution:
+        nothing = [np.zeros(graph.n_variables, dtype=bool)]
+        descent = ClampedDescent(
+            graph, run, nothing, tol=self.tol, max_walks=self.max_iterations, mode=mode
+        )
         iterations, converged = run.iterate(
             descent.walks(), tol=self.tol, limit=self.max_iterations
         )

@@ -81,10 +81,12 @@ class Objective:
         dots = np.stack([np.add.reduceat(r[m] * q, self.flat.state_offsets[:-1], axis=1)
                          for m in range(self.n)])  # fmt: skip
         share = self._shares(w)  # a_k pi(m, k) / sum_l a_l pi(m, l)
-        smoothed = np.sum(np.where(q > 0.0, q * log(r), 0.0), axis=1)
+        seen = q > 0.0  # a live entry may have underflown
+        logs = log(np.where(seen, r, 1.0))
+        smoothed = np.sum(q * logs, axis=1)
         masses = self._log_masses(w)
-        to_weight = bounds + smoothed - masses - (a @ share) / a
-        to_q = a[:, None] * np.where(self.live, field - log(q) + log(r), 0.0)
+        to_weight = bounds + smoothed - masses - (a @ share) / np.maximum(a, np.finfo(float).tiny)
+        to_q = a[:, None] * np.where(seen, field - log(np.where(seen, q, 1.0)) + logs, 0.0)
         to_r = a[:, None] * np.where(self.live, q, 0.0)
         for m in range(self.n):
             for k in range(self.n):

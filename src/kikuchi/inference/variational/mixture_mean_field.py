@@ -334,9 +334,7 @@ def make_mixture(
     from kikuchi.inference.variational.kernels.mixture_mean_field import overlaps, set_scales
 
     if smoothing is None:
-        mean = weights @ q
-        with np.errstate(invalid="ignore", divide="ignore"):
-            smoothing = np.where(q > 0.0, q / mean, 0.0)
+        smoothing = q / np.maximum(weights @ q, np.finfo(np.float64).tiny)
         tops = np.maximum.reduceat(smoothing, flat.state_offsets[:-1], axis=1)
         smoothing = smoothing / np.repeat(tops, flat.cards.astype(np.int64), axis=1)
     n = len(weights)
