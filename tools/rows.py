@@ -78,6 +78,7 @@ class Row:
     modules: tuple[str, ...]
     tests: tuple[str, ...]
     note: str
+    section: str = ""  # of the document, which names it there; such a row is in no catalogue
 
     @property
     def prefix(self) -> str:
@@ -98,7 +99,7 @@ def load(path: Path) -> dict[str, Row]:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     rows = {}
     for key, fields in data["rows"].items():
-        unknown = set(fields) - {"title", "status", "room", "modules", "tests", "note"}
+        unknown = set(fields) - set(Row.__dataclass_fields__)
         if unknown or not _KEY.fullmatch(key):
             raise SystemExit(f"{path.name}: row {key}: unknown fields {sorted(unknown)} or bad id")
         rows[key] = Row(
@@ -109,6 +110,7 @@ def load(path: Path) -> dict[str, Row]:
             modules=tuple(fields.get("modules", ())),
             tests=tuple(fields.get("tests", ())),
             note=fields.get("note", ""),
+            section=fields.get("section", ""),
         )
     return rows
 
@@ -265,8 +267,11 @@ def check_complete(rows: dict[str, Row], specs: Path) -> list[str]:
     for prefix, (file, _) in CATALOGUES.items():
         known = catalogue_rows((specs / file).read_text(encoding="utf-8"), prefix)
         listed = {row for row in rows if row.startswith(f"{prefix}-")}
+        more = {row for row in listed if rows[row].section}
         faults += [f"{row} of {file} is not in the list" for row in in_order(known - listed)]
-        faults += [f"{row} is in the list but not in {file}" for row in in_order(listed - known)]
+        invented = in_order((listed - known) - more)
+        faults += [f"{row} is in the list but not in {file}" for row in invented]
+        faults += [f"{row} has a section but is in {file}" for row in in_order(more & known)]
     return faults
 
 
@@ -309,7 +314,8 @@ def render(rows: dict[str, Row]) -> str:
         "# Coverage",
         "",
         "Every row of the five source catalogues, the module that implements it and the test",
-        "that checks it. *Done* rows have both, and the module cites the row in its docstrings.",
+        "that checks it; rows with a section are named in the document there and in no catalogue.",
+        "*Done* rows have both, and the module cites the row in its docstrings.",
         "*Partial* rows say what is missing. *Planned* rows name the folder where they will live.",
         "A check in the test suite keeps this page, the code and the tests in agreement.",
         "",
@@ -347,7 +353,8 @@ def _table(rows: Iterable[Row]) -> list[str]:
             module = f"`{row.room}/`" if row.kind not in TEST_KINDS else f"with `{row.room}/`"
         test = "<br>".join(f"`{name}`" for name in row.tests)
         status = f"{row.status}: {row.note}" if row.note else row.status
-        cells = (row.id, row.title, module or "–", test or "–", status)
+        title = f"{row.title} (section {row.section})" if row.section else row.title
+        cells = (row.id, title, module or "–", test or "–", status)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return lines
 

@@ -34,6 +34,7 @@ FIELDS = {
     "processes",
     "seconds",
     "case_seconds",
+    "verdict",
     "rows",
     "results",
 }
@@ -43,14 +44,14 @@ def test_without_an_id_the_experiments_are_listed() -> None:
     result = run("reproduce")
     assert result.exit_code == 0 and result.stderr == ""
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["id", "document", "title", "quick", "full", "status"]
+    assert lines[0].split() == ["id", "document", "title", "quick", "full", "status", "run"]
     assert [line.split()[0] for line in lines[2 : 2 + len(EXPERIMENTS)]] == list(EXPERIMENTS)
 
 
 def test_the_list_as_json() -> None:
     data = json.loads(run("reproduce", "--json", "-").stdout)
     assert [entry["id"] for entry in data] == list(EXPERIMENTS)
-    assert set(data[0]) == {"id", "document", "title", "quick", "full", "status"}
+    assert set(data[0]) == {"id", "document", "title", "quick", "full", "status", "run"}
 
 
 def test_a_cluster_gives_the_table_of_this_machine() -> None:

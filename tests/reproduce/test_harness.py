@@ -14,6 +14,7 @@ import pytest
 from kikuchi import Budget, __version__
 from kikuchi.core.errors import FormatError, KikuchiError
 from kikuchi.reproduce import EXPERIMENTS, Experiment, Row, find_experiment, reproduce
+from kikuchi.reproduce.aggregate import within
 from kikuchi.reproduce.catalogue import all_experiments
 from kikuchi.reproduce.experiment import Case, Finished, Result, Setting
 from kikuchi.reproduce.ledger import Ledger, case_key
@@ -30,7 +31,6 @@ class Squares(Experiment):
     title: ClassVar[str] = "Squares"
     claim: ClassVar[str] = "Squares are not negative."
     caption: ClassVar[str] = "Squares."
-    status: ClassVar[Any] = "agrees"
     quick: ClassVar[Setting] = Setting(3, {"power": 2}, "1 s")
     full: ClassVar[Setting] = Setting(6, {"power": 2}, "1 s")
 
@@ -50,7 +50,7 @@ class Squares(Experiment):
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         total = sum(one.result["value"] for one in finished)
-        return [Row("sum", total, None, None, "", total >= 0)]
+        return [Row("sum", total, 5.0, None, "", within(total, 5.0, 0.5))]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
         raise NotImplementedError
@@ -73,7 +73,6 @@ def test_every_experiment_is_described() -> None:
     known = all_experiments()
     assert [e.id for e in known] == list(EXPERIMENTS)
     for experiment in known:
-        assert experiment.status in ("agrees", "agrees in part")
         assert experiment.title and experiment.claim and experiment.caption
         for setting in (experiment.quick, experiment.full):
             cases = experiment.cases(setting.parameters, range(setting.seeds))
@@ -174,12 +173,15 @@ def test_the_outcome_as_data(squares: Squares) -> None:
         {
             "quantity": "sum",
             "ours": 5.0,
-            "published": None,
+            "published": 5.0,
             "corrected": None,
             "note": "",
             "agrees": True,
+            "verdict": "agrees",
+            "criterion": "within 0.5 of 5",
         }
     ]
+    assert data["verdict"] == "agrees"
     assert [one["case"]["seed"] for one in data["results"]] == [0, 1, 2]
 
 

@@ -20,8 +20,8 @@ from kikuchi.reproduce.liu2020.accuracy import (
     OuterFace,
     WeakFields,
     grid_of,
-    is_as_good,
     is_below,
+    is_near,
     mean_errors,
     measured,
     positive_marginals,
@@ -86,8 +86,10 @@ def test_means_and_comparisons() -> None:
     assert is_below(errors, [Errors(0.21, None, 0.41)])
     assert not is_below(errors, [Errors(0.21, None, 0.39)])
     assert not is_below(errors, [Errors(0.19, None, 0.41)])
-    assert is_as_good(Errors(0.19, None, 1.0), Errors(0.1, None, 1.0, 0.01))
-    assert not is_as_good(Errors(0.21, None, 1.0), Errors(0.1, None, 1.0, 0.01))
+    theirs = Errors(0.1, None, 1.0, 0.02, None, 0.2)  # standard error of a difference 0.0063
+    assert is_near(Errors(0.118, None, 1.0, 0.02, None, 0.2), theirs, 20)
+    assert not is_near(Errors(0.12, None, 1.0, 0.02, None, 0.2), theirs, 20)
+    assert not is_near(Errors(0.08, None, 1.0, 0.02, None, 0.2), theirs, 20)  # nor far below
 
 
 # ---------------------------------------------------------------------- published numbers
@@ -155,7 +157,10 @@ def test_weak_fields_ours_is_below_every_published_column(weak_fields: list[Fini
     best = [row for row in rows if row.quantity.endswith("3×3 blocks")]
     assert len(best) == 2 and all(row.agrees for row in best)
     assert rows[-1].ours == "2 of 2" and rows[-1].agrees
-    assert [row for row in rows if row.agrees is False] == []
+    assert (
+        WeakFields().rows(weak_fields)[0].criterion
+        == "l1 and log Z error within three standard errors"
+    )
 
 
 def test_figures_to_reach_on_grids(weak_fields: list[Finished]) -> None:
@@ -183,8 +188,9 @@ def nine() -> Outcome:
 
 def test_complete_graph(nine: Outcome) -> None:
     rows = {row.quantity: row for row in nine.rows()}
-    assert [row.quantity for row in rows.values() if row.agrees is False] == []
-    assert len(rows) == 5 * 8 + 1
+    wrong = [row.quantity for row in rows.values() if row.agrees is False]
+    assert wrong and all(name.endswith("lowest l1 error") for name in wrong)
+    assert len(rows) == 5 * 9 + 1
     assert CompleteNine.faults["loopy BP"] in rows["γ = 2, damped BP"].note
     assert CompleteNine.faults["loopy BP"] in rows["γ = 2, Inference Net"].note
     assert rows["γ = 2, RENN"].note == "neural: only as published"

@@ -27,10 +27,16 @@ def cell(value: Value) -> str:
 
 
 def table(rows: Sequence[Row]) -> TextTable:
-    """Ours beside the published figure and the corrected reference, row by row."""
-    head = ("quantity", "ours", "published", "corrected reference", "note")
+    """Ours beside the published figure and the corrected reference, row by row, and the verdict."""
+    head = ("quantity", "ours", "published", "corrected reference", "verdict", "criterion", "note")
     cells = [
-        [row.quantity, *(cell(v) for v in (row.ours, row.published, row.corrected)), row.note]
+        [
+            row.quantity,
+            *(cell(v) for v in (row.ours, row.published, row.corrected)),
+            row.verdict,
+            row.criterion or text.UNKNOWN,
+            row.note,
+        ]
         for row in rows
     ]
     return TextTable(head, cells, [1])
@@ -57,16 +63,18 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     if outcome.seeds:
         pairs.append(("seeds", _seed_range(outcome.seeds)))
     pairs.append(("cases", done))
+    pairs.append(("verdict", f"{outcome.verdict}, by the rows of this run"))
     wall, spent = text.seconds(outcome.seconds), text.seconds(outcome.case_seconds)
     workers = text.count(max(outcome.processes, 1), "process", "processes")
     return [*pairs, ("time", f"{wall} in {workers}; all cases together {spent}")]
 
 
 def disagreements(rows: Sequence[Row]) -> list[str]:
-    """One line for each row that is not what it should be."""
+    """One line for each row that does not meet its criterion."""
     return [
-        f"{row.quantity}: {cell(row.ours)} is not what was expected "
-        f"({cell(row.corrected if row.corrected is not None else row.published)})"
+        f"{row.quantity}: {cell(row.ours)} is not what "
+        + ("the document says" if row.published is not None else "was expected")
+        + f" ({cell(row.published if row.published is not None else row.corrected)})"
         for row in rows
         if row.agrees is False
     ]

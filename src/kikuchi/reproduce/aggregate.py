@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.reproduce.experiment import Finished, Result, Row, Value, folder_entries
+from kikuchi.reproduce.experiment import (
+    Finished,
+    Judgement,
+    Result,
+    Row,
+    Value,
+    folder_entries,
+)
 
 # ---------------------------------------------------------------------- ours beside published
 
@@ -22,9 +29,11 @@ class Claims:
     An empty text means that there is no value. Texts may have places `{name}` that `row` fills in.
 
     >>> claims = Claims({"noise": ["noise variance", 1.0, "", "mean of {count} runs"]})
-    >>> row = claims.row("noise", 0.98, abs(0.98 - 1.0) < 0.05, count=3)
-    >>> row.quantity, row.ours, row.published, row.corrected, row.note, row.agrees
-    ('noise variance', 0.98, 1.0, None, 'mean of 3 runs', True)
+    >>> row = claims.row("noise", 0.98, within(0.98, 1.0, 0.05), count=3)
+    >>> row.quantity, row.ours, row.published, row.corrected, row.note
+    ('noise variance', 0.98, 1.0, None, 'mean of 3 runs')
+    >>> row.verdict, row.criterion
+    ('agrees', 'within 0.05 of 1')
     """
 
     def __init__(self, table: Mapping[str, Sequence[Any]]) -> None:
@@ -36,11 +45,10 @@ class Claims:
         entries = folder_entries(module.rpartition(".")[0])
         return cls({k: v for name in identifiers for k, v in entries[name]["claims"].items()})
 
-    def row(self, key: str, ours: Value, agrees: bool | None = None, **values: Any) -> Row:
-        """The row of a claim with our value and whether that agrees."""
+    def row(self, key: str, ours: Value, judgement: Judgement | None = None, **values: Any) -> Row:
+        """The row of a claim with our value and what is made of it."""
         quantity, published, corrected, note = (_filled(v, values) for v in self._table[key])
-        judged = None if agrees is None else bool(agrees)
-        return Row(quantity, ours, published, corrected, note or "", judged)
+        return Row(quantity, ours, published, corrected, note or "", judgement)
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
@@ -50,6 +58,53 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     if value[:1] == "{" and value[1:-1] in values:
         return values[value[1:-1]]
     return value.format(**values) or None
+
+
+# ---------------------------------------------------------------------- criteria
+
+
+def holds(agrees: object, criterion: str) -> Judgement:
+    """A condition with its words."""
+    return Judgement(bool(agrees), criterion)
+
+
+def within(value: float, target: float, tolerance: float) -> Judgement:
+    """Whether a number is as near to another as this.
+
+    >>> within(3.1, 3.0, 0.05)
+    Judgement(agrees=False, criterion='within 0.05 of 3')
+    """
+    near = abs(value - target) <= tolerance
+    return holds(near, f"within {tolerance:.2g} of {target:.4g}" if tolerance else f"= {target:g}")
+
+
+def above(value: float, bound: float, what: str = "") -> Judgement:
+    """Whether a number is above another; `what` names the other where it is no constant.
+
+    >>> above(2.0, 1.5), above(2.0, 3.5, "that of BP")
+    (Judgement(agrees=True, criterion='above 1.5'), Judgement(agrees=False, \
+criterion='above that of BP'))
+    """
+    return holds(value > bound, f"above {what or format(bound, '.4g')}")
+
+
+def below(value: float, bound: float, what: str = "") -> Judgement:
+    """Whether a number is below another; `what` names the other where it is no constant."""
+    return holds(value < bound, f"below {what or format(bound, '.4g')}")
+
+
+def between(value: float, low: float, high: float, unit: str = "") -> Judgement:
+    """Whether a number is in a range, its ends included.
+
+    >>> between(3.0, 2.5, 3.5).criterion
+    'from 2.5 to 3.5'
+    """
+    return holds(low <= value <= high, f"from {low:g} to {high:g}{unit}")
+
+
+def all_of(count: int, total: int) -> Judgement:
+    """Whether a count is of all there are."""
+    return holds(count == total, "all")
 
 
 def of_total(count: int, total: int) -> str:

@@ -10,12 +10,12 @@ import hashlib
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from kikuchi.core.errors import DataError, KikuchiError
 
@@ -27,7 +27,7 @@ Result = dict[str, Any]
 Value = float | int | str | None
 CaseAxes = Mapping[str, str | Iterable[Any]]
 
-Status = Literal["agrees", "agrees in part"]
+Verdict = Literal["agrees", "agrees in part", "disagrees", "not comparable"]
 
 DOCUMENTS = {
     "TEH": "Teh 2003",
@@ -38,14 +38,22 @@ DOCUMENTS = {
 }
 
 
+class Judgement(NamedTuple):
+    """Whether a number of ours meets what is asked of it, and what that is, in words."""
+
+    agrees: bool
+    criterion: str
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table of an experiment.
 
     `published` is what the document says, `corrected` an independent computation (the catalogue's
     own, or a known exact value), None where there is none. `note` says in one line why they differ
-    or what to mind. `agrees` tells whether ours matches what it should, None where that is no
-    question.
+    or what to mind. `judgement` holds ours against what the document says or, where it says
+    nothing, against the corrected reference. It is None where there is nothing to hold against: the
+    document shows a figure only, its data are others, or the line is quoted and was not run.
     """
 
     quantity: str
@@ -53,11 +61,54 @@ class Row:
     published: Value = None
     corrected: Value = None
     note: str = ""
-    agrees: bool | None = None
+    judgement: Judgement | None = None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the criterion is met, None without one."""
+        return None if self.judgement is None else self.judgement.agrees
+
+    @property
+    def criterion(self) -> str:
+        """What must hold for ours to agree."""
+        return "" if self.judgement is None else self.judgement.criterion
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the criterion gives."""
+        if self.judgement is None:
+            return "not comparable"
+        return "agrees" if self.judgement.agrees else "disagrees"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "judgement"}
+        judged = {"agrees": self.agrees, "verdict": self.verdict, "criterion": self.criterion}
+        return {**data, **judged}
+
+
+def verdict_of(rows: Iterable[Row]) -> Verdict:
+    """The verdict on a table, from those on its rows.
+
+    Lines about which the document says something count. It agrees if all that can be compared do,
+    no line of the document is only quoted, and no other line is off its reference. It disagrees
+    where at least half of those that can be compared do. In between it agrees in part.
+
+    >>> good, bad = (Row("x", 1.0, 1.0, judgement=Judgement(b, "= 1")) for b in (True, False))
+    >>> verdict_of([good]), verdict_of([good, good, bad]), verdict_of([good, bad])
+    ('agrees', 'agrees in part', 'disagrees')
+    >>> verdict_of([good, Row("quoted", None, 2.0)]), verdict_of([Row("figure only", 1.0)])
+    ('agrees in part', 'not comparable')
+    """
+    table = list(rows)
+    compared = [row for row in table if row.published is not None and row.judgement is not None]
+    wrong = sum(not row.agrees for row in compared)
+    if not compared:
+        return "not comparable"
+    if 2 * wrong >= len(compared):
+        return "disagrees"
+    quoted = any(row.ours is None and row.published is not None for row in table)
+    return "agrees in part" if quoted or any(row.agrees is False for row in table) else "agrees"
 
 
 @dataclass(frozen=True)
@@ -88,7 +139,7 @@ class Setting:
 class Experiment(ABC):
     """Base of all experiments: one folder of `reproduce` per document, one class per experiment.
 
-    A class gives its `id`; title, claim, caption, status and both settings stand under that id in
+    A class gives its `id`; title, claim, caption and both settings stand under that id in
     the file `experiments.toml` of its folder, unless the class has its own. The parameters of a
     setting are those of `shared` and its own.
 
@@ -104,7 +155,6 @@ class Experiment(ABC):
     title: ClassVar[str]
     claim: ClassVar[str]
     caption: ClassVar[str]
-    status: ClassVar[Status]
     quick: ClassVar[Setting]
     full: ClassVar[Setting]
     takes_data: ClassVar[str] = ""

@@ -19,7 +19,7 @@ from kikuchi.core.errors import KikuchiError
 from kikuchi.core.parallel import Executor
 from kikuchi.core.progress import Progress, silent
 from kikuchi.reproduce.catalogue import find_experiment
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Row
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Row, Verdict, verdict_of
 from kikuchi.reproduce.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -60,8 +60,13 @@ class Outcome:
         return sum(one.seconds for one in self.finished)
 
     def rows(self) -> list[Row]:
-        """The table: quantity, ours, published, corrected reference, note."""
+        """The table: quantity, ours, published, corrected reference, verdict, criterion, note."""
         return self.experiment.rows(self.finished)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the rows say together; about the document if the setting is the full one."""
+        return verdict_of(self.rows())
 
     def figure(self) -> Figure:
         """The figure."""
@@ -89,6 +94,7 @@ class Outcome:
             "processes": self.processes,
             "seconds": self.seconds,
             "case_seconds": self.case_seconds,
+            "verdict": self.verdict,
             "rows": [row.to_dict() for row in self.rows()],
             "results": [one.to_dict() for one in self.finished],
         }

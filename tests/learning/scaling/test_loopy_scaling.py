@@ -85,11 +85,11 @@ def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
     graph = kk.FactorGraph(cards, [(p, np.ones(int(cards[p[0]] * cards[p[1]]))) for p in pairs])
     rows = rng.integers(0, cards, size=(30, 5))
     targets = Targets.of(graph, rows, smoothing=1.0)
-    fit = LoopyScalingML(regions="bethe", smoothing=1.0).fit(graph, rows)
+    fit = LoopyScalingML(regions="bethe", smoothing=1.0, tol=1e-13).fit(graph, rows)
     covered = {v for pair in pairs for v in pair}
     assert covered == set(range(5))
     assert fit.converged and joint(fit.graph) == pytest.approx(
-        closed_form(graph, targets), abs=1e-7
+        closed_form(graph, targets), abs=1e-10
     )
 
 
@@ -97,11 +97,29 @@ def test_edges_as_regions_give_the_closed_form(seed: int) -> None:
 def test_exact_on_a_junction_tree(seed: int) -> None:
     graph = random_model(np.random.default_rng(seed), n=6, n_factors=8, max_order=3, max_card=3)
     rows = samples(graph, 100, seed)
-    loopy = LoopyScalingML(regions="junction-tree", smoothing=1.0).fit(graph, rows)
-    exact = ProportionalFitting(smoothing=1.0, form="table").fit(graph, rows)
+    loopy = LoopyScalingML(regions="junction-tree", smoothing=1.0, tol=1e-12).fit(graph, rows)
+    exact = ProportionalFitting(smoothing=1.0, form="table", tol=1e-12).fit(graph, rows)
     assert loopy.converged and loopy.diagnostics["exact"] and loopy.diagnostics["damping"] == 0
-    assert loopy.objective == pytest.approx(exact.objective, abs=1e-7)
-    assert joint(loopy.graph) == pytest.approx(joint(exact.graph), abs=1e-7)
+    assert loopy.objective == pytest.approx(exact.objective, abs=1e-10)
+    assert joint(loopy.graph) == pytest.approx(joint(exact.graph), abs=1e-10)
+
+
+@pytest.mark.parametrize(("regions", "tol"), [("junction-tree", 1e-9), ("blocks:2x3", 0.02)])
+def test_joint_marginals_observed_on_a_base_model(regions: str, tol: float) -> None:
+    """TEH-X1: pair marginals observed on some edges of a model whose other factors stay."""
+    model = kk.grid(3, 3, seed=4)
+    scopes = [tuple(model.scope(a)) for a in range(model.n_factors)]
+    observed = {scopes.index(pair): [[0.4, 0.1], [0.2, 0.3]] for pair in ((0, 1), (4, 7))}
+    targets = Targets.given(model, observed)
+    fit = LoopyScalingML(base="graph", regions=regions).fit_targets(model, targets)
+    exact = ProportionalFitting(base="graph", form="table").fit_targets(model, targets)
+    assert fit.converged and joint(fit.graph) == pytest.approx(joint(exact.graph), abs=tol)
+    beliefs = kk.infer(exact.graph, "enumerate")
+    for a in range(model.n_factors):
+        if a in observed:
+            assert beliefs.factor(a) == pytest.approx(np.array(observed[a]), abs=1e-8)
+        else:
+            assert fit.graph.table(a) == pytest.approx(model.table(a))
 
 
 def test_the_walk_on_a_junction_tree_is_that_of_ups_jt() -> None:

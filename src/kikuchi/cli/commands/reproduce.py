@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kikuchi.reproduce.experiment import Experiment
     from kikuchi.reproduce.runner import Outcome
 
-_HEAD = ("id", "document", "title", "quick", "full", "status")
+_HEAD = ("id", "document", "title", "quick", "full", "status", "run")
 
 Name = Annotated[
     str | None,
@@ -70,8 +70,8 @@ def reproduce(
 ) -> None:
     """Run an experiment of the source documents again.
 
-    Prints ours beside the published figures and a corrected reference. Ctrl-C and the end of the
-    time budget leave a table of the cases that were finished.
+    Prints ours beside the published figures and a corrected reference, with a verdict on each row.
+    Ctrl-C and the end of the time budget leave a table of the cases that were finished.
     """
     output.check("" if setting.resume is None else str(setting.resume))
     if experiment is None:
@@ -103,8 +103,10 @@ class CatalogueAnswer(Answer):
     experiments: list[Experiment]
 
     def _rows(self) -> list[list[str]]:
+        from kikuchi.reproduce.stored import status_and_date
+
         return [
-            [e.id, e.document, e.title, e.quick.time, e.full.time, e.status]
+            [e.id, e.document, e.title, e.quick.time, e.full.time, *status_and_date(e)]
             for e in self.experiments
         ]
 
@@ -116,7 +118,8 @@ class CatalogueAnswer(Answer):
         """How to read the table and how to run an experiment."""
         return [
             "",
-            "quick, full: typical time on one core. status: our result against the document.",
+            "quick, full: typical time on one core. status: our result against the document, from",
+            "the rows of the run that is kept with this version; run: when that was.",
             "Run one with: kikuchi reproduce ID [--quick] [--data FILE]",
             *(f"--data of {e.id}: {e.takes_data}" for e in self.experiments if e.takes_data),
         ]
@@ -145,7 +148,7 @@ class OutcomeAnswer(Answer):
         return table(self.outcome.rows())
 
     def remarks(self) -> list[str]:
-        """Rows that are not what they should be."""
+        """Rows that do not meet their criterion."""
         from kikuchi.reports.outcomes import disagreements
 
         return [f"mind: {message}" for message in disagreements(self.outcome.rows())]

@@ -1,4 +1,7 @@
-"""Alpha-BP and fractional BP: message passing for other divergences than KL (LIU-I6, LIU-I7)."""
+"""Alpha-BP and fractional BP: message passing for other divergences than KL (LIU-I6, LIU-I7).
+
+They lead from belief propagation (alpha = 1) to mean field (alpha near 0), HOJ-X7.
+"""
 
 from __future__ import annotations
 

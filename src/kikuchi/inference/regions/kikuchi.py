@@ -154,7 +154,7 @@ class InnerLoopController:
 
 
 class _Penalised:
-    """J = F + w sum_(P -> R) |b_R - marginal(b_P)|^2 over logits of the roots (LIU-I14 b).
+    """J = F + w sum_(P -> R) |b_R - marginal(b_P)|^2 over logits of the roots (LIU-I14b).
 
     Beliefs of smaller regions are the mean of their parents' marginals.
     """

@@ -5,7 +5,8 @@
 A_M is the mean field bound on the log-weight of a row with its hidden cells summed out, A_T the
 tree-reweighted bound on log Z. The right side is maximised over theta; it is a difference of convex
 functions, so that the maximum found is a local one. Where the hidden variables of a row do not
-touch each other (a restricted Boltzmann machine) A_M is exact.
+touch each other (a restricted Boltzmann machine, LIU-M11) A_M is exact. An upper bound in the place
+of log Z leaves a lower bound on log p a lower bound (LAW-I7).
 """
 
 from __future__ import annotations

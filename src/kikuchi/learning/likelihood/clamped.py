@@ -3,7 +3,8 @@
 Rows that miss the same variables share one junction tree of those variables, and rows that also
 agree on everything that touches them share one propagation. All of that runs in one compiled loop.
 Where patterns of missing cells are many, one tree of all variables that are ever missing serves
-them together if that is cheaper (LIU-L5).
+them together if that is cheaper (LIU-L5). log Z given a row less log Z is the log-likelihood of
+what the row observes (LIU-M11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Maximum likelihood by gradients, with any inference inside (TEH-L1, LIU-L1 to L3, L5, HOJ-L1)."""
+"""Maximum likelihood by gradients, with any inference inside (TEH-L1, LIU-L1 to L3, L5, HOJ-L1).
+
+Given `inputs`, it is that of the others conditionally on them: a conditional random field (TEH-X2).
+"""
 
 from __future__ import annotations
 

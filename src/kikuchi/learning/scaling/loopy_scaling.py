@@ -3,6 +3,7 @@
 The entropy is replaced by that of a region graph, sum_r c_r H(P_r) (TEH-M27), which needs tables of
 regions only. Propagation makes the regions agree, scaling moves them to the targets, by turns. On a
 junction tree the answer is exact; on the factors themselves (`bethe`) it has a closed form.
+With a base model the targets are marginals observed on scopes of factors (TEH-X1).
 """
 
 from __future__ import annotations

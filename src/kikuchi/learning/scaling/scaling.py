@@ -2,7 +2,8 @@
 
 The distribution of largest entropy with given marginals on the factors' scopes is the one of
 largest likelihood, P = exp(sum_a lambda_a) / Z, and scaling finds it without a step size. With a
-base model P0 (`base=graph`) the distribution nearest to P0 is found, P = P0 exp(sum_a ...) / Z.
+base model P0 (`base=graph`) the distribution nearest to P0 is found, P = P0 exp(sum_a ...) / Z:
+inference in P0 with observed joint marginals (TEH-X1).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from kikuchi.graphs.elimination import Elimination
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
 from kikuchi.reproduce import figures
-from kikuchi.reproduce.aggregate import Claims, of_total, significant
+from kikuchi.reproduce.aggregate import Claims, all_of, below, holds, of_total, significant, within
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
@@ -275,10 +275,10 @@ def _graph_rows(result: Result) -> list[Row]:
     texts = [", ".join(names) for names in cliques]
     sizes = f"{first['states']} against {second['states']}"
     return [
-        _CLAIMS.row("married", married, married == 1),
-        _CLAIMS.row("first", len(cliques[0]), cliques[0] != cliques[1], cliques=texts[0]),
-        _CLAIMS.row("second", len(cliques[1]), len(cliques[1]) == 2, cliques=texts[1]),
-        _CLAIMS.row("states", sizes, first["states"] < second["states"]),
+        _CLAIMS.row("married", married, within(married, 1, 0)),
+        _CLAIMS.row("first", len(cliques[0]), within(len(cliques[0]), 4, 0), cliques=texts[0]),
+        _CLAIMS.row("second", len(cliques[1]), within(len(cliques[1]), 2, 0), cliques=texts[1]),
+        _CLAIMS.row("states", sizes, below(first["states"], second["states"])),
     ]
 
 
@@ -291,11 +291,11 @@ def _number_rows(results: Sequence[Result]) -> list[Row]:
     blankets = all(result["blankets_agree"] for result in results)
     ours = of_total(sum(right), len(right))
     return [
-        _CLAIMS.row("moral", significant(moral, 2), moral < _INDEPENDENT),
-        _CLAIMS.row("factored", significant(factored, 2), factored < _INDEPENDENT),
-        _CLAIMS.row("trees", "all" if valid else "not all", valid, count=len(trees)),
-        _CLAIMS.row("blankets", "all" if blankets else "not all", blankets),
-        _CLAIMS.row("alike", ours, all(right), count=len(results)),
+        _CLAIMS.row("moral", significant(moral, 2), below(moral, _INDEPENDENT)),
+        _CLAIMS.row("factored", significant(factored, 2), below(factored, _INDEPENDENT)),
+        _CLAIMS.row("trees", "all" if valid else "not all", holds(valid, "all"), count=len(trees)),
+        _CLAIMS.row("blankets", "all" if blankets else "not all", holds(blankets, "all")),
+        _CLAIMS.row("alike", ours, all_of(sum(right), len(right)), count=len(results)),
     ]
 
 

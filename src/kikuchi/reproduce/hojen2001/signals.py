@@ -21,7 +21,17 @@ from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import as_priors
-from kikuchi.reproduce.aggregate import Claims, average, median, of_total
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    above,
+    all_of,
+    average,
+    below,
+    holds,
+    median,
+    of_total,
+    within,
+)
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 from kikuchi.reproduce.hojen2001 import ica_figures
 from kikuchi.reproduce.hojen2001.tables import RIGHT
@@ -104,22 +114,22 @@ class ThreeSpeakers(Experiment):
         """Angles and correlations of every kind of start."""
         results = [one.result for one in finished]
         truth = max(result["truth"][0]["angle"] for result in results)
-        rows = [_SPEECH.row("truth", round(truth, 2), truth < 3.0)]
+        rows = [_SPEECH.row("truth", round(truth, 2), below(truth, 3.0))]
         for name in ("random", "directions", "laplace"):
             runs = [run for result in results for run in result[name]]
             right = sum(run["angle"] < RIGHT for run in runs)
-            key, agrees = "starts", right >= 0.5 * len(runs)
+            key, often = "starts", holds(right >= 0.5 * len(runs), "half or more")
             if name == "random":  # one good run of the document says nothing about how often
-                key, agrees = "random", right > 0
+                key, often = "random", above(right, 0)
             ours = of_total(right, len(runs))
-            rows.append(_SPEECH.row(key, ours, agrees, kind=KINDS[name], right=RIGHT))
+            rows.append(_SPEECH.row(key, ours, often, kind=KINDS[name], right=RIGHT))
         power = [_best([*result["random"], *result["directions"]]) for result in results]
         angle = median(results, "map", "angle")
         return [
             *rows,
             _speaker_row("power", power),
             _speaker_row("laplace", [_best(result["laplace"]) for result in results]),
-            _SPEECH.row("map", round(angle, 2), angle < RIGHT),
+            _SPEECH.row("map", round(angle, 2), below(angle, RIGHT)),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -194,7 +204,8 @@ def _speaker_row(prior: str, best: Sequence[Result]) -> Row:
     own = min(min(run["matched"]) for run in best)
     apart = ~np.eye(_SPEAKERS, dtype=bool)
     others = max(float(np.max(np.array(run["correlation"])[apart])) for run in best)
-    return _SPEECH.row(prior, f"≥ {own:.2f}, ≤ {others:.2f}", own > 0.7 and others < 0.5)
+    judgement = holds(own > 0.7 and others < 0.5, "above 0.7, below 0.5")
+    return _SPEECH.row(prior, f"≥ {own:.2f}, ≤ {others:.2f}", judgement)
 
 
 # ---------------------------------------------------------------------- digits
@@ -262,17 +273,18 @@ class DigitParts(Experiment):
             float(np.mean([np.mean(np.array(result[key]) > 0.7) for result in results]))
             for key in ("match", "free_match")
         )
-        agrees = alike > 0.5 and alike > free_alike
+        most = holds(alike > 0.5 and alike > free_alike, "more than half, and than of free mixing")
+        smaller = holds(local < 0.8 * wide, "less than 0.8 of it")
         both, rests = f"{local:.1f} against {wide:.1f}", f"{rest:.3f} against {free_rest:.3f}"
         return [
             _DIGITS.row("positive", round(positive, 3)),
-            _DIGITS.row("free", round(free, 3), positive - free > 0.15),
-            _DIGITS.row("nmf", round(nmf, 3), abs(nmf - positive) < 0.1),
-            _DIGITS.row("spread", both, local < 0.8 * wide, nmf=known),
-            _DIGITS.row("negative", negative, negative == 0, free=free_negative),
-            _DIGITS.row("alike", f"{alike:.0%}", agrees, free=free_alike),
+            _DIGITS.row("free", round(free, 3), below(free, positive - 0.15, "positive by 0.15")),
+            _DIGITS.row("nmf", round(nmf, 3), within(nmf, positive, 0.1)),
+            _DIGITS.row("spread", both, smaller, nmf=known),
+            _DIGITS.row("negative", negative, within(negative, 0, 0), free=free_negative),
+            _DIGITS.row("alike", f"{alike:.0%}", most, free=free_alike),
             _DIGITS.row("rest", rests, nmf=nmf_rest),
-            _DIGITS.row("used", of_total(used, count), used == count, count=count),
+            _DIGITS.row("used", of_total(used, count), all_of(used, count), count=count),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:

@@ -8,13 +8,18 @@ import numpy as np
 
 from kikuchi.reproduce.aggregate import (
     Claims,
+    above,
     average,
+    below,
+    between,
     counted,
+    holds,
     median,
     of_total,
     results_of,
     significant,
     span,
+    within,
 )
 from kikuchi.reproduce.experiment import Finished, Result, Row
 
@@ -67,18 +72,19 @@ def shape_rows(results: Mapping[str, Result], far: float) -> list[Row]:
     curves = {n: results[n]["far"] for n in CURVES if n in results}
     if len(curves) == len(CURVES):
         ends = f"{min(curves, key=curves.__getitem__)}, {max(curves, key=curves.__getitem__)}"
-        right = ends == "Gaussian, improper uniform"
+        right = holds(ends == "Gaussian, improper uniform", "the same two")
         rows.append(_SHAPES.row("far", ends, right, count=len(curves), far=far))
     bends = {n: results[n]["bend"] for n in SURFACES if n in results}
     if {"bi-Gaussian, means ±4", "Laplace, rate 2"} <= set(bends):
         low, high = bends["bi-Gaussian, means ±4"], bends["Laplace, rate 2"]
-        rows.append(_SHAPES.row("bend", f"{low:.2g} against {high:.2g}", low < 0.5 * high))
+        nearer = holds(low < 0.5 * high, "less than half as far")
+        rows.append(_SHAPES.row("bend", f"{low:.2g} against {high:.2g}", nearer))
     positive = [n for n in SURFACES if n.startswith("exponential") and n in results]
     if positive:
         least = min(float(np.min(results[n]["mean"])) for n in positive)
-        rows.append(_SHAPES.row("positive", least, least >= 0))
+        rows.append(_SHAPES.row("positive", least, holds(least >= 0, "≥ 0")))
     error = max(result["slope_error"] for result in results.values())
-    return [*rows, _SHAPES.row("slope", significant(error, 1), error < 1e-5)]
+    return [*rows, _SHAPES.row("slope", significant(error, 1), below(error, 1e-5))]
 
 
 def golden_rows(results: Mapping[str, Result]) -> list[Row]:
@@ -87,7 +93,7 @@ def golden_rows(results: Mapping[str, Result]) -> list[Row]:
     for name, known in GOLDEN.items():
         if name in results:
             ours = results[name]["at_one"]
-            close = bool(np.allclose(ours, known, atol=2e-6, rtol=0))
+            close = holds(np.allclose(ours, known, atol=2e-6, rtol=0), "within 2e-6")
             texts = [f"{mean:.6f}, {response:.6f}" for mean, response in (ours, known)]
             rows.append(_SHAPES.row("golden", texts[0], close, name=name, known=texts[1]))
     return rows
@@ -119,11 +125,8 @@ def noise_rows(
     rows = []
     for (name, label), value in zip(METHODS.items(), known, strict=True):
         ours = median(runs, name, "noise_ratio")
-        right = None if close is None else abs(ours - 1.0) <= close
-        what = f"noise over true noise, {label}"
-        note = "median, over the noise as drawn" + (
-            "" if close is None else f"; agrees within {close:g} of 1"
-        )
+        right = None if close is None else within(ours, 1.0, close)
+        what, note = f"noise over true noise, {label}", "median, over the noise as drawn"
         rows.append(Row(what, round(ours, 3), None, value, note, right))
     return rows
 
@@ -139,8 +142,8 @@ def _share_rows(
     for name, (said, known, low, high) in expected.items():
         share = 100.0 * float(np.mean([counts(run[name]) for run in runs]))
         quantity, ours = f"{what}, {METHODS[name]}", f"{share:.0f} %"
-        judged = f"{note}; agrees from {low:g} to {high:g} %"
-        rows.append(Row(quantity, ours, said, f"{known:g} %", judged, low <= share <= high))
+        judgement = between(share, low, high, " %")
+        rows.append(Row(quantity, ours, said, f"{known:g} %", note, judgement))
     return rows
 
 
@@ -169,7 +172,8 @@ def iteration_row(runs: Sequence[Result], one: str, other: str, said: str) -> Ro
     note = f"means of {len(pairs)} runs that both got right; fewer in {less}, more in {more}"
     ahead = less > more if said == "fewer" else more > less
     right = first < second if said == "fewer" else first > second
-    return Row(what, f"{first:.1f} against {second:.1f}", said, None, note, bool(right and ahead))
+    judgement = holds(right and ahead, f"{said} in the mean and in more runs")
+    return Row(what, f"{first:.1f} against {second:.1f}", said, None, note, judgement)
 
 
 # ---------------------------------------------------------------------- the number of sources
@@ -190,18 +194,24 @@ def order_rows(results: Sequence[Result]) -> list[Row]:
     learned, drawn = (np.array([r[key] for r in results]) for key in ("rates", "drawn_rates"))
     error, chance = (float(np.abs(rates - np.array(RATES)).max()) for rates in (learned, drawn))
     beside = float(np.abs(learned - drawn).max())
+    near = below(beside, 0.02, "0.02 from those of the samples")
     noise = average(results, "noise")
-    grows = None if len(gaps) < 2 else max(gaps.values()) > gaps["5"]
+    grows = None
+    if len(gaps) > 1:
+        grows = above(max(gaps.values()), gaps["5"], "that of 5 for more")
+    most = holds(right >= 0.9 * count, "nine of ten")
+    most_exact = holds(exact >= 0.9 * count, "nine of ten")
+    same = holds(set(printed) == {5}, "5 in every set")
     shown = ", ".join(f"{gap:.0f}" for gap in gaps.values()) or "none"
     return [
-        _ORDER.row("free", of_total(right, count), right >= 0.9 * count),
-        _ORDER.row("exact", of_total(exact, count), exact >= 0.9 * count),
-        _ORDER.row("printed", span(printed), min(printed) > 5),
-        _ORDER.row("few", round(few, 2), few < 5.0),
+        _ORDER.row("free", of_total(right, count), most),
+        _ORDER.row("exact", of_total(exact, count), most_exact),
+        _ORDER.row("printed", span(printed), same),
+        _ORDER.row("few", round(few, 2), below(few, 5.0)),
         _ORDER.row("many", round(many, 2)),
         _ORDER.row("average", shown, grows, numbers=", ".join(gaps)),
-        _ORDER.row("rates", round(error, 3), beside < 0.02, chance=chance, beside=beside),
-        _ORDER.row("noise", round(noise, 3), abs(noise - 1.0) < 0.05),
+        _ORDER.row("rates", round(error, 3), near, chance=chance, beside=beside),
+        _ORDER.row("noise", round(noise, 3), within(noise, 1.0, 0.05)),
     ]
 
 
@@ -228,10 +238,10 @@ def temporal_rows(finished: Sequence[Finished]) -> list[Row]:
     for name, results in _by_recording(finished).items():
         chosen = [result["chosen"] for result in results]
         simulated = results[0]["stimulus"] is not None
-        agrees = max(chosen) <= 1 if simulated else None
+        one = holds(set(chosen) == {1}, "1 for every seed") if simulated else None
         costs = results[0]["penalty"]
         values = {"name": name, "penalty": costs, "known": "0 to 1" if simulated else None}
-        rows.append(_BRAIN.row("number", _counts(chosen), agrees, **values))
+        rows.append(_BRAIN.row("number", _counts(chosen), one, **values))
     known = results_of(finished, recording="simulated")
     if not known:
         return rows
@@ -240,9 +250,9 @@ def temporal_rows(finished: Sequence[Finished]) -> list[Row]:
     others = float(np.mean([max(result["map_match"][1:]) for result in known]))
     return [
         *rows,
-        _BRAIN.row("course", round(followed, 2), followed > 0.5),
-        _BRAIN.row("delay", round(delay, 1), 2.0 <= delay <= 8.0),
-        _BRAIN.row("areas", f"{visual:.2f}, {others:.2f}", visual > others),
+        _BRAIN.row("course", round(followed, 2), above(followed, 0.5)),
+        _BRAIN.row("delay", round(delay, 1), between(delay, 2.0, 8.0)),
+        _BRAIN.row("areas", f"{visual:.2f}, {others:.2f}", above(visual, others, "the others")),
     ]
 
 
@@ -252,7 +262,10 @@ def spatial_rows(finished: Sequence[Finished]) -> list[Row]:
     for name, results in _by_recording(finished).items():
         space = [result["chosen"] for result in results]
         time = [result["temporal"] for result in results]
-        more = all(s >= 2 * max(t, 1) for s, t in zip(space, time, strict=True))
+        twice = all(s >= 2 * max(t, 1) for s, t in zip(space, time, strict=True))
+        more = None
+        if results[0]["stimulus"] is not None:
+            more = holds(twice, "at least twice as many in space, for every seed")
         values = {key: results[0][key] for key in ("penalty", "other_penalty")}
         values |= {"name": name, "known": None if results[0]["stimulus"] is None else "5, 0 to 1"}
         rows.append(_BRAIN.row("both", f"{_counts(space)}, {_counts(time)}", more, **values))
@@ -265,9 +278,9 @@ def spatial_rows(finished: Sequence[Finished]) -> list[Row]:
     matched = float(np.mean([sum(v > 0.6 for v in result["map_match"]) for result in known]))
     return [
         *rows,
-        _BRAIN.row("stimulus", round(followed, 2), followed > 0.9),
-        _BRAIN.row("image", round(visual, 2), visual > 0.8),
-        _BRAIN.row("matched", round(matched, 1), matched >= 3),
+        _BRAIN.row("stimulus", round(followed, 2), above(followed, 0.9)),
+        _BRAIN.row("image", round(visual, 2), above(visual, 0.8)),
+        _BRAIN.row("matched", round(matched, 1), holds(matched >= 3, "3 or more")),
     ]
 
 

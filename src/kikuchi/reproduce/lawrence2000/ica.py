@@ -12,11 +12,17 @@ from kikuchi.core.errors import DataError, MissingExtraError
 from kikuchi.core.seeds import generator
 from kikuchi.reproduce.aggregate import (
     Claims,
+    above,
+    all_of,
     average,
+    below,
+    between,
+    holds,
     median,
     of_total,
     significant,
     span,
+    within,
 )
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
@@ -95,14 +101,14 @@ class BayesianToy(Experiment):
         fall = max(result["largest_fall"] for result in results)
         right, total = sum(gap > _GAP for gap in gaps), len(results)
         return [
-            _TOY.row("off", of_total(right, total), right == total, gap=_GAP),
-            _TOY.row("gap", span(gaps, ".1f"), 2.5 <= middle < 3.5, median=middle),
-            _TOY.row("log", span(off, ".2f"), abs(float(np.mean(off)) - 3.18) < 0.02),
-            _TOY.row("angle", round(cosine, 4), cosine > 0.99),
-            _TOY.row("noise", span(noise, ".3g"), 0.7e-4 < float(np.mean(noise)) < 1.6e-4),
-            _TOY.row("best", of_total(two, total), two == total),
-            _TOY.row("gain", round(gain, 1), 15 < gain < 30),
-            _TOY.row("fall", significant(fall, 1), fall < 1e-6),
+            _TOY.row("off", of_total(right, total), all_of(right, total), gap=_GAP),
+            _TOY.row("gap", span(gaps, ".1f"), between(middle, 2.5, 3.5), median=middle),
+            _TOY.row("log", span(off, ".2f"), within(float(np.mean(off)), 3.18, 0.02)),
+            _TOY.row("angle", round(cosine, 4), above(cosine, 0.99)),
+            _TOY.row("noise", span(noise, ".3g"), between(float(np.mean(noise)), 0.7e-4, 1.6e-4)),
+            _TOY.row("best", of_total(two, total), all_of(two, total)),
+            _TOY.row("gain", round(gain, 1), between(gain, 15, 30)),
+            _TOY.row("fall", significant(fall, 1), below(fall, 1e-6)),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -219,21 +225,20 @@ class BayesianImages(Experiment):
             return [r[name]["relevance"][2] - r[name]["relevance"][1] for r in results]
 
         kurtosis = max(max(result["kurtosis"]) for result in results)
-        alive = sum(gap < _GAP for gap in decades("three"))
+        alive, total = sum(gap < _GAP for gap in decades("three")), len(results)
         two, three = (
             float(np.median([min(result[name]["matched"]) for result in results]))
             for name in ("two", "three")
         )
         ghost, ghost_of_three = (median(results, name, "ghost") for name in ("two", "three"))
+        stronger = holds(ghost_of_three > ghost + 0.02, "more by 0.02")
         gain = average(results, "two", "bound") - average(results, "three", "bound")
         return [
-            _IMAGES.row("kurtosis", round(kurtosis, 2), kurtosis < 0),
-            _IMAGES.row("two", round(two, 3), two > 0.85),
-            _IMAGES.row("alive", of_total(alive, len(results)), alive == len(results), gap=_GAP),
-            _IMAGES.row("three", round(three, 3), three > 0.85),
-            _IMAGES.row(
-                "ghost", f"{ghost:.3f}, {ghost_of_three:.3f}", ghost_of_three > ghost + 0.02
-            ),
+            _IMAGES.row("kurtosis", round(kurtosis, 2)),
+            _IMAGES.row("two", round(two, 3), above(two, 0.85)),
+            _IMAGES.row("alive", of_total(alive, total), all_of(alive, total), gap=_GAP),
+            _IMAGES.row("three", round(three, 3), above(three, 0.85)),
+            _IMAGES.row("ghost", f"{ghost:.3f}, {ghost_of_three:.3f}", stronger),
             _IMAGES.row("gain", round(gain, 1)),
             _IMAGES.row("learned", span(decades("learned"), ".1f")),
             _IMAGES.row("kept", span(result["pruned"]["kept"] for result in results)),

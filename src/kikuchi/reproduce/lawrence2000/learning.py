@@ -30,14 +30,26 @@ from kikuchi.graphs.binary import spins_to_bits
 from kikuchi.plots import style
 from kikuchi.reproduce.aggregate import (
     Claims,
+    above,
+    all_of,
+    below,
     grouped,
+    holds,
     levels,
     of_total,
     results_of,
     significant,
     span,
 )
-from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.experiment import (
+    Case,
+    CaseAxes,
+    Experiment,
+    Finished,
+    Judgement,
+    Result,
+    Row,
+)
 from kikuchi.training.model import Parameters
 
 if TYPE_CHECKING:
@@ -257,7 +269,7 @@ def _association_rows(layers: int, start: str, own: Sequence[Finished], needed: 
     """
     word = "layer" if layers == 1 else "layers"
     name = f"{layers} hidden {word}, joint from {'the conditional' if start != 'zeros' else 'zero'}"
-    agrees: tuple[bool | None, ...]
+    judged: tuple[Judgement | None, ...]
     known: dict[str, Any]
     results = [one.result for one in own]
     solved = [result["iterations"] for result in results if result["converged"]]
@@ -279,7 +291,8 @@ def _association_rows(layers: int, start: str, own: Sequence[Finished], needed: 
         }
         known = {"largest": "<= 0", "apart": "0.005 to 0.03"}
         known |= {"converged": {1: "165 and 177", 3: "212 and 221"}.get(layers)}
-        agrees = (len(solved) == len(results), largest <= _ROUNDING, gap < 0.1)
+        never = holds(largest <= _ROUNDING, f"at most {_ROUNDING:g}")
+        judged = (all_of(len(solved), len(results)), never, below(gap, 0.1))
     else:
         fair = most * own[0].case["rate"] >= needed
         notes["converged"] += "" if fair else ", too few at this rate to tell"
@@ -287,20 +300,20 @@ def _association_rows(layers: int, start: str, own: Sequence[Finished], needed: 
         published = {"converged": "no", "apart": "curves part"} if layers == 3 else {}
         known = {"converged": "0 of 2 in 3000", "largest": "0.9 and 8.1", "apart": "9.4 and 14.9"}
         known = known if layers == 1 else {}
-        failing = len(solved) <= 0.5 * len(results)
-        agrees = (failing if fair else None, None, gap > 0.1) if layers == 3 else (None,) * 3
+        failing = holds(len(solved) <= 0.5 * len(results), "at most half")
+        judged = (failing if fair else None, None, above(gap, 0.1)) if layers == 3 else (None,) * 3
     values: dict[str, float | str] = {"converged": ours, "largest": largest, "apart": gap}
     return [
         _ASSOCIATION.row(
             key,
             values[key],
-            verdict,
+            judgement,
             name=name,
             published=published.get(key),
             known=known.get(key),
             note=notes.get(key),
         )
-        for key, verdict in zip(values, agrees, strict=True)
+        for key, judgement in zip(values, judged, strict=True)
     ]
 
 
@@ -370,7 +383,7 @@ class TwoModes(Experiment):
         ]
         if len(curves["exact"]) and len(curves["exact"]) == len(curves["mixture"]):
             worst = float(np.abs(curves["mixture"] / curves["exact"] - 1.0)[:, 49:].max())
-            rows.append(_MODES.row("tracking", f"{worst:.1%}", worst < 0.1))
+            rows.append(_MODES.row("tracking", f"{worst:.1%}", below(worst, 0.1, "10 %")))
         if len(curves["mean field"]):
             fields = [result["field"] for result in results_of(finished, rule="mean field")]
             rows += _instability_rows(curves["mean field"], np.array(fields))
@@ -416,6 +429,6 @@ def _instability_rows(curves: Array, fields: Array) -> list[Row]:
     flips = np.count_nonzero(np.diff(np.sign(fields), axis=1), axis=1)
     ends = {"low": fields.min(), "high": fields.max()}
     return [
-        _MODES.row("largest", significant(peaks.min()), bool((peaks > 1).all()), most=peaks.max()),
-        _MODES.row("flips", span(flips.tolist()), bool((flips >= 2).all()), **ends),
+        _MODES.row("largest", significant(peaks.min()), above(peaks.min(), 1), most=peaks.max()),
+        _MODES.row("flips", span(flips.tolist()), above(flips.min(), 1), **ends),
     ]

@@ -14,6 +14,7 @@ import numpy as np
 
 from kikuchi.applications.detection import ChannelUses, channel_uses, detect, symbol_errors
 from kikuchi.core.arrays import Array
+from kikuchi.reproduce.aggregate import within
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020 import figures
 from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
@@ -68,15 +69,13 @@ class _Mimo(Experiment):
         ours, error, uses = self._estimate(name, ratio, finished)
         published = self.published[name][RATIOS.index(ratio)]
         corrected = self.corrected.get(name, {}).get(ratio)
-        wanted = published if corrected is None else corrected
-        count = _PUBLISHED_USES if corrected is None else _RECOMPUTED_USES
-        agrees = None
+        wanted = corrected if published is None else published
+        count = _RECOMPUTED_USES if published is None else _PUBLISHED_USES
+        judgement = None
         if wanted is not None:
-            agrees = abs(ours - wanted) < self._allowed(error, wanted, uses, count)
-        quantity = f"symbol error of {label(name)}, ratio {ratio:g}"
-        return Row(
-            quantity, round(ours, 4), published, corrected, self.remarks.get(name, ""), agrees
-        )
+            judgement = within(ours, wanted, self._allowed(error, wanted, uses, count))
+        quantity, note = f"symbol error of {label(name)}, ratio {ratio:g}", self.remarks.get(name)
+        return Row(quantity, round(ours, 4), published, corrected, note or "", judgement)
 
     def _estimate(
         self, name: str, ratio: float, finished: Sequence[Finished]

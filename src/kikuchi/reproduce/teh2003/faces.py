@@ -26,7 +26,17 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.faces import OVAL_PIXELS, faces, prepare, unmask
-from kikuchi.reproduce.aggregate import Claims, average, counted, grouped, of_total
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    above,
+    all_of,
+    average,
+    below,
+    counted,
+    grouped,
+    holds,
+    of_total,
+)
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.teh2003.faces_figures import face_model, packed, recognition, unpacked
 
@@ -332,20 +342,22 @@ def _error_row(model: str, results: Sequence[Result]) -> Row:
         "nonnegative": "faces are sums of parts",
         "fast": f"{PUBLISHED_RATE:g}: {on:.1%} of the replicas of hidden units are on",
     }
-    judged = model != "fast"
-    agrees, said = (held < 0.5, "generally good") if judged else (None, None)
+    judged, said = None, None
+    if model != "fast":
+        judged, said = below(held, 0.5, "0.5, held out"), "generally good"
     ours, name = f"{learnt:.2f} / {held:.2f}", MODELS[model]
-    return _MODEL.row("error", ours, agrees, name=name, published=said, note=notes[model])
+    return _MODEL.row("error", ours, judged, name=name, published=said, note=notes[model])
 
 
 def _locality_row(model: str, results: Sequence[Result]) -> Row:
     shares = np.concatenate([r["locality"] for r in results])
     if not len(shares):
-        return _MODEL.row("collapsed", "none in use", False, name=MODELS[model])
+        in_use = holds(False, "some are in use")
+        return _MODEL.row("collapsed", "none in use", in_use, name=MODELS[model])
     local, middle = float(np.mean(shares > LOCAL)), float(np.median(shares))
-    agrees = local < 0.1 if model == "free" else local > 0.8
+    judgement = below(local, 0.1, "10 %") if model == "free" else above(local, 0.8, "80 %")
     values = {"name": MODELS[model], "used": average(results, "in_use"), "local": LOCAL}
-    return _MODEL.row(model, f"{local:.0%} / {middle:.2f}", agrees, **values)
+    return _MODEL.row(model, f"{local:.0%} / {middle:.2f}", judgement, **values)
 
 
 def _components_row(results: Sequence[Result]) -> Row:
@@ -371,9 +383,9 @@ def _recognition_rows(condition: str, results: Sequence[Result]) -> list[Row]:
         least = min(float(mean[0]) for mean in means.values())
         best = [name for name in METHODS if means[name][0] <= least + 1e-12]
         published, kin = _BEST[condition]
-        agrees = not set(best).isdisjoint(published)
+        judgement = holds(not set(best).isdisjoint(published), "the best or one of them")
         values = {"condition": place, "published": " or ".join(published), "kin": kin}
-        rows.append(_PAIRS.row("best", " and ".join(best), agrees, **values))
+        rows.append(_PAIRS.row("best", " and ".join(best), judgement, **values))
     return rows
 
 
@@ -393,7 +405,8 @@ def _competitive_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
         within += int(np.sum(own <= others.max(axis=0)))
         best += int(np.sum(own <= others.min(axis=0)))
         total += len(own)
-    return _PAIRS.row("competitive", f"{within} / {best} of {total}", within >= 0.6 * total)
+    judgement = holds(within >= 0.6 * total, "not the worst at 60 % of conditions and ranks")
+    return _PAIRS.row("competitive", f"{within} / {best} of {total}", judgement)
 
 
 def _nonnegative_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
@@ -402,4 +415,4 @@ def _nonnegative_row(by_condition: Mapping[str, Sequence[Result]]) -> Row:
         others = np.array([errors[name] for name in METHODS[:5]])
         worst += int(np.sum(errors["non-negative RBM"] >= others.max(axis=0)))
         total += len(RANKS)
-    return _PAIRS.row("nonnegative", of_total(worst, total), worst == total)
+    return _PAIRS.row("nonnegative", of_total(worst, total), all_of(worst, total))

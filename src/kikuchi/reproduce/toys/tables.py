@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kikuchi.reproduce.aggregate import Claims, significant
+from kikuchi.reproduce.aggregate import Claims, above, below, holds, significant, within
 from kikuchi.reproduce.experiment import Result, Row
 
 _Fit = tuple[float, ...]
@@ -54,15 +54,15 @@ def double_well_rows(results: Mapping[float, Result]) -> list[Row]:
         if alpha in results:
             rows += _fit_rows(alpha, results[alpha], middle, well, covering)
     worst = max(result["iteration_error"] for result in results.values())
-    rows.append(_WELL.row("iteration", significant(worst, 1), worst < 1e-7))
+    rows.append(_WELL.row("iteration", significant(worst, 1), below(worst, 1e-7)))
     return rows + [_sampled_row(a, results[a], SAMPLED[a]) for a in SAMPLED if a in results]
 
 
 def _transition_rows(results: Mapping[float, Result]) -> list[Row]:
     broken = sorted(a for a, result in results.items() if result["broken"] is not None)
     better = [a for a in broken if results[a]["broken"][2] < results[a]["symmetric"][2]]
-    rows = [_WELL.row("least", broken[0], broken[0] == 1.0)] if broken else []
-    return [*rows, _WELL.row("better", better[0], better[0] > 1.05)] if better else rows
+    rows = [_WELL.row("least", broken[0], within(broken[0], 1.0, 0.0))] if broken else []
+    return [*rows, _WELL.row("better", better[0], above(better[0], 1.05))] if better else rows
 
 
 def _fit_rows(
@@ -82,7 +82,8 @@ def _fit_rows(
 
 def _numbers(name: str, ours: Any, expected: _Fit) -> Row:
     near = all(abs(a - b) < 6e-5 * (1 + abs(b)) for a, b in zip(ours, expected, strict=True))
-    return _WELL.row("fit", _text(ours), near, name=name, known=_text(expected))
+    judgement = holds(near, "within 6e-5 (1 + |reference|)")
+    return _WELL.row("fit", _text(ours), judgement, name=name, known=_text(expected))
 
 
 def _text(values: Any) -> str:
@@ -97,7 +98,8 @@ def _sampled_row(alpha: float, result: Result, expected: tuple[float, float]) ->
     note = "chains cross: as KL(p||q)" if expected[1] < 3 else "chains stay: as KL(q||p)"
     known = f"{expected[0]:g} {expected[1]:g}"
     ours = f"{mean:.3f} {precision:.2f}"
-    return _WELL.row("sampled", ours, near, alpha=alpha, known=known, note=note)
+    judgement = holds(near, "mean within 0.12 + a tenth, precision from 0.7 to 1.4 times")
+    return _WELL.row("sampled", ours, judgement, alpha=alpha, known=known, note=note)
 
 
 def gaussian_rows(result: Result) -> list[Row]:
@@ -108,9 +110,10 @@ def gaussian_rows(result: Result) -> list[Row]:
         ("inside", "variance of least KL(q||p)", 1 / 50.5),
     ):
         ours, found = result[key], result[f"{key}_found"]
-        agrees = abs(ours - expected) < 1e-12 and abs(found / ours - 1) < 1e-3
+        right = abs(ours - expected) < 1e-12 and abs(found / ours - 1) < 1e-3
+        judgement = holds(right, "the reference within 1e-12, by search within 0.1 %")
         words = "covers it" if key == "covers" else "stays inside"
-        rows.append(Row(name, round(ours, 6), words, round(expected, 6), "", agrees))
+        rows.append(Row(name, round(ours, 6), words, round(expected, 6), "", judgement))
     return rows
 
 
@@ -119,13 +122,15 @@ def juror_rows(results: Mapping[str, Result]) -> list[Row]:
     first = next(iter(results.values()))
     rows = []
     for key, (name, published, exact) in _EXACT.items():
-        agrees = abs(first[key] - exact) < 6e-7
-        rows.append(Row(name, round(first[key], 7), published, exact, "", agrees))
+        near = abs(first[key] - exact) < 6e-7 and abs(first[key] / published - 1) < 0.003
+        judgement = holds(near, "the published within 0.3 %, the reference within 6e-7")
+        rows.append(Row(name, round(first[key], 7), published, exact, "", judgement))
     prior = first["guilty prior"]
+    less = above(prior, first["guilty known"], "that with fingerprints and visit")
     apart = max(abs(r[key] - first[key]) for r in results.values() for key in first)
     names = ", ".join(results)
     return [
         *rows,
-        _JURORS.row("prior", round(prior, 7), first["guilty known"] < prior),
-        _JURORS.row("apart", significant(apart, 1), apart < 1e-12, names=names),
+        _JURORS.row("prior", round(prior, 7), less),
+        _JURORS.row("apart", significant(apart, 1), below(apart, 1e-12), names=names),
     ]

@@ -37,7 +37,6 @@ the stand-ins have 500 and 174, and machines with connected visible units need w
 
 _MNIST = (28, 28)
 _EIGHT = 8
-_FASTER_RATE = 0.03  # of the cases that `faster` adds in `experiments.toml`
 _SETS = {"sklearn": "scikit-learn's digits", "mnist": "MNIST at 8x8"}
 
 
@@ -249,12 +248,13 @@ class BinaryDigits(Experiment):
         ]
 
     def _panels(self, finished: Sequence[Finished]) -> dict[str, list[Finished]]:
-        """Cases by set of digits; those with a larger rate apart."""
+        """Cases by set of digits; those with another rate than the usual one apart."""
         panels: dict[str, list[Finished]] = {}
+        usual = self.full.parameters["rate"]
         for one in finished:
             name = str(_SETS.get(one.case["set"], one.case["set"]))
-            if one.case.get("rate") == _FASTER_RATE:
-                name += f", rate {_FASTER_RATE}"
+            if one.case.get("rate", usual) != usual:
+                name += f", rate {one.case['rate']:g}"
             panels.setdefault(name, []).append(one)
         return panels
 

@@ -13,7 +13,14 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import generator
 from kikuchi.data.images import Images
-from kikuchi.reproduce.aggregate import Claims, average, paired_difference, significant
+from kikuchi.reproduce.aggregate import (
+    Claims,
+    above,
+    average,
+    holds,
+    paired_difference,
+    significant,
+)
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.welling2001 import figures
 from kikuchi.reproduce.welling2001.digits import (
@@ -97,14 +104,16 @@ class GreyDigits(Experiment):
         best = min(BASELINES, key=lambda name: overall[name])
         gap, spread, _ = paired_difference(means[best], means[_MACHINES])
         both = f"{overall[_MACHINES]:.1f} against {overall[best]:.1f} %"
-        agrees = None if len(finished) < 2 else gap > 2.0 * spread
+        clear = None
+        if len(finished) > 1:
+            clear = holds(gap > 2.0 * spread, "above two standard errors over seeds")
         return [
             *(
                 _GREY_CLAIMS.row("error", f"{mean:.1f} %", name=n, published=_PUBLISHED[n], **sizes)
                 for n, mean in overall.items()
             ),
             _GREY_CLAIMS.row("cpu", significant(average(results, "cpu")), note=note),
-            _GREY_CLAIMS.row("below", both, agrees, gap=gap, spread=spread),
+            _GREY_CLAIMS.row("below", both, clear, gap=gap, spread=spread),
         ]
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -174,12 +183,12 @@ class PicturesOfWeights(Experiment):
         lateral, hidden = average(results, "lateral_pixels"), average(results, "hidden_pixels")
         neighbours = average(results, "neighbours")
         said = [text for result in results for text in result["warnings"]]
-        row = _WEIGHT_CLAIMS.row
+        row, local = _WEIGHT_CLAIMS.row, above(share, 2.0 * chance, "twice the reference")
         return [
-            row("near", f"{share:.0%}", share > 2.0 * chance, near=_NEAR, chance=chance),
+            row("near", f"{share:.0%}", local, near=_NEAR, chance=chance),
             row("lateral", significant(lateral)),
-            row("hidden", significant(hidden), hidden > lateral),
-            row("edges", significant(neighbours, 2), neighbours > 0.3),
+            row("hidden", significant(hidden), above(hidden, lateral, "those of visible units")),
+            row("edges", significant(neighbours, 2), above(neighbours, 0.3)),
             row("warnings", len(said), note=said[0] if said else ""),
         ]
 

@@ -13,11 +13,12 @@ from kikuchi.reproduce.aggregate import (
     Estimate,
     average,
     estimate,
+    holds,
     paired_difference,
     results_of,
     span,
 )
-from kikuchi.reproduce.experiment import Finished, Row
+from kikuchi.reproduce.experiment import Finished, Judgement, Row
 
 ARCHITECTURES = ("brf", "hrf", "poe", "fcrf")
 LEARNERS = {
@@ -87,9 +88,10 @@ class ErrorTable:
             return f"{gap.mean:.1f} points, one seed"
         return f"{gap.mean:.1f} ± {gap.error:.1f} points"
 
-    def _is_clear(self, gap: Estimate) -> bool | None:
+    def _is_clear(self, gap: Estimate) -> Judgement | None:
         """Whether a gap is more than two standard errors; None with one seed only."""
-        return None if self.alone else gap.mean > 2.0 * gap.error
+        clear = holds(gap.mean > 2.0 * gap.error, "above two standard errors")
+        return None if self.alone else clear
 
     def rows(self) -> list[Row]:
         """Every cell, the baselines and the statements of the paper about them."""
@@ -149,7 +151,9 @@ class ErrorTable:
                 error = max(gap.error for gap in gaps)
                 ours = f"{span([gap.mean for gap in gaps], '.1f')} points"
                 near = all(gap.mean > -max(0.5, 2.0 * gap.error) for gap in gaps)
-                yield _CLAIMS.row(method, ours, None if self.alone else near, error=error)
+                words = "nowhere below -0.5 or, if that is more, two standard errors"
+                judgement = None if self.alone else holds(near, words)
+                yield _CLAIMS.row(method, ours, judgement, error=error)
 
     def _lateral_rows(self) -> Iterator[Row]:
         """Connections among visible units help."""
