@@ -159,3 +159,9 @@ def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
 def test_json_that_is_none(text: str | bytes) -> None:
     with pytest.raises(FormatError, match="found no JSON"):
         parse_json("a.json", text, "expected a list")
+
+
+def test_halves_of_letters_are_written_by_their_codes(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "a.json") as file:
+        file.write("\udcc3")
+    assert (tmp_path / "a.json").read_bytes() == rb"\udcc3"

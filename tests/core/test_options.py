@@ -129,3 +129,14 @@ def test_a_registry_imports_when_asked_and_takes_new_classes() -> None:
 
     with pytest.raises(MethodError, match="there is a toy 'other' already"):
         toys.add(Impostor)
+
+
+@pytest.mark.parametrize("nested", ["clamp:method=" * 5000, "clamp:method=(k=2," * 5000])
+def test_texts_within_texts_are_refused_by_depth(nested: str) -> None:
+    from kikuchi.inference.registry import METHODS
+    from kikuchi.learning.registry import LEARNERS
+
+    with pytest.raises(MethodError, match="more than 20 deep"):
+        METHODS.parse(nested + "bp")
+    with pytest.raises(MethodError, match="more than 20 deep"):
+        LEARNERS.parse("gradient:inference=" + nested + "bp")

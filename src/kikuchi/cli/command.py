@@ -21,6 +21,7 @@ import typer
 
 from kikuchi.cli import options
 from kikuchi.cli.startup import NOT_CONVERGED
+from kikuchi.core.text import printable
 
 if TYPE_CHECKING:
     from kikuchi.cli.console import Screen
@@ -31,6 +32,7 @@ WriteFile = Callable[[Path], None]
 WritePage = Callable[[Path, str], None]
 """Writes a page to a path; the text is the command line that repeats the run."""
 
+_ALWAYS_READ = 10_000_000  # bytes for reading a file, however few the tables of a run may take
 _NOT_REPEATED = (
     "json",
     "quiet",
@@ -114,7 +116,7 @@ def finish(
     screen = output.screen
     screen.answer(answer)
     for warning in () if output.quiet else answer.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        typer.echo(printable(f"warning: {warning}"), err=True)
     targets: list[Path | None] = [*written, output.json]
     if output.json is not None:
         data = answer.to_dict()
@@ -197,7 +199,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         from kikuchi.cli.inputs import make_budget
         from kikuchi.core.files import reading_limit
 
-        memory = make_budget(None, values.get("memory")).bytes
+        memory = max(make_budget(None, values.get("memory")).bytes or 0, _ALWAYS_READ)
         for name, (_, options_of) in generated.items():
             given = {n: values.pop(n) for n in options_of.flags}
             context = values["context"]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kikuchi.core.text import printable
+
 if TYPE_CHECKING:
     from kikuchi.core.answer import Answer
 
@@ -24,12 +26,12 @@ class Screen:
     def line(self, text: str = "") -> None:
         """One line of the answer."""
         if not self.quiet:
-            print(text)
+            print(printable(text))
 
     def note(self, text: str) -> None:
         """A remark beside the answer, on standard error."""
         if not self.quiet:
-            print(text, file=sys.stderr)
+            print(printable(text), file=sys.stderr)
 
     def answer(self, answer: Answer) -> None:
         """Facts, then tables, then remarks; nothing is computed for a silent screen."""
@@ -52,6 +54,7 @@ class Screen:
         """Labels with their values."""
         if self.quiet:
             return
+        pairs = [(printable(label), printable(value)) for label, value in pairs]
         if sys.stdout.isatty():
             _rich_facts(pairs)
             return
@@ -63,6 +66,7 @@ class Screen:
         """A table; the columns in `right` hold numbers and are aligned to the right."""
         if self.quiet:
             return
+        rows = [[printable(cell) for cell in row] for row in rows]
         if sys.stdout.isatty():
             _rich_table(head, rows, right)
         else:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kikuchi.core.budget import DEFAULT_BYTES, Budget, parse_bytes
-from kikuchi.core.errors import DataError, EvidenceError, MethodError
+from kikuchi.core.errors import DataError, EvidenceError, FormatError, MethodError, suggestion
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.method import Method
 
 EXAMPLE = "example:"
+STANDARD_INPUT = "-"
 
 
-def load_model(word: str) -> FactorGraph:
-    """The model in a file, or the bundled one that `example:NAME` asks for.
+def load_model(word: str, format: str | None = None) -> FactorGraph:
+    """The model in a file, on standard input (`-`), or the bundled one of `example:NAME`.
 
-    Names that stand beside the file are put in (`kikuchi.cli.names`).
+    Names that stand beside the file are put in (`kikuchi.cli.names`). `format` is the ending of the
+    format where the name has none.
     """
+    if format is not None or word == STANDARD_INPUT:
+        return _model_of_format(word, format)
     if word.startswith(EXAMPLE):
         from kikuchi.data import example
 
@@ -30,6 +35,23 @@ def load_model(word: str) -> FactorGraph:
     from kikuchi.graphs.formats import read
 
     return with_names(read(word), word)
+
+
+def _model_of_format(word: str, format: str | None) -> FactorGraph:
+    from kikuchi.cli.outputs import MODEL_SUFFIXES
+    from kikuchi.graphs.formats import parse
+    from kikuchi.graphs.formats.source import load, load_stream
+
+    known = [suffix.removeprefix(".") for suffix in MODEL_SUFFIXES]
+    if format is None:
+        raise FormatError("-", None, "a model has no name", f"give --format {', '.join(known)}")
+    if format.lower() not in known:
+        raise MethodError(f"there is no format '{format}'; {suggestion(format, known)}")
+    if word != STANDARD_INPUT:
+        return parse(word, load(word), f".{format.lower()}")
+    if sys.stdin is None:
+        raise FormatError("-", None, "standard input is closed", "give the model to it")
+    return parse(word, load_stream(sys.stdin.buffer, word), f".{format.lower()}")
 
 
 def load_evidence(graph: FactorGraph, word: str | None) -> dict[int, int | list[float]]:

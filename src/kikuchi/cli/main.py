@@ -28,8 +28,9 @@ from kikuchi.cli.commands import (
     train,
 )
 from kikuchi.cli.estimators import EstimatorCommand
-from kikuchi.cli.startup import BAD_INPUT
+from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.text import one_line, printable
 
 
 class Commands(TyperGroup):
@@ -45,6 +46,8 @@ class Commands(TyperGroup):
         except MemoryError:
             _print_error("not enough memory; use a smaller model or another method")
             raise typer.Exit(BAD_INPUT) from None
+        except BrokenPipeError:  # before the library of commands turns it into 1
+            raise typer.Exit(OUTPUT_CLOSED) from None
 
 
 app = typer.Typer(
@@ -93,4 +96,4 @@ for _module in _MODULES:  # each holds a command of its own name, or a group of 
 
 
 def _print_error(message: str) -> None:
-    print(f"kikuchi: {' '.join(message.split())}", file=sys.stderr)
+    print(f"kikuchi: {printable(one_line(message))}", file=sys.stderr)

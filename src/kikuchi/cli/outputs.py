@@ -116,7 +116,7 @@ def write_picture(figure: Figure, path: Path) -> None:
 
 def write_json(data: Any, path: Path) -> None:
     """One JSON object, to a file or (with -) to standard output; never NaN or infinity."""
-    text = _json_text(data)
+    text = _json_text(data, plain=path == STANDARD_OUTPUT)  # whose encoding may be any
     if path == STANDARD_OUTPUT:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
@@ -125,11 +125,11 @@ def write_json(data: Any, path: Path) -> None:
         file.write(text + "\n")
 
 
-def _json_text(data: Any) -> str:
+def _json_text(data: Any, *, plain: bool) -> str:
     try:
-        return json.dumps(data, allow_nan=False, ensure_ascii=False)
+        return json.dumps(data, allow_nan=False, ensure_ascii=plain)
     except (ValueError, TypeError):  # a number without a JSON form, or of NumPy: look at each
-        return json.dumps(finite(data), allow_nan=False, ensure_ascii=False)
+        return json.dumps(finite(data), allow_nan=False, ensure_ascii=plain)
 
 
 def finite(value: Any) -> Any:

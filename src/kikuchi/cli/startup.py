@@ -8,7 +8,9 @@ import threading
 from contextlib import suppress
 from typing import Any, NoReturn
 
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+from kikuchi.cli.streams import last_line, prepare_streams
+
+BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
 """Exit codes besides 0; not converged counts only with `--strict`."""
 
 _SHORTLY = 0.02  # seconds
@@ -18,13 +20,16 @@ def main() -> None:
     """Run the command line; Ctrl-C ends it with one line, also while it is loading or compiling.
 
     Loading and compiling may turn the interrupt into an error of any kind, or swallow it: after
-    Ctrl-C no error is anything else, and an interrupt that was swallowed is repeated.
+    Ctrl-C no error is anything else, and an interrupt that was swallowed is repeated. A full device
+    is one line too; a reader that has left is none.
     """
+    prepare_streams()
     seen = threading.Event()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: _interrupt(seen))
         sys.unraisablehook = _repeat_interrupt
     code: Any = 0
+    message = None
     try:
         try:
             from kikuchi.cli.main import app
@@ -32,14 +37,20 @@ def main() -> None:
             app(prog_name="kikuchi")
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+            sys.stdout.flush()
     except SystemExit as end:
         code = end.code
-    except BaseException:
-        if not seen.is_set():
+    except BaseException as error:
+        if seen.is_set():
+            code = INTERRUPTED
+        elif isinstance(error, BrokenPipeError):
+            code = OUTPUT_CLOSED
+        elif isinstance(error, OSError):
+            where = "the output" if error.filename is None else error.filename
+            code, message = BAD_INPUT, f"cannot read or write {where}: {error.strerror or error}"
+        else:
             raise
-        code = INTERRUPTED
-    if code == INTERRUPTED:
-        print("kikuchi: interrupted", file=sys.stderr)
+    last_line("interrupted" if code == INTERRUPTED else message)
     raise SystemExit(code)
 
 

@@ -121,18 +121,26 @@ def suffix_of(path: PathName) -> str:
 
 def read_bytes(path: PathName, error: type[DataError] | type[FormatError] = DataError) -> bytes:
     """The bytes of a file, decompressed if its name ends in .gz, within the limit of reading."""
+    with guarded_reading(path, "a file", error), Path(path).open("rb") as file:
+        return read_stream(file, path, packed=is_compressed(path), error=error)
+
+
+def read_stream(
+    file: IO[bytes],
+    name: PathName,
+    *,
+    packed: bool,
+    error: type[DataError] | type[FormatError] = DataError,
+) -> bytes:
+    """All bytes of an open file that messages call `name`, unpacked if it is `packed` by gzip."""
     import gzip
 
-    packed = is_compressed(path)
     content = io.BytesIO()
-    opener: Any = gzip.open if packed else Path.open
-    with (
-        guarded_reading(path, "gzip data" if packed else "a file", error),
-        opener(Path(path), "rb") as file,
-    ):
-        while piece := file.read(_CHUNK):
+    source: Any = gzip.GzipFile(fileobj=file) if packed else file
+    with guarded_reading(name, "gzip data" if packed else "a file", error):
+        while piece := source.read(_CHUNK):
             content.write(piece)
-            require_room(path, content.tell(), "its content" + " unpacked" * packed)
+            require_room(name, content.tell(), "its content" + " unpacked" * packed)
     return content.getvalue()
 
 
@@ -189,7 +197,8 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
         raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
     try:
         encoding = None if "b" in mode else "utf-8"
-        with os.fdopen(handle, mode, encoding=encoding) as file:
+        errors = encoding and "backslashreplace"  # names of files may hold halves of letters
+        with os.fdopen(handle, mode, encoding=encoding, errors=errors) as file:
             yield file
         Path(temporary).chmod(_mode_for(target))
         Path(temporary).replace(target)

@@ -22,6 +22,7 @@ from kikuchi.core.errors import MethodError, suggestion
 
 T = TypeVar("T")
 
+_DEEPEST = 20  # texts within texts
 _LIMITS = ("low", "high", "above", "below")
 _ARTICLES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text"}
@@ -123,6 +124,11 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         A value in parentheses may hold commas, so that one text can contain another.
         """
         if isinstance(text, str):
+            if text.count(":") > _DEEPEST:
+                raise MethodError(
+                    f"a {self.kind} within a {self.kind}, more than {_DEEPEST} deep: "
+                    f"'{text[:40]}...'; name a simpler one"
+                )
             name, _, options = text.strip().partition(":")
             cls = self.find(name.strip())
             return cls(**_read_options(cls, options))

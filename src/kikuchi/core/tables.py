@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MissingExtraError, suggestion
 from kikuchi.core.files import PathName, guarded_reading, read_text, require_room, suffix_of
+from kikuchi.core.text import from_cell
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
 MISSING = frozenset({"", "?", "na", "nan", "null"})
@@ -77,6 +78,8 @@ class Lines:
         """The cells of each line, all lines of one width."""
         with guarded_reading(self.place, "text"):
             rows = list(csv.reader(self.body, delimiter=self.delimiter))
+        if any("'" in line for line in self.body):
+            rows = [[from_cell(cell) for cell in row] for row in rows]
         for number, row in enumerate(rows, start=1 if self.names is None else 2):
             if len(row) != self.width:
                 raise DataError(
@@ -98,7 +101,7 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
         head = next(csv.reader(lines[:1], delimiter=delimiter))
     if all(map(is_number, head)):
         return Lines(place, None, len(head), delimiter, lines)
-    names = tuple(cell.strip() for cell in head)
+    names = tuple(from_cell(cell.strip()) for cell in head)
     if len(lines) == 1:
         raise DataError(f"{place}: there are names of columns but no rows")
     if len(set(names)) < len(names):

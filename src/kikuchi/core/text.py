@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 UNKNOWN = "–"
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: characters that would steer it are shown by their codes.
+
+    >>> print(printable("red\\x1b[31m"))
+    red\\x1b[31m
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text as a cell of a table: a spreadsheet shows it and never runs it; `from_cell` reads it.
+
+    >>> spreadsheet_cell("=1+1"), spreadsheet_cell("-1.5"), from_cell("'=1+1")
+    ("'=1+1", '-1.5', '=1+1')
+    """
+    return f"'{text}" if _RUNS.match(text) and not _is_number(text) else text
+
+
+def from_cell(cell: str) -> str:
+    """The text of a cell that `spreadsheet_cell` wrote."""
+    return cell[1:] if cell.startswith("'") and _RUNS.match(cell) else cell
+
+
+_RUNS = re.compile(r"'*[=+\-@\t\r]")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def one_line(text: str) -> str:

@@ -45,7 +45,7 @@ def read_nifti(path: File, *, mask: Any = "auto") -> Recording:
         raise DataError(f"{place}: no voxel inside the mask changes over time")
     data = np.ascontiguousarray(scans[inside].T)
     affine = np.array(image.affine, dtype=np.float64)
-    return Recording(data, (), _scan_rate(image), affine, inside, str(place))
+    return Recording(data, (), _scan_rate(place, image), affine, inside, str(place))
 
 
 def write_maps(path: File, maps: ArrayLike, recording: Recording) -> None:
@@ -89,7 +89,8 @@ def _read_volumes(place: Path) -> tuple[Array, Any]:
     if not place.is_file():
         raise DataError(f"{place}: there is no such file")
     content = read_bytes(place)
-    with guarded_reading(place, "NIfTI"):
+    quiet = nibabel.imageglobals.LoggingOutputSuppressor
+    with guarded_reading(place, "NIfTI"), quiet():
         second = {content[:4], content[3::-1]} & {(540).to_bytes(4, "little")}
         kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
         image = kind.from_bytes(content)
@@ -99,7 +100,7 @@ def _read_volumes(place: Path) -> tuple[Array, Any]:
             f"{place}: has shape {shape}; expected volumes (x, y, z), perhaps over time"
         )
     require_room(place, 8 * math.prod(shape), f"an image of shape {shape}")
-    with guarded_reading(place, "NIfTI"), np.errstate(all="ignore"):
+    with guarded_reading(place, "NIfTI"), quiet(), np.errstate(all="ignore"):
         return np.asarray(image.get_fdata(dtype=np.float64)), image
 
 
@@ -115,10 +116,10 @@ def _mask_for(place: Path, scans: Array, mask: Any) -> Mask:
     return np.asarray((inside != 0) & ~np.isnan(inside))  # masks often have NaN outside the brain
 
 
-def _scan_rate(image: Any) -> float | None:
+def _scan_rate(place: Path, image: Any) -> float | None:
     """Scans per second, where the header tells the time between two scans."""
-    seconds = float(image.header.get_zooms()[3])
-    unit = image.header.get_xyzt_units()[1] if hasattr(image.header, "get_xyzt_units") else "sec"
+    with guarded_reading(place, "NIfTI"):
+        seconds, unit = float(image.header.get_zooms()[3]), image.header.get_xyzt_units()[1]
     seconds *= _TIME_UNITS.get(unit, 0.0)
     return 1.0 / seconds if 0 < seconds < math.inf else None
 

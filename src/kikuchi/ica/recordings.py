@@ -28,6 +28,7 @@ from kikuchi.core.files import (
     suffix_of,
 )
 from kikuchi.core.tables import Table, as_numbers, read_table
+from kikuchi.core.text import spreadsheet_cell
 
 File = str | PathLike[str]
 
@@ -153,7 +154,7 @@ def write_recording(path: File, recording: Recording) -> float:
     with atomic_write(place) as file:
         tab = "\t" if suffix == ".tsv" else ","
         writer = csv.writer(file, lineterminator="\n", delimiter=tab)
-        writer.writerow(recording.names)
+        writer.writerow(map(spreadsheet_cell, recording.names))
         for row in recording.data.tolist():
             writer.writerow(["" if value != value else repr(value) for value in row])
     return 1.0

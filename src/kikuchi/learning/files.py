@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kikuchi.core.errors import DataError, suggestion
 from kikuchi.core.files import atomic_write, suffix_of
 from kikuchi.core.tables import SUFFIXES, read_arrays, read_lines, read_parquet
+from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 
@@ -49,10 +50,12 @@ def write_states(
     state_names: Sequence[Sequence[str]] | None = None,
 ) -> None:
     """Rows of states as CSV with a line of names; missing cells are empty."""
-    words = [["", *map(str, w)] for w in state_names] if state_names is not None else None
+    words = None
+    if state_names is not None:
+        words = [["", *(spreadsheet_cell(str(word)) for word in group)] for group in state_names]
     with atomic_write(Path(path)) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
+        writer.writerow(map(spreadsheet_cell, names))
         for row in np.asarray(states).tolist():
             if words is not None:
                 writer.writerow([words[k][x + 1] for k, x in enumerate(row)])

@@ -11,7 +11,8 @@ propagation (1, step < 1), tree-reweighted (weight < 1) and alpha-belief propaga
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _TINY = 1e-300
 

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from kikuchi.core.compiled import njit
 
 BITS, TABLES, WIDTH = 4, 5, 256  # rows of a table, tables at once, bytes of a row of a table
 AT_ONCE = BITS * TABLES

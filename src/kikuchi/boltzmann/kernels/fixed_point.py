@@ -12,10 +12,10 @@ for mean field and TAP the minimum itself is found, for Bethe a point that is no
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kikuchi.boltzmann.kernels.sampling import _exp_negative
+from kikuchi.core.compiled import njit
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]

@@ -10,7 +10,8 @@ so that exponentials of the weights, taken once, are all that is needed (TEH-L10
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 
 @njit(cache=True, error_model="numpy")

@@ -39,6 +39,7 @@ def bounds(
     ibound: LargestTable = None,
     memory: options.Memory = None,
     plot: options.Plot = None,
+    format: options.Format = None,
     *,
     output: Output,
 ) -> None:
@@ -56,7 +57,7 @@ def bounds(
     budget = make_budget(seconds, memory)
     output.check(model, plot)
     outputs.check_picture_suffix(plot)
-    graph = load_model(model)
+    graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
     defer_blas()
     from kikuchi.inference.bounds.log_z_bounds import bounds as close

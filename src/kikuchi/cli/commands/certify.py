@@ -22,6 +22,7 @@ def certify(
     model: options.Model,
     evidence: options.Evidence = None,
     alpha: Alpha = 1.0,
+    format: options.Format = None,
     *,
     limits: Limits,
     output: Output,
@@ -39,7 +40,7 @@ def certify(
     defer_blas()
     from kikuchi.inference.bounds.certificates import certify as prove
 
-    graph = load_model(model)
+    graph = load_model(model, format)
     certificate = prove(graph, load_evidence(graph, evidence), alpha, budget=budget)
     finish(CertificateAnswer(model, certificate), output)
 

@@ -24,6 +24,7 @@ def compare(
     methods: MethodList = "jt,bp,mf,gibbs",
     evidence: options.Evidence = None,
     seed: options.Seed = None,
+    format: options.Format = None,
     *,
     limits: Limits,
     output: PageOutput,
@@ -40,7 +41,7 @@ def compare(
     chosen = [choose_method(text, seed) for text in split_methods(methods)]
     budget = limits.budget
     output.check(model)
-    graph = load_model(model)
+    graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
     with ProgressBar("", quiet=output.quiet) as bar:
         result = run_all(graph, chosen, evidence=observed, budget=budget, announce=bar.relabel)

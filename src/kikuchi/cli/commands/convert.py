@@ -7,11 +7,16 @@ from typing import Annotated
 
 from kikuchi.cli import options
 
-Source = Annotated[str, options.argument("A", "Model to read, or example:NAME.")]
+Source = Annotated[str, options.argument("A", "Model to read, - or example:NAME.")]
 Target = Annotated[Path, options.argument("B", "File to write: .uai, .bif, .fg.")]
 
 
-def convert(source: Source, target: Target, quiet: options.Quiet = False) -> None:
+def convert(
+    source: Source,
+    target: Target,
+    format: options.Format = None,
+    quiet: options.Quiet = False,
+) -> None:
     """Convert a model to another format.
 
     The endings of the names tell the formats; .gz after them means compressed.
@@ -21,4 +26,4 @@ def convert(source: Source, target: Target, quiet: options.Quiet = False) -> Non
 
     check_model_suffix(target)
     check_outputs(source, target)
-    write_model(load_model(source), target, quiet=quiet)
+    write_model(load_model(source, format), target, quiet=quiet)

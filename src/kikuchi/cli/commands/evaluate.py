@@ -21,7 +21,12 @@ _MOST_NAMED = 5
 
 @grouped
 def evaluate(
-    model: options.Model, data: options.DataFile, *, limits: Limits, output: Output
+    model: options.Model,
+    data: options.DataFile,
+    format: options.Format = None,
+    *,
+    limits: Limits,
+    output: Output,
 ) -> None:
     """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals."""
     from kikuchi.cli.inputs import load_model
@@ -30,7 +35,7 @@ def evaluate(
 
     output.check(model)
     budget = limits.budget
-    graph = load_model(model)
+    graph = load_model(model, format)
     rows = read_data(data, graph)
     impossible = impossible_rows(graph, rows)
     score = evaluation.evaluate(graph, rows, budget=budget)

@@ -38,6 +38,7 @@ def infer(
     method: MethodText = "auto",
     marginals: MarginalsFile = None,
     seed: options.Seed = None,
+    format: options.Format = None,
     *,
     limits: Limits,
     output: StrictOutput,
@@ -51,7 +52,7 @@ def infer(
     budget = limits.budget
     outputs.check_marginals_suffix(marginals, chosen)
     output.check(model, marginals)
-    graph = load_model(model)
+    graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
     with ProgressBar(chosen.text, quiet=output.quiet) as progress:
         beliefs = chosen.run(graph, evidence=observed, budget=budget, progress=progress)

@@ -20,6 +20,7 @@ def info(
     model: options.Model,
     evidence: options.Evidence = None,
     memory: options.Memory = None,
+    format: options.Format = None,
     *,
     output: Output,
 ) -> None:
@@ -32,7 +33,7 @@ def info(
 
     allowed = make_budget(None, memory).bytes
     output.check(model)
-    graph = load_model(model)
+    graph = load_model(model, format)
     facts = describe(graph, load_evidence(graph, evidence))
     finish(ModelAnswer(model, facts, facts.fitting_methods(allowed)), output)
 

@@ -24,6 +24,7 @@ def regions(
     text: Text = "auto",
     memory: options.Memory = None,
     plot: options.Plot = None,
+    format: options.Format = None,
     *,
     output: Output,
 ) -> None:
@@ -45,7 +46,7 @@ def regions(
     budget = make_budget(None, memory)
     output.check(model, plot)
     check_picture_suffix(plot)
-    graph = load_model(model)
+    graph = load_model(model, format)
     answer = RegionsAnswer(model, text, graph, region_graph(graph, text, budget=budget))
     finish(answer, output, files=[(plot, answer.draw)])
 

@@ -21,6 +21,7 @@ def sample(
     n: Count = 1000,
     evidence: options.Evidence = None,
     seed: options.Seed = None,
+    format: options.Format = None,
     *,
     limits: Limits,
     quiet: options.Quiet = False,
@@ -40,7 +41,7 @@ def sample(
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
     check_outputs(model, out)
     budget = limits.budget
-    graph = load_model(model)
+    graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
     samples = draw_samples(graph, n, evidence=observed, seed=seed or 0, budget=budget)
     names = [wording.variable_name(graph, v) for v in range(graph.n_variables)]

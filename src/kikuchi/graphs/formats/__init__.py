@@ -46,9 +46,19 @@ def read(path: PathName) -> FactorGraph:
     >>> read(file)
     FactorGraph(1 variable, 1 factor, 2 table entries)
     """
-    module, reader, _ = _MODELS[_known_suffix(path, _MODELS)]
+    suffix = _known_suffix(path, _MODELS)
+    return parse(fspath(path), load(path), suffix)
+
+
+def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
+    """The model in the bytes of a file of the format with this suffix; `path` is only for errors.
+
+    >>> parse("coin", b"MARKOV 1  2  1  1 0  2  0.5 1.5", ".uai")
+    FactorGraph(1 variable, 1 factor, 2 table entries)
+    """
+    module, reader, _ = _MODELS[suffix]
     try:
-        graph: FactorGraph = _part(module, reader)(fspath(path), load(path))
+        graph: FactorGraph = _part(module, reader)(path, data)
         return graph
     except FormatError:
         raise

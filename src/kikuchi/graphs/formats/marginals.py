@@ -10,6 +10,7 @@ from typing import Protocol
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.layout import text_pieces
 
@@ -71,8 +72,9 @@ def csv_text(beliefs: Marginals) -> Iterator[str]:
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         for v, words in enumerate(groups, start=first):
-            states = graph.states[v] if graph.states else range(len(words))
-            name = graph.label(v)
+            labels = graph.states[v] if graph.states else map(str, range(len(words)))
+            states = map(spreadsheet_cell, labels)
+            name = spreadsheet_cell(graph.label(v))
             writer.writerows((name, s, p) for s, p in zip(states, words, strict=True))
         yield buffer.getvalue()
 

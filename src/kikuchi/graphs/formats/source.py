@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from os import fspath
+from typing import IO
 
 from kikuchi.core.errors import FormatError, KikuchiError
-from kikuchi.core.files import PathName, atomic_write, is_compressed, read_bytes
+from kikuchi.core.files import PathName, atomic_write, is_compressed, read_bytes, read_stream
 
 _GZIP_START = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -17,6 +19,14 @@ def load(path: PathName) -> bytes:
     data = read_bytes(path, FormatError)
     if not is_compressed(path) and data.startswith(_GZIP_START):
         raise FormatError(path, None, "found gzip data", "expected text; end the name in .gz")
+    return data.removeprefix(_BYTE_ORDER_MARK)
+
+
+def load_stream(file: IO[bytes], name: str) -> bytes:
+    """The bytes of an open file, decompressed if they say so, without a byte order mark."""
+    data = read_stream(file, name, packed=False, error=FormatError)
+    if data.startswith(_GZIP_START):
+        data = read_stream(io.BytesIO(data), name, packed=True, error=FormatError)
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 

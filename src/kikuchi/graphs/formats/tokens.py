@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import FormatError
 from kikuchi.core.files import require_room
+from kikuchi.core.text import printable
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL, TINY
 
 COMPILED_FROM = 1_000_000  # bytes; below, importing the compiler costs more than it saves
@@ -158,8 +159,7 @@ def shown(word: bytes | str) -> str:
     """
     text = word.decode("utf-8", "backslashreplace") if isinstance(word, bytes) else word
     short = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-    printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
-    return f"'{printable}'"
+    return f"'{printable(short)}'"
 
 
 def _range_text(low: int, high: int) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 _TINY = 1e-14

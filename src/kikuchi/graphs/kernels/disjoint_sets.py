@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from kikuchi.core.compiled import njit
 from kikuchi.graphs import disjoint_sets
 
 find_root = njit(cache=True, error_model="numpy")(disjoint_sets.find_root)

@@ -9,8 +9,8 @@ depend on the order of summation and ties are real ties.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.heap import sift
 
 RULES = ("min-fill", "min-degree", "min-weight")

@@ -7,7 +7,8 @@ compared from left to right.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _U0, _U1, _U2 = np.uint64(0), np.uint64(1), np.uint64(2)
 

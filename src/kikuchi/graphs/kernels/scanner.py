@@ -6,8 +6,8 @@ Numba is imported only with this module, and this module only for large files (s
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.formats import _walk
 from kikuchi.graphs.formats.kinds import BAD, HARD, INTEGER, REAL
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.ica.kernels.response import BLOCK, _entry, block_arrays, invert_block
 
 

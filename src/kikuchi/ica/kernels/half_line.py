@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from scipy.special import erfcx
+
+from kikuchi.core.compiled import njit
 
 _ROOT_HALF = math.sqrt(0.5)
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.ica.kernels.half_line import log_integral
 from kikuchi.ica.kernels.half_line import moments as half_moments
 

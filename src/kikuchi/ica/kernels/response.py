@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 BLOCK = 16
 _LEAST_PIVOT = 1e-12

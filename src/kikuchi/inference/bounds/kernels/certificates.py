@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.compiled import njit
 
 On = NDArray[np.uint8]
 

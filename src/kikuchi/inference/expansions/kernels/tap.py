@@ -14,7 +14,8 @@ zero is the only one.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _STEPS = 200
 _ROUNDING = 1e-14

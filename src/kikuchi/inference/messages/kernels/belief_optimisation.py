@@ -14,7 +14,8 @@ b00 and b01 as b11 and b10 with q and 1 - q, or i and j, exchanged.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _LOG2 = 0.6931471805599453
 

@@ -7,8 +7,8 @@ of `sweeps`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.messages.kernels.bp_messages import (
     CONTRADICTION,
     LOG_MAX,

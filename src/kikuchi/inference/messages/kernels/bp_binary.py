@@ -15,8 +15,8 @@ which spares the compiled loops the wrap-around of negative ones.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.heap import sift
 
 LINEAR = 0

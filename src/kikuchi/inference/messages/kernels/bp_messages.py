@@ -23,7 +23,8 @@ and the caller starts again with logarithms.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 SUM = 0
 LOG_SUM = 1

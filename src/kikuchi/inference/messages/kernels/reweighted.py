@@ -19,8 +19,8 @@ message over the other states is 0, so that none loses digits when another diver
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.messages.kernels.bp_messages import (
     OK,
     SUM,

@@ -17,8 +17,8 @@ marginals, flat by `state_at`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.heap import sift
 from kikuchi.inference.messages.kernels.bp_messages import (
     CONTRADICTION,

@@ -8,8 +8,8 @@ covariance is a good metric for moving many marginals at once.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 

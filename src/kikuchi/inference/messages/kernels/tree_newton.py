@@ -17,8 +17,8 @@ bounded because no covariance is ever inverted alone, only I + (covariance)(info
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.messages.kernels.bp_messages import OK, SUM
 from kikuchi.inference.messages.kernels.walks import walk
 

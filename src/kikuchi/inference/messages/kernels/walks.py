@@ -6,8 +6,8 @@ The messages are those of `bp_messages`, the messages of clamped variables those
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.messages.kernels.bp_messages import (
     CONTRADICTION,
     OK,

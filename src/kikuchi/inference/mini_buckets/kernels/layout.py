@@ -7,8 +7,8 @@ variable that a node sums out comes last, in the node and in all that it adds up
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 _ALL_PAIRS = 16  # mini-buckets of one variable up to which every pair shares its own shift

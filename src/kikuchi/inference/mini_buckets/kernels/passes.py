@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import Ints
+from kikuchi.core.compiled import njit
 
 _U = np.uint64
 

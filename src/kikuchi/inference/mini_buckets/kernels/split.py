@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.heap import sift
 
 _U = np.uint64

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import U4, U8
+from kikuchi.core.compiled import njit
 
 FLOOR = 1e-200
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, U8, Array, Ints, Mask
+from kikuchi.core.compiled import njit
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays

@@ -9,8 +9,8 @@ each says which state the row sees.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.trees.kernels.passes import (
     IMPOSSIBLE,
     LINEAR,

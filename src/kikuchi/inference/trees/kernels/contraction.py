@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.compiled import njit
 
 SUM, MAX, EXPSUM = 0, 1, 2
 FLOOR = 1e-290

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import U8, Array
+from kikuchi.core.compiled import njit
 
 _RESCALE_ABOVE = 300.0
 

@@ -10,8 +10,8 @@ with two or three.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.trees.kernels.layout import grown, lists_by, union
 
 WORTH = 1024.0  # states of a clique from which joining pays

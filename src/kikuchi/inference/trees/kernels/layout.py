@@ -7,7 +7,8 @@ is row-major, so the variables that a clique sums out run fastest and its separa
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _MERGED = (
     32768  # factors of a clique are multiplied beforehand while their product stays this small

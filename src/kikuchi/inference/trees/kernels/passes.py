@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.compiled import njit
 from kikuchi.inference.trees.kernels.contraction import (
     EXPSUM,
     FLOOR,

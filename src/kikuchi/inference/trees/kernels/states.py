@@ -9,8 +9,8 @@ program: of the last operation of each clique.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kikuchi.core.compiled import njit
 from kikuchi.inference.trees.kernels.program import AXES, BASES, DIMS, FIXED, STEPS
 
 

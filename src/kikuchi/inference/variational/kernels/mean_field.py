@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.compiled import njit
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.compiled import njit
 from kikuchi.inference.variational.kernels.mean_field import _NO_EDGE, _contract
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.compiled import njit
 
 if TYPE_CHECKING:
     from kikuchi.inference.variational.structured_layout import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 

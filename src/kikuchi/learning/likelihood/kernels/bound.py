@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
-
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.compiled import njit
 from kikuchi.inference.variational.kernels.mean_field import bound, products, sweep_tables
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kikuchi.core.compiled import njit
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _HALF, _ONE, _TWO = np.uint64(32), np.uint64(1), np.uint64(2)

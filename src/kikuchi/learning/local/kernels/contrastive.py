@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kikuchi.core.arrays import U8, Array
+from kikuchi.core.compiled import njit
 
 
 @njit(cache=True, error_model="numpy")

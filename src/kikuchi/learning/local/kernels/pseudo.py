@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, U8, Array
+from kikuchi.core.compiled import njit
 from kikuchi.inference.sampling.kernels.gibbs import (
     conditional_log_weights,
     exponentiate,

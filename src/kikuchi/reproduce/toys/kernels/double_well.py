@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from kikuchi.core.compiled import njit
 
 
 @njit(cache=True, error_model="numpy")

@@ -1,0 +1,77 @@
+"""Compiled loops: kept on disk where that is possible, and never stopped by what is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+import pytest
+
+SOURCE = """
+from kikuchi.core.compiled import njit
+
+@njit(cache=True, error_model="numpy")
+def twice(x):
+    return 2 * x
+"""
+
+
+def loaded(place: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("loops", place)
+    assert spec is not None and spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    file = tmp_path / "loops.py"
+    file.write_text(SOURCE)
+    return file
+
+
+@pytest.mark.parametrize(
+    "body", [b"ckikuchi.core.compiled\nGone\n.", b"cno_such_module\nGone\n.", b"", b"\x80\xff"]
+)
+def test_an_index_that_this_version_cannot_read_counts_as_empty(place: Path, body: bytes) -> None:
+    assert loaded(place).twice(2) == 4
+    (index,) = place.parent.glob("__pycache__/*.nbi")
+    whole = index.read_bytes()
+    head = whole[: whole.index(numba.__version__.encode()) + len(numba.__version__) + 2]
+    index.write_bytes(head + body)
+    assert loaded(place).twice(2) == 4
+    again = loaded(place).twice
+    assert again(2) == 4 and again.stats.cache_hits  # the repaired index is used
+
+
+def test_a_full_disk_does_not_stop_a_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.caching import IndexDataCacheFile
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_save_index", full)
+    assert loaded(place).twice(2) == 4
+
+
+def test_without_a_folder_for_the_cache_there_is_one_warning() -> None:
+    code = "import kikuchi.graphs.kernels.heap, kikuchi.graphs.kernels.disjoint_sets; print(1)"
+    # Only archives may be cached, so that Numba finds no place, as in a read-only installation.
+    environment = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
+    )
+    assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
+    assert result.stderr.count("NUMBA_CACHE_DIR") == 1 and "Traceback" not in result.stderr
