@@ -203,8 +203,8 @@ def _exact_answer(
     if budget.bytes is not None and cost.bytes > budget.bytes:
         allowed = format_bytes(budget.bytes)
         return None, f"exact inference is not feasible: {figures}, the budget is {allowed}"
-    if budget.seconds is None and cost.seconds > _LONG_SECONDS:
-        hours = cost.seconds / 3600
+    if budget.seconds is None and cost.seconds() > _LONG_SECONDS:
+        hours = cost.seconds() / 3600
         return None, f"exact inference would take about {hours:.1g} hours ({figures})"
     method = METHODS.parse("is" if has_marginals(observed) else _EXACT)
     try:

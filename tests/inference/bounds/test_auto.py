@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
+from kikuchi.core.errors import BudgetError
+from kikuchi.inference.bounds import auto
 from oracle import enumerate_exact, random_model
 
 
@@ -84,6 +86,30 @@ def test_observed_marginals_are_met() -> None:
     beliefs = kk.infer(graph, evidence=evidence)
     assert beliefs.diagnostics["chosen"] == "is"
     np.testing.assert_allclose(beliefs[3], [0.3, 0.7], atol=1e-8)
+
+
+def test_observed_marginals_are_met_where_exact_inference_does_not_fit() -> None:
+    # Scaled belief propagation ends here after one iteration, 0.3 from its targets.
+    graph = kk.grid(12, 12, coupling=1.0, field=0.1, seed=0)
+    evidence = {v: [0.3, 0.7] for v in range(0, 144, 12)}
+    beliefs = kk.infer(graph, evidence=evidence, budget=kk.Budget(seconds=3, bytes=400_000))
+    assert beliefs.diagnostics["chosen"] == "ups:start=bp"
+    assert beliefs.diagnostics["tried"] == ["loopy-is", "ups:start=bp"]
+    for v in evidence:
+        np.testing.assert_allclose(beliefs[v], [0.3, 0.7], atol=1e-8)
+
+
+def test_exact_inference_is_tried_with_an_estimate_in_reserve(
+    grid: kk.FactorGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_: object, **__: object) -> None:
+        raise BudgetError("the time is over")
+
+    monkeypatch.setattr(kk.JunctionTree, "solve_planned", too_slow)
+    seconds = 2 * kk.plan(grid).seconds(auto.measured())
+    beliefs = kk.infer(grid, "auto", budget=kk.Budget(seconds=seconds))
+    assert "would have taken too long" in beliefs.diagnostics["why"]
+    assert beliefs.diagnostics["tried"][0] == "bp:tol=1e-07"
 
 
 def test_factors_and_covariances_come_from_the_choice(approximate: kk.Beliefs) -> None:

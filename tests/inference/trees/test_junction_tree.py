@@ -572,7 +572,7 @@ def test_expired_seconds_say_how_far_it_was(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(junction_engine, "_CHUNK", 1e4)
     monkeypatch.setattr(Clock, "expired", property(lambda self: True))
     graph = kk.grid(12, 12, seed=0)
-    with pytest.raises(BudgetError, match=r"was \d+% done when its 60 seconds were over"):
+    with pytest.raises(BudgetError, match=r"was \d+% done when \S+ of its 60 seconds were over"):
         kk.infer(graph, "jt", budget=kk.Budget(seconds=60))
 
 
@@ -594,6 +594,17 @@ def test_an_interruption_says_how_far_it_was(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Watch, "check", interrupted)
     with pytest.raises(BudgetError, match=r"interrupted when it was [1-9]\d*% done"):
         kk.infer(kk.grid(12, 12, seed=0), "jt")
+
+
+def test_a_run_that_will_not_end_in_time_is_given_up_early() -> None:
+    clock = kk.Budget(seconds=1000).start()
+    watch = Watch(clock, foresee=True)
+    watch.check(0.0, 100.0)
+    clock._start -= 300  # three tenths of the time for a tenth of the work
+    with pytest.raises(BudgetError, match="10% done when 300 of its 1000 seconds"):
+        watch.check(10.0, 100.0)
+    watch.check(40.0, 100.0)
+    Watch(clock, began=0.0).check(10.0, 100.0)
 
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,34 +7,40 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from kikuchi.core.budget import format_bytes
+import numpy as np
+
+from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete
+from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
 from kikuchi.inference.trees.plan import TreePlan, make_plan
+from kikuchi.inference.trees.speed import measured
 
 if TYPE_CHECKING:
     from kikuchi.inference.bounds.auto_search import Search
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
-_SAFETY = 2.0  # times the planned seconds: other work may slow the machine
-_SURE = 0.2  # part of the time limit below which exact inference needs no answer in reserve
+_TRIED = 2.0  # times the time left: exact inference is tried up to such a price
+_SCALINGS = 50.0  # propagations that meeting observed marginals may take
+_SURE = 0.1  # part of the time left below which it needs no answer in reserve
 
 
 @dataclass(frozen=True)
 class Auto(Method):
     """The best answer for the budget, and what was chosen and why.
 
-    If the cheapest junction tree found fits the memory and the seconds, the answer is exact.
-    Otherwise estimates come first (belief propagation, then Kikuchi free energies over growing
-    regions) while certified bounds on log Z close from both sides; `bounds` is their part of the
-    time, which without a limit is 30 seconds. The converged estimate over the largest regions
-    that lies inside the bounds is returned; `diagnostics` name it (`chosen`), the reason (`why`),
-    and what else was tried. Observed marginals are met by `is` where the tree fits, by `is-bp`
-    elsewhere.
+    If the cheapest junction tree found fits the memory and, by the measured speed of the machine,
+    may fit the seconds, exact inference is tried, with an estimate in reserve. Otherwise estimates
+    come first (belief propagation, then Kikuchi free energies over growing regions) while certified
+    bounds on log Z close from both sides; `bounds` is their part of the time, which without a limit
+    is 30 seconds. The converged estimate over the largest regions that lies inside the bounds is
+    returned; `diagnostics` name it (`chosen`), the reason (`why`), and what else was tried.
+    Observed marginals are met by `is` where dozens of propagations fit, by `loopy-is` where it
+    converges, and by `ups` elsewhere.
 
     >>> import kikuchi as kk
     >>> kk.infer(kk.grid(4, 4, seed=0), "auto").diagnostics["chosen"]
@@ -58,16 +64,16 @@ class Auto(Method):
         exact = self.exact and cost.fits
         why = cost.why if self.exact else "exact inference was not asked for"
         if run.targets:
-            return _with_marginals(graph, run, "is" if exact else "is-bp", why)
+            return _with_marginals(graph, run, plan, why)
         search = None
         if exact:
             if not cost.sure:
                 search = self._search(graph, run)
-                search.first_estimates()
+                search.reserve()
             answer = _exactly(plan, run, why)
             if answer is not None:
                 return answer
-            why = f"exact inference took longer than planned: {cost.need}"
+            why = f"exact inference would have taken too long ({cost.need})"
         from kikuchi.inference.bounds.log_z_bounds import check_ibound
 
         check_ibound(graph, self.ibound)
@@ -91,27 +97,66 @@ def _least_cost(graph: FactorGraph, run: MethodRun) -> tuple[_ExactCost, TreePla
 
 @functools.cache
 def _load_planner() -> None:
-    """Plan a model with a clique large enough for every step of a plan: compiled loops take a while
-    to load, once per process.
+    """Plan a model with a clique large enough for every step of a plan, and look up the speed of
+    the machine: compiled loops take a while to load, once per process.
     """
-    _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).operations
+    _ = make_plan(unconditioned(complete(12, seed=0)), "cheapest", None).seconds(measured())
 
 
 def _exactly(plan: TreePlan, run: MethodRun, why: str) -> Solution | None:
     """The exact answer, or None if the time ended before it was there."""
     try:
-        solution = JunctionTree().solve_planned(plan, run)
+        solution = JunctionTree().solve_planned(plan, run, foresee=True)
     except BudgetError:
         return None
     solution.diagnostics.update(chosen=JunctionTree.name, why=why)
     return solution
 
 
-def _with_marginals(graph: FactorGraph, run: MethodRun, text: str, why: str) -> Solution:
-    """Observed marginals have methods of their own."""
-    solution = METHODS.parse(text).solve(graph, run)
-    solution.diagnostics.update(chosen=text, why=f"there are observed marginals; {why}")
-    return solution
+def _with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution:
+    """Observed marginals have methods of their own: exact scaling where some dozens of propagations
+    fit the time left, then scaled belief propagation, then its convergent form, which always meets
+    the observed marginals. The first that converges is taken.
+    """
+    from kikuchi.inference.bounds.auto_search import solution_of
+
+    memory = run.clock.budget.bytes
+    texts: list[tuple[str, float]] = []
+    held = plan.complete and (memory is None or plan.bytes <= memory)
+    if held and _SCALINGS * plan.seconds(measured()) <= _time_left(run):
+        texts.append(("is", 0.6))
+    best: Beliefs | None = None
+    tried: list[str] = []
+    for text, part in (*texts, ("loopy-is", 0.3), ("ups:start=bp", 1.0)):
+        seconds = None if run.clock.budget.seconds is None else part * max(_time_left(run), 0.05)
+        budget = Budget(seconds=seconds, bytes=memory)
+        tried.append(text)
+        try:
+            beliefs = METHODS.parse(text).run(
+                graph, evidence=run.targets, budget=budget, progress=run.progress
+            )
+        except BudgetError:
+            continue
+        if best is None or _missed(beliefs, run) <= _missed(best, run):
+            best = beliefs
+        if best.converged or beliefs.stopped == "interrupted":
+            break
+    if best is None:
+        raise BudgetError("auto: no method met the observed marginals in the time; allow more")
+    run.trace.restore(best.trace.arrays())
+    run.stopped = best.stopped
+    reasons = {"chosen": best.method, "why": f"there are observed marginals; {why}", "tried": tried}
+    return solution_of(best, graph, {**best.diagnostics, **reasons})
+
+
+def _missed(beliefs: Beliefs, run: MethodRun) -> float:
+    """Largest distance of a marginal from what was observed."""
+    return max(float(np.abs(beliefs[v] - target).max()) for v, target in run.targets.items())
+
+
+def _time_left(run: MethodRun) -> float:
+    limit = run.clock.budget.seconds
+    return _DEFAULT_SECONDS if limit is None else limit - run.clock.seconds
 
 
 @dataclass(frozen=True)
@@ -127,14 +172,14 @@ class _ExactCost:
     def of(cls, plan: TreePlan, run: MethodRun) -> _ExactCost:
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
-        seconds = _SAFETY * plan.seconds
+        seconds = plan.seconds(measured())
         need = f"width {least}{plan.width}, {least}{format_bytes(plan.bytes)}, {_time(seconds)}"
-        allowed = _DEFAULT_SECONDS if budget.seconds is None else budget.seconds - run.clock.seconds
+        allowed = _time_left(run)
         memory = math.inf if budget.bytes is None else budget.bytes
         if not plan.complete or plan.bytes > memory:
             limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
             why = f"exact inference does not fit {limit} ({need})"
-        elif seconds > allowed:
+        elif seconds > _TRIED * allowed:
             why = f"exact inference does not fit {allowed:.3g} seconds ({need})"
         else:
             sure = seconds <= _SURE * allowed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -17,7 +18,7 @@ from kikuchi.inference.registry import METHODS
 
 _DEFAULT_SECONDS = 30.0  # when no limit was given
 _WINDOWS = ((2, 3), (3, 3), (3, 4), (4, 4))
-_BUCKETS = (4, 6, 8, 10, 12)
+_BUCKETS = (3, 4, 5, 6, 8, 10, 12)
 _SECONDS_PER_BYTE = 2e-7  # of region tables, to converge
 _KIKUCHI_TOL = 1e-5
 _PROPAGATION = (
@@ -51,11 +52,19 @@ class Search:
 
     # ------------------------------------------------------------------ approximate
 
+    def reserve(self) -> None:
+        """Something to return whatever happens: belief propagation."""
+        with self.run.clock.paused():
+            load_loops(("bp",), self.graph)
+        plain = METHODS.parse(_PROPAGATION[0])
+        self.estimate(plain, 0.1 * self.seconds_left, at_least=_LEAST_SECONDS)
+
     def first_estimates(self) -> None:
-        """Something to return whatever happens: belief propagation and cheap bounds."""
+        """Belief propagation, by other schedules too, and cheap bounds."""
+        if not self.estimates:
+            self.reserve()
         whole = self.seconds_left
-        plain, residual, damped = map(METHODS.parse, _PROPAGATION)
-        self.estimate(plain, 0.1 * whole, at_least=_LEAST_SECONDS)
+        residual, damped = map(METHODS.parse, _PROPAGATION[1:])
         self.estimate(residual, 0.05 * whole)  # often another fixed point
         if not any(beliefs.converged for beliefs in self.estimates):
             self.estimate(damped, 0.05 * whole)
@@ -71,8 +80,7 @@ class Search:
         with self.run.clock.paused():
             load_loops(("bp", "bp:schedule=residual", "kikuchi"), self.graph)
             load_loops(LOOPS, self.graph)
-        if not self.estimates:
-            self.first_estimates()
+        self.first_estimates()
         schedule = bound_schedule(self.portfolio, ibound)
         bounds = (entry for entry in schedule if entry[0].text not in self.tried)
         turns = _Turns(self.larger_regions(), bounds, part)
@@ -200,17 +208,10 @@ class Search:
             self.run.stopped = "interrupted"
         elif not best.converged:
             self.run.stopped = best.stopped
-        return Solution(
-            best.flat_marginals,
-            _minus(best.log_z, constant),
-            converged=best.converged,
-            iterations=best.iterations,
-            log_z_lower=proved.lower - constant if math.isfinite(proved.lower) else None,
-            log_z_upper=proved.upper - constant if math.isfinite(proved.upper) else None,
-            factor_tables=lambda: best.flat_factors,
-            covariance=lambda variables: best.covariance(variables.tolist()),
-            warnings=self._warnings(best),
-            diagnostics={
+        solution = solution_of(
+            best,
+            self.graph,
+            {
                 "chosen": best.method,
                 "why": why,
                 "tried": self.tried,
@@ -219,6 +220,10 @@ class Search:
                 "upper_method": proved.upper_method,
             },
         )
+        solution.log_z_lower = proved.lower - constant if math.isfinite(proved.lower) else None
+        solution.log_z_upper = proved.upper - constant if math.isfinite(proved.upper) else None
+        solution.warnings = self._warnings(best)
+        return solution
 
     def _warnings(self, best: Beliefs) -> list[str]:
         warnings = list(best.warnings)
@@ -228,6 +233,23 @@ class Search:
                 "do not trust it; allow more seconds"
             )
         return warnings
+
+
+def solution_of(best: Beliefs, graph: FactorGraph, diagnostics: dict[str, Any]) -> Solution:
+    """The answer of a method that was run on the graph, as one's own."""
+    constant = graph.log_constant
+    return Solution(
+        best.flat_marginals,
+        _minus(best.log_z, constant),
+        converged=best.converged,
+        iterations=best.iterations,
+        log_z_lower=None if best.log_z_lower is None else best.log_z_lower - constant,
+        log_z_upper=None if best.log_z_upper is None else best.log_z_upper - constant,
+        factor_tables=lambda: best.flat_factors,
+        covariance=lambda variables: best.covariance(variables.tolist()),
+        warnings=list(best.warnings),
+        diagnostics=diagnostics,
+    )
 
 
 class _Turns:

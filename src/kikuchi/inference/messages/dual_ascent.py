@@ -112,9 +112,11 @@ class DualAscent:
     # ------------------------------------------------------------------ answer
 
     def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
-        """Marginals of the model as it was tilted last."""
+        """Marginals of the model as it was tilted when they were measured last."""
         if not len(self.marginals):
             raise BudgetError("the run was interrupted before it had any marginals")
+        for v, tilt in self.measured.items():
+            self.oracle.tilt(v, tilt)
         solution = Solution(
             self.marginals,
             log_z=self.log_z,
@@ -197,8 +199,6 @@ class QuasiNewtonAscent(DualAscent):
 
     def solution(self, run: MethodRun, iterations: int, converged: bool) -> Solution:
         """The last point that was accepted."""
-        for v, tilt in self.measured.items():
-            self.oracle.tilt(v, tilt)
         solution = super().solution(run, iterations, converged)
         solution.diagnostics["runs"] = self.runs
         return solution

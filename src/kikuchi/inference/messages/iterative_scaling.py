@@ -23,6 +23,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -280,7 +281,7 @@ class _TreeOracle(_TiltedGraph):
         self, graph: FactorGraph, variables: list[int], order: Order, seed: int | None, clock: Clock
     ) -> None:
         super().__init__(graph, variables)
-        self.plan = make_plan(_unconditioned(self.joined), order, seed)
+        self.plan = make_plan(_unconditioned(self.joined), order, seed, clock)
         self.clock = clock
         self._log_z = math.nan
 
@@ -291,9 +292,9 @@ class _TreeOracle(_TiltedGraph):
         except BudgetError as error:
             if isinstance(error.__cause__, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
+            if self.clock.expired and not math.isnan(self._log_z):
+                raise StepAborted("seconds") from error  # the run before is the answer
             raise
-        # One run fits; the ascent looks at the clock between two, and has an answer by then.
-        self.clock = Budget(bytes=self.clock.budget.bytes).start()
         self._log_z = run.log_z
         return run.out
 
@@ -303,8 +304,8 @@ class _TreeOracle(_TiltedGraph):
     def factor_tables(self) -> FactorTables:
         plan = dataclasses.replace(self.plan, conditioned=_unconditioned(self.joined))
         size = self.graph.log_tables.size
-        clock = self.clock
-        return lambda: propagate(plan, factor_targets, Watch(clock)).out[:size]
+        unhurried = Budget(bytes=self.clock.budget.bytes)
+        return lambda: propagate(plan, factor_targets, Watch(unhurried.start())).out[:size]
 
 
 class _BetheOracle:

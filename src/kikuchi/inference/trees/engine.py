@@ -27,6 +27,7 @@ Read = Callable[[TreePlan], MarginalTargets]
 Chunk = tuple[int, int, float]
 
 _CHUNK = 5e7  # multiply-adds between two looks at the clock
+_TOO_SLOW = 1.5  # times the time left: the pace changes from clique to clique
 _DRAWS = 2**20  # random numbers made at once
 _MOST_BYTES = 2**53
 _MOST_OPERATIONS = 1e15  # weeks
@@ -40,23 +41,39 @@ class Underflow(Exception):
 
 @dataclass
 class Watch:
-    """Looks at the clock between cliques, and knows how much of the work is done."""
+    """Looks at the clock between cliques, and knows how much of the work is done.
+
+    With `foresee` it gives up as soon as the pace so far says that the time will not suffice.
+    """
 
     clock: Clock
     report: Report | None = None
+    foresee: bool = False
     done: float = 0.0
+    began: float | None = None
 
     def check(self, done: float, total: float) -> None:
         """Stop with an error when the time is over: exact inference has no partial answer."""
         self.done = done / max(total, 1.0)
         if self.report is not None:
             self.report(round(100 * self.done), 100)
-        if self.clock.expired and done < total:
+        if self.began is None:
+            self.began = self.clock.seconds
+        if (self.clock.expired or (self.foresee and self._too_slow())) and done < total:
             raise BudgetError(
-                f"the junction tree was {100 * self.done:.0f}% done when its "
-                f"{self.clock.budget.seconds:g} seconds were over; exact inference has no half "
-                "answer: allow more seconds, or use bp, mf or gibbs"
+                f"the junction tree was {100 * self.done:.0f}% done when {self.clock.seconds:.3g} "
+                f"of its {self.clock.budget.seconds:g} seconds were over; exact inference has no "
+                "half answer: allow more seconds, or use bp, mf or gibbs"
             )
+
+    def _too_slow(self) -> bool:
+        """Whether the pace of the first quarter of the time or more would take much too long."""
+        limit = self.clock.budget.seconds
+        assert self.began is not None  # set by `check`
+        spent = self.clock.seconds - self.began
+        if limit is None or spent < 0.25 * (limit - self.began):
+            return False
+        return spent > _TOO_SLOW * self.done * (limit - self.began)
 
 
 class Propagation:

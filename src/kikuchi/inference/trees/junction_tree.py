@@ -130,10 +130,14 @@ class JunctionTree(Method):
         plan = make_plan(unconditioned(graph), self.order, self.seed, run.clock)
         return self.solve_planned(plan, run)
 
-    def solve_planned(self, tree_plan: TreePlan, run: MethodRun) -> Solution:
-        """Solve the graph of a plan that was made already."""
+    def solve_planned(
+        self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False
+    ) -> Solution:
+        """Solve the graph of a plan that was made already; with `foresee` it gives up as soon as
+        the pace says that the time will not suffice.
+        """
         graph = tree_plan.graph
-        watch = Watch(run.clock, _reporter(run))
+        watch = Watch(run.clock, _reporter(run), foresee)
         tree = propagate(
             tree_plan, variable_targets, watch, mode=self.mode, propagation=self.propagation
         )

@@ -23,15 +23,14 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees import shape
 from kikuchi.inference.trees.kernels import program as programs
 from kikuchi.inference.trees.shape import HUGE, MarginalTargets, Tree
+from kikuchi.inference.trees.speed import NOMINAL, Speed, clique_kinds
 
 Architecture = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
 PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
 
 _MOST_BITS = 990  # numbers stay printable
-_PER_SECOND = 1e9
 _DEFAULT_SECONDS = 600.0  # of exact inference without a limit
-_SECONDS_PER_BYTE = 5e-10  # to be given memory that was not used before
 _EFFORT_PER_SECOND = 2e8  # list entries that the search for orders reads
 _PLANNING = 0.15  # part of the time that the search for orders may take
 _MOST_SECONDS = 100.0  # of which this part is taken
@@ -136,10 +135,14 @@ class TreePlan:
             return _whole(2 * self.elimination.cost)
         return _whole(self.measure(self.variable_targets).operations)
 
-    @property
-    def seconds(self) -> float:
-        """Rough time of all single-variable marginals: a billion multiply-adds a second."""
-        return self.operations / _PER_SECOND
+    def seconds(self, speed: Speed = NOMINAL) -> float:
+        """Rough time of all single-variable marginals on a machine of some speed."""
+        if self.tree is None:
+            return speed.few * self.operations
+        measure = self._usual_measure
+        work = np.bincount(clique_kinds(self.tree), measure.up + measure.down, minlength=3)
+        operations = float(work @ np.array(speed[:3]))
+        return operations + speed.node * self.tree.n_nodes + speed.byte * self.bytes
 
     def bytes_for(
         self,
@@ -313,8 +316,7 @@ def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock) -> Elimi
 
     def judge(found: Elimination) -> tuple[float, float]:
         plan = _plan(conditioned, "cheapest", seed, found)
-        price = plan.seconds + _SECONDS_PER_BYTE * plan.bytes
-        price *= max(1.0, plan.bytes / memory)  # as many slices, one after the other
+        price = plan.seconds() * max(1.0, plan.bytes / memory)
         return _EFFORT_PER_SECOND * price, price / seconds
 
     return cheapest(
