@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from kikuchi.core.errors import MethodError, suggestion
 T = TypeVar("T")
 
 _DEEPEST = 20  # texts within texts
+_ROWS = re.compile(r" \([A-Z]+-[^()]*\)")  # rows of the catalogues, such as (TEH-L4, WH-L2)
 _LIMITS = ("low", "high", "above", "below")
 _ARTICLES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _KINDS = {int: "whole number", float: "number", bool: "true | false", str: "text"}
@@ -46,11 +48,20 @@ def option(
 
 @dataclass(frozen=True)
 class Configured:
-    """Base of everything that is fully named by a short text; `kind` is its word in messages."""
+    """Base of everything that is fully named by a short text; `kind` is its word in messages.
+
+    `summary` is the first line of the docstring, without row ids, unless the class says otherwise.
+    """
 
     kind: ClassVar[str] = "method"
     name: ClassVar[str]
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "summary" not in vars(cls) and cls.__doc__:
+            line = _ROWS.sub("", cls.__doc__.partition("\n")[0]).removesuffix(".")
+            cls.summary = line[:1].lower() + line[1:]
 
     def __post_init__(self) -> None:
         for name, value in checked_options(self, f"{self.kind} {self.name}").items():

@@ -65,7 +65,6 @@ class GaussianMixing(MixingPrior):
     """Entries normal around 0."""
 
     name: ClassVar[str] = "gaussian"
-    summary: ClassVar[str] = "entries normal around 0"
     precision: float = option(1.0, "1 / variance of an entry", above=0.0)
 
 
@@ -74,7 +73,6 @@ class LaplaceMixing(MixingPrior):
     """Sparse entries."""
 
     name: ClassVar[str] = "laplace"
-    summary: ClassVar[str] = "sparse entries"
     rate: float = option(1.0, "rate of decay of an entry", above=0.0)
 
 

@@ -151,7 +151,7 @@ class SampledRule(Rule[Any]):
 
 @dataclass(frozen=True)
 class ContrastiveDivergenceRule(SampledRule):
-    """CD-k: chains of k steps that begin at the rows (WH-L2, TEH-L8, TEH-L9).
+    """Contrastive divergence: k Gibbs steps from the rows (WH-L2, TEH-L8, TEH-L9).
 
     >>> from kikuchi.boltzmann.rules import parse_rule
     >>> parse_rule("cd:k=3").k
@@ -159,7 +159,6 @@ class ContrastiveDivergenceRule(SampledRule):
     """
 
     name: ClassVar[str] = "cd"
-    summary: ClassVar[str] = "contrastive divergence: k Gibbs steps from the rows"
     draws_rows: ClassVar[bool] = True
 
     k: int = option(1, "steps of each chain", low=1)
@@ -173,14 +172,13 @@ class ContrastiveDivergenceRule(SampledRule):
 
 @dataclass(frozen=True)
 class PersistentDivergenceRule(SampledRule):
-    """Persistent chains: they go on where the batch before left them (TEH-L4, TEH-L8).
+    """Persistent contrastive divergence: chains that never restart (TEH-L4, TEH-L8).
 
     They begin at rows drawn from the data. With k=1 this is the rule of scikit-learn's
     BernoulliRBM.
     """
 
     name: ClassVar[str] = "pcd"
-    summary: ClassVar[str] = "persistent contrastive divergence: chains that never restart"
     carries: ClassVar[bool] = True
 
     k: int = option(1, "steps of each chain before an update", low=1)
@@ -205,14 +203,13 @@ class PersistentDivergenceRule(SampledRule):
 
 @dataclass(frozen=True)
 class BriefGibbsRule(SampledRule):
-    """Brief Gibbs learning: a chain per row, moved k steps when the row is visited (TEH-L4).
+    """Brief Gibbs learning: one persistent chain for every row (TEH-L4).
 
     Connected hidden variables have a second chain per row, in which the row is clamped. With
     `restart` all chains begin at one fixed state each time ("even briefer"): biased, but steady.
     """
 
     name: ClassVar[str] = "brief-gibbs"
-    summary: ClassVar[str] = "brief Gibbs learning: one persistent chain for every row"
 
     k: int = option(1, "steps of each chain before an update", low=1)
     restart: bool = option(False, "begin at one fixed state each time instead")

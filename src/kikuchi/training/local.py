@@ -79,7 +79,7 @@ class PseudoLikelihoodRule(Rule[Any]):
 
 @dataclass(frozen=True)
 class OneShotRule(Rule[Any]):
-    """Linear response for models without hidden variables: one matrix inversion (TEH-L7).
+    """Visible machines by linear response: one matrix inversion (TEH-L7).
 
     The error falls with the square of the couplings. `prior` rows of the uniform distribution are
     added to the data, so that means stay off 0 and 1. Couplings that the model lacks are dropped.
@@ -92,7 +92,6 @@ class OneShotRule(Rule[Any]):
     """
 
     name: ClassVar[str] = "one-shot"
-    summary: ClassVar[str] = "visible machines by linear response: one matrix inversion"
 
     prior: float = option(1.0, "rows of the uniform distribution that are added", low=0)
 

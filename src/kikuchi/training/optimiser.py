@@ -86,7 +86,6 @@ class ConstantRate(RateSchedule):
     """The same rate throughout."""
 
     name: ClassVar[str] = "constant"
-    summary: ClassVar[str] = "the same rate throughout"
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """A plain number."""
@@ -99,10 +98,9 @@ class ConstantRate(RateSchedule):
 
 @dataclass(frozen=True)
 class LinearDecay(RateSchedule):
-    """From the rate to a fraction of it, in equal steps over all epochs."""
+    """Falls in equal steps over all epochs."""
 
     name: ClassVar[str] = "linear"
-    summary: ClassVar[str] = "falls in equal steps over all epochs"
     needs_end: ClassVar[bool] = True
 
     end: float = option(0.0, "last rate as a fraction of the first", low=0)
@@ -114,10 +112,9 @@ class LinearDecay(RateSchedule):
 
 @dataclass(frozen=True)
 class CosineDecay(RateSchedule):
-    """From the rate to a fraction of it along half a cosine over all epochs."""
+    """Falls along half a cosine over all epochs."""
 
     name: ClassVar[str] = "cosine"
-    summary: ClassVar[str] = "falls along half a cosine over all epochs"
     needs_end: ClassVar[bool] = True
 
     end: float = option(0.0, "last rate as a fraction of the first", low=0)
@@ -129,10 +126,9 @@ class CosineDecay(RateSchedule):
 
 @dataclass(frozen=True)
 class ExponentialDecay(RateSchedule):
-    """Multiplied by `factor` over each epoch."""
+    """Multiplied by a factor over each epoch."""
 
     name: ClassVar[str] = "exponential"
-    summary: ClassVar[str] = "multiplied by a factor over each epoch"
 
     factor: float = option(0.95, "what one epoch multiplies the rate by", above=0, high=1)
 
@@ -143,10 +139,9 @@ class ExponentialDecay(RateSchedule):
 
 @dataclass(frozen=True)
 class InverseTimeDecay(RateSchedule):
-    """Divided by 1 + decay times the number of whole epochs so far."""
+    """Divided by 1 + decay times the epoch."""
 
     name: ClassVar[str] = "inverse-time"
-    summary: ClassVar[str] = "divided by 1 + decay times the epoch"
 
     decay: float = option(0.05, "growth of the divisor per epoch", low=0)
 
@@ -161,10 +156,9 @@ class InverseTimeDecay(RateSchedule):
 
 @dataclass(frozen=True)
 class WarmupCosineDecay(RateSchedule):
-    """Rises from 0 over the first epochs, then falls along half a cosine."""
+    """Rises over the first epochs, then falls along half a cosine."""
 
     name: ClassVar[str] = "warmup-cosine"
-    summary: ClassVar[str] = "rises over the first epochs, then falls along half a cosine"
     needs_end: ClassVar[bool] = True
 
     warmup: float = option(1.0, "epochs of rising", low=0)
@@ -307,10 +301,9 @@ class OptaxOptimiser(Optimiser):
 
 @dataclass(frozen=True)
 class Adam(OptaxOptimiser):
-    """Gradients over their running root mean squares."""
+    """Running means of gradients over running root mean squares."""
 
     name: ClassVar[str] = "adam"
-    summary: ClassVar[str] = "running means of gradients over running root mean squares"
 
     b1: float = option(0.9, "memory of the mean gradient", low=0, below=1)
     b2: float = option(0.999, "memory of the mean square", low=0, below=1)
@@ -322,7 +315,6 @@ class AmsGrad(Adam):
     """Adam with root mean squares that never fall."""
 
     name: ClassVar[str] = "amsgrad"
-    summary: ClassVar[str] = "adam with root mean squares that never fall"
 
 
 @dataclass(frozen=True)
@@ -330,35 +322,31 @@ class Nadam(Adam):
     """Adam that looks ahead."""
 
     name: ClassVar[str] = "nadam"
-    summary: ClassVar[str] = "adam that looks ahead"
 
 
 @dataclass(frozen=True)
 class AdaBelief(Adam):
-    """Adam with the deviation from the mean gradient in place of its size."""
+    """Adam with deviations from the mean gradient."""
 
     name: ClassVar[str] = "adabelief"
-    summary: ClassVar[str] = "adam with deviations from the mean gradient"
 
     eps: float = option(1e-16, "added to the root mean square", above=0)
 
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """Adam whose mean squares grow and fall in bounded steps."""
+    """Adam whose mean squares change in bounded steps."""
 
     name: ClassVar[str] = "yogi"
-    summary: ClassVar[str] = "adam whose mean squares change in bounded steps"
 
     eps: float = option(1e-3, "added to the root mean square", above=0)
 
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with weight decay beside the gradients, not through them."""
+    """Adam with weight decay beside the gradients."""
 
     name: ClassVar[str] = "adamw"
-    summary: ClassVar[str] = "adam with weight decay beside the gradients"
 
     def _transform(self, rate: Any) -> Any:
         return _optax().adamw(
@@ -368,10 +356,9 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class Lion(OptaxOptimiser):
-    """Steps of one size, with the signs of a running mean."""
+    """Steps of one size with the signs of a running mean."""
 
     name: ClassVar[str] = "lion"
-    summary: ClassVar[str] = "steps of one size with the signs of a running mean"
 
     b1: float = option(0.9, "memory of the sign", low=0, below=1)
     b2: float = option(0.99, "memory of the mean gradient", low=0, below=1)
@@ -384,10 +371,9 @@ class Lion(OptaxOptimiser):
 
 @dataclass(frozen=True)
 class RmsProp(OptaxOptimiser):
-    """Gradients over their running root mean squares, with plain momentum."""
+    """Gradients over their running root mean squares."""
 
     name: ClassVar[str] = "rmsprop"
-    summary: ClassVar[str] = "gradients over their running root mean squares"
 
     decay: float = option(0.9, "memory of the mean square", low=0, below=1)
     eps: float = option(1e-8, "added to the mean square", above=0)
@@ -399,7 +385,6 @@ class AdaGrad(OptaxOptimiser):
     """Gradients over the root of the sum of all squares so far."""
 
     name: ClassVar[str] = "adagrad"
-    summary: ClassVar[str] = "gradients over the root of the sum of all squares so far"
 
     initial_accumulator_value: float = option(0.1, "first sum of squares", low=0)
     eps: float = option(1e-7, "added to the sum", above=0)

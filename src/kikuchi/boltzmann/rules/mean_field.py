@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.boltzmann.exact import Mask, ascent, mean_statistics
+from kikuchi.boltzmann.exact import ascent, mean_statistics
 from kikuchi.boltzmann.fixed_point import Joint, check_connected, hidden_means, joint_means
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, unit_entropy
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
@@ -147,7 +148,7 @@ class MeanFieldRule(Rule[Machine]):
 
 @dataclass(frozen=True)
 class JointMeanField(MeanFieldRule):
-    """Mean field of the conditional and of the joint (LAW-L7, LAW-L8).
+    """Mean field of the conditional against mean field of the joint (LAW-L7, LAW-L8).
 
     `init=conditional` starts each row's joint from its conditional and does not anneal it: both
     phases stay in one mode, and the objective F is never above zero. `zeros` is Galland's rule,
@@ -165,7 +166,6 @@ class JointMeanField(MeanFieldRule):
     """
 
     name: ClassVar[str] = "mf-joint"
-    summary: ClassVar[str] = "mean field of the conditional against mean field of the joint"
 
     init: Literal["conditional", "zeros", "previous"] = option(
         "conditional", "where the joint starts: at the conditional, at 1/2, at the last step's"

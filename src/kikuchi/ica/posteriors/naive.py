@@ -66,7 +66,7 @@ class VariationalPosterior(NaivePosterior):
 
 @dataclass(frozen=True)
 class LinearResponsePosterior(NaivePosterior):
-    """Means of naive mean field, covariances as their response to the field (HOJ-I18).
+    """Mean field means with linear response covariances (HOJ-I18).
 
     Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is no bound. Samples whose
     solution is not stable keep diagonal covariances; their fraction is in `warnings`.
@@ -78,7 +78,6 @@ class LinearResponsePosterior(NaivePosterior):
     """
 
     name: ClassVar[str] = "lr"
-    summary: ClassVar[str] = "mean field means with linear response covariances"
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
         return _answer(problem, *respond(problem, self._fields(problem, start)))

@@ -65,14 +65,13 @@ class _TwoStatePrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class BinaryPrior(_TwoStatePrior):
-    """-1 or +1 with equal probability, HOJ-M8b.
+    """-1 or +1, equally probable (HOJ-M8b).
 
     >>> round(float(BinaryPrior().moments(1.0, 7.0)[0]), 6)
     0.761594
     """
 
     name: ClassVar[str] = "binary"
-    summary: ClassVar[str] = "-1 or +1, equally probable"
     kurtosis: ClassVar[float] = -2.0
 
     @cached_property

@@ -156,14 +156,13 @@ class MixturePrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class BiGaussianPrior(CompiledPrior):
-    """Two equal Gaussians at -mean and +mean, HOJ-M8e: sub-Gaussian sources.
+    """Two equal Gaussians side by side: sub-Gaussian sources (HOJ-M8e).
 
     >>> [round(float(a), 6) for a in BiGaussianPrior().moments(1.0, 1.0)]
     [0.731059, 0.696612]
     """
 
     name: ClassVar[str] = "bi-gaussian"
-    summary: ClassVar[str] = "two equal Gaussians side by side: sub-Gaussian sources"
     log_concave: ClassVar[bool] = False
     code: ClassVar[int] = 5
     mean: float = option(1.0, "distance of both means from 0", low=0.0)
