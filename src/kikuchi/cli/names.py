@@ -42,25 +42,13 @@ def with_names(graph: FactorGraph, model: str | Path) -> FactorGraph:
     source = names_file(model)
     if graph.names is not None or not source.is_file():
         return graph
-    from kikuchi.graphs.factor_graph import FactorGraph
-
     wanted = "delete or mend the file"
     content = parse_json(source, read_text(source, FormatError), wanted)
     if not _holds_names(content):
         found = "found something else than names of variables and of their states"
         raise FormatError(source, None, found, wanted)
     try:
-        return FactorGraph.from_arrays(
-            graph.cardinalities,
-            graph.scopes,
-            graph.scope_offsets,
-            graph.log_tables,
-            names=content["names"],
-            states=content["states"],
-            children=graph.children,
-            log_constant=graph.log_constant,
-            validate=False,
-        )
+        return graph.replaced(names=content["names"], states=content["states"])
     except ModelError as error:
         found = f"not the names of this model ({error})"
         raise FormatError(source, None, found, wanted) from None

@@ -128,16 +128,7 @@ def moralise(graph: FactorGraph) -> FactorGraph:
     False
     """
     _require_children(graph)
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        graph.scopes,
-        graph.scope_offsets,
-        graph.log_tables,
-        names=graph.names,
-        states=graph.states,
-        log_constant=graph.log_constant,
-        validate=False,
-    )
+    return graph.replaced(children=None)
 
 
 def moral_edges(graph: FactorGraph) -> U4:

@@ -37,6 +37,9 @@ Variable = int | str
 State = int | str
 Evidence = Mapping[Any, Any]
 
+_ARRAYS = ("cardinalities", "scopes", "scope_offsets", "log_tables", "children")
+_OTHERS = ("names", "states", "log_constant")
+
 
 class FactorGraph:
     r"""An unnormalised distribution p(x) = (1/Z) exp(c) prod_a phi_a(x_a) over discrete variables.
@@ -165,14 +168,16 @@ class FactorGraph:
         >>> FactorGraph([2], [((0,), [1, 3])]).with_log_tables([0.0, 0.0]).log_score([1])
         0.0
         """
+        return self.replaced(log_tables=log_tables, log_constant=0.0, validate=True)
+
+    def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
+        """The same model with other values of some arguments of `from_arrays`.
+
+        >>> FactorGraph([2], [((0,), [1, 3])]).replaced(names=["coin"]).names
+        ('coin',)
+        """
         return FactorGraph.from_arrays(
-            self.cardinalities,
-            self.scopes,
-            self.scope_offsets,
-            log_tables,
-            names=self.names,
-            states=self.states,
-            children=self.children,
+            **{name: getattr(self, name) for name in _ARRAYS + _OTHERS} | changes, validate=validate
         )
 
     def _set(
@@ -566,13 +571,10 @@ class FactorGraph:
         2
         """
         fields = list(fields)
-        return FactorGraph.from_arrays(
-            self.cardinalities,
-            np.concatenate([self.scopes, np.array([v for v, _ in fields], dtype=INDEX)]),
-            np.concatenate([self.scope_offsets, self.n_edges + 1 + np.arange(len(fields))]),
-            np.concatenate([self.log_tables, *(table for _, table in fields)]),
-            names=self.names,
-            states=self.states,
-            log_constant=self.log_constant,
-            validate=False,
+        added = np.array([v for v, _ in fields], dtype=INDEX)
+        return self.replaced(
+            scopes=np.concatenate([self.scopes, added]),
+            scope_offsets=np.append(self.scope_offsets, self.n_edges + 1 + np.arange(len(fields))),
+            log_tables=np.concatenate([self.log_tables, *(table for _, table in fields)]),
+            children=None,
         )

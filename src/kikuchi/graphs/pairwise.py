@@ -136,14 +136,12 @@ def phi_form(graph: FactorGraph) -> FactorGraph:
     power = np.repeat(1 - degrees, cards)
     carried = np.repeat(degrees > 0, cards) & (psi == -np.inf)
     psi[carried] = 0.0
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        np.concatenate([np.arange(n), edges.ravel()]),
-        np.concatenate([np.arange(n + 1), n + 2 * np.arange(1, len(edges) + 1)]),
-        np.concatenate([psi * power, pair]),
-        names=graph.names,
-        states=graph.states,
-        log_constant=graph.log_constant,
+    return graph.replaced(
+        scopes=np.concatenate([np.arange(n), edges.ravel()]),
+        scope_offsets=np.append(np.arange(n + 1), n + 2 * np.arange(1, len(edges) + 1)),
+        log_tables=np.concatenate([psi * power, pair]),
+        children=None,
+        validate=True,
     )
 
 

@@ -31,17 +31,7 @@ def child_last(graph: FactorGraph) -> FactorGraph:
         scopes[lo:hi] = [*scope[:axis], *scope[axis + 1 :], scope[axis]]
         lo, hi = graph.table_offsets[a], graph.table_offsets[a + 1]
         log_tables[lo:hi] = np.moveaxis(graph.log_table(a), axis, -1).ravel()
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        scopes,
-        graph.scope_offsets,
-        log_tables,
-        names=graph.names,
-        states=graph.states,
-        children=graph.children,
-        log_constant=graph.log_constant,
-        validate=False,
-    )
+    return graph.replaced(scopes=scopes, log_tables=log_tables)
 
 
 def directed_cycle(children: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> list[int]:

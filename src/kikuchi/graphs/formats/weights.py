@@ -121,20 +121,8 @@ def _shifts(graph: FactorGraph) -> Array:
 
 def with_units(graph: FactorGraph, variables: Ints) -> FactorGraph:
     """The same undirected model with a factor of ones for each of `variables` at its end."""
-    if not len(variables):
-        return graph
-    sizes = graph.cardinalities[variables].astype(np.int64)
-    ends = graph.scope_offsets[-1] + 1 + np.arange(len(variables))
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        np.concatenate([graph.scopes, variables.astype(np.uint32)]),
-        np.concatenate([graph.scope_offsets, ends]),
-        np.concatenate([graph.log_tables, np.zeros(int(sizes.sum()))]),
-        names=graph.names,
-        states=graph.states,
-        log_constant=graph.log_constant,
-        validate=False,
-    )
+    units = [(v, np.zeros(int(graph.cardinalities[v]))) for v in variables.tolist()]
+    return graph.with_fields(units) if units else graph
 
 
 def with_room_for_constant(graph: FactorGraph) -> FactorGraph:

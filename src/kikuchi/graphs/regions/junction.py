@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -211,21 +212,7 @@ class _GreedyCliques:
 
     def run(self) -> list[Clique]:
         """Grow until no clique can."""
-        queue = [best for k in self.cliques if (best := self._best(k)) is not None]
-        heapq.heapify(queue)
-        while queue:
-            entry = heapq.heappop(queue)
-            k = entry[3]
-            if k not in self.cliques:
-                continue
-            best = self._best(k)  # gains only ever fall, so an entry that still holds is the best
-            if best is None:
-                continue
-            if best == entry:
-                self._grow(k, best[4])
-                best = self._best(k)
-            if best is not None:
-                heapq.heappush(queue, best)
+        grow_greedily(self.cliques, self._best, self._grow)
         return [tuple(sorted(clique)) for clique in self.cliques.values()]
 
     def _best(self, k: int) -> tuple[int, int, int, int, int] | None:
@@ -257,10 +244,37 @@ class _GreedyCliques:
             self.worth[pair] = 1 + len(self.neighbours[i] & self.neighbours[j])
         return self.worth[pair]
 
-    def _grow(self, k: int, v: int) -> None:
+    def _grow(self, k: int, v: int) -> int:
         self.together.update(ordered(u, v) for u in self.cliques[k])
         self.cliques[k] = grown = self.cliques[k] | {v}
         self.holders[v].add(k)
         for other in [j for j in self.holders[v] if j != k and self.cliques[j] <= grown]:
             for u in self.cliques.pop(other):
                 self.holders[u].discard(other)
+        return k
+
+
+def grow_greedily(
+    cliques: Mapping[int, frozenset[int]],
+    best: Callable[[int], tuple[Any, ...] | None],
+    grow: Callable[[int, int], int],
+) -> None:
+    """Extend cliques by a variable each, the greatest gain first, until none can grow.
+
+    `best` answers the best extension of a clique that is alive: an order of preference, the clique
+    and the variable. `grow` carries it out on `cliques` and answers the number of the new clique.
+    Gains may only fall, so that an extension that is still as good as when it was queued is the
+    best of all.
+    """
+    queue = [extension for k in cliques if (extension := best(k)) is not None]
+    heapq.heapify(queue)
+    while queue:
+        first = heapq.heappop(queue)
+        k, v = first[-2:]
+        if k not in cliques:
+            continue
+        present = best(k)
+        if present == first:
+            present = best(grow(k, v))
+        if present is not None:
+            heapq.heappush(queue, present)

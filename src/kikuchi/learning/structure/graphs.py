@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import heapq
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, junction_tree
+from kikuchi.graphs.regions.junction import grow_greedily
 from kikuchi.learning.data import Data
 
 Edge = tuple[int, int]
@@ -195,14 +196,12 @@ def with_edges(graph: FactorGraph, edges: Sequence[Edge]) -> FactorGraph:
     cards = graph.cardinalities.astype(np.int64)
     sizes = [int(cards[i] * cards[j]) for i, j in edges]
     ends = graph.scope_offsets[-1] + 2 * np.arange(1, len(edges) + 1)
-    return FactorGraph.from_arrays(
-        graph.cardinalities,
-        np.concatenate([graph.scopes, np.array(edges, dtype=np.uint32).ravel()]),
-        np.concatenate([graph.scope_offsets, ends]),
-        np.concatenate([graph.log_tables, np.zeros(sum(sizes))]),
-        names=graph.names,
-        states=graph.states,
-        log_constant=graph.log_constant,
+    return graph.replaced(
+        scopes=np.append(graph.scopes, np.array(edges, dtype=np.uint32).ravel()),
+        scope_offsets=np.append(graph.scope_offsets, ends),
+        log_tables=np.append(graph.log_tables, np.zeros(sum(sizes))),
+        children=None,
+        validate=True,
     )
 
 
@@ -259,21 +258,9 @@ class _CliqueGrowth:
 
     def grow(self, most: int) -> None:
         """Grow, the greatest gain first, until no clique of fewer than `most` variables can."""
-        queue = [best for k in self.cliques if (best := self._best(k, most)) is not None]
-        heapq.heapify(queue)
-        while queue:
-            entry = heapq.heappop(queue)
-            k = entry[2]
-            if k not in self.cliques:
-                continue
-            best = self._best(k, most)  # gains only ever fall: an entry that still holds is best
-            if best == entry:
-                k = self._extend(k, entry[3])
-                best = self._best(k, most)
-            if best is not None:
-                heapq.heappush(queue, best)
+        grow_greedily(self.cliques, partial(self._best, most), self._extend)
 
-    def _best(self, k: int, most: int) -> tuple[float, int, int, int] | None:
+    def _best(self, most: int, k: int) -> tuple[float, int, int, int] | None:
         """(-gain, size, clique, variable) of the best extension of a clique."""
         clique = self.cliques[k]
         if len(clique) >= most:
@@ -290,7 +277,8 @@ class _CliqueGrowth:
         """Put a variable into a clique; answers the number of the new clique."""
         grown = self.cliques[k] | {v}
         self.together |= {(u, v) for u in grown} | {(v, u) for u in grown}
-        self.cliques = {j: c for j, c in self.cliques.items() if not c <= grown}
+        for j in [j for j, clique in self.cliques.items() if clique <= grown]:
+            del self.cliques[j]
         self.cliques[self.count] = grown
         self.count += 1
         return self.count - 1
