@@ -31,6 +31,40 @@ def test_text_round_trip() -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
+def test_the_text_of_any_method_names_it_fully(name: str) -> None:
+    """Numbers of every length, in every option that takes them."""
+    rng = np.random.default_rng(0)
+    for f in dataclasses.fields(METHODS.find(name)):
+        if not isinstance(f.default, float):
+            continue
+        low, high = (f.metadata[k] for k in ("low", "high"))
+        low = f.metadata["above"] if low is None else low
+        high = f.metadata["below"] if high is None else high
+        for value in rng.uniform(low or 0.0, 1.0 if high is None else high, 20) * 10.0**-12:
+            value = max(float(value), low or 0.0) or 0.1
+            try:
+                method = METHODS.find(name)(**{f.name: value})
+            except MethodError:  # a value that excludes the default of another option
+                continue
+            assert parse_method(method.text) == method
+
+
+@pytest.mark.parametrize(
+    "text", ["bp", "loopy-is", "is-bp", "alpha", "fractional", "bp:schedule=residual"]
+)
+@pytest.mark.parametrize("damping", [0.0, 0.5, 0.9])
+def test_no_method_advises_what_was_tried(text: str, damping: float) -> None:
+    joiner = "," if ":" in text else ":"
+    limit = "" if text == "is-bp" else ",max_iterations=1"
+    graph = kk.grid(3, 3, seed=0, coupling=3.0)
+    tried = f"{text}{joiner}damping={damping}{limit}"
+    beliefs = kk.infer(graph, tried, budget=kk.Budget(iterations=1))
+    for warning in beliefs.warnings:
+        assert f"damping={damping:g}" not in warning.replace(",", " ").split()
+        assert "schedule=residual" not in warning or "residual" not in text
+
+
+@pytest.mark.parametrize("name", TEXTS)
 def test_every_option_can_be_written_in_a_text(name: str) -> None:
     cls = METHODS.find(name)
     method = cls()

@@ -66,6 +66,23 @@ def flatten(graph: FactorGraph) -> GraphArrays:
     )
 
 
+def local_fields(graph: FactorGraph) -> Array:
+    """Sums of the log-tables of the factors of one variable, flat by variable and state.
+
+    >>> graph = FactorGraph([2, 2], [((0,), [1, 3]), ((0,), [1, 3]), ((0, 1), np.ones(4))])
+    >>> np.exp(local_fields(graph)).round(6).tolist()
+    [1.0, 9.0, 1.0, 1.0]
+    """
+    field = np.zeros(int(graph.state_offsets[-1]))
+    single = np.diff(graph.scope_offsets) == 1
+    entries = np.flatnonzero(np.repeat(single, np.diff(graph.table_offsets)))
+    sizes = np.diff(graph.table_offsets)[single]
+    begin = graph.state_offsets[graph.scopes[graph.scope_offsets[:-1][single]]]
+    starts = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    np.add.at(field, starts + np.arange(len(entries)), graph.log_tables[entries])
+    return field
+
+
 def _edge_strides(graph: FactorGraph) -> Ints:
     """How far apart two neighbouring states of each edge's variable are in the factor's table."""
     strides = np.ones(graph.n_edges, dtype=np.int64)

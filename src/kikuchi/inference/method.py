@@ -28,6 +28,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
+from kikuchi.inference.graph_arrays import flatten, local_fields
 
 __all__ = [
     "Method",
@@ -36,9 +37,11 @@ __all__ = [
     "Step",
     "expand_covariance",
     "expand_factors",
+    "more_damping",
     "option",
 ]
 
+_SLACK = 1e-6  # of log Z, or nats: an estimate may leave its bounds by so much
 _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
 
@@ -170,9 +173,13 @@ class Method(Configured, ABC):
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
             reduced,
         )
-        if self.exactness != "always":  # exact methods see for themselves that Z = 0
-            require_possible(reduced.graph)
-        return self._answer(reduced, self.solve(reduced.graph, run), run)
+        if self.exactness == "always":
+            return self._answer(reduced, self.solve(reduced.graph, run), run)
+        require_possible(reduced.graph)  # exact methods see for themselves that Z = 0
+        solution = self.solve(reduced.graph, run)
+        if not targets and solution.log_z is not None and reduced.graph.n_factors:
+            warn_outside_bounds(reduced.graph, solution)
+        return self._answer(reduced, solution, run)
 
     def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         """Solve a graph that evidence has reduced already, as part of a run of another method."""
@@ -282,6 +289,15 @@ def expand_covariance(reduced: Conditioned, covariance: Covariance, variables: I
     return out
 
 
+def more_damping(damping: float) -> str:
+    """The damping to try next, as an option: never what was tried already.
+
+    >>> more_damping(0.0), more_damping(0.5)
+    ('damping=0.5', 'damping=0.75')
+    """
+    return f"damping={0.5 if damping < 0.5 else 0.5 * (1.0 + damping):g}"
+
+
 # ---------------------------------------------------------------------- checks
 
 
@@ -302,6 +318,43 @@ def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
         state=np.zeros(graph.n_variables, dtype=np.int64),
         score=0.0,
     )
+
+
+def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
+    """Warn of an estimate of log Z that certain bounds exclude.
+
+    Besides the method's own there are bounds that cost one look at the tables. From above: all
+    states, weighted by the factors of one variable, with each other table at its largest entry.
+    From below, with the method's marginals: Jensen's bound for their product, and the weight of
+    their most probable states.
+    """
+    from kikuchi.inference.variational.kernels.mean_field import bound
+
+    flat, estimate = flatten(graph), solution.log_z
+    assert estimate is not None  # the caller has looked
+    starts = graph.state_offsets[:-1]
+    wide = np.diff(graph.scope_offsets) > 1
+    peaks = np.maximum.reduceat(graph.log_tables, graph.table_offsets[:-1])[wide]
+    field = local_fields(graph)
+    tops = np.maximum.reduceat(field, starts)
+    sums = np.add.reduceat(np.exp(field - np.repeat(tops, graph.cardinalities)), starts)
+    upper = float(peaks.sum()) + float((tops + np.log(sums)).sum())
+    totals = np.add.reduceat(solution.marginals, starts)
+    q = solution.marginals / np.repeat(totals, graph.cardinalities)
+    product = float(bound(flat, q, np.empty(2 * int(np.diff(graph.table_offsets).max()))))
+    first = np.repeat(np.maximum.reduceat(q, starts), graph.cardinalities) == q
+    states = np.flatnonzero(first)[np.searchsorted(np.flatnonzero(first), starts)] - starts
+    lower = max(product, float(graph.log_score(states)) - graph.log_constant)
+    lower = max(lower, -math.inf if solution.log_z_lower is None else solution.log_z_lower)
+    upper = min(upper, math.inf if solution.log_z_upper is None else solution.log_z_upper)
+    slack = _SLACK * max(1.0, abs(estimate))
+    if not lower - slack <= estimate <= upper + slack:
+        constant = graph.log_constant
+        solution.warnings.append(
+            f"the estimate {estimate + constant:.6g} of log Z is outside what is certain, from "
+            f"{lower + constant:.6g} to {upper + constant:.6g}: do not trust this answer; "
+            "use jt or auto, or compare with bp"
+        )
 
 
 def rounding_error(graph: FactorGraph) -> float:

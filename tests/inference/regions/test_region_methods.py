@@ -14,6 +14,7 @@ import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.graphs.regions.region_graph import Region, RegionGraph
+from kikuchi.inference.method import MethodRun, Solution
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs
 from kikuchi.inference.regions.kikuchi import Kikuchi, _Penalised
 from oracle import enumerate_exact, random_model
@@ -283,3 +284,56 @@ def test_texts_name_the_variables_of_the_model_before_evidence() -> None:
     reduced = graph.condition({0: 1}).graph
     same = kk.infer(reduced, "kikuchi:regions=star:2")  # variable 3 is the third that is left
     np.testing.assert_allclose(star.flat_marginals[2:], same.flat_marginals, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- regions that harm
+
+
+def bayesian_network(seed: int, n: int = 37) -> kk.FactorGraph:
+    rng = np.random.default_rng(seed)
+    factors = []
+    for v in range(n):
+        parents = rng.choice(v, min(v, int(rng.integers(0, 4))), replace=False).tolist()
+        factors.append(([*parents, v], rng.dirichlet([0.3, 0.3], size=[2] * len(parents))))
+    return kk.FactorGraph([2] * n, factors)
+
+
+def test_cycles_that_are_not_robust_come_with_a_warning() -> None:
+    network = bayesian_network(1)
+    for method in ("gbp", "kikuchi"):
+        found = kk.infer(network, f"{method}:regions=loops:4,max_iterations=3")
+        assert any("not tree-robust" in warning for warning in found.warnings)
+        plain = kk.infer(kk.grid(4, 4, seed=0), f"{method}:regions=loops:4")
+        assert plain.converged and not plain.warnings
+
+
+def test_auto_takes_independent_cycles_where_all_would_harm() -> None:
+    network = bayesian_network(1)
+    exact = kk.infer(network, "jt").flat_marginals
+    found = kk.infer(network, "kikuchi")
+    plain = kk.infer(network, "bp")
+    assert found.converged and not found.warnings
+    error = np.abs(found.flat_marginals - exact).max()
+    assert error <= np.abs(plain.flat_marginals - exact).max() + 1e-6
+
+
+@pytest.mark.parametrize("shift", [-40.0, 40.0])
+def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
+    shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = kk.MeanField._solve
+
+    def shifted(self: kk.MeanField, graph: kk.FactorGraph, run: MethodRun) -> Solution:
+        solution = honest(self, graph, run)
+        solution.log_z += shift
+        solution.log_z_lower = None
+        return solution
+
+    graph = kk.grid(4, 4, seed=0)
+    assert not kk.infer(graph, "mf").warnings
+    monkeypatch.setattr(kk.MeanField, "_solve", shifted)
+    found = kk.infer(graph, "mf")
+    exact = kk.infer(graph, "jt").log_z
+    words = found.warnings[-1].split("from ")[1].split(":")[0].split(" to ")
+    assert float(words[0]) <= exact <= float(words[1])
+    assert "do not trust" in found.warnings[-1]

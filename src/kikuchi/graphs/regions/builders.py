@@ -24,11 +24,18 @@ from kikuchi.graphs.regions.junction import grown_cliques, mini_buckets
 from kikuchi.graphs.regions.parts import Region
 from kikuchi.graphs.regions.pruning import without_idle_regions
 from kikuchi.graphs.regions.region_graph import RegionGraph
-from kikuchi.graphs.regions.robustness import TreeRobustness, grow_roots, is_tree_robust
+from kikuchi.graphs.regions.robustness import (
+    TreeRobustness,
+    grow_roots,
+    is_tree_robust,
+    random_trees,
+    tree_exact,
+)
 from kikuchi.graphs.shapes import grid_shape
 
 REGION_TEXTS: dict[str, str] = {
-    "auto": "loops:4 on sparse graphs, a star on complete ones, else bethe",
+    "auto": "loops:4 on sparse graphs, independent ones if all harm; a star on complete ones, "
+    "else bethe",
     "bethe": "one region per factor and one per variable: belief propagation",
     "blocks:RxC": "all windows of R by C variables on a grid, such as blocks:3x3",
     "buckets:K": "mini-buckets of at most K variables and all their intersections",
@@ -97,10 +104,16 @@ def region_graph(
 
 
 def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
-    """Short loops where they are few; on dense graphs they overlap so often that they harm."""
+    """Short loops where they are few; on dense graphs they overlap so often that they harm.
+
+    Where the test of robustness speaks against all of them, those that are independent.
+    """
     loops = _few_short_loops(graph)
     if loops is not None:
         note = f"{_counted(len(loops), 'cycle')} of at most 4 variables"
+        if _against_cycles(graph, loops):
+            loops = cycles.independent_cycles(_neighbours(graph), loops)
+            note = f"{len(loops)} independent ones of the {note}"
         return RegionGraph.closure(graph, loops, note=note)
     return _star(graph) if _is_complete(graph) else _bethe(graph)
 
@@ -237,7 +250,31 @@ def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
     longest = _whole_number(argument, f"loops:{argument}", 3, 6)
     loops = cycles.loops(_neighbours(graph), longest)
     note = f"{_counted(len(loops), 'cycle')} of at most {longest} variables"
-    return RegionGraph.closure(graph, loops, note=note)
+    regions = RegionGraph.closure(graph, loops, note=note)
+    regions.caution = _against_cycles(graph, loops)
+    return regions
+
+
+def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
+    """Why cycles as regions may harm: not tree-robust (LIU-I12); empty where nothing is known.
+
+    More cycles than a basis has never are. Fewer are tested with random spanning trees where the
+    graph is connected and has at most 500 pairs; faces of grids need no test.
+    """
+    edges = cycles.pair_edges(graph)
+    rank = cycles.n_independent(graph.n_variables, edges)
+    if len(loops) > rank:
+        found = f"{_counted(len(loops), 'cycle')}, where a basis has {rank},"
+    elif (
+        len(edges) > _MOST_TESTED_EDGES
+        or graph.n_components > 1
+        or grid_shape(graph) is not None
+        or all(tree_exact(loops, tree) for tree in random_trees(edges, _TESTED_TREES, 0))
+    ):
+        return ""
+    else:
+        found = f"these {_counted(len(loops), 'cycle')}"
+    return f"{found} are not tree-robust and may do harm: compare with regions=cycles, or with bp"
 
 
 def _cycles(graph: FactorGraph, *_: object) -> RegionGraph:

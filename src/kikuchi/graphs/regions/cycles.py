@@ -291,6 +291,18 @@ def n_independent(n: int, edges: Sequence[Edge]) -> int:
     return len(_chord_bits(n, neighbour_sets(n, edges)))
 
 
+def independent_cycles(neighbours: Neighbours, loops: Iterable[Cycle]) -> list[Cycle]:
+    """Cycles of which none is a sum of others, the shortest taken first.
+
+    >>> square = neighbour_sets(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)])
+    >>> independent_cycles(square, [(0, 1, 2), (0, 2, 3), (0, 1, 2, 3)])
+    [(0, 1, 2), (0, 2, 3)]
+    """
+    bits = _chord_bits(len(neighbours), neighbours)
+    basis: dict[int, int] = {}
+    return [c for c in sorted(loops, key=len) if _is_independent(sum_of_bits(c, bits), basis)]
+
+
 def _chord_bits(n: int, neighbours: Neighbours) -> dict[Edge, int]:
     """One bit for each edge outside a spanning forest: they tell cycles of the graph apart."""
     seen = [False] * n

@@ -66,6 +66,7 @@ class RegionGraph:
     note: str
     counting: Array
     edges: Ints
+    caution: str = ""
 
     def __init__(
         self,
@@ -399,6 +400,8 @@ class RegionGraph:
         found = [self.note] if self.note else []
         if self.is_exact:
             found.append("exact: the regions form a junction tree")
+        elif self.caution:
+            found.append(self.caution)
         return found
 
     def to_dict(self) -> dict[str, Any]:

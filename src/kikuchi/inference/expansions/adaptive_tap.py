@@ -33,7 +33,7 @@ from kikuchi.inference.expansions.spins import (
     spin_marginals,
     spin_model,
 )
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, more_damping, option
 
 _LEAST_VARIANCE = 1e-10  # of a factor: beyond it a variable is as good as certain
 _PATIENCE = 20  # sweeps without a smaller residual before damping is raised
@@ -279,7 +279,8 @@ class _CavityIteration:
         if not converged:
             solution.warnings.append(
                 f"not converged: single and joint moments differ by {self.residual:.2g}; the best "
-                "point is answered: try damping=0.5 or more max_iterations, or use tap or bp"
+                f"point is answered: try {more_damping(self.method.damping)} or more "
+                "max_iterations, or use tap or bp"
             )
         if pairs.excess > _SMALL_EXCESS:
             solution.warnings.append(

@@ -24,7 +24,7 @@ from kikuchi.inference.messages.reweighted import (
     numbers_text,
     shortened,
 )
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, more_damping, option
 
 _SMALLEST = 1e-6  # alpha nearer to 0 than this is mean field to working accuracy
 _SWEEPS_PER_STEP = 4
@@ -187,7 +187,8 @@ class AlphaBP(_PowerMethod):
         priors, constant = _priors_left(str(self.prior), run)
         multiplied = with_prior(graph, priors)
         powers = np.concatenate([powers, np.ones(multiplied.n_factors - graph.n_factors)])
-        way_out = "try alpha nearer to 0.5, damping=0.5 or schedule=sequential"
+        sequential = "" if self.schedule == "sequential" else " or schedule=sequential"
+        way_out = f"try alpha nearer to 0.5, {more_damping(self.damping)}{sequential}"
         solution, engine = _pass_messages(self, multiplied, run, powers, powers, way_out)
         attach_uniqueness_certificate(multiplied, solution, powers)
         size = graph.log_tables.size
@@ -243,7 +244,7 @@ class FractionalBP(_PowerMethod):
         return np.where(many, fraction, 1.0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        way_out = "try damping=0.5, a larger fraction, or trw"
+        way_out = f"try {more_damping(self.damping)}, a larger fraction, or trw"
         return _pass_messages(self, graph, run, self._powers(graph, run), 1.0, way_out)[0]
 
 

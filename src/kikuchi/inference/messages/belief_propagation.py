@@ -26,7 +26,7 @@ from kikuchi.inference.messages.tables import (
     settled,
     with_logarithms_if_needed,
 )
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import Method, MethodRun, Solution, Step, more_damping, option
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,10 @@ class BeliefPropagation(Method):
             if messages.graph.is_forest and converged:
                 solution.log_z_lower = solution.log_z_upper = solution.log_z
         if not converged:
+            residual = "" if self.schedule == "residual" else "schedule=residual, "
             solution.warnings.append(
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
-                "try damping=0.5, schedule=residual or more max_iterations"
+                f"try {more_damping(self.damping)}, {residual}or more max_iterations"
             )
         if self.mode == "sum":
             attach_uniqueness_certificate(messages.graph, solution)

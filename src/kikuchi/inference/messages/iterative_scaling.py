@@ -40,6 +40,7 @@ from kikuchi.inference.method import (
     MethodRun,
     ObservedMarginalsMethod,
     Solution,
+    more_damping,
     option,
 )
 from kikuchi.inference.trees.engine import Watch, propagate
@@ -172,7 +173,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
         if not oracle.converged:
             solution.warnings = [
                 "belief propagation did not converge inside; try ups, which always converges, or "
-                "damping=0.5"
+                + more_damping(self.damping)
             ]
         return solution
 

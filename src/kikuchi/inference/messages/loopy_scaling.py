@@ -16,7 +16,14 @@ from kikuchi.inference.messages.clamped_messages import (
     observed_marginals,
 )
 from kikuchi.inference.messages.tables import Damping, settled, with_logarithms_if_needed
-from kikuchi.inference.method import MethodRun, ObservedMarginalsMethod, Solution, Step, option
+from kikuchi.inference.method import (
+    MethodRun,
+    ObservedMarginalsMethod,
+    Solution,
+    Step,
+    more_damping,
+    option,
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ class LoopyScaling(ObservedMarginalsMethod):
         if not converged:
             solution.warnings.append(
                 f"not converged: a message still changes by {run.trace.last_residual:.2g}; "
-                "try ups, which always converges, or damping=0.5"
+                f"try ups, which always converges, or {more_damping(self.damping)}"
             )
         return solution
 

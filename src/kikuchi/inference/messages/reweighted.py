@@ -29,7 +29,7 @@ from kikuchi.core.numerics import entropy, log, segment_sums, xlogy
 from kikuchi.graphs.binary import SpinFactors, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
-from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.graph_arrays import flatten, local_fields
 from kikuchi.inference.messages.kernels import beliefs, bp_messages
 from kikuchi.inference.messages.kernels import reweighted as kernels
 from kikuchi.inference.messages.ratios import PairEdges
@@ -447,13 +447,7 @@ def shortened(text: str) -> str:
 
 def _fields(graph: FactorGraph) -> Array:
     """Log-weights of the factors of one variable, -inf for states that the zeros exclude."""
-    field = np.zeros(int(graph.state_offsets[-1]))
-    single = np.diff(graph.scope_offsets) == 1
-    entries = np.flatnonzero(np.repeat(single, np.diff(graph.table_offsets)))
-    sizes = np.diff(graph.table_offsets)[single]
-    begin = graph.state_offsets[graph.scopes[graph.scope_offsets[:-1][single]]]
-    starts = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
-    np.add.at(field, starts + np.arange(len(entries)), graph.log_tables[entries])
+    field = local_fields(graph)
     if not np.all(np.isfinite(graph.log_tables)):
         field[~Constraints(flatten(graph)).alive] = -np.inf
     return field

@@ -114,6 +114,8 @@ def read_regions(
             "residual": residual,
         },
     )
+    if beliefs.regions.caution and not beliefs.regions.is_exact:
+        solution.warnings.append(beliefs.regions.caution)
     if beliefs.has_floored_mass():
         solution.warnings.append(
             "the log-tables span more than these numbers can hold, and the answer depends on what "

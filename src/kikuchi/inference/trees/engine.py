@@ -383,8 +383,14 @@ def _check_feasible(plan: TreePlan, watch: Watch) -> None:
     """Raise an error for a plan without a tree, and for one that cannot end in the time given."""
     least = "" if plan.complete else "at least "
     budget = watch.clock.budget
+    if plan.complete and plan.operations > _MOST_OPERATIONS:
+        raise BudgetError(
+            f"{_what(plan)} needs {plan.operations:.2g} multiply-adds, which would take about "
+            f"{plan.seconds / 3600:.2g} hours; observe more variables, or use an approximation: "
+            "bp, mf or gibbs"
+        )
     budget.require_bytes(plan.bytes, _what(plan), ADVICE)
-    if not plan.complete or plan.bytes > _MOST_BYTES or plan.operations > _MOST_OPERATIONS:
+    if not plan.complete or plan.bytes > _MOST_BYTES:
         raise BudgetError(
             f"{_what(plan)} needs {least}{format_bytes(plan.bytes)} and "
             f"{least}{plan.operations:.2g} multiply-adds; {ADVICE}"
