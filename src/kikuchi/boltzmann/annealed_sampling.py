@@ -224,33 +224,25 @@ def _turned(machine: Machine) -> Machine:
 # ---------------------------------------------------------------------- the work
 
 
+@dataclass(eq=False)
 class _Work:
     """Batches of chains, and the bracket so far."""
 
-    def __init__(
-        self,
-        path: _Path,
-        steps: Array,
-        chains: int,
-        reverse: bool,
-        confidence: float,
-        burn_in: int,
-        rng: np.random.Generator,
-        run: Run,
-    ) -> None:
-        self.path = path
-        self.steps = steps
-        self.chains = chains
-        self.reverse = reverse
-        self.confidence = confidence
-        self.burn_in = burn_in
-        self.rng = rng
-        self.run = run
+    path: _Path
+    steps: Array
+    chains: int
+    reverse: bool
+    confidence: float
+    burn_in: int
+    rng: np.random.Generator
+    run: Run
+
+    def __post_init__(self) -> None:
         self.up: list[Array] = []
         self.down: list[Array] = []
         self.tempered: TemperedChains | None = None
-        count = side_states(path.machine)
-        self.exact_starts = reverse and count <= _MOST_FOR_EXACT_SAMPLES
+        count = side_states(self.path.machine)
+        self.exact_starts = self.reverse and count <= _MOST_FOR_EXACT_SAMPLES
 
     def batches(self) -> Iterator[Step]:
         """One batch after the other, each with the bracket that is then known."""

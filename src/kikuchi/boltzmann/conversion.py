@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import (
     bits_to_spins,
@@ -21,8 +22,6 @@ from kikuchi.graphs.binary import (
 )
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.training.model import Parameters
-
-Array = NDArray[np.float64]
 
 
 class Converted(NamedTuple):
@@ -177,7 +176,7 @@ def spin_ascent(machine: Machine, ascent: Parameters) -> tuple[Array, Array]:
     return np.where(connections(machine), couplings, 0.0), 2.0 * ones
 
 
-def connections(machine: Machine) -> NDArray[np.bool_]:
+def connections(machine: Machine) -> Mask:
     """Which pairs of units may have a weight, visible units first.
 
     >>> connections(Machine(np.zeros((1, 1)), np.zeros(1), np.zeros(1))).tolist()

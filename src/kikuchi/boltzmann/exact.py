@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import BudgetError, DataError, ModelError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.training.model import Parameters
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 MOST_STATES = 2**22
 """States of one side that are enumerated at most, the other side summed in closed form."""
@@ -339,7 +337,7 @@ class _Side:
         """States by number, the first unit the slowest digit."""
         return self.states_of(np.arange(first, last, dtype=np.int64))
 
-    def states_of(self, numbers: NDArray[np.int64]) -> Array:
+    def states_of(self, numbers: Ints) -> Array:
         """States of these numbers."""
         places = self.levels ** np.arange(self.size - 1, -1, -1, dtype=np.int64)
         return (numbers[:, None] // places % self.levels).astype(np.float64)

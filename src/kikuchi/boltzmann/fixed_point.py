@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kikuchi.boltzmann.conversion import joint_weights
-from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, clamped
+from kikuchi.boltzmann.exact import as_inputs, as_rows, clamped
 from kikuchi.boltzmann.free_energies import MEAN_FIELD, FreeEnergy, free_energy_named
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, Units
+from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import DataError, ModelError
-
-Array = NDArray[np.float64]
 
 TOLERANCE = 1e-6
 MOST_SWEEPS = 2000
@@ -46,7 +45,7 @@ class FixedPoint(NamedTuple):
     """
 
     means: Array
-    sweeps: NDArray[np.int64]
+    sweeps: Ints
     residual: float
     converged: bool
     saturated: int

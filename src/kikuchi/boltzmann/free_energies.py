@@ -15,16 +15,15 @@ from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
 from kikuchi.boltzmann.exact import mean_statistics, without_diagonal
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, GaussianUnits, Units
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError, suggestion
 from kikuchi.training.model import Parameters
 
-Array = NDArray[np.float64]
 Energy = Literal["mf", "tap", "bethe"]
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.boltzmann.exact import Mask, as_inputs, as_rows, mean_statistics
+from kikuchi.boltzmann.exact import as_inputs, as_rows, mean_statistics
 from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import Units
+from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.model import Parameters

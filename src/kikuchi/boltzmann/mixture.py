@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kikuchi.boltzmann.conversion import to_factor_graph
 from kikuchi.boltzmann.exact import without_diagonal
 from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ModelError
 from kikuchi.core.progress import silent
@@ -30,7 +30,6 @@ from kikuchi.inference.variational.mixture_mean_field import (
 )
 from kikuchi.training.model import Parameters
 
-Array = NDArray[np.float64]
 Form = Literal["lambda", "eliminated"]
 
 
@@ -163,7 +162,7 @@ class _MixtureAscent:
 
 def _as_mixture(flat: GraphArrays, start: JointMixture) -> Mixture:
     """The mixture that the loops change; both states of each unit, off first."""
-    n = flat.n_variables
+    n = len(flat.cards)
     if start.means.shape != (len(start.weights), n):
         raise ModelError(
             f"mixture: means of shape {start.means.shape} for {len(start.weights)} components of "

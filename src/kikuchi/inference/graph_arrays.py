@@ -25,11 +25,6 @@ class GraphArrays(NamedTuple):
     edge_strides: Ints
 
     @property
-    def n_variables(self) -> int:
-        """Number of variables."""
-        return len(self.cards)
-
-    @property
     def n_factors(self) -> int:
         """Number of factors."""
         return len(self.table_offsets) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -19,6 +20,7 @@ Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some
 _ROUNDING = 1e-5  # largest gradient of a point that differs from the maximum by rounding only
 
 
+@dataclass(eq=False)
 class Ascent:
     """Maximise `objective(log-tables) - l2 / 2 |theta|^2 - l1 |theta|_1` by L-BFGS.
 
@@ -29,24 +31,19 @@ class Ascent:
     component of the gradient is larger than `rounding`.
     """
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        objective: Objective,
-        *,
-        l1: float = 0.0,
-        l2: float = 0.0,
-        longest: float = np.inf,
-        memory: int = 10,
-        rounding: float = _ROUNDING,
-        lower: Callable[[], float] | None = None,
-        accepted: Callable[[Array], None] | None = None,
-        extra: Callable[[], State] | None = None,
-    ) -> None:
-        self.parameters, self.objective = parameters, objective
-        self.l1, self.l2, self.longest, self.memory = l1, l2, longest, memory
-        self.rounding = rounding
-        self.lower, self.accepted, self.extra = lower, accepted, extra
+    parameters: Parameters
+    objective: Objective
+    _: KW_ONLY
+    l1: float = 0.0
+    l2: float = 0.0
+    longest: float = np.inf
+    memory: int = 10
+    rounding: float = _ROUNDING
+    lower: Callable[[], float] | None = None
+    accepted: Callable[[Array], None] | None = None
+    extra: Callable[[], State] | None = None
+
+    def __post_init__(self) -> None:
         self.descent: Lbfgs | None = None  # before the first evaluation
         self.iterations = 0
         self.stuck = False

@@ -87,13 +87,13 @@ def test_bound_kernel_equals_the_sum_over_states(seed: int, zeros: float) -> Non
         best = states[p.argmax()]
         q = [np.eye(int(c))[x] for c, x in zip(graph.cardinalities, best, strict=True)]
     flat = flatten(graph)
-    value = bound(flat, np.concatenate(q), np.zeros(3**5))
+    value = bound(flat, np.concatenate(q), 1.0, np.zeros(3**5))
     assert value == pytest.approx(plain_bound(graph, q), abs=1e-10)
 
 
 def test_forbidden_entries_of_positive_probability_give_minus_infinity() -> None:
     graph = kk.FactorGraph([2, 2], [((0, 1), np.eye(2))])
-    assert bound(flatten(graph), np.full(4, 0.5), np.zeros(2)) == -np.inf
+    assert bound(flatten(graph), np.full(4, 0.5), 1.0, np.zeros(2)) == -np.inf
 
 
 def test_exact_when_the_model_factorises() -> None:
@@ -165,7 +165,7 @@ def test_fixed_point_is_stationary() -> None:
     flat = flatten(graph)
     for _ in range(20):
         moved = [0.999 * m + 0.001 * rng.dirichlet(np.ones(len(m))) for m in beliefs.marginals]
-        assert bound(flat, np.concatenate(moved), np.zeros(27)) <= beliefs.log_z + 1e-12
+        assert bound(flat, np.concatenate(moved), 1.0, np.zeros(27)) <= beliefs.log_z + 1e-12
 
 
 def test_form_in_bits_equals_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ def test_the_visited_clique_holds_its_exact_marginal(seed: int) -> None:
                 targets.active,
                 tree.weights,
                 tree.work,
+                None,
             )
             assert tree.clique(c).sum() == pytest.approx(1.0)
 

@@ -29,6 +29,7 @@ from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import Solution
 
 NOTE_EDGES = 20_000  # beyond it the note would cost more than the run
@@ -207,10 +208,9 @@ class _Proof:
 
     def _fill_strengths(self) -> None:
         from kikuchi.inference.bounds.kernels.certificates import strengths
-        from kikuchi.inference.graph_arrays import flatten
 
         graph = self.graph
-        flat = flatten(graph)
+        flat = flatten(graph).with_tables(self.tables)
         widest = int(graph.cardinalities.max(initial=1))
         high, low = np.empty(widest), np.empty(widest)
         chosen = np.flatnonzero(self.orders > 1).astype(np.uint32)
@@ -221,19 +221,7 @@ class _Proof:
                 self.complete = False
                 self.refusal = "the time was used up before all tables were read"
                 return
-            strengths(
-                flat.cards,
-                flat.scopes,
-                flat.scope_offsets,
-                self.tables,
-                flat.table_offsets,
-                flat.edge_strides,
-                self.blocks,
-                part,
-                high,
-                low,
-                self.strength,
-            )
+            strengths(flat, self.blocks, part, high, low, self.strength)
         odds = self.strength * np.repeat(np.abs(self.alphas), self.orders**2) / 4.0
         self.strength = np.tanh(odds)
 
@@ -269,16 +257,7 @@ class _Proof:
             return np.zeros(0, dtype=np.uint8)
         on = self._on(self._live())
         degrees = [np.zeros(n, dtype=np.uint32) for n in (graph.n_factors, graph.n_variables)]
-        trim(
-            graph.scopes,
-            graph.scope_offsets,
-            graph.edge_factors,
-            graph.variable_offsets,
-            graph.variable_edges,
-            on,
-            np.empty(graph.n_edges, dtype=np.uint32),
-            *degrees,
-        )
+        trim(flatten(graph), on, np.empty(graph.n_edges, dtype=np.uint32), *degrees)
         self.core_nodes = sum(int(np.count_nonzero(d)) for d in degrees)
         return on
 
@@ -426,7 +405,6 @@ def _live_tables(graph: FactorGraph) -> tuple[Array, bool]:
     if np.all(np.isfinite(graph.log_tables)):
         return graph.log_tables, False
     from kikuchi.inference.bounds.feasibility import Constraints
-    from kikuchi.inference.graph_arrays import flatten
 
     alive = Constraints(flatten(graph)).alive
     tables = graph.log_tables.copy()

@@ -44,7 +44,7 @@ class Constraints:
         orders = np.diff(flat.scope_offsets)
         self._work = PropagationWorkspace(
             hard=hard.astype(np.uint8),
-            slot_variables=np.repeat(np.arange(flat.n_variables, dtype=np.uint32), flat.cards),
+            slot_variables=np.repeat(np.arange(len(flat.cards), dtype=np.uint32), flat.cards),
             alive=np.ones(n_slots, dtype=np.uint8),
             counts=flat.cards.astype(np.int64),
             trail=np.zeros(n_slots, dtype=np.int64),
@@ -105,7 +105,7 @@ class Constraints:
             if attempt and clock.expired:
                 break
             wanted = self._wanted(attempt, preference, rng)
-            roots = rng.permutation(flat.n_variables)
+            roots = rng.permutation(len(flat.cards))
             order = breadth_first(flat, work.hard, roots)
             self._reset()
             outcome = search(flat, work, order, wanted, _FIRST_BACKTRACKS << min(attempt // 4, 6))
@@ -121,7 +121,7 @@ class Constraints:
         from kikuchi.inference.bounds.kernels.feasibility import IMPOSSIBLE, breadth_first, search
 
         flat, work = self.flat, self._work
-        order = breadth_first(flat, work.hard, np.arange(flat.n_variables))
+        order = breadth_first(flat, work.hard, np.arange(len(flat.cards)))
         entries = float(np.diff(flat.table_offsets)[work.hard > 0].sum())
         backtracks = int(min(_FIRST_BACKTRACKS, 1.0 + _MOST_ENTRIES / entries))
         first_states = np.zeros(len(self._alive))

@@ -283,28 +283,21 @@ class _ExpansionMinimum:
         return (not trusted, self.at.value if trusted else self.strength)
 
 
+@dataclass(eq=False)
 class ExpansionDescent:
     """Coordinate descent on the expansion from one or more starts."""
 
-    def __init__(
-        self,
-        model: SpinModel,
-        run: MethodRun,
-        *,
-        order: int,
-        damping: float,
-        tol: float,
-        limit: int,
-    ) -> None:
-        self.model = model
-        self.run = run
-        self.order = order
-        self.damping = damping
-        self.tol = tol
-        self.limit = limit
+    model: SpinModel
+    run: MethodRun
+    order: int
+    damping: float
+    tol: float
+    limit: int
+
+    def __post_init__(self) -> None:
         self.done = 0
         self.starts = 1
-        self.x = model.fields.copy()
+        self.x = self.model.fields.copy()
         self.minima: list[_ExpansionMinimum] = []
 
     def from_starts(self, restarts: int, seed: int) -> None:

@@ -46,7 +46,7 @@ _LEAST_STEP = 2.0**-12  # of the first one tried in a round
 
 @dataclass(frozen=True)
 class TreeReweighted(Method):
-    """Tree-reweighted belief propagation (LIU-I8): a certified upper bound on log Z.
+    """Tree-reweighted BP: a certified upper bound on log Z (LIU-I8).
 
     Minimises the reweighted free energy (LIU-D6) whose weights are the probabilities of the factors
     in a random forest. It is convex, so there is one answer, and minus its minimum is never below
@@ -74,7 +74,6 @@ class TreeReweighted(Method):
     """
 
     name: ClassVar[str] = "trw"
-    summary: ClassVar[str] = "tree-reweighted BP: a certified upper bound on log Z"
     objective_name: ClassVar[str] = "upper bound"
     exactness = "forests"
     certifies = ("upper",)

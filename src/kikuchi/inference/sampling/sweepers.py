@@ -36,7 +36,7 @@ class Sweeper(ABC):
     def __init__(self, flat: GraphArrays, chains: int, dtype: np.dtype[Any], n_sums: int) -> None:
         self.flat = flat
         self.chains = chains
-        self.states = np.zeros(flat.n_variables * chains, dtype=dtype)
+        self.states = np.zeros(len(flat.cards) * chains, dtype=dtype)
         self.kept = np.zeros(1, dtype=np.int64)  # counted by the kernels, so never out of step
         self._sums = np.zeros(n_sums)
         self.allocate(0)
@@ -120,7 +120,7 @@ class BitSweeper(Sweeper):
     def __init__(
         self, flat: GraphArrays, bits: BoltzmannParameters, chains: int, order: Ints
     ) -> None:
-        super().__init__(flat, chains, np.dtype(np.uint8), flat.n_variables)
+        super().__init__(flat, chains, np.dtype(np.uint8), len(flat.cards))
         self._order = order
         degrees = bits.degrees[order]
         offsets = np.concatenate([[0], np.cumsum(degrees)])

@@ -192,7 +192,7 @@ class MeanFieldAscent(MultiStartAscent):
         return int(np.clip(_CHUNK_WORK / self.engine.work, 1, 64))
 
     def _order(self) -> U4:
-        n = self.flat.n_variables
+        n = len(self.flat.cards)
         if self.method.order == "given":
             return np.arange(n, dtype=np.uint32)
         return self.rng.permutation(n).astype(np.uint32)
@@ -202,7 +202,7 @@ class MeanFieldAscent(MultiStartAscent):
     def _bound(self, q: Array) -> float:
         from kikuchi.inference.variational.kernels.mean_field import bound
 
-        return float(bound(self.flat, q, self.scratch))
+        return float(bound(self.flat, q, 1.0, self.scratch))
 
     def _factor_tables(self, q: Array) -> Array:
         from kikuchi.inference.variational.kernels.mean_field import products

@@ -36,7 +36,7 @@ class Objective:
         self.like = mixture
         self.live = mixture.q > 0.0
         self.n = len(mixture.weights)
-        self.owner = np.repeat(np.arange(flat.n_variables), flat.cards.astype(np.int64))
+        self.owner = np.repeat(np.arange(len(flat.cards)), flat.cards.astype(np.int64))
         self.scratch = table_workspace(flat)
 
     def pack(self, mixture: Mixture) -> Array:

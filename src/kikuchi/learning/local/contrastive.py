@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Ints
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.ascent import few_rows
@@ -42,8 +42,6 @@ from kikuchi.training.contrastive import (
 )
 from kikuchi.training.optimiser import Sgd
 from kikuchi.training.rule import GradientEstimate, State
-
-Ints = NDArray[np.int64]
 
 _JUDGED_ROWS = 1000  # of which the trace holds the pseudo-likelihood
 _UPDATES, _OBJECTIVE = "updates", "objective"  # names in the state of a rule
@@ -133,7 +131,7 @@ class ContrastiveLearner(Learner):
 
 @dataclass(frozen=True)
 class ContrastiveDivergence(ContrastiveLearner):
-    """Contrastive divergence (TEH-L8): chains start at the rows of the batch.
+    """Contrastive divergence: short Gibbs chains from the rows (TEH-L8).
 
     >>> import kikuchi as kk
     >>> pair = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])
@@ -144,7 +142,6 @@ class ContrastiveDivergence(ContrastiveLearner):
     """
 
     name: ClassVar[str] = "cd"
-    summary: ClassVar[str] = "contrastive divergence: short Gibbs chains from the rows"
 
     def _rule(self) -> SampledRule:
         return ContrastiveDivergenceRule(clamped=self.hidden_sweeps, k=self.sweeps)
@@ -152,7 +149,7 @@ class ContrastiveDivergence(ContrastiveLearner):
 
 @dataclass(frozen=True)
 class PersistentDivergence(ContrastiveLearner):
-    """Persistent contrastive divergence: the chains go on where they were (TEH-L4).
+    """Persistent contrastive divergence: chains that never restart (TEH-L4).
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])
@@ -162,7 +159,6 @@ class PersistentDivergence(ContrastiveLearner):
     """
 
     name: ClassVar[str] = "pcd"
-    summary: ClassVar[str] = "persistent contrastive divergence: chains that never restart"
 
     chains: int = option(100, "persistent chains", low=1)
 
@@ -174,7 +170,7 @@ class PersistentDivergence(ContrastiveLearner):
 
 @dataclass(frozen=True)
 class BriefGibbs(ContrastiveLearner):
-    """Brief Gibbs learning (TEH-L4): a persistent chain for every row, one sweep an update.
+    """Brief Gibbs learning: one persistent chain for every row (TEH-L4).
 
     With `restart` the "even briefer" form: hidden cells and free chains begin at one fixed state
     (that of the first row) each time. Its updates are biased, but vary less.
@@ -187,7 +183,6 @@ class BriefGibbs(ContrastiveLearner):
     """
 
     name: ClassVar[str] = "brief-gibbs"
-    summary: ClassVar[str] = "brief Gibbs learning: one persistent chain for every row"
 
     restart: bool = option(False, "begin at one fixed state each time instead")
 

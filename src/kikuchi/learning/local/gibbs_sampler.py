@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import seeds
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.sampling.sweepers import TableSweeper
 from kikuchi.learning.data import Data
@@ -18,8 +19,6 @@ from kikuchi.training.rule import GradientEstimate, State
 if TYPE_CHECKING:
     from kikuchi.learning.graph_model import GraphModel
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 States = NDArray[np.int32]
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -19,8 +19,6 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.graph_model import GraphModel
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.training.local import OneShotRule
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

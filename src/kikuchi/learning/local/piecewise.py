@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.numerics import log, xlogy
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _singles(graph: FactorGraph, marginals: Array) -> dict[int, Array]:
     return found
 
 
-def _owners(graph: FactorGraph) -> NDArray[np.bool_]:
+def _owners(graph: FactorGraph) -> Mask:
     """Factors whose scope lies in no other; of equal scopes the first."""
     sets = [frozenset(graph.scope(a)) for a in range(graph.n_factors)]
     keep = np.ones(graph.n_factors, dtype=bool)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.core.arrays import U4, U8, Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -24,8 +25,6 @@ from kikuchi.learning.ascent import Ascent, few_rows
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.ties import Parameters
-
-Array = NDArray[np.float64]
 
 _SMALL_TABLE = 64  # states of a blanket that are counted in a table however few the rows are
 _LONGEST_STEP = 10.0  # of a log-weight in the first trial of a step
@@ -231,7 +230,7 @@ class LocalConfigurations:
 class _Counted:
     """Configurations: their variable, a row that shows each, and the weights of the states."""
 
-    owners: NDArray[np.uint32]
+    owners: U4
     shown_by: NDArray[np.int32]
     counts: Array
 
@@ -253,9 +252,7 @@ class _Blankets:
         self.states = np.exp2(np.minimum(sums[self.at[1:]] - sums[self.at[:-1]], 200.0))
         self.states = np.rint(self.states)
 
-    def of(
-        self, variables: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+    def of(self, variables: Ints) -> tuple[U8, U8, U8]:
         """Offsets, neighbours and the place value of each, for some variables."""
         sizes = np.diff(self.at)[variables]
         at = np.concatenate([[0], np.cumsum(sizes)])
@@ -270,5 +267,5 @@ class _Blankets:
         return at.astype(np.uint64), neighbours.astype(np.uint64), radix
 
 
-def _starts(sizes: NDArray[Any]) -> NDArray[np.uint64]:
+def _starts(sizes: NDArray[Any]) -> U8:
     return np.asarray(np.cumsum(sizes) - sizes, dtype=np.uint64)

@@ -14,7 +14,6 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.run import Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned
-from kikuchi.learning.scaling.kernels import scaling as kernels
 from kikuchi.learning.scaling.scaling import FeatureLearner, FeatureScaling, TargetMoments
 from kikuchi.learning.scaling.scaling_tree import ScalingTree
 from kikuchi.learning.structure.features import Features
@@ -27,7 +26,7 @@ _NEWTON_TOL = 1e-14
 
 @dataclass(frozen=True)
 class ImprovedScalingML(FeatureLearner):
-    """Improved iterative scaling of features (TEH-L5, 2.54; TEH-L18).
+    """Improved iterative scaling: features, each by its own step (TEH-L5, 2.54; TEH-L18).
 
     delta_i solves E[s_i e^(t delta_i)] = S_i, where t is the sum of the features that are updated
     together. With `form=table` these are all of them, and tied parameters are allowed. With
@@ -45,7 +44,6 @@ class ImprovedScalingML(FeatureLearner):
     """
 
     name: ClassVar[str] = "iis"
-    summary: ClassVar[str] = "improved iterative scaling: features, each by its own step"
 
     def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         features = self._features(graph)
@@ -66,23 +64,11 @@ class ImprovedScalingML(FeatureLearner):
 
     def _by_factor(self, scaling: FeatureScaling) -> Sweep:
         tree, wanted = scaling.tree, scaling.wanted
-        columns = scaling.features.columns()
-        present = np.empty_like(tree.work)
+        features = scaling.features.columns(), scaling.theta, np.empty_like(tree.work)
 
         def sweep() -> Step:
-            found = kernels.feature_sweep(
-                tree.layout,
-                tree.tables,
-                tree.walk,
-                columns,
-                wanted.features,
-                wanted.tables.active,
-                scaling.theta,
-                tree.weights,
-                present,
-                tree.work,
-            )
-            tree.log_z += scaling.record(found)
+            moved = tree.ups_sweep(wanted.features, wanted.tables.active, features)
+            tree.log_z += scaling.record(moved)
             return scaling.step()
 
         return sweep

@@ -279,7 +279,6 @@ class ProportionalFitting(ScalingLearner):
     """
 
     name: ClassVar[str] = "ipf"
-    summary: ClassVar[str] = "iterative proportional fitting: exact maximum likelihood of tables"
 
     form: Form = option("auto", "table of all states, junction tree, or the smaller")
     order: Order = option("min-fill", "elimination order of the junction tree")
@@ -385,7 +384,7 @@ class FeatureScaling(TreeScaling):
 
 @dataclass(frozen=True)
 class GeneralisedScalingML(FeatureLearner):
-    """Generalised iterative scaling: all features at once (TEH-L5, 2.55).
+    """Generalised iterative scaling: features, all at once (TEH-L5, 2.55).
 
     theta_i += log(S_i / E[s_i]) / T where the features of every state sum to T; if they do not, a
     slack feature fills them up. Tied parameters are allowed. The likelihood never falls. Without
@@ -400,7 +399,6 @@ class GeneralisedScalingML(FeatureLearner):
     """
 
     name: ClassVar[str] = "gis"
-    summary: ClassVar[str] = "generalised iterative scaling: features, all at once"
 
     def _scale(self, graph: FactorGraph, wanted: TargetMoments, run: FitRun) -> Learned:
         features = self._features(graph)

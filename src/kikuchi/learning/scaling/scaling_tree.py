@@ -208,10 +208,13 @@ class ScalingTree:
 
     # ------------------------------------------------------------------ updates
 
-    def ups_sweep(self, targets: Array, active: Mask) -> tuple[float, float, int, int, int]:
+    def ups_sweep(
+        self, targets: Array, active: Mask, features: tuple[kernels.Columns, Array, Array] | None
+    ) -> tuple[float, float, int, int, int]:
         """Algorithm 6.1, one walk: (distance, gain, impossible factor, propagations, scalings)."""
+        tables, weights, work = self.tables, self.weights, self.work
         return kernels.ups_sweep(  # type: ignore[no-any-return]
-            self.layout, self.tables, self.walk, targets, active, self.weights, self.work
+            self.layout, tables, self.walk, targets, active, weights, work, features
         )
 
     def ipf_sweep(self, targets: Array, active: Mask) -> tuple[float, float, int, int, int]:

@@ -16,7 +16,7 @@ from kikuchi.learning.scaling.scaling_tree import ScalingTree
 
 @dataclass(frozen=True)
 class UnifiedScalingML(ScalingLearner):
-    """Exact maximum likelihood of tables by one walk that scales and propagates (TEH-L16, M26).
+    """Exact maximum likelihood of tables by one walk on a junction tree (TEH-L16, M26).
 
     A depth-first walk over the junction tree scales all factors of a clique when it first comes
     there and takes what it changed along to the next clique. The clique that is visited always
@@ -33,7 +33,6 @@ class UnifiedScalingML(ScalingLearner):
     """
 
     name: ClassVar[str] = "ups-jt"
-    summary: ClassVar[str] = "exact maximum likelihood of tables by one walk on a junction tree"
 
     order: Order = option("min-fill", "elimination order of the junction tree")
 
@@ -44,7 +43,7 @@ class UnifiedScalingML(ScalingLearner):
         targets = wanted.tables
 
         def sweep() -> Step:
-            scaling.record(tree.ups_sweep(targets.tables, targets.active))
+            scaling.record(tree.ups_sweep(targets.tables, targets.active, None))
             return scaling.step()
 
         return scaling.run(run, sweep)

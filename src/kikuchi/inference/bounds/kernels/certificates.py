@@ -11,13 +11,16 @@ with d_a = |1 - alpha_a|. It is never stored: `sums` holds sum_b x_bj, and T_a s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
+
+if TYPE_CHECKING:
+    from kikuchi.inference.graph_arrays import GraphArrays
 
 On = NDArray[np.uint8]
 
@@ -28,17 +31,7 @@ _FLOOR = 1e-150  # of the largest entry: vectors stay positive, whatever dies ou
 
 @njit(cache=True, error_model="numpy")
 def strengths(
-    cards: U4,
-    scopes: U4,
-    scope_offsets: Ints,
-    tables: Array,
-    table_offsets: Ints,
-    strides: Ints,
-    block_offsets: Ints,
-    factors: U4,
-    high: Array,
-    low: Array,
-    out: Array,
+    g: GraphArrays, blocks: Ints, factors: U4, high: Array, low: Array, out: Array
 ) -> None:
     """D_a(i, j): the largest log odds ratio between two states of i and two of j, the rest free.
 
@@ -46,13 +39,15 @@ def strengths(
     v != v' of j and r, r' of the others. Entries that are NaN belong to states that are ruled out;
     where both entries of a difference are zero, neither sum has that term.
     """
+    cards, scopes, scope_offsets, tables, table_offsets = g[:5]
+    strides = g.edge_strides
     for number in factors:
         a = _U(number)
         lo = _U(scope_offsets[a])
         order = _U(scope_offsets[a + _1]) - lo
         begin = _U(table_offsets[a])
         size = _U(table_offsets[a + _1]) - begin
-        block = _U(block_offsets[a])
+        block = _U(blocks[a])
         for p in range(order):
             card_i = _U(cards[scopes[lo + p]])
             stride_i = _U(strides[lo + p])
@@ -128,20 +123,12 @@ def _widest(high, low, count):
 
 
 @njit(cache=True, error_model="numpy")
-def trim(
-    scopes,
-    scope_offsets,
-    edge_factors,
-    variable_offsets,
-    variable_edges,
-    on,
-    stack,
-    factor_degrees,
-    variable_degrees,
-):
+def trim(g, on, stack, factor_degrees, variable_degrees):
     """Switch off edges at nodes of degree one until none is left: what stays lies on cycles
     or between them, and the spectral radius of the messages is that of this core.
     """
+    scopes, scope_offsets, edge_factors = g.scopes, g.scope_offsets, g.edge_factors
+    variable_offsets, variable_edges = g.variable_offsets, g.variable_edges
     for e in range(_U(scopes.size)):
         if on[e]:
             factor_degrees[edge_factors[e]] += np.uint32(1)

@@ -169,8 +169,8 @@ def _move(
 
 
 @njit(cache=True, error_model="numpy")
-def bound(g: GraphArrays, q: Array, scratch: Array) -> float:
-    """sum_a E_q log phi_a + H(q); -inf when a forbidden entry has positive probability."""
+def bound(g: GraphArrays, q: Array, temperature: float, scratch: Array) -> float:
+    """sum_a E_q log phi_a / T + H(q); -inf when a forbidden entry has positive probability."""
     cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     total = 0.0
     for a in range(_U(len(table_offsets) - 1)):
@@ -178,6 +178,7 @@ def bound(g: GraphArrays, q: Array, scratch: Array) -> float:
         start = _U(table_offsets[a])
         _contract(cards, scopes, state_offsets, log_tables, start, lo, hi, _NO_EDGE, q, scratch)
         total += scratch[0]
+    total /= temperature
     for p in q:
         if p > 0.0:
             total -= p * np.log(p)

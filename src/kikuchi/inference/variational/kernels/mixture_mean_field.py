@@ -13,7 +13,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.compiled import njit
-from kikuchi.inference.variational.kernels.mean_field import _NO_EDGE, _contract
+from kikuchi.inference.variational.kernels.mean_field import _contract, bound
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
@@ -71,22 +71,8 @@ def component_bounds(
     g: GraphArrays, q: Array, temperature: float, out: Array, scratch: Array
 ) -> None:
     """sum_a E[log phi_a] / T + H of each component."""
-    cards, scopes, scope_offsets, log_tables, table_offsets, state_offsets = g[:6]
     for m in range(len(q)):
-        row = q[m]
-        total = 0.0
-        for a in range(_U(len(table_offsets) - 1)):
-            lo, hi = _U(scope_offsets[a]), _U(scope_offsets[a + _ONE])
-            start = _U(table_offsets[a])
-            _contract(
-                cards, scopes, state_offsets, log_tables, start, lo, hi, _NO_EDGE, row, scratch
-            )
-            total += scratch[0]
-        total /= temperature
-        for p in row:
-            if p > 0.0:
-                total -= p * np.log(p)
-        out[m] = total
+        out[m] = bound(g, q[m], temperature, scratch)
 
 
 @njit(cache=True, error_model="numpy")

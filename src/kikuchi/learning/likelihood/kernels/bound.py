@@ -39,7 +39,7 @@ def mean_field_rows(
         hidden = order[order_at[r] : order_at[r + 1]]
         if len(hidden) > 0:
             sweep_tables(g, q[r], alive, hidden, temperatures, tol, field, scratch)
-        bounds[r] = bound(g, q[r], scratch)
+        bounds[r] = bound(g, q[r], 1.0, scratch)
         products(g, q[r], tables)
         for entry in range(len(tables)):
             counts[entry] += weights[r] * tables[entry]

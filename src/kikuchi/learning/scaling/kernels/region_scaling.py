@@ -51,8 +51,17 @@ class Links(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _change(b, begin, end, maps, at, factor, floor):
-    """Multiply a table by a function of part of its state, and normalise; none underflows to 0."""
+def _sum_region(links, b, r, maps, at, states, out):
+    """Sums of a region's table over all states with the same image under a map; their total."""
+    return sum_down(b, links.table_at[r], links.table_at[r + _U1], maps, at, out, states)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _change(links, b, r, maps, at, factor, floor):
+    """Multiply the table of a region by a function of part of its state, and normalise; none
+    underflows to 0.
+    """
+    begin, end = links.table_at[r], links.table_at[r + _U1]
     total = 0.0
     for i in range(end - begin):
         ratio = factor[maps[at + i]]
@@ -75,16 +84,8 @@ def _scale_held(links, holders, b, log_phi, a, targets, weights, step, floor, wo
     begin = holders.factor_at[a]
     states = holders.factor_at[a + _U1] - begin
     first = holders.at[a]
-    r = holders.regions[first]
-    total = sum_down(
-        b,
-        links.table_at[r],
-        links.table_at[r + _U1],
-        holders.maps,
-        holders.map_at[first],
-        work,
-        states,
-    )
+    r, at = holders.regions[first], holders.map_at[first]
+    total = _sum_region(links, b, r, holders.maps, at, states, work)
     distance = 0.0
     for x in range(states):
         present = work[x] / total
@@ -108,16 +109,7 @@ def _scale_held(links, holders, b, log_phi, a, targets, weights, step, floor, wo
     for x in range(states):
         work[x] = np.exp(work[x])
     for k in range(first, holders.at[a + _U1]):
-        r = holders.regions[k]
-        _change(
-            b,
-            links.table_at[r],
-            links.table_at[r + _U1],
-            holders.maps,
-            holders.map_at[k],
-            work,
-            floor,
-        )
+        _change(links, b, holders.regions[k], holders.maps, holders.map_at[k], work, floor)
     return distance, True
 
 
@@ -128,15 +120,7 @@ def _propagate_edge(links, b, edge, damping, floor, work):
     parent, child = links.large[link], links.small[link]
     begin = links.table_at[child]
     states = links.table_at[child + _U1] - begin
-    total = sum_down(
-        b,
-        links.table_at[parent],
-        links.table_at[parent + _U1],
-        links.maps,
-        links.map_at[link],
-        work,
-        states,
-    )
+    total = _sum_region(links, b, parent, links.maps, links.map_at[link], states, work)
     residual = 0.0
     kept = 0.0
     for x in range(states):
@@ -153,16 +137,7 @@ def _propagate_edge(links, b, edge, damping, floor, work):
         b[begin + x] /= kept
     for k in range(links.receiver_at[edge], links.receiver_at[edge + _U1]):
         link = links.receivers[k]
-        region = links.large[link]
-        _change(
-            b,
-            links.table_at[region],
-            links.table_at[region + _U1],
-            links.maps,
-            links.map_at[link],
-            work,
-            floor,
-        )
+        _change(links, b, links.large[link], links.maps, links.map_at[link], work, floor)
     return residual
 
 

@@ -154,13 +154,14 @@ def _scale_table(layout, tables, a, targets, weights, work):
 
 
 @njit(cache=True, error_model="numpy")
-def ups_sweep(layout, tables, walk, targets, active, weights, work):
+def ups_sweep(layout, tables, walk, targets, active, weights, work, features):
     """A walk that scales every active factor of a clique at its first visit (Algorithm 6.1).
 
-    Scaling again when the walk comes back saves no sweeps.
+    Scaling again when the walk comes back saves no sweeps. `features` is None, or `(columns, theta,
+    present)`: `targets` are then those of the features (TEH-L18).
 
-    Answers (largest distance from a target at a visit, gain of the log-likelihood, the factor
-    whose target is impossible or -1, propagations, scalings).
+    Answers (largest distance from a target at a visit, gain of the log-likelihood or with features
+    change of log Z, the factor whose target is impossible or -1, propagations, scalings).
     """
     distance = 0.0
     gain = 0.0
@@ -171,7 +172,12 @@ def ups_sweep(layout, tables, walk, targets, active, weights, work):
         for k in range(layout.clique_factors_at[c], layout.clique_factors_at[c + _U1]):
             a = layout.clique_factors[k]
             if active[a] and walk.first[t]:
-                off, more, possible = _scale_table(layout, tables, a, targets, weights, work)
+                if features is None:
+                    off, more, possible = _scale_table(layout, tables, a, targets, weights, work)
+                else:
+                    off, more, possible = _scale_features(
+                        layout, tables, a, features, targets, weights, work
+                    )
                 if not possible:
                     return distance, gain, np.int64(a), propagations, scalings
                 distance = max(distance, off)
@@ -325,11 +331,12 @@ def improved_step(present, begin, states, columns, at, target):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _scale_features(layout, tables, a, columns, targets, theta, weights, present, work):
+def _scale_features(layout, tables, a, features, targets, weights, work):
     """Improve the features of one factor at once (2.54 with U the factor's own features).
 
     Answers (largest distance from a target before, change of log Z, possible).
     """
+    columns, theta, present = features
     states = _factor_marginal(layout, tables, a, present)
     begin = layout.factor_at[a]
     distance = 0.0
@@ -362,29 +369,3 @@ def _scale_features(layout, tables, a, columns, targets, theta, weights, present
     if mass > 0.0:
         _scale_factor(layout, tables, a, work)
     return distance, np.log(mass), possible and mass > 0.0
-
-
-@njit(cache=True, error_model="numpy")
-def feature_sweep(layout, tables, walk, columns, targets, active, theta, weights, present, work):
-    """As `ups_sweep` with features (TEH-L18); answers the change of log Z in place of the gain."""
-    distance = 0.0
-    log_mass = 0.0
-    propagations = 0
-    scalings = 0
-    for t in range(np.uint64(walk.visits.size)):
-        c = walk.visits[t]
-        for k in range(layout.clique_factors_at[c], layout.clique_factors_at[c + _U1]):
-            a = layout.clique_factors[k]
-            if active[a] and walk.first[t]:
-                off, more, possible = _scale_features(
-                    layout, tables, a, columns, targets, theta, weights, present, work
-                )
-                if not possible:
-                    return distance, log_mass, np.int64(a), propagations, scalings
-                distance = max(distance, off)
-                log_mass += more
-                scalings += 1
-        if walk.messages[t] != NO_MESSAGE:
-            _send(layout, tables, walk.messages[t], False, work)
-            propagations += 1
-    return distance, log_mass, -1, propagations, scalings
