@@ -31,26 +31,24 @@ def test_it_says_what_it_chose_and_why() -> None:
 
 @pytest.fixture(scope="module")
 def grid() -> kk.FactorGraph:
-    return kk.grid(18, 18, seed=2, coupling=1.0, field=0.1)
+    return kk.grid(14, 14, seed=2, coupling=1.0, field=0.1)
 
 
 @pytest.fixture(scope="module")
 def approximate(grid: kk.FactorGraph) -> kk.Beliefs:
     for method in ("mf", "tree-mf", "trw", "wmb:ibound=3", "bp", "kikuchi:regions=blocks:2x2"):
         kk.infer(kk.grid(4, 4), method)  # compiled loops are loaded before the clock runs
-    return kk.infer(grid, "auto", budget=kk.Budget(seconds=4, bytes=5_000_000))
+    return kk.infer(grid, "auto:exact=false", budget=kk.Budget(seconds=4))
 
 
-def test_too_little_memory_gives_an_estimate_between_bounds(
-    grid: kk.FactorGraph, approximate: kk.Beliefs
-) -> None:
+def test_an_estimate_lies_between_bounds(grid: kk.FactorGraph, approximate: kk.Beliefs) -> None:
     exact = kk.infer(grid, "jt")
     low, high = approximate.log_z_lower, approximate.log_z_upper
     assert low is not None
     assert high is not None
     assert exact.log_z is not None
     assert low - 1e-9 <= exact.log_z <= high + 1e-9
-    assert "does not fit 5 MB" in approximate.diagnostics["why"]
+    assert "not asked for" in approximate.diagnostics["why"]
     assert approximate.diagnostics["chosen"] != "jt"
 
 
@@ -106,8 +104,8 @@ def test_exact_inference_is_tried_with_an_estimate_in_reserve(
         raise BudgetError("the time is over")
 
     monkeypatch.setattr(kk.JunctionTree, "solve_planned", too_slow)
-    seconds = 2 * kk.plan(grid).seconds(auto.measured())
-    beliefs = kk.infer(grid, "auto", budget=kk.Budget(seconds=seconds))
+    monkeypatch.setattr(auto, "_SURE", 0.0)
+    beliefs = kk.infer(grid, "auto", budget=kk.Budget(seconds=1))
     assert "would have taken too long" in beliefs.diagnostics["why"]
     assert beliefs.diagnostics["tried"][0] == "bp:tol=1e-07"
 
@@ -123,6 +121,7 @@ def test_factors_and_covariances_come_from_the_choice(approximate: kk.Beliefs) -
 def test_no_time_at_all_still_gives_an_answer() -> None:
     graph = kk.grid(30, 30, seed=0)
     beliefs = kk.infer(graph, "auto", budget=kk.Budget(seconds=0.3))
+    assert "does not fit 4 GB" in beliefs.diagnostics["why"]
     assert np.all(np.isfinite(beliefs.flat_marginals))
     assert (
         beliefs.log_z_lower is None

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, format_bytes
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.generators import complete
 from kikuchi.inference.beliefs import Beliefs
-from kikuchi.inference.method import Method, MethodRun, Solution, option
+from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
 from kikuchi.inference.registry import METHODS
+from kikuchi.inference.trees.engine import Watch
 from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
-from kikuchi.inference.trees.plan import TreePlan, make_plan
+from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
+from kikuchi.inference.trees.slices import SlicedPlan, sliced_plan
 from kikuchi.inference.trees.speed import measured
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_SECONDS = 600.0  # default time limit of exact inference
 _TRIED = 2.0  # times the time left: exact inference is tried up to such a price
+_MOST_OVERFULL = 64.0  # times the memory: sums over slices are thought of
 _SCALINGS = 50.0  # propagations that meeting observed marginals may take
 _SURE = 0.1  # part of the time left below which it needs no answer in reserve
 
@@ -34,7 +38,8 @@ class Auto(Method):
     """The best answer for the budget, and what was chosen and why.
 
     If the cheapest junction tree found fits the memory and, by the measured speed of the machine,
-    may fit the seconds, exact inference is tried, with an estimate in reserve. Otherwise estimates
+    may fit the seconds, exact inference is tried, with an estimate in reserve; where it exceeds the
+    memory by a small factor, as a sum over slices of a few variables. Otherwise estimates
     come first (belief propagation, then Kikuchi free energies over growing regions) while certified
     bounds on log Z close from both sides; `bounds` is their part of the time, which without a limit
     is 30 seconds. The converged estimate over the largest regions that lies inside the bounds is
@@ -61,6 +66,11 @@ class Auto(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         cost, plan = _least_cost(graph, run)
+        sliced = None
+        if self.exact and not run.targets and 1.0 < cost.overfull <= _MOST_OVERFULL:
+            sliced = sliced_plan(plan, run.clock)
+            if sliced is not None:
+                cost = _ExactCost.of(plan, run, sliced)
         exact = self.exact and cost.fits
         why = cost.why if self.exact else "exact inference was not asked for"
         if run.targets:
@@ -70,7 +80,7 @@ class Auto(Method):
             if not cost.sure:
                 search = self._search(graph, run)
                 search.reserve()
-            answer = _exactly(plan, run, why)
+            answer = _exactly(plan, run, why) if sliced is None else _in_slices(sliced, run, why)
             if answer is not None:
                 return answer
             why = f"exact inference would have taken too long ({cost.need})"
@@ -111,6 +121,27 @@ def _exactly(plan: TreePlan, run: MethodRun, why: str) -> Solution | None:
         return None
     solution.diagnostics.update(chosen=JunctionTree.name, why=why)
     return solution
+
+
+def _in_slices(sliced: SlicedPlan, run: MethodRun, why: str) -> Solution | None:
+    """The exact answer as a sum over slices, or None if the time ended before it was there."""
+    try:
+        log_z, marginals = sliced.solve(Watch(run.clock, foresee=True))
+    except BudgetError:
+        return None
+    unhurried = Budget(bytes=run.clock.budget.bytes)
+
+    def factor_tables() -> Array:
+        return sliced.solve(Watch(unhurried.start()), factor_targets, expand_factors)[1]
+
+    return Solution(
+        marginals,
+        log_z,
+        log_z_lower=log_z,
+        log_z_upper=log_z,
+        factor_tables=factor_tables,
+        diagnostics={"chosen": JunctionTree.name, "why": why, "slices": sliced.count},
+    )
 
 
 def _with_marginals(graph: FactorGraph, run: MethodRun, plan: TreePlan, why: str) -> Solution:
@@ -156,7 +187,7 @@ def _missed(beliefs: Beliefs, run: MethodRun) -> float:
 
 def _time_left(run: MethodRun) -> float:
     limit = run.clock.budget.seconds
-    return _DEFAULT_SECONDS if limit is None else limit - run.clock.seconds
+    return _DEFAULT_SECONDS if limit is None else max(limit - run.clock.seconds, 0.0)
 
 
 @dataclass(frozen=True)
@@ -167,24 +198,29 @@ class _ExactCost:
     sure: bool
     need: str
     why: str
+    overfull: float
 
     @classmethod
-    def of(cls, plan: TreePlan, run: MethodRun) -> _ExactCost:
+    def of(cls, plan: TreePlan, run: MethodRun, sliced: SlicedPlan | None = None) -> _ExactCost:
         budget = run.clock.budget
         least = "" if plan.complete else "at least "
-        seconds = plan.seconds(measured())
-        need = f"width {least}{plan.width}, {least}{format_bytes(plan.bytes)}, {_time(seconds)}"
+        seconds, needed, slices = plan.seconds(measured()), plan.bytes, ""
+        if sliced is not None:
+            seconds, needed = sliced.seconds(measured()), sliced.plan.bytes
+            slices = f" in {sliced.count} slices"
+        need = f"width {least}{plan.width}, {least}{format_bytes(needed)}{slices}, {_time(seconds)}"
         allowed = _time_left(run)
-        memory = math.inf if budget.bytes is None else budget.bytes
-        if not plan.complete or plan.bytes > memory:
+        overfull = 0.0 if budget.bytes is None else needed / budget.bytes
+        fits = sure = False
+        if not plan.complete or overfull > 1.0:
             limit = "any memory" if budget.bytes is None else format_bytes(budget.bytes)
             why = f"exact inference does not fit {limit} ({need})"
         elif seconds > _TRIED * allowed:
             why = f"exact inference does not fit {allowed:.3g} seconds ({need})"
         else:
-            sure = seconds <= _SURE * allowed
-            return cls(True, sure, need, f"exact inference fits ({need})")
-        return cls(False, False, need, why)
+            fits, sure = True, seconds <= _SURE * allowed
+            why = f"exact inference fits ({need})"
+        return cls(fits, sure, need, why, overfull if plan.complete else math.inf)
 
 
 def _time(seconds: float) -> str:
