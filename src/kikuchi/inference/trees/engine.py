@@ -386,7 +386,7 @@ def _check_feasible(plan: TreePlan, watch: Watch) -> None:
     if plan.complete and plan.operations > _MOST_OPERATIONS:
         raise BudgetError(
             f"{_what(plan)} needs {plan.operations:.2g} multiply-adds, which would take about "
-            f"{plan.seconds / 3600:.2g} hours; observe more variables, or use an approximation: "
+            f"{plan.seconds() / 3600:.2g} hours; observe more variables, or use an approximation: "
             "bp, mf or gibbs"
         )
     budget.require_bytes(plan.bytes, _what(plan), ADVICE)
