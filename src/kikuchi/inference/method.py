@@ -341,7 +341,8 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     upper = float(peaks.sum()) + float((tops + np.log(sums)).sum())
     totals = np.add.reduceat(solution.marginals, starts)
     q = solution.marginals / np.repeat(totals, graph.cardinalities)
-    product = float(bound(flat, q, np.empty(2 * int(np.diff(graph.table_offsets).max()))))
+    scratch = np.empty(2 * int(np.diff(graph.table_offsets).max()))
+    product = float(bound(flat, q, 1.0, scratch))
     first = np.repeat(np.maximum.reduceat(q, starts), graph.cardinalities) == q
     states = np.flatnonzero(first)[np.searchsorted(np.flatnonzero(first), starts)] - starts
     lower = max(product, float(graph.log_score(states)) - graph.log_constant)
