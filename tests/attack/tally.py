@@ -41,4 +41,7 @@ class Attack:
 
 
 # In full 600 seconds altogether, in short 90.
-ATTACKS: tuple[Attack, ...] = (Attack("models", 10_000, 240.0, 100, 20.0),)
+ATTACKS: tuple[Attack, ...] = (
+    Attack("models", 10_000, 240.0, 100, 20.0),
+    Attack("readers", 100_000, 150.0, 2000, 20.0),
+)

@@ -159,3 +159,17 @@ def test_data_files_of_something_else(name: str, tmp_path: Path) -> None:
     fails(["learn", place, "--graph", "chow-liu", "--out", out], name, "cannot be read")
     fails(["ica", "fit", place, "--out", tmp_path / "out"], name, "cannot be read")
     fails(["train", "rbm", place, "--out", tmp_path / "m.safetensors"], name, "cannot be read")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²"])
+def test_numbers_that_no_integer_holds(pair: Path, number: str, tmp_path: Path) -> None:
+    fails(["infer", pair, "--evidence", f"x{number}=1"], "no variable")
+    fails(["infer", pair, "--evidence", f"x0={number}"], "variable 0")
+    fails(["infer", pair, "--method", f"clamp:variables={number}"], "kikuchi: ")
+    fails(["regions", pair, "--regions", f"loops:{number}"], "whole number")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n0,1\n1,0\n")
+    for graph in (f"grid:{number}x1", "edges.csv"):
+        (tmp_path / "edges.csv").write_text(f"a,{number}\n")
+        word = graph if graph.startswith("grid") else tmp_path / graph
+        fails(["learn", rows, "--graph", word, "--out", tmp_path / "o.uai"], "kikuchi: ")

@@ -91,3 +91,9 @@ def test_the_budget_only_lowers_iterations() -> None:
     assert Budget().start().iterations(100) == 100
     assert Budget(iterations=7).start().iterations(100) == 7
     assert Budget(iterations=700).start().iterations(100) == 100
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "1" * 50_000 + "x", "1e5", "0.0MB"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(MethodError, match="is not a size"):
+        parse_bytes(text)

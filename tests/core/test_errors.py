@@ -64,3 +64,13 @@ def test_kernel_seeds_are_not_zero_and_differ() -> None:
     assert seeds.min() > 0
     assert len(set(seeds.tolist())) == 1000
     assert np.array_equal(seeds, kernel_seeds(0, 1000))
+
+
+def test_texts_of_errors_are_one_line_of_some_length() -> None:
+    assert len(str(errors.DataError("a.csv: " + "9" * 10_000 + " is no number"))) < 2100
+    assert str(errors.DataError("a.csv: 'two\nlines' is not a number")) == (
+        "a.csv: 'two lines' is not a number"
+    )
+    assert str(errors.FormatError("a\nb.uai", None, "found  two", "expected\none")) == (
+        "a b.uai: found two; expected one"
+    )

@@ -140,3 +140,13 @@ def test_texts_within_texts_are_refused_by_depth(nested: str) -> None:
         METHODS.parse(nested + "bp")
     with pytest.raises(MethodError, match="more than 20 deep"):
         LEARNERS.parse("gradient:inference=" + nested + "bp")
+
+
+def test_numbers_beyond_every_float_are_refused() -> None:
+    from kikuchi.inference.registry import METHODS
+
+    for text in ("bp:damping=", "bp:max_iterations=-", "gibbs:chains=-"):
+        with pytest.raises(MethodError, match="option"):
+            METHODS.parse(text + "9" * 400)
+    with pytest.raises(MethodError, match="option"):
+        METHODS.find("bp")(damping=10**400)  # type: ignore[call-arg]

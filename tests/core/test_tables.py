@@ -168,3 +168,14 @@ def test_files_that_broke_readers(shared: Path) -> None:
                 reader(place)
             except KikuchiError as error:
                 assert str(error).startswith((str(place), "data: "))
+
+
+def test_texts_that_hold_no_letters(tmp_path: Path) -> None:
+    from kikuchi.learning.files import read_data
+
+    place = tmp_path / "a.npy"
+    np.save(place, np.array([["a", "b"]]))
+    whole = place.read_bytes()
+    place.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
+    with pytest.raises(DataError, match="holds no letters"):
+        read_data(place)

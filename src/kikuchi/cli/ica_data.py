@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kikuchi.cli.options import flag
 from kikuchi.core.errors import DataError, MethodError, suggestion
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,7 +153,7 @@ def _without_trend(recording: Recording, text: str) -> Recording:
     from kikuchi.ica.fmri import detrended
 
     kind, _, number = text.partition(":")
-    if kind == "polynomial" and (not number or number.isdecimal()):
+    if kind == "polynomial" and (not number or is_whole(number)):
         return detrended(recording, "polynomial", order=int(number or 2))
     if number and not number.replace(".", "", 1).isdecimal():
         raise MethodError(f"--detrend {text}: '{number}' is no number")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kikuchi.core.budget import DEFAULT_BYTES, Budget, parse_bytes
 from kikuchi.core.errors import DataError, EvidenceError, FormatError, MethodError, suggestion
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -106,7 +107,7 @@ def image_shape(text: str, pixels: int) -> tuple[int, int]:
     (2, 3)
     """
     parts = text.lower().split("x")
-    if len(parts) == 2 and all(p.isdecimal() for p in parts):
+    if len(parts) == 2 and all(is_whole(p) for p in parts):
         height, width = int(parts[0]), int(parts[1])
         if height * width == pixels:
             return height, width
@@ -157,7 +158,7 @@ def _inline(graph: FactorGraph, word: str) -> dict[int, int | list[float]]:
 
 def variable_number(graph: FactorGraph, name: str) -> int:
     """By name first; then a number counts, with or without an x before it."""
-    number = re.fullmatch(r"x?([0-9]+)", name)
+    number = re.fullmatch(r"x?([0-9]{1,18})", name)
     if number and (graph.names is None or name not in graph.names):
         return graph.index(int(number[1]))
     return graph.index(name)
@@ -173,6 +174,6 @@ def _observation(graph: FactorGraph, variable: int, state: str) -> int | list[fl
                 f"variable {graph.label(variable)}: '{state}' is not a list of probabilities "
                 "such as 0.3:0.7"
             ) from None
-    if not named and re.fullmatch(r"[+-]?[0-9]+", state):
+    if not named and re.fullmatch(r"[+-]?[0-9]{1,18}", state):
         return graph.state_index(variable, int(state))
     return graph.state_index(variable, state)

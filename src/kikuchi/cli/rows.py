@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kikuchi.cli.options import flag
 from kikuchi.core.errors import DataError
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class RowOptions:
         for word in filter(None, (w.strip() for w in (self.drop or "").split(","))):
             if names is not None and word in names:
                 columns.append(names.index(word))
-            elif word.removeprefix("-").isdecimal() and -width <= int(word) < width:
+            elif is_whole(word.removeprefix("-")) and -width <= int(word) < width:
                 columns.append(int(word))
             else:
                 known = "" if names is None else f" (columns: {', '.join(names[:8])} ...)"

@@ -88,7 +88,7 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("1.5GiB"), parse_bytes("200 MB"), parse_bytes("64")
     (1610612736, 200000000, 64)
     """
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9]++\.?[0-9]*+|\.[0-9]++)\s*+([kmgt]?i?)b?\s*", text.lower())
     unit = (_UNITS | _BINARY_UNITS).get(match[2]) if match else None
     if match is None or unit is None or not 0 < float(match[1]) * unit < 1e300:
         raise MethodError(f"'{text}' is not a size; write for example 500MB, 2GB or 1.5GiB")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kikuchi.core.errors import KikuchiError, MissingExtraError
 from kikuchi.core.interrupts import deferred_interrupts
 from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped, run_chunk, using
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -173,7 +174,7 @@ def _local_workers(address: str) -> int | None:
     if not address.startswith(_LOCAL):
         return None
     text = address.removeprefix(_LOCAL)
-    if not text.isdecimal() or int(text) < 1:
+    if not is_whole(text) or int(text) < 1:
         raise KikuchiError(
             f"cluster {address}: give a number of workers of at least 1, as in local:4"
         )

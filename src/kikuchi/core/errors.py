@@ -10,9 +10,18 @@ import difflib
 from collections.abc import Iterable
 from os import PathLike, fspath
 
+from kikuchi.core.text import one_line
+
+_LONGEST = 2000  # characters of a message, which may repeat what a file holds
+
 
 class KikuchiError(Exception):
-    """Base of all errors that a user can cause and mend."""
+    """Base of all errors that a user can cause and mend; its text is one line."""
+
+    def __init__(self, message: str = "") -> None:
+        text = message if message.isprintable() else one_line(message)
+        short = len(text) <= _LONGEST
+        super().__init__(text if short else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}")
 
 
 class ModelError(KikuchiError, ValueError):

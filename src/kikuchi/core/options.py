@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 import types
 import typing
@@ -248,7 +247,10 @@ def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
     if isinstance(value, bool):
         return kind is bool, value
     if kind is float and isinstance(value, int | float | np.number):
-        return True, float(value)
+        try:
+            return True, float(value)
+        except OverflowError:  # a whole number beyond every float
+            return False, value
     if kind is int and isinstance(value, int | np.integer):
         return True, int(value)
     return isinstance(value, typing.get_origin(kind) or kind), value
@@ -257,7 +259,7 @@ def _as_kind(kind: Any, value: Any) -> tuple[bool, Any]:
 def _in_range(f: dataclasses.Field[Any], value: float) -> bool:
     low, high, above, below = (f.metadata.get(k) for k in _LIMITS)
     return not (
-        math.isnan(value)
+        value != value  # NaN, also where a whole number is beyond every float
         or (low is not None and value < low)
         or (high is not None and value > high)
         or (above is not None and value <= above)

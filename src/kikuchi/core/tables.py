@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -184,6 +185,10 @@ def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
     data = bytearray(file.read(held))
     if len(data) < held:
         raise EOFError
+    if kind.kind == "U":
+        letters = np.frombuffer(data, np.dtype("u4").newbyteorder(kind.byteorder))
+        if letters.max(initial=0) > sys.maxunicode:
+            raise DataError(f"{place}: cannot be read: a text holds no letters; use another file")
     return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
 
 

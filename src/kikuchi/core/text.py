@@ -45,6 +45,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def is_whole(word: str) -> bool:
+    """Whether a word is a whole number from 0 up that `int` can read, of at most 18 digits.
+
+    >>> is_whole("12"), is_whole("-1"), is_whole("²"), is_whole("9" * 5000)
+    (True, False, False, False)
+    """
+    return word.isdecimal() and len(word) <= 18
+
+
 def one_line(text: str) -> str:
     """A text in one line, every run of spaces and line breaks one space.
 

@@ -25,7 +25,7 @@ OVAL_PIXELS = 1768
 _PEOPLE, _POSES = 40, 10
 _REACH = 0.09  # of the side of a picture: how far it may be moved
 _ROUNDS = 30
-_PGM = re.compile(rb"P5\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
+_PGM = re.compile(rb"P5\s+(?:#[^\n]*\n\s*)*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s")
 
 
 def faces(source: str | None = None, side: int | None = SIDE) -> Images:

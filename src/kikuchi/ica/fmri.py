@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.files import atomic_write, guarded_reading, read_bytes, require_room
-from kikuchi.ica.recordings import File, Recording
+from kikuchi.ica.recordings import LARGEST, File, Recording
 
 Orientation = Literal["temporal", "spatial"]
 
@@ -38,8 +39,10 @@ def read_nifti(path: File, *, mask: Any = "auto") -> Recording:
         raise DataError(
             f"{place}: has shape {scans.shape}; expected volumes over time, (x, y, z, scans)"
         )
-    if not np.isfinite(scans).all():
-        raise DataError(f"{place}: some voxels are NaN or infinite; mend the file first")
+    if not np.all(np.abs(scans) <= LARGEST):
+        raise DataError(
+            f"{place}: some voxels are NaN, infinite or beyond {LARGEST:g}; mend the file first"
+        )
     inside = _mask_for(place, scans, mask) & (np.ptp(scans, axis=3) > 0)
     if not inside.any():
         raise DataError(f"{place}: no voxel inside the mask changes over time")
@@ -83,14 +86,23 @@ def _nibabel() -> Any:
     return nibabel
 
 
+@contextmanager
+def _silent(logger: Any) -> Iterator[None]:
+    """Without remarks of a library on a header that it mends."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def _read_volumes(place: Path) -> tuple[Array, Any]:
     """The values of a .nii or .nii.gz file, and the image with its header."""
     nibabel = _nibabel()
     if not place.is_file():
         raise DataError(f"{place}: there is no such file")
     content = read_bytes(place)
-    quiet = nibabel.imageglobals.LoggingOutputSuppressor
-    with guarded_reading(place, "NIfTI"), quiet():
+    with guarded_reading(place, "NIfTI"), _silent(nibabel.imageglobals.logger):
         second = {content[:4], content[3::-1]} & {(540).to_bytes(4, "little")}
         kind = nibabel.Nifti2Image if second else nibabel.Nifti1Image
         image = kind.from_bytes(content)
@@ -100,7 +112,7 @@ def _read_volumes(place: Path) -> tuple[Array, Any]:
             f"{place}: has shape {shape}; expected volumes (x, y, z), perhaps over time"
         )
     require_room(place, 8 * math.prod(shape), f"an image of shape {shape}")
-    with guarded_reading(place, "NIfTI"), quiet(), np.errstate(all="ignore"):
+    with guarded_reading(place, "NIfTI"), np.errstate(all="ignore"):
         return np.asarray(image.get_fdata(dtype=np.float64)), image
 
 
@@ -143,7 +155,7 @@ def brain_mask(scans: ArrayLike) -> Mask:
     mean = volume.mean(axis=3) if volume.ndim == 4 else volume
     if mean.ndim != 3 or not np.isfinite(mean).all():
         raise DataError(f"a brain mask needs finite volumes (x, y, z), got shape {mean.shape}")
-    if np.ptp(mean) == 0:
+    if np.ptp(mean) <= 1e-9 * np.abs(mean).max() + 1e-300:  # too little for a histogram
         raise DataError("all voxels are alike: there is no brain to find; give a mask")
     bright = mean > otsu_threshold(mean)
     opened = ndimage.binary_opening(bright, ndimage.generate_binary_structure(3, 1))

@@ -33,7 +33,7 @@ from kikuchi.core.text import spreadsheet_cell
 File = str | PathLike[str]
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".wav", ".nii")
-_LARGEST = 1e100  # squares beyond this overflow
+LARGEST = 1e100  # squares beyond this overflow
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
         ensure_min_samples=2 if reset else 1,
     )
     name = type(estimator).__name__
-    bad = ~(np.abs(samples) <= _LARGEST)
+    bad = ~(np.abs(samples) <= LARGEST)
     if bad.any():
         row, sensor = (int(k) for k in np.argwhere(bad)[0])
-        what = "NaN" if np.isnan(samples[row, sensor]) else f"inf or beyond {_LARGEST:g}"
+        what = "NaN" if np.isnan(samples[row, sensor]) else f"inf or beyond {LARGEST:g}"
         raise DataError(
             f"{name}: row {row}, sensor {sensor} is {what}; fill or remove such values first"
         )

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 
 MISSING = -1
@@ -296,7 +297,7 @@ def _places(columns: Iterable[str], graph: FactorGraph) -> dict[str, int]:
     for name in given:
         try:
             number = name.removeprefix("x")
-            by_number = graph.names is None and number.isdecimal()
+            by_number = graph.names is None and is_whole(number)
             places[name] = graph.index(int(number) if by_number else name)
         except ModelError as error:
             raise DataError(f"data: column {name} matches no variable: {error}") from None

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError, ModelError
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables
 
@@ -176,7 +177,7 @@ def _numbers(text: str, n_factors: int) -> list[int]:
     found: list[int] = []
     for piece in filter(None, (p.strip() for p in text.split(","))):
         low, dash, high = piece.partition("-")
-        if not low.strip().isdecimal() or (dash and not high.strip().isdecimal()):
+        if not is_whole(low.strip()) or (dash and not is_whole(high.strip())):
             raise MethodError(
                 f"ties: '{piece}' is no factor; write groups such as 0-3,8;4-7, or shape"
             )

@@ -352,3 +352,15 @@ def test_an_error_of_the_graph_itself_names_the_file(
     (tmp_path / "m.uai").write_text("MARKOV 0 0")
     with pytest.raises(FormatError, match=r"m\.uai: factor 3 is odd"):
         read(tmp_path / "m.uai")
+
+
+def test_a_long_word_takes_no_longer_than_its_length(tmp_path: Path) -> None:
+    word = "1" * 300_000 + "x"
+    for name, text in {
+        "a.uai": f"MARKOV {word}",
+        "a.fg": f"1 {word}",
+        "a.bif": f"variable a {{ type discrete [1] {{b}}; }} probability (a) {{ table {word}; }}",
+    }.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(FormatError, match="found '1111"):  # with backtracking, not in an hour
+            read(tmp_path / name)

@@ -20,6 +20,7 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
+from kikuchi.core.text import is_whole
 from kikuchi.training.model import Parameters
 from kikuchi.training.rule import GradientEstimate, Ints, Rule, State, count_unconverged
 
@@ -55,7 +56,7 @@ def read_inputs(text: str | None, n_visible: int) -> Mask | None:
     mask = np.zeros(n_visible, dtype=np.bool_)
     for part in text.split(","):
         ends = part.strip().split("-")
-        if len(ends) > 2 or not all(end.strip().isdigit() for end in ends):
+        if len(ends) > 2 or not all(is_whole(end.strip()) for end in ends):
             raise MethodError(f"inputs '{text}': give units or ranges such as 0-5 or 0-2,7")
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < n_visible:

@@ -15,6 +15,7 @@ from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given, fi
 from kikuchi.cli.ica_data import RecordingOptions
 from kikuchi.cli.options import argument, flag, option
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,7 @@ class SourceOptions:
         """The number of sources; None if it is to be chosen."""
         if self.sources == "auto":
             return None
-        if not self.sources.isdecimal() or int(self.sources) < 1:
+        if not is_whole(self.sources) or int(self.sources) < 1:
             raise MethodError(
                 f"--sources must be auto or a whole number >= 1, got '{self.sources}'"
             )

@@ -14,6 +14,7 @@ from kikuchi.cli.options import flag, option
 from kikuchi.core import text
 from kikuchi.core.answer import Answer
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
+from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -231,7 +232,7 @@ def _states(word: str) -> int:
     name, colon, count = word.partition(":")
     if not colon:
         return 2
-    if not count.isdecimal() or int(count) < 2:
+    if not is_whole(count) or int(count) < 2:
         raise DataError(f"--hidden {name}:{count}: give a number of states from 2 up, such as h:3")
     return int(count)
 

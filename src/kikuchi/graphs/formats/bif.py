@@ -43,7 +43,9 @@ _PROPERTY = re.compile(r'property\b(?:[^;"{}]++|"[^"]*+")*+;')
 _PROBABILITY = re.compile(rf"probability\b\s*\({_IN_BRACKETS}\)\s*\{{")
 _ROW = re.compile(rf"\({_IN_BRACKETS}\)([^;{{}}()]*+);")
 _TABLE = re.compile(r"(table|default)\b([^;{}()]*+);")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII).fullmatch
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII
+).fullmatch
 
 
 def read_bif(path: str, data: bytes) -> FactorGraph:

@@ -19,6 +19,7 @@ import numpy as np
 
 from kikuchi.core.errors import FormatError, KikuchiError
 from kikuchi.core.files import parse_json
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.kinds import INTEGER
 from kikuchi.graphs.formats.tokens import Check, Tokens, shown, tokenise
@@ -136,7 +137,7 @@ _EXAMPLE = 'expected for example {"rain": 1, "sky": "grey"}'
 def _resolved(path: str, key: str, value: Any, graph: FactorGraph) -> tuple[int, Any]:
     try:
         number = graph.names is None or key not in graph.names
-        v = graph.index(int(key) if number and key.isdecimal() and len(key) < 10 else key)
+        v = graph.index(int(key) if number and is_whole(key) else key)
         if _is_distribution(value):
             return v, value
         return v, graph.state_index(v, value)

@@ -25,7 +25,7 @@ COMPILED_FROM = 1_000_000  # bytes; below, importing the compiler costs more tha
 LARGEST_COUNT = 2**31 - 1
 SMALLEST_WEIGHT = "5e-324"
 
-_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?").fullmatch
 _SPACES = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 _CHUNK = 1 << 22
 _BYTES_PER_TOKEN = 40  # of values, kinds, places and tables, as measured

@@ -14,6 +14,7 @@ import numpy as np
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.core.files import parse_json, read_text
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -223,7 +224,7 @@ def _blocks(graph: FactorGraph, argument: str, reduced: Conditioned | None = Non
 
 def _block_sides(argument: str, rows: int, cols: int) -> tuple[int, int]:
     words = argument.lower().split("x")
-    if len(words) != 2 or not all(word.strip().isdecimal() for word in words):
+    if len(words) != 2 or not all(is_whole(word.strip()) for word in words):
         raise MethodError(f"regions 'blocks:{argument}': write rows x columns, such as blocks:3x3")
     high, wide = (int(word) for word in words)
     if not 1 <= high <= rows or not 1 <= wide <= cols:
@@ -453,7 +454,7 @@ def _star_root(graph: FactorGraph, word: str, reduced: Conditioned | None) -> in
     """The variable that a word means: by name if there is such a one, else by number."""
     named = graph if reduced is None else reduced.original
     known = named.names is not None and word in named.names
-    v = named.index(int(word) if not known and word.isdecimal() else word)
+    v = named.index(int(word) if not known and is_whole(word) else word)
     if reduced is None:
         return v
     if v in reduced.observed:
@@ -462,6 +463,6 @@ def _star_root(graph: FactorGraph, word: str, reduced: Conditioned | None) -> in
 
 
 def _whole_number(word: str, text: str, low: int, high: int) -> int:
-    if not word.isdecimal() or not low <= int(word) <= high:
+    if not is_whole(word) or not low <= int(word) <= high:
         raise MethodError(f"regions '{text}': give a whole number in {low}..{high}")
     return int(word)

@@ -15,6 +15,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import MethodError
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.cutsets import cuts_cycles, greedy_cutsets, lattice_cutsets
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.clamped_descent import ClampedDescent
@@ -208,7 +209,7 @@ def _clamps_text(clamps: Any) -> str:
     if isinstance(clamps, str):
         sets = clamps.strip()
         if sets in _NAMED or all(
-            v.strip().isdecimal() for part in sets.split("/") for v in part.split("+")
+            is_whole(v.strip()) for part in sets.split("/") for v in part.split("+")
         ):
             return sets
     elif isinstance(clamps, Sequence) and len(clamps):

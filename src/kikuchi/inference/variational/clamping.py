@@ -24,6 +24,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import entropy, logsumexp, normalise_log
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs, FactorTables
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -118,7 +119,7 @@ class Clamped(Method):
         chosen: list[int] = []
         for word in str(self.variables).split():
             known = original.names is not None and word in original.names
-            v = original.index(int(word) if word.isdigit() and not known else word)
+            v = original.index(int(word) if is_whole(word) and not known else word)
             if v in number and number[v] not in chosen:
                 chosen.append(number[v])
         return chosen

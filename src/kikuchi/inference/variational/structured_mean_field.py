@@ -28,6 +28,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.progress import silent
+from kikuchi.core.text import is_whole
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -86,7 +87,7 @@ class StructuredMeanField(Method):
         good = {
             "auto": not rest,
             "tree": not rest,
-            "strips": rest.isdigit() and int(rest) > 0,
+            "strips": is_whole(rest) and int(rest) > 0,
             "subsets": bool(rest),
             "factors": bool(rest),
         }
@@ -367,7 +368,7 @@ def read_ranges(text: str) -> list[list[int]]:
         numbers: list[int] = []
         for word in group.split():
             low, dash, high = word.partition("-")
-            if not low.isdigit() or (dash and not high.isdigit()):
+            if not is_whole(low) or (dash and not is_whole(high)):
                 raise MethodError(
                     f"tree-mf: '{word}' is no number and no range; write for example 0-4 9/5-8"
                 )

@@ -17,6 +17,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MethodError
 from kikuchi.core.run import StepAborted
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
@@ -360,7 +361,7 @@ def input_variables(graph: FactorGraph, text: str | None) -> Ints:
         return np.zeros(0, dtype=np.int64)
     found = []
     for word in filter(None, (w.strip() for w in text.split(","))):
-        by_number = word.isdecimal() and (graph.names is None or word not in graph.names)
+        by_number = is_whole(word) and (graph.names is None or word not in graph.names)
         try:
             found.append(graph.index(int(word) if by_number else word))
         except KikuchiError as error:

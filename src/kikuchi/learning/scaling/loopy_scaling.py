@@ -19,6 +19,7 @@ from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import Step
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.graphs.regions.region_graph import RegionGraph
@@ -355,7 +356,7 @@ def _cliques_text(cliques: Any) -> str:
     if isinstance(cliques, str):
         text = cliques.replace(" ", "")
         parts = [v for part in text.split("/") for v in part.split("+")]
-        if not text or all(v.isdecimal() for v in parts):
+        if not text or all(is_whole(v) for v in parts):
             return text
     elif isinstance(cliques, Sequence):
         try:

@@ -15,6 +15,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, FormatError, KikuchiError, ModelError
 from kikuchi.core.files import guarded_reading, read_text
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.core.text import is_whole
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, junction_tree
@@ -348,11 +349,11 @@ def _variable(word: str, index: dict[str, int], n: int) -> int | None:
     if word in index:
         return index[word]
     number = word.removeprefix("x") if not index else word
-    return int(number) if number.isdecimal() and int(number) < n else None
+    return int(number) if is_whole(number) and int(number) < n else None
 
 
 def _grid_edges(text: str, n: int) -> list[Edge]:
-    match = re.fullmatch(r"grid:\s*(\d+)\s*x\s*(\d+)", text.strip().lower())
+    match = re.fullmatch(r"grid:\s*(\d{1,9})\s*x\s*(\d{1,9})", text.strip().lower())
     if match is None:
         raise ModelError(f"graph '{text}' is not a grid; write for example grid:8x8")
     rows, cols = int(match[1]), int(match[2])
