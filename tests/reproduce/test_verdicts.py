@@ -19,6 +19,7 @@ from kikuchi.reproduce.experiment import Finished, Judgement, Row, verdict_of
 from kikuchi.reproduce.lawrence2000.ica import BayesianImages
 from kikuchi.reproduce.runner import Outcome
 from kikuchi.reproduce.stored import StoredRun, status_and_date, store, stored_run
+from kikuchi.reproduce.teh2003.counter_example import CounterExample
 
 ROOT = Path(__file__).resolve().parents[2]
 YES, NO = Judgement(True, "asked"), Judgement(False, "asked")
@@ -72,12 +73,23 @@ def perturbed(finished: Sequence[Finished], factor: float) -> list[Finished]:
     return [replace(one, result=scaled(one.result)) for one in finished]
 
 
-@pytest.mark.parametrize(("name", "factor"), [("LAW-E1", 1.01), ("LAW-E2", 1.01), ("HOJ-E0", 1.01)])
-def test_wrong_numbers_disagree(name: str, factor: float) -> None:
-    outcome = reproduce(name, quick=True, processes=1)
+def test_wrong_numbers_disagree() -> None:
+    outcome = reproduce("LAW-E2", quick=True, processes=1)
     assert outcome.verdict == "agrees"
-    wrong = outcome.experiment.rows(perturbed(outcome.finished, factor))
-    assert any(row.verdict == "disagrees" for row in wrong) and verdict_of(wrong) != "agrees"
+    wrong = outcome.experiment.rows(perturbed(outcome.finished, 1.01))
+    assert [row.verdict for row in wrong] == ["disagrees"] * 2
+    assert verdict_of(wrong) == "disagrees"
+
+
+def test_the_document_counts_also_where_the_reference_differs() -> None:
+    def row(source: str, converged: bool, bias: float) -> Row:
+        result = {"converged": converged, "period": None, "biases": [bias, bias], "cycle": []}
+        return CounterExample().rows([Finished({"source": source}, result, 0.0)])[0]
+
+    assert row("bp", True, -2.9594661).verdict == "agrees"
+    assert row("bp", True, -2.9).verdict == row("bp", False, -2.9594661).verdict == "disagrees"
+    damped = row("tap-damped", True, -3.3973)  # as the reference has it; the thesis denies it
+    assert damped.verdict == "disagrees" and damped.published == "does not converge"
 
 
 def test_a_source_that_goes_away_contradicts_the_images_of_lawrence() -> None:
