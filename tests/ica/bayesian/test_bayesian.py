@@ -143,7 +143,7 @@ BLOCKS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["sparse", "bimodal", "gaussian"])
+@pytest.mark.parametrize("kind", ["heavy-tailed", "sparse", "bimodal", "gaussian"])
 @pytest.mark.parametrize(("n_sensors", "n_sources"), [(3, 3), (2, 3), (5, 2)])
 def test_no_block_lowers_the_bound(kind, n_sensors, n_sources):
     """LAW-T19, LAW-T3: every block, in any order, to 1e-9."""
@@ -286,8 +286,8 @@ def test_adapted_mixtures_are_the_best():
 def test_toy_of_the_source_document(seed):
     """LAW-E19: the phantom is off, directions and noise are right, two sources win by 23 nats."""
     mixing, _, samples = toy(seed)
-    three = BayesianICA(3, prune="none", **LAWRENCE).fit(samples)
-    two = BayesianICA(2, prune="none", **LAWRENCE).fit(samples)
+    three = BayesianICA(3, "sparse", prune="none", **LAWRENCE).fit(samples)
+    two = BayesianICA(2, "sparse", prune="none", **LAWRENCE).fit(samples)
     assert np.log10(three.relevance_[-1]) == pytest.approx(3.18, abs=0.02)
     assert (three.relevance_[:-1] < 100).all()
     assert cosines(mixing, three.mixing_).min() > 0.997
@@ -302,7 +302,7 @@ def test_number_of_sources_is_found_both_ways():
     """LAW-L12, LAW-T19."""
     _, sources, samples = toy(1)
     for prune in ("bound", "relevance"):
-        found = BayesianICA(3, prune=prune, **LAWRENCE).fit(samples)
+        found = BayesianICA(3, "sparse", prune=prune, **LAWRENCE).fit(samples)
         assert found.n_sources_ == 2
         assert found.mixing_.shape == (3, 2)
         assert found.relevance_[2] == pytest.approx(found.prior_relevance_, rel=0.05)
@@ -311,11 +311,24 @@ def test_number_of_sources_is_found_both_ways():
     assert correlation.max(axis=0).min() > 0.999
 
 
+@pytest.mark.parametrize("kind", ["laplace", "student"])
+def test_the_default_density_counts_sources_right(kind):
+    """LAW-L12: the document's density keeps a phantom where tails are lighter than its own."""
+    rng = np.random.default_rng(0)
+    sources = rng.laplace(size=(300, 2)) if kind == "laplace" else rng.standard_t(4, (300, 2))
+    samples = sources @ rng.standard_normal((2, 4)) + 0.2 * rng.standard_normal((300, 4))
+    found = BayesianICA(3).fit(samples)
+    assert found.n_sources_ == 2
+    named = BayesianICA(3, "sparse").fit(samples)
+    assert named.n_sources_ == 3
+    assert found.bound_ > named.bound_ + 10
+
+
 def test_one_source_too_few_is_much_worse():
     samples = toy(0)[2]
     assert (
-        BayesianICA(1, **LAWRENCE).fit(samples).bound_
-        < BayesianICA(2, **LAWRENCE).fit(samples).bound_ - 300
+        BayesianICA(1, "sparse", **LAWRENCE).fit(samples).bound_
+        < BayesianICA(2, "sparse", **LAWRENCE).fit(samples).bound_ - 300
     )
 
 
@@ -367,7 +380,7 @@ def test_scores_are_log_densities():
     samples = toy(0)[2][:50]
     found = BayesianICA(2, max_iter=5).fit(samples)
     mixtures, total = found.mixtures_, np.full(50, -np.inf)
-    for choice in tuples_of(2, 2):
+    for choice in tuples_of(2, 3):
         picked = (np.arange(2), choice)
         centre = found.mean_ + found.mixing_ @ mixtures.means[picked]
         spread = found.mixing_ * mixtures.variances[picked] @ found.mixing_.T

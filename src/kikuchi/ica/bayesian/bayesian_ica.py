@@ -62,9 +62,10 @@ class BayesianICA(IcaEstimator):
         None, "Largest number of sources; none takes one per sensor, 5 at most.", low=1
     )
     sources: str | Sequence[Any] = option(
-        "sparse",
-        'Density of every source: "sparse" (variances 1 and 50), "bimodal" (means -1 and 1), '
-        '"gaussian" (then only the subspace is determined), or (weights, means, variances).',
+        "heavy-tailed",
+        'Density of every source: "heavy-tailed" (weights .5, .3, .2, variances .25, 1, 4), '
+        '"sparse" (variances 1 and 50, LAW-M9), "bimodal" (means -1 and 1), "gaussian" (then only '
+        "the subspace is determined), or (weights, means, variances).",
     )
     _: KW_ONLY
     adapt: bool = option(

@@ -43,7 +43,7 @@ class Mixtures:
 
     @classmethod
     def shared(cls, sources: object, count: int) -> Mixtures:
-        """The same mixture for `count` sources: `sparse`, `bimodal`, `gaussian`, or
+        """The same mixture for `count` sources: `heavy-tailed`, `sparse`, `bimodal`, `gaussian`, or
         (weights, means, variances).
         """
         rows = [np.tile(row, (count, 1)) for row in _mixture(sources)]
@@ -231,6 +231,7 @@ def _safe_log(x: Array) -> Array:
 def _mixture(sources: object) -> tuple[Array, Array, Array]:
     """Weights, means and variances of a mixture that is named or given."""
     named = {
+        "heavy-tailed": ([0.5, 0.3, 0.2], [0.0, 0.0, 0.0], [0.25, 1.0, 4.0]),
         "sparse": ([0.5, 0.5], [0.0, 0.0], [1.0, 50.0]),
         "bimodal": ([0.5, 0.5], [-1.0, 1.0], [1.0, 1.0]),
         "gaussian": ([1.0], [0.0], [1.0]),
