@@ -14,19 +14,9 @@ from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.registry import parse_method
 from kikuchi.plots.bounds import bounds_over_time
 from kikuchi.plots.comparison import scatter
-from kikuchi.reports import html, model_parts, wording
+from kikuchi.reports import html, model_parts, page, wording
 from kikuchi.reports.comparison import log_z_error, marginal_errors
 from kikuchi.reports.evidence import Observed, as_observed
-from kikuchi.reports.page import (
-    Facts,
-    Picture,
-    Report,
-    Tile,
-    convergence_picture,
-    diagnostics,
-    option_text,
-    versions,
-)
 
 
 def infer_report(
@@ -54,11 +44,11 @@ def infer_report(
     question = [
         *model_parts.model_pairs(beliefs.graph, model, observed),
         *_method_pairs(beliefs.method),
-        *versions(),
+        *page.versions(),
     ]
     steps = {beliefs.method: beliefs.trace}
     call = f"beliefs = kk.infer(graph, {beliefs.method!r}, evidence=evidence)"
-    Report(
+    page.Report(
         title=f"{beliefs.method} on {model or 'a model'}",
         subtitle=(
             "The most probable state and max-marginals"
@@ -69,16 +59,16 @@ def infer_report(
         warnings=_warnings(beliefs),
         tiles=_tiles(beliefs),
         answer=[
-            Facts([(name.capitalize(), value) for name, value in wording.choice(beliefs)]),
+            page.Facts([(name.capitalize(), value) for name, value in wording.choice(beliefs)]),
             _against_exact(beliefs, exact, observed),
         ],
         sections={
-            "Question": [Facts(question)],
+            "Question": [page.Facts(question)],
             "Bounds on log Z": [_bounds(beliefs)],
-            "Convergence": [convergence_picture(steps, "How the run approached its answer.")],
+            "Convergence": [page.convergence_picture(steps, "How the run approached its answer.")],
             "Beliefs": _pictures(beliefs, exact, observed),
             f"{model_parts.belief_name(beliefs)}s": [model_parts.marginal_table(beliefs, exact)],
-            "Diagnostics": [diagnostics(beliefs.diagnostics)],
+            "Diagnostics": [page.diagnostics(beliefs.diagnostics)],
         },
         python=model_parts.python_text(model, call, observed),
     ).write(path, command)
@@ -98,16 +88,16 @@ def _warnings(beliefs: Beliefs) -> list[str]:
     return warnings
 
 
-def _tiles(beliefs: Beliefs) -> list[Tile]:
+def _tiles(beliefs: Beliefs) -> list[page.Tile]:
     entries = [
-        Tile("log Z (nats)", text.log_z(beliefs.log_z)),
-        Tile("bounds on log Z", wording.bounds(beliefs)),
-        Tile.judged("converged", beliefs.converged),
-        Tile("iterations", text.whole(beliefs.iterations)),
-        Tile("time, with loading", text.seconds(beliefs.seconds)),
+        page.Tile("log Z (nats)", text.log_z(beliefs.log_z)),
+        page.Tile("bounds on log Z", wording.bounds(beliefs)),
+        page.Tile.judged("converged", beliefs.converged),
+        page.Tile("iterations", text.whole(beliefs.iterations)),
+        page.Tile("time, with loading", text.seconds(beliefs.seconds)),
     ]
     if beliefs.score is not None:
-        entries.append(Tile("log-weight of the best state", text.log_z(beliefs.score)))
+        entries.append(page.Tile("log-weight of the best state", text.log_z(beliefs.score)))
     return entries
 
 
@@ -129,12 +119,12 @@ def _method_pairs(method: str) -> list[tuple[str, str]]:
     options = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(chosen)}
     pairs = [("Method", f"{chosen.name}: {chosen.summary}"), ("Method text", method)]
     if options:
-        pairs.append(("Options", option_text(options)))
+        pairs.append(("Options", page.option_text(options)))
     seed = options.get("seed")
     return [*pairs, ("Seed", "not used: deterministic" if seed is None else str(seed))]
 
 
-def _bounds(beliefs: Beliefs) -> Picture | None:
+def _bounds(beliefs: Beliefs) -> page.Picture | None:
     """The bounds over time, where the run recorded at least two steps with a bound."""
     columns = beliefs.trace.arrays()
     lower, upper = (_known(columns[side]) for side in ("lower", "upper"))
@@ -148,7 +138,7 @@ def _bounds(beliefs: Beliefs) -> Picture | None:
         [],
         estimate=beliefs.log_z,
     )
-    return Picture(figure, "Certified bounds on log Z against time.")
+    return page.Picture(figure, "Certified bounds on log Z against time.")
 
 
 def _known(bound: Array) -> Array:
@@ -156,12 +146,12 @@ def _known(bound: Array) -> Array:
     return np.where(np.isfinite(bound), bound, np.nan)
 
 
-def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[Picture]:
+def _pictures(beliefs: Beliefs, exact: Beliefs | None, observed: Observed) -> list[page.Picture]:
     pictures = model_parts.belief_pictures(beliefs, observed)
     if exact is not None and beliefs.flat_beliefs.size:
         errors = marginal_errors(beliefs, exact, observed)
         figure = scatter(exact.flat_marginals, beliefs.flat_marginals, beliefs.method, errors)
         pictures.append(
-            Picture(figure, "Each dot is the probability of one state of one variable.")
+            page.Picture(figure, "Each dot is the probability of one state of one variable.")
         )
     return pictures

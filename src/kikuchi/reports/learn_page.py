@@ -18,19 +18,8 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.registry import parse_learner
 from kikuchi.plots.learning import moments, strengths
-from kikuchi.reports import html, model_parts, wording
+from kikuchi.reports import html, model_parts, page, wording
 from kikuchi.reports.comparison import cheap_exact
-from kikuchi.reports.page import (
-    Facts,
-    Item,
-    Picture,
-    Report,
-    Tile,
-    convergence_picture,
-    diagnostics,
-    option_text,
-    versions,
-)
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
@@ -65,17 +54,17 @@ def learn_report(
     """
     beliefs = _beliefs(fit.graph)
     caption = "The fit, step by step; the residual is the largest slope that is left."
-    Report(
+    page.Report(
         title=f"{fit.learner.partition(':')[0]} on {source or 'a table of data'}",
         subtitle="A model learnt from data, with how well it explains them",
         warnings=_warnings(fit),
         tiles=_tiles(fit),
         sections={
-            "Question": [Facts(_question(fit, data, source, graph))],
-            "How the fit was found": [convergence_picture({fit.learner: fit.trace}, caption)],
+            "Question": [page.Facts(_question(fit, data, source, graph))],
+            "How the fit was found": [page.convergence_picture({fit.learner: fit.trace}, caption)],
             "Model and data": _pictures(fit.graph, data, beliefs),
             "Strongest factors": _strongest_factors(fit.graph, beliefs),
-            "Diagnostics": [diagnostics(fit.diagnostics)],
+            "Diagnostics": [page.diagnostics(fit.diagnostics)],
         },
         python=_python(fit, data, source, graph),
     ).write(path, command)
@@ -89,21 +78,21 @@ def _warnings(fit: Fit) -> list[str]:
     return [stopped, *fit.warnings]
 
 
-def _tiles(fit: Fit) -> list[Tile]:
+def _tiles(fit: Fit) -> list[page.Tile]:
     scores = [] if fit.score is None else wording.score_pairs(fit.score)
     tiles = [
-        Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
+        page.Tile(label + ", exact" * value.endswith(" (exact)"), value.removesuffix(" (exact)"))
         for label, value in scores
     ]
     if fit.objective is not None and fit.trace.objective_name != "log-likelihood per row":
         label = f"objective: {wording.objective_name(fit)}"
-        tiles.append(Tile(label, text.log_z(fit.objective, 6)))
-    tiles += [Tile(label, value) for label, value in wording.certified_pairs(fit)]
+        tiles.append(page.Tile(label, text.log_z(fit.objective, 6)))
+    tiles += [page.Tile(label, value) for label, value in wording.certified_pairs(fit)]
     return [
         *tiles,
-        Tile.judged("converged", fit.converged),
-        Tile("iterations", text.whole(fit.iterations)),
-        Tile("time, with loading", text.seconds(fit.seconds)),
+        page.Tile.judged("converged", fit.converged),
+        page.Tile("iterations", text.whole(fit.iterations)),
+        page.Tile("time, with loading", text.seconds(fit.seconds)),
     ]
 
 
@@ -119,8 +108,8 @@ def _question(fit: Fit, data: Data, source: str | None, graph: str | None) -> li
         ("Learner text", fit.learner),
     ]
     if options:
-        pairs.append(("Options", option_text(options)))
-    return [*pairs, *versions()]
+        pairs.append(("Options", page.option_text(options)))
+    return [*pairs, *page.versions()]
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
@@ -144,7 +133,7 @@ def _beliefs(graph: FactorGraph) -> Beliefs | None:
         return None
 
 
-def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[Picture]:
+def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[page.Picture]:
     if beliefs is None:
         return []
     pictures = []
@@ -155,7 +144,9 @@ def _pictures(graph: FactorGraph, data: Data, beliefs: Beliefs | None) -> list[P
         model = np.concatenate([beliefs.factor(a).ravel() for a in whole])
         note = "" if len(whole) == graph.n_factors else " of factors without hidden variables"
         caption = f"Each dot is one entry of one table{note}; a perfect fit lies on the line."
-        pictures.append(Picture(moments(frequencies / data.total, model, beliefs.method), caption))
+        pictures.append(
+            page.Picture(moments(frequencies / data.total, model, beliefs.method), caption)
+        )
     return pictures + model_parts.belief_pictures(beliefs, {})
 
 
@@ -171,7 +162,7 @@ def _informations(graph: FactorGraph, beliefs: Beliefs) -> np.ndarray[Any, np.dt
     return np.maximum(out, 0.0)
 
 
-def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[Item]:
+def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[page.Item]:
     many = np.diff(graph.scope_offsets) > 1
     if beliefs is None or not many.any():
         return []
@@ -180,7 +171,7 @@ def _strongest_factors(graph: FactorGraph, beliefs: Beliefs | None) -> list[Item
     order = order[: min(_SHOWN_FACTORS, int(many.sum()))]
     scopes = [graph.scope(int(a)) for a in order]
     labels = [", ".join(wording.variable_name(graph, v) for v in scope) for scope in scopes]
-    picture = Picture(
+    picture = page.Picture(
         strengths(labels, values[order]),
         "Mutual information of each factor's variables in the fitted model "
         f"(by {beliefs.method}), the {len(order)} largest of {int(many.sum())}.",

@@ -116,29 +116,11 @@ def build_tree(graph: FactorGraph, found: Elimination) -> Tree:
     grouped = layout.group_factors(
         factor_home, graph.scope_offsets, ranks, card, offsets, clique_size
     )
-    groups, group_offsets, group_vars, group_tables, group_of = grouped
+    cliques = offsets, names, residual, parent, home
+    sizes = np.minimum(clique_size, HUGE), np.minimum(separator_size, HUGE)
     child_offsets, children = layout.lists_by(parent, len(parent))
-    return Tree(
-        rank=rank,
-        clique_offsets=offsets,
-        clique_vars=names,
-        residual=residual,
-        parent=parent,
-        home=home,
-        card=card,
-        clique_size=np.minimum(clique_size, HUGE),
-        separator_size=np.minimum(separator_size, HUGE),
-        child_offsets=child_offsets,
-        children=children,
-        factor_ranks=ranks,
-        factor_strides=strides,
-        factor_home=factor_home,
-        groups=groups,
-        group_offsets=group_offsets,
-        group_vars=group_vars,
-        group_tables=group_tables,
-        group_of=group_of,
-    )
+    factors = ranks, strides, factor_home
+    return Tree(rank, *cliques, card, *sizes, child_offsets, children, *factors, *grouped)
 
 
 # ---------------------------------------------------------------------- what to read

@@ -178,17 +178,11 @@ class _Sweeps:
     def _links(self, homes: Ints) -> kernels.Links:
         engine = self.beliefs
         n = len(engine.regions.regions)
-        receiver_at, receivers = engine.receivers()
-        large, small, map_at, maps = engine.links
         return kernels.Links(
-            table_at=engine.table_at,
-            edge_link=engine.edge_link,
-            large=large,
-            small=small,
-            map_at=map_at,
-            maps=maps,
-            receiver_at=receiver_at,
-            receivers=receivers,
+            engine.table_at,
+            engine.edge_link,
+            *engine.links,
+            *engine.receivers(),
             factors_at=_offsets(np.bincount(homes, minlength=n)),
             factors=np.argsort(homes, kind="stable").astype(np.uint64),
         )
