@@ -1,0 +1,148 @@
+"""Budgets: every method on a list of models, with seconds and bytes that it must hold.
+
+Seconds are those of the processor, also for the method's own clock, so that other work on the
+machine does not count. Memory is the peak resident size of the process less that before the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+import kikuchi as kk
+from attack.tally import Tally
+from kikuchi.core import budget as core_budget
+from kikuchi.core.errors import KikuchiError
+from kikuchi.inference.registry import METHODS
+from oracle import random_model
+
+_PART, _LEAST = 0.1, 0.3  # an overrun beyond both is a fault
+_MEMORY_PART, _MEMORY_LEAST = 0.1, 60e6
+_BYTES = (100_000_000, 400_000_000)
+_SECONDS = (0.5, 1.0)
+Model = tuple[str, Callable[[], kk.FactorGraph]]
+
+
+def attack(count: int, seed: int, seconds: float) -> Tally:
+    """Cases until `count` of them are tried or the `seconds` are over."""
+    rng = np.random.default_rng(seed)
+    tally = Tally("budgets")
+    cases = [(model, name) for model in _models() for name in METHODS]
+    end = time.monotonic() + seconds
+    with _processor_time():
+        for number in rng.permutation(len(cases))[:count]:
+            if time.monotonic() > end:
+                break
+            (label, make), name = cases[number]
+            limits = float(rng.choice(_SECONDS)), int(rng.choice(_BYTES))
+            tally.faults += _faults(label, make(), name, *limits)
+            tally.tried += 1
+    return tally
+
+
+def _faults(label: str, graph: kk.FactorGraph, name: str, seconds: float, most: int) -> list[str]:
+    evidence = None
+    if METHODS[name].only_for_observed_marginals:
+        evidence = {v: _tilted(int(graph.cardinalities[v])) for v in range(0, graph.n_variables, 9)}
+    _warm_up(name, graph)
+    before = _reset_peak()
+    begin = time.process_time()
+    told = ""
+    try:
+        kk.infer(graph, name, evidence=evidence, budget=kk.Budget(seconds=seconds, bytes=most))
+    except KikuchiError as error:
+        told = f", which ended with: {error}"
+    taken, peak = time.process_time() - begin, _peak() - before
+    case = f"{name} on {label} with {seconds:g} s and {most / 1e6:g} MB"
+    faults = []
+    if taken > seconds + max(_PART * seconds, _LEAST):
+        faults.append(f"{case}: took {taken:.2f} s{told}")
+    if peak > most + max(_MEMORY_PART * most, _MEMORY_LEAST):
+        faults.append(f"{case}: took {peak / 1e6:.0f} MB{told}")
+    return faults
+
+
+def _warm_up(name: str, graph: kk.FactorGraph) -> None:
+    """Load the compiled loops by a small model of the same kind."""
+    cards = graph.cardinalities
+    plain = bool(np.all(cards == 2)) and bool(np.all(np.diff(graph.scope_offsets) <= 2))
+    small = kk.grid(4, 4, seed=0) if plain else random_model(np.random.default_rng(0))
+    evidence = None
+    if METHODS[name].only_for_observed_marginals:
+        evidence = {0: _tilted(int(small.cardinalities[0]))}
+    try:
+        kk.infer(small, name, evidence=evidence, budget=kk.Budget(seconds=20))
+    except KikuchiError:
+        return  # the method does not take such models, and will say so of the large one
+
+
+def _tilted(states: int) -> list[float]:
+    weights = np.arange(1.0, states + 1)
+    return list(weights / weights.sum())
+
+
+# ---------------------------------------------------------------------- models
+
+
+def _models() -> list[Model]:
+    return [
+        ("a grid of 200x200", lambda: kk.grid(200, 200, coupling=1.0, seed=0)),
+        ("a grid of 30x30", lambda: kk.grid(30, 30, coupling=1.0, field=0.1, seed=0)),
+        ("a grid of 16x16 with 6 states", lambda: kk.grid(16, 16, states=6, seed=0)),
+        ("a complete graph of 150", lambda: kk.complete(150, coupling=0.1, seed=0)),
+        ("objects of 15 states", lambda: kk.random_graph(30, 0.3, states=15, seed=1)),
+        ("a chain of 100000", lambda: kk.grid(1, 100_000, seed=0)),
+        ("a relational model of 420", lambda: relational(20)),
+        ("a strip of 14x40", lambda: kk.grid(14, 40, coupling=1.0, seed=0)),
+    ]
+
+
+def relational(people: int, seed: int = 0) -> kk.FactorGraph:
+    """Friends share a habit: a variable for each person and each pair, a factor for each pair."""
+    rng = np.random.default_rng(seed)
+    factors = [((v,), np.exp(rng.normal(0, 1, 2))) for v in range(people)]
+    like = np.ones((2, 2, 2))
+    like[1] = np.where(np.eye(2) > 0, 3.0, 1.0)
+    number = people
+    for a in range(people):
+        for b in range(people):
+            if a != b:
+                factors += [((number, a, b), like), ((number,), np.exp(rng.normal(-1, 1, 2)))]
+                number += 1
+    return kk.FactorGraph([2] * number, factors)
+
+
+# ---------------------------------------------------------------------- time and memory
+
+
+@contextmanager
+def _processor_time() -> Iterator[None]:
+    """All clocks of budgets count the processor's seconds."""
+    usual = core_budget.time
+    core_budget.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        core_budget.time = usual
+
+
+def _reset_peak() -> float:
+    """Forget the peak of the resident size; answers the size now, 0 where nobody tells it."""
+    forget = Path("/proc/self/clear_refs")
+    if not forget.exists():
+        return 0.0
+    forget.write_text("5")
+    return _peak()
+
+
+def _peak() -> float:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0.0
+    line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+    return 1024.0 * float(line.split()[1])
