@@ -127,6 +127,13 @@ def all_zero_factors(log_tables: Array, offsets: Ints) -> Ints:
     return np.flatnonzero(np.maximum.reduceat(log_tables, offsets[:-1]) == -np.inf)
 
 
+def check_size(log_tables: Array, offsets: Ints) -> None:
+    if offsets[-1] != log_tables.size:
+        raise ModelError(
+            f"the scopes need {offsets[-1]} table entries, there are {log_tables.size}"
+        )
+
+
 def check_tables(log_tables: Array, offsets: Ints) -> None:
     bad = np.flatnonzero(~(log_tables < np.inf))
     if bad.size:

@@ -22,6 +22,7 @@ from kikuchi.graphs._checks import (
     as_table,
     check_children,
     check_scopes,
+    check_size,
     check_tables,
     frozen,
     log_of_weights,
@@ -168,7 +169,13 @@ class FactorGraph:
         >>> FactorGraph([2], [((0,), [1, 3])]).with_log_tables([0.0, 0.0]).log_score([1])
         0.0
         """
-        return self.replaced(log_tables=log_tables, log_constant=0.0, validate=True)
+        tables = np.ascontiguousarray(log_tables, dtype=np.float64)
+        check_size(tables, self.table_offsets)
+        check_tables(tables, self.table_offsets)
+        tables.flags.writeable = False
+        graph = type(self).__new__(type(self))  # the scopes, and all that they imply, are checked
+        graph.__dict__.update(self.__dict__ | {"log_tables": tables, "log_constant": 0.0})
+        return graph
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
         """The same model with other values of some arguments of `from_arrays`.
@@ -195,10 +202,7 @@ class FactorGraph:
     ) -> None:
         check_scopes(cards, scopes, scope_offsets)
         table_offsets = offsets_of_tables(cards, scopes, scope_offsets)
-        if table_offsets[-1] != log_tables.size:
-            raise ModelError(
-                f"the scopes need {table_offsets[-1]} table entries, there are {log_tables.size}"
-            )
+        check_size(log_tables, table_offsets)
         if not np.isfinite(log_constant):
             raise ModelError(f"the constant factor must be positive and finite, got {log_constant}")
         if validate:

@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -205,6 +205,10 @@ class Optimiser(Configured, ABC):
     def rate_schedule(self) -> RateSchedule:
         """How the learning rate changes."""
         return parse_schedule(self.schedule)
+
+    def horizon(self, per_epoch: int, epochs: int) -> tuple[int, int]:
+        """The lengths that a compiled update depends on: (1, 1) serves all at a constant rate."""
+        return (1, 1) if self.rate_schedule.name == "constant" else (per_epoch, epochs)
 
 
 class Updater(ABC):
@@ -440,13 +444,12 @@ class OptaxUpdater(Updater):
 
     def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
         super().__init__(options, model, per_epoch, epochs)
-        transform = options.transform(per_epoch, epochs)
         import jax
 
         self._jax = jax
+        begin, self._update = _compiled(options, options.horizon(per_epoch, epochs))
         with self._precision():
-            self._state = transform.init(self._arrays())
-            self._update = jax.jit(transform.update)
+            self._state = begin(self._arrays())
 
     def _move(self, ascent: Parameters, rate: float) -> Iterator[tuple[Array, float]]:
         with self._precision():
@@ -477,6 +480,15 @@ class OptaxUpdater(Updater):
 
     def _precision(self) -> Any:
         return precision(self.model.parameters)
+
+
+@lru_cache(maxsize=64)
+def _compiled(options: Optimiser, horizon: tuple[int, int]) -> tuple[Any, Any]:
+    """How optax's state begins, and one update of it, compiled once per shape of parameters."""
+    import jax
+
+    transform = options.transform(*horizon)
+    return transform.init, jax.jit(transform.update)
 
 
 def precision(tree: Any) -> Any:

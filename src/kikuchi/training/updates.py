@@ -251,9 +251,7 @@ class ScanUpdates(Updates):
         import jax
 
         self._jax, self.rule = jax, rule
-        constant = self.optimiser.rate_schedule.name == "constant"
-        # with a constant rate, one program serves trainings of any length
-        self._horizon = (1, 1) if constant else (self.per_epoch, self.epochs)
+        self._horizon = self.optimiser.horizon(self.per_epoch, self.epochs)
         self._chunk = 1
         self._order_epoch = -1
         self._order: Any = None

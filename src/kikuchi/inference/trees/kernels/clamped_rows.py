@@ -44,7 +44,7 @@ def _cut(
             out[e] = 0.0 if visible else -np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy the tree's arrays
 def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced, arithmetic, both):
     """Both passes for the tables in `reduced`, or the upward one: (status, log Z)."""
     mem, floors = state.mem, state.floors

@@ -156,7 +156,7 @@ def _divide(new, place, mem, old, size, arithmetic):
 # ---------------------------------------------------------------------- factors
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy the tree's arrays
 def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets):
     """Logarithms of the products of factors, each scaled to a largest entry of 0.
 
