@@ -443,3 +443,15 @@ def test_two_factors_over_one_pair_are_a_cycle() -> None:
 
 def test_nbytes_counts_the_arrays(named: FactorGraph) -> None:
     assert named.nbytes == 2 * 4 + 3 * 4 + 3 * 8 + 9 * 8 + 3 * 8
+
+
+def test_other_tables_keep_the_structure_and_what_it_implies(named: FactorGraph) -> None:
+    edges = named.variable_edges
+    other = named.with_log_tables(np.zeros(named.log_tables.size))
+    assert other.variable_edges is edges and other.names == named.names
+    assert not other.log_tables.any() and named.log_tables.any()
+    assert other.log_constant == 0.0 and not other.log_tables.flags.writeable
+    with pytest.raises(ModelError, match="table entries"):
+        named.with_log_tables(np.zeros(2))
+    with pytest.raises(ModelError, match="below infinity"):
+        named.with_log_tables(np.full(named.log_tables.size, np.nan))

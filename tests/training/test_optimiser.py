@@ -131,3 +131,12 @@ def test_bad_options_are_refused() -> None:
         parse_optimiser("sgd:momentum=1")
     for name in OPTIMISERS:
         assert OPTIMISERS.find(name).name == name and OPTIMISERS.find(name).summary
+
+
+def test_trainings_of_equal_shape_share_one_compiled_update() -> None:
+    options = parse_optimiser("adam:learning_rate=0.0123")
+    updaters = [options.start(machine_of(np.float64), *horizon) for horizon in ((5, 1), (7, 3))]
+    for updater in updaters:
+        updater.step(next(iter(slopes(np.float64, 1))), 0, 0)
+    assert updaters[0]._update is updaters[1]._update
+    assert updaters[0]._update._cache_size() == 1

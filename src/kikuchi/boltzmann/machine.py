@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units, parse_units
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.model import Parameters
+from kikuchi.training.model import Parameters, set_parameters
 from kikuchi.training.rows import check_values, is_sparse
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.sampling import MachineSampler
+    from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.training.rule import GradientEstimate, Rule
 
 Array = NDArray[Any]
@@ -231,6 +232,14 @@ class Machine:
         bias = np.log(means) - np.log1p(-means) - weights @ means
         changed = {"visible_weights": weights, "visible_bias": bias}
         return {n: a.astype(self.dtype) for n, a in (self.parameters | changed).items()}
+
+    def pairwise_graph(self, parameters: Parameters) -> FactorGraph:
+        """The machine with these parameters as a graph."""
+        from kikuchi.boltzmann.conversion import to_factor_graph
+
+        other = self.copy()
+        set_parameters(other, parameters)
+        return to_factor_graph(other)
 
     def label(self, variable: int) -> str:
         """The name of a visible unit in messages."""

@@ -152,12 +152,12 @@ class _Snapshots:
         last = -math.inf
         for step in self.steps:
             self.between = True
+            yield step  # which puts it in the trace
             if self.store.due:
                 self.store.save(self.state())
             if time.monotonic() - last >= _SNAPSHOT_EVERY:
                 self.latest = {name: np.array(array) for name, array in self.state().items()}
                 last = time.monotonic()
-            yield step
             self.between = False
 
     def save(self) -> None:

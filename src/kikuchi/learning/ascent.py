@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.lbfgs import Lbfgs
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import State, Step, StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned
@@ -17,20 +17,27 @@ from kikuchi.learning.ties import Parameters
 
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 
-_ROUNDING = 1e-5  # largest gradient of a point that differs from the maximum by rounding only
+_SUSPICIOUS = 3e-3  # a next step that would move a parameter so far is looked into
+_FAR = 0.1  # how far theta moves at least, without a maximum, while the gradient falls to a tenth
+_STEADY = 0.4  # and at least this fraction of how far it moved while it fell to a tenth before
+_MOST_STEPS = 30  # of looking into it
 
 
 @dataclass(eq=False)
 class Ascent:
     """Maximise `objective(log-tables) - l2 / 2 |theta|^2 - l1 |theta|_1` by L-BFGS.
 
-    `objective` is per row; `lower`, if given, answers a bound on the log-likelihood that is
-    certified at the present point, for the trace. `accepted` is told the log-tables of every step
-    that is kept, and `extra` adds to the saved state what the objective remembers between calls.
-    Where the line search finds no better point (`stuck`), the ascent counts as converged if no
-    component of the gradient is larger than `rounding`.
+    `objective` is per row of `data`; `lower`, if given, answers a bound on the log-likelihood that
+    is certified at the present point, for the trace. `accepted` is told the log-tables of every
+    step that is kept, and `extra` adds to the saved state what the objective remembers between
+    calls. Where the line search finds no better point, the ascent is `stuck` and has not converged.
+    Nor has it where the objective has no maximum at finite parameters, which is looked for in
+    two ways: a state that the model allows and no row shows, and parameters that still run away
+    while the gradient falls because probabilities saturate.
     """
 
+    graph: FactorGraph
+    data: Data
     parameters: Parameters
     objective: Objective
     _: KW_ONLY
@@ -38,7 +45,6 @@ class Ascent:
     l2: float = 0.0
     longest: float = np.inf
     memory: int = 10
-    rounding: float = _ROUNDING
     lower: Callable[[], float] | None = None
     accepted: Callable[[Array], None] | None = None
     extra: Callable[[], State] | None = None
@@ -69,13 +75,66 @@ class Ascent:
         done, converged = run.iterate_saving(
             steps, self._state, run.checkpoint, tol=tol, limit=limit
         )
-        if self.stuck and self.residual <= max(tol, self.rounding):
-            converged, run.stopped = True, "converged"
         learned = Learned(self.tables, converged=converged, iterations=done)
-        if self.descent is not None:
-            learned.objective = -self.descent.value
-            learned.diagnostics["evaluations"] = self.descent.evaluations
+        learned.warnings += few_rows(self.graph, self.data, self.parameters, self.l1, self.l2)
+        if self.descent is None:
+            return learned
+        learned.objective = -self.descent.value
+        learned.diagnostics["evaluations"] = self.descent.evaluations
+        if self.l1 == self.l2 == 0:
+            slope = -self.descent.gradient
+            check_bounded(learned, run, self.graph, self.data, self.parameters, slope)
+            if learned.converged:
+                self._follow(learned, run)
+        if self.stuck and not converged:
+            learned.warnings.append(
+                f"no better point along the gradient, though its largest component is "
+                f"{self.residual:.1e} (tol {tol:g}): objective and gradient agree no further"
+            )
         return learned
+
+    def _follow(self, learned: Learned, run: FitRun) -> None:
+        """Where the next step would still be long: climb on, and see whether it ever ends.
+
+        Near a maximum theta is as far from it as the gradient is large, so that every tenth of the
+        gradient is a tenth of the way before. Without one, probabilities that saturate bring the
+        gradient down, by the same factor for every equal length of the way.
+        """
+        assert self.descent is not None
+        on = Lbfgs(
+            self._cost,
+            self.point,
+            longest=self.longest,
+            memory=self.memory,
+            state=self.descent.state,
+        )
+        least_row = self.data.weights[self.data.weights > 0].min() / self.data.total
+        first = on.residual
+        if first > 0.1 * least_row:
+            return  # one row more or less would matter as much: the gradient says nothing yet
+        if np.abs(on.memory.direction(on.gradient)).max(initial=0.0) < _SUSPICIOUS:
+            return
+        rates = []
+        for tenth in (0.1, 0.01):
+            start, before = on.point, on.residual
+            try:
+                for _ in on.steps(_MOST_STEPS, tol=tenth * first):
+                    if run.clock.expired:
+                        return
+            except StepAborted:
+                return
+            if not on.converged or not 0 < on.residual < before:
+                return
+            tenths = float(np.log10(before / on.residual))
+            rates.append(float(np.linalg.norm(on.point - start)) / tenths)
+        if rates[1] < max(_FAR, _STEADY * rates[0]):
+            return
+        k = int(np.abs(on.point - self.point).argmax())
+        why = (
+            f"the log-tables moved on as steadily while the gradient fell from {first:.1e} to "
+            f"{on.residual:.1e}: the data are separable, so that probabilities run to 0 and 1"
+        )
+        run_away(learned, run, self.graph, self.data, self.parameters, k, why)
 
     def _steps(self, resumed: State | None) -> Iterator[Step]:
         self.iterations = 0 if resumed is None else int(resumed["done"])
@@ -117,6 +176,76 @@ def penalised(
     value, gradient = objective(tables)
     slope = parameters.pull_back(tables, gradient) - l2 * theta
     return value - 0.5 * l2 * float(theta @ theta), slope
+
+
+# ---------------------------------------------------------------------- no finite maximum
+
+
+def check_bounded(
+    learned: Learned,
+    run: FitRun,
+    graph: FactorGraph,
+    data: Data,
+    parameters: Parameters,
+    slope: Array,
+) -> None:
+    """Take back convergence where no finite parameters are a maximum, since some never can be.
+
+    The gradient by the log-weight of a state is how often the rows show it less how probable the
+    model says it is. If no row does, the gradient is below 0 at any finite log-weight, and only
+    rounding or a tolerance ends the ascent. `slope` is the unpenalised gradient by theta.
+    """
+    never = np.flatnonzero(_never_seen(graph, data, parameters) & (slope < 0))
+    if never.size:
+        rest = f" (and {never.size - 1} more)" if never.size > 1 else ""
+        why = f"no row shows that state, which the model allows{rest}"
+        run_away(learned, run, graph, data, parameters, int(never[0]), why)
+
+
+def run_away(
+    learned: Learned,
+    run: FitRun,
+    graph: FactorGraph,
+    data: Data,
+    parameters: Parameters,
+    parameter: int,
+    why: str,
+) -> None:
+    """Say that a parameter runs to infinity, and what to do."""
+    if learned.converged:
+        learned.converged, run.stopped = False, "diverged"
+    learned.warnings.append(
+        f"no finite maximum: {_described(graph, parameters, parameter)} runs to infinity, as {why};"
+        f" give a small l2, such as l2={1.0 / data.total:.1g} (learner gradient or pseudo), or tie "
+        "parameters"
+    )
+
+
+def _never_seen(graph: FactorGraph, data: Data, parameters: Parameters) -> Mask:
+    """Parameters that can only lower the probability of what the rows show."""
+    counts = data.factor_counts(graph)
+    hidden = np.any(data.states < 0, axis=0)
+    unknown = np.logical_or.reduceat(hidden[graph.scopes], graph.scope_offsets[:-1])
+    counts += np.repeat(unknown, np.diff(graph.table_offsets))
+    if parameters.matrix is None:
+        return np.asarray(counts[parameters.free] == 0)
+    negative = np.asarray((parameters.matrix < 0).sum(axis=0)).ravel()
+    return np.asarray((parameters.matrix.T @ counts == 0) & (negative == 0))
+
+
+def _described(graph: FactorGraph, parameters: Parameters, k: int) -> str:
+    """Words for a parameter: the first table entry that it changes."""
+    if parameters.matrix is None:
+        entry = int(np.flatnonzero(parameters.free)[k])
+    else:
+        entry = int(parameters.matrix[:, [k]].nonzero()[0][0])
+    a = int(np.searchsorted(graph.table_offsets, entry, side="right")) - 1
+    cell = np.unravel_index(entry - int(graph.table_offsets[a]), graph.shape(a))
+    states = (
+        f"{graph.label(v)}={x if graph.states is None else graph.states[v][x]}"
+        for v, x in zip(graph.scope(a), map(int, cell), strict=True)
+    )
+    return f"the log-weight of {', '.join(states)} in factor {a}"
 
 
 def few_rows(

@@ -9,6 +9,7 @@ and scores the result. A new learner gives its options and `_fit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,12 +23,12 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run, State
+from kikuchi.core.run import Run, State, Step, Store
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
-from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
 from kikuchi.training.rows import fingerprint
 
 
@@ -61,6 +62,7 @@ class FitRun(Run):
         trace = Trace(learner.objective_name)
         super().__init__((budget or Budget()).start(), progress or silent, trace)
         self.checkpoint: Checkpoint | None = None
+        self._resumed_at = -1  # iterations of the last step of a restored trace
         if checkpoint is not None:
             model = (graph.cardinalities, graph.scopes, graph.scope_offsets, graph.log_tables)
             about = {"learner": learner.text, "model": fingerprint(model)[:32]}
@@ -70,7 +72,33 @@ class FitRun(Run):
     def resumed(self) -> State | None:
         """The state that an interrupted fit left behind."""
         saved = None if self.checkpoint is None else self.checkpoint.load()
-        return None if saved is None else saved.arrays
+        if self.checkpoint is None or saved is None:
+            return None
+        with reading(self.checkpoint.path, "a state of this fit"):
+            self.trace.restore(part(saved.arrays, "trace"))
+        self._resumed_at = self.trace.iterations[-1] if len(self.trace) else -1
+        return saved.arrays
+
+    def iterate_saving(
+        self,
+        steps: Iterable[Step],
+        state: Callable[[], State],
+        store: Store | None,
+        *,
+        tol: float,
+        limit: int,
+    ) -> tuple[int, bool]:
+        """As that of every run, with the trace beside the state."""
+
+        def both() -> State:
+            return {**state(), **prefixed(self.trace.arrays(), "trace")}
+
+        return super().iterate_saving(steps, both, store, tol=tol, limit=limit)
+
+    def record(self, step: Step, limit: int) -> None:
+        """Put a step in the trace, unless a resumed fit says first where it is."""
+        if step.iterations != self._resumed_at:
+            super().record(step, limit)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
+from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.training.model import Parameters, Trainable
 from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
 
@@ -45,6 +46,9 @@ class PairwiseModel(Trainable, Protocol):
         """Parameters with these couplings, and with the biases that mean field gives these means:
         b_i = logit(m_i) - sum_j W_ij m_j, over the couplings that the model has.
         """
+
+    def pairwise_graph(self, parameters: Parameters) -> FactorGraph:
+        """The model with these parameters as a graph, its variables in the order of the bits."""
 
     def label(self, variable: int) -> str:
         """The name of a variable in messages."""
@@ -110,6 +114,30 @@ class OneShotRule(Rule[Any]):
             name = model.label(int(constant[0]))
             raise DataError(f"data: {name} is in the same state in every row; raise prior")
         return model.couple(means, linear_response_couplings(covariance))
+
+    def doubts(self, model: PairwiseModel, data: Any, solution: Parameters) -> list[str]:
+        """A warning where independent variables would explain the rows better, for certain: log Z
+        is at least what mean field says.
+        """
+        from kikuchi.graphs.binary import couplings_and_fields
+        from kikuchi.inference.variational.mean_field import MeanField
+
+        rows, weights = model.bits(data)
+        means = (weights @ rows + 0.5 * self.prior) / (weights.sum() + self.prior)
+        alone = float(np.average(rows @ np.log(means) + (1 - rows) @ np.log1p(-means), 0, weights))
+        graph = model.pairwise_graph(solution)
+        form, spins = couplings_and_fields(graph), 2.0 * rows - 1.0
+        pairs = 0.5 * np.sum((form.couplings @ spins.T).T * spins, axis=1)
+        score = form.constant + float(np.average(pairs + spins @ form.fields, 0, weights))
+        log_z = MeanField().run(graph).log_z
+        if log_z is None or score - log_z >= alone:
+            return []
+        return [
+            "the couplings are too strong for linear response, and the moments of the model are "
+            f"not those of the data: its log-likelihood per row is at most {score - log_z:.4g}, "
+            f"and {alone:.4g} with independent variables; use learner pseudo with a small l2, or "
+            "raise prior"
+        ]
 
     def gradient(
         self, model: PairwiseModel, batch: Any, rows: Ints, state: State, rng: np.random.Generator

@@ -84,6 +84,10 @@ class Rule(BaseRule, Generic[M]):
         """The parameters themselves, for rules that find them in one go; None for all others."""
         return None
 
+    def doubts(self, model: M, data: Any, solution: Parameters) -> list[str]:
+        """Warnings where what `solve` answered is no solution; it then counts as unconverged."""
+        return []
+
     @abstractmethod
     def gradient(
         self, model: M, batch: Any, rows: Ints, state: State, rng: np.random.Generator

@@ -254,9 +254,10 @@ class _Trainer:
     def train(self, run: Run, state: TrainerState | None) -> Training[Any]:
         solved = self.updates.solve()
         if solved is not None:
-            set_parameters(self.model, solved)
+            parameters, doubts = solved
+            set_parameters(self.model, parameters)
             run.record(Step(1), 1)
-            return Training(self.model, run.trace, 1, "converged")
+            return Training(self.model, run.trace, 1, "epochs" if doubts else "converged", doubts)
         saved = self._load()
         if saved is None:
             self.updates.begin(state)

@@ -86,8 +86,8 @@ class Updates(ABC):
         if sums:
             self.restart_sums()
 
-    def solve(self) -> Any | None:
-        """Parameters that the rule finds in one go; None if it does not."""
+    def solve(self) -> tuple[Any, list[str]] | None:
+        """Parameters that the rule finds in one go, and doubts; None if it finds none."""
         return None
 
     @abstractmethod
@@ -165,9 +165,13 @@ class BatchUpdates(Updates):
         self.updater = self.optimiser.start(self.model, self.per_epoch, self.epochs)
         self.state: State = {}
 
-    def solve(self) -> Any | None:
+    def solve(self) -> tuple[Any, list[str]] | None:
         """What the rule answers."""
-        return self.rule.solve(self.model, self._for_rule())
+        data = self._for_rule()
+        solution = self.rule.solve(self.model, data)
+        if solution is None:
+            return None
+        return solution, self.rule.doubts(self.model, data, solution)
 
     def begin(self, state: TrainerState | None) -> None:
         """The rule's first state, or that of the training before."""

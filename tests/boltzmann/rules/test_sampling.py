@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.neural_network import BernoulliRBM
 
+import kikuchi as kk
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import ARCHITECTURES, Machine, masked
 from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
@@ -419,6 +420,13 @@ def test_one_shot_recovers_small_couplings() -> None:
         errors.append(np.abs(done.model.visible_weights - truth.visible_weights).max())
     assert errors[0] < 0.15
     assert all(b < a / 3 for a, b in itertools.pairwise(errors[:3]))
+
+
+def test_one_shot_of_strong_couplings_has_not_converged() -> None:
+    rows = kk.plan(kk.grid(4, 4, seed=0, coupling=1.0)).calibrate().sample(1000, seed=1)
+    done = train(Machine.random(16, 0, architecture="poe"), rows.astype(float), "one-shot")
+    assert not done.converged and done.stopped == "epochs"
+    assert "too strong for linear response" in done.warnings[0]
 
 
 def test_one_shot_refuses_hidden_units_and_constant_columns() -> None:

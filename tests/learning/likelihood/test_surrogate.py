@@ -56,7 +56,7 @@ def test_slopes_are_those_of_the_value(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["trw", "bethe"])
 def test_the_maximum_has_the_moments_of_the_data(kind: str) -> None:
-    graph = kk.grid(3, 3, seed=3, coupling=0.5, field=0.3)
+    graph = kk.grid(3, 3, seed=3, coupling=0.3, field=0.3)
     rows = _rows(graph, 500)
     closed = Surrogate(energy=kind).fit(graph, rows)
     climbed = Surrogate(energy=kind, start="graph").fit(graph, rows)

@@ -106,3 +106,16 @@ def test_copies_of_a_column_need_a_prior() -> None:
 def test_other_models_are_refused(graph: kk.FactorGraph, what: str) -> None:
     with pytest.raises(MethodError, match=what + ".*use learner pseudo"):
         OneShot().fit(graph, np.zeros((2, graph.n_variables), dtype=int))
+
+
+def test_couplings_beyond_linear_response_are_no_solution() -> None:
+    """Strong couplings: the likelihood falls below that of independent variables (TEH-L7)."""
+    for coupling, good in ((0.1, True), (1.0, False)):
+        truth = kk.grid(4, 4, seed=0, coupling=coupling)
+        rows = kk.plan(truth).calibrate().sample(1000, seed=1)
+        fit = OneShot().fit(truth, rows)
+        means = (rows.sum(axis=0) + 0.5) / (len(rows) + 1)
+        alone = (rows @ np.log(means) + (1 - rows) @ np.log1p(-means)).mean()
+        assert fit.converged == good == (fit.log_likelihood > alone)
+        assert any("too strong for linear response" in w for w in fit.warnings) != good
+        assert fit.stopped == ("converged" if good else "iterations")

@@ -184,7 +184,7 @@ def test_ties_share_tables() -> None:
 
 
 def test_resumes_where_it_stopped(tmp_path: Path) -> None:
-    truth = kk.grid(4, 4, seed=4)
+    truth = kk.grid(4, 4, seed=4, coupling=0.3, field=0.2)
     rows = _rows(truth, 200)
     place = tmp_path / "fit.npz"
     whole = PseudoLikelihood().fit(_blank(truth), rows)

@@ -22,7 +22,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.learning.ascent import Ascent, few_rows
+from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import (
     FitRun,
@@ -97,6 +97,8 @@ class MeanFieldMinusTrw(Learner):
             return rows.at(tables)[0] - energy.upper(tables)
 
         ascent = Ascent(
+            graph,
+            data,
             parameters,
             objective,
             l1=self.l1,
@@ -107,7 +109,6 @@ class MeanFieldMinusTrw(Learner):
             extra=lambda: {**energy.state(), **rows.state()},
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
-        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "certified_lower": certified(),
             "distinct_rows": rows.n_rows,

@@ -22,6 +22,7 @@ from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.ascent import check_bounded
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.likelihood.dirichlet import ConditionalTables, Spread
@@ -350,6 +351,14 @@ class _Generalised(_Alternation):
             self.engines.append(engine)
         self.expected = np.zeros(0)
 
+    def learned(self) -> Learned:
+        """As ever, but without convergence where there is no maximum."""
+        learned = super().learned()
+        if len(self.expected) and len(self.counts):
+            slope = self._slope(self.point, self.counts)
+            check_bounded(learned, self.run, self.graph, self.data, self.parameters, slope)
+        return learned
+
     def _first(self) -> Array:
         start = self.parameters.start
         if self.learner.start == "random":
@@ -379,9 +388,11 @@ class _Generalised(_Alternation):
         return descent.point
 
     def _distance(self, point: Array, counts: Array) -> float:
+        return float(np.abs(self._slope(point, counts)).max(initial=0.0))
+
+    def _slope(self, point: Array, counts: Array) -> Array:
         tables = self.parameters.tables(point)
-        gradient = self.parameters.pull_back(tables, counts / self.data.total - self.expected)
-        return float(np.abs(gradient).max(initial=0.0))
+        return self.parameters.pull_back(tables, counts / self.data.total - self.expected)
 
     def _tables(self) -> Array:
         return self.parameters.tables(self.point if len(self.point) else self.parameters.start)

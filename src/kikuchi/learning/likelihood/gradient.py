@@ -15,7 +15,7 @@ from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.ascent import Ascent, few_rows
+from kikuchi.learning.ascent import Ascent, check_bounded, few_rows
 from kikuchi.learning.data import Data
 from kikuchi.learning.graph_model import GraphModel, PenalisedRule, penalty
 from kikuchi.learning.learner import FitRun, Learned, Learner
@@ -102,8 +102,7 @@ class GradientML(Learner):
         if self.optimiser == "lbfgs":
             learned, theta = self._quasi_newton(likelihood, parameters, run)
         else:
-            learned, theta = self._stochastic(likelihood, run)
-        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
+            learned, theta = self._stochastic(likelihood, parameters, run)
         learned.warnings += likelihood.warnings
         learned.diagnostics |= likelihood.diagnostics
         if parameters.matrix is not None:
@@ -116,40 +115,43 @@ class GradientML(Learner):
         if run.resumed is not None:
             likelihood.restore(run.resumed["levels"])
         ascent = Ascent(
+            likelihood.graph,
+            likelihood.data,
             parameters,
             likelihood.known_at,
             l1=self.l1,
             l2=self.l2,
             longest=_LONGEST_STEP,
             memory=self.memory,
-            rounding=0.0,
             extra=lambda: {"levels": likelihood.levels},
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.epochs)
-        if ascent.stuck and not learned.converged:
-            learned.warnings.append(
-                "no better point along the gradient: objective and gradient of the inner inference "
-                f"agree no further (largest component left {ascent.residual:.1e}, "
-                f"tol {self.tol:g})"
-            )
         return learned, ascent.point
 
-    def _stochastic(self, likelihood: Likelihood, run: FitRun) -> tuple[Learned, Array]:
+    def _stochastic(
+        self, likelihood: Likelihood, parameters: Parameters, run: FitRun
+    ) -> tuple[Learned, Array]:
+        graph, data = likelihood.graph, likelihood.data
         kind = Adam if self.optimiser == "adam" else Sgd
         done, learned = LikelihoodRule(self, likelihood).train(
-            GraphModel(likelihood.graph, self.ties, self.features),
-            likelihood.data,
+            GraphModel(graph, self.ties, self.features),
+            data,
             run,
             optimiser=kind(
                 learning_rate=self.learning_rate, schedule=f"inverse-time:decay={self.decay}"
             ),
-            batch_size=self.batch or likelihood.data.n_rows,
+            batch_size=self.batch or data.n_rows,
         )
         theta = done.model.theta
         if done.state is not None:
             likelihood.restore(done.state.rule["levels"])
+        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         try:
-            value = likelihood.at(learned.log_tables)[0] - penalty(theta, self.l1, self.l2)
+            value, gradient = likelihood.at(learned.log_tables)
+            value -= penalty(theta, self.l1, self.l2)
+            if self.l1 == self.l2 == 0:
+                slope = parameters.pull_back(learned.log_tables, gradient)
+                check_bounded(learned, run, graph, data, parameters, slope)
         except StepAborted:  # no time is left: the mean over the last epoch
             value = run.trace.objective[-1] if len(run.trace) else np.nan
         learned.objective = None if np.isnan(value) else value

@@ -28,7 +28,7 @@ from kikuchi.graphs.appearances import (
 )
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.reweighted import ReweightedMessages
-from kikuchi.learning.ascent import Ascent, few_rows
+from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
@@ -110,6 +110,8 @@ class Surrogate(Learner):
             return float(xlogy(counts, tables).sum()) - energy.upper(tables)
 
         ascent = Ascent(
+            graph,
+            data,
             parameters,
             objective,
             l1=self.l1,
@@ -120,7 +122,6 @@ class Surrogate(Learner):
             extra=energy.state,
         )
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
-        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "energy": self.energy,
             "unconverged": energy.unconverged,
@@ -135,9 +136,8 @@ class Surrogate(Learner):
             )
         if ascent.stuck and not learned.converged and self.energy == "bethe":
             learned.warnings.append(
-                f"no better point was found, though a slope is {ascent.residual:.2g}: the "
-                "surrogate has a kink where two minima of the free energy meet; use energy=trw, "
-                "learner pseudo, or gradient with a region method"
+                "the surrogate has a kink where two minima of the free energy meet; use "
+                "energy=trw, learner pseudo, or gradient with a region method"
             )
         if energy.unconverged:
             learned.warnings.append(

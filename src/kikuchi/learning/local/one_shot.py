@@ -6,6 +6,7 @@ that falls with the square of the couplings: `training.local.OneShotRule` has th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,8 +49,12 @@ class OneShot(Learner):
         run.clock.budget.require_bytes(
             4 * 8 * n * n, f"the covariance of {n} variables", "use learner pseudo"
         )
-        solution = OneShotRule(prior=self.prior).solve(_PairwiseGraph(graph), data)
-        return Learned(solution["log_tables"])
+        rule, model = OneShotRule(prior=self.prior), _PairwiseGraph(graph)
+        solution = rule.solve(model, data)
+        doubts = rule.doubts(model, data, solution)
+        if doubts:
+            run.stopped = "iterations"
+        return Learned(solution["log_tables"], converged=not doubts, warnings=doubts)
 
 
 class _PairwiseGraph(GraphModel):
@@ -80,6 +85,10 @@ class _PairwiseGraph(GraphModel):
     def couple(self, means: Array, couplings: Array) -> dict[str, Array]:
         """Log-tables with the couplings that have a factor, and their biases."""
         return {"log_tables": _boltzmann_tables(self.graph, means, couplings)}
+
+    def pairwise_graph(self, parameters: Mapping[str, Array]) -> FactorGraph:
+        """The graph with these log-tables."""
+        return self.graph.with_log_tables(parameters["log_tables"])
 
     def label(self, variable: int) -> str:
         """The name of a variable in messages."""

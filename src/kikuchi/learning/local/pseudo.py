@@ -21,7 +21,7 @@ from kikuchi.core.options import option
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import GraphArrays, flatten
 from kikuchi.inference.sampling.sweepers import table_rows
-from kikuchi.learning.ascent import Ascent, few_rows
+from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.ties import Parameters
@@ -59,9 +59,10 @@ class PseudoLikelihood(Learner):
         parameters = Parameters(graph, self.ties)
         local = LocalConfigurations(graph, data, budget=run.clock.budget)
         objective = local.value_and_gradient
-        ascent = Ascent(parameters, objective, l1=self.l1, l2=self.l2, longest=_LONGEST_STEP)
+        ascent = Ascent(
+            graph, data, parameters, objective, l1=self.l1, l2=self.l2, longest=_LONGEST_STEP
+        )
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
-        learned.warnings += few_rows(graph, data, parameters, self.l1, self.l2)
         learned.diagnostics |= {
             "local_configurations": local.size,
             "parameters": parameters.n_free,
