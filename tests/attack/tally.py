@@ -44,4 +44,5 @@ class Attack:
 ATTACKS: tuple[Attack, ...] = (
     Attack("models", 10_000, 240.0, 100, 20.0),
     Attack("readers", 100_000, 150.0, 2000, 20.0),
+    Attack("interrupts", 1700, 150.0, 40, 30.0),
 )

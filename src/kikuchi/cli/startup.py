@@ -6,14 +6,15 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any
+
+from kikuchi.core.interrupts import interrupt, repeat_interrupt
 
 from kikuchi.cli.streams import last_line, prepare_streams
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
 """Exit codes besides 0; not converged counts only with `--strict`."""
-
-_SHORTLY = 0.02  # seconds
 
 
 def main() -> None:
@@ -25,9 +26,14 @@ def main() -> None:
     """
     prepare_streams()
     seen = threading.Event()
+
+    def noted(number: int, frame: FrameType | None) -> None:
+        seen.set()
+        interrupt(number, frame)
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, lambda number, frame: _interrupt(seen))
-        sys.unraisablehook = _repeat_interrupt
+        signal.signal(signal.SIGINT, noted)
+        sys.unraisablehook = _repeat_swallowed
     code: Any = 0
     message = None
     try:
@@ -54,15 +60,10 @@ def main() -> None:
     raise SystemExit(code)
 
 
-def _interrupt(seen: threading.Event) -> NoReturn:
-    seen.set()
-    raise KeyboardInterrupt
-
-
-def _repeat_interrupt(swallowed: Any) -> None:
-    """Press Ctrl-C again shortly after one came where Python cannot pass on an error."""
+def _repeat_swallowed(swallowed: Any) -> None:
+    """What Python does with an error that it cannot pass on; Ctrl-C is repeated instead."""
     if issubclass(swallowed.exc_type, KeyboardInterrupt):
-        threading.Timer(_SHORTLY, signal.raise_signal, [signal.SIGINT]).start()
+        repeat_interrupt()
     else:
         sys.__unraisablehook__(swallowed)
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+_SHORTLY = 0.002  # seconds
+
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -22,6 +24,49 @@ def current_handler() -> Handler | None:
         return None
     handler = signal.getsignal(signal.SIGINT)
     return handler if callable(handler) else None
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A handler of Ctrl-C: `KeyboardInterrupt`, except within what compiled code calls.
+
+    Numba's compiled code builds its results with a few functions in Python and does not look
+    whether they failed: an interrupt there becomes a SystemError or a crash. It is repeated soon.
+    """
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if module == "numba.core.serialize" or module.startswith("namedtuple_"):
+            repeat_interrupt()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def repeat_interrupt() -> None:
+    """Press Ctrl-C again shortly after it came where nothing can be raised."""
+    again = threading.Timer(_SHORTLY, _press)
+    again.daemon = True
+    again.start()
+
+
+def _press() -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # wakes it if it waits for something
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def safe_interrupts() -> Iterator[None]:
+    """A block, or a decorated function, in which Ctrl-C cannot break compiled code."""
+    if current_handler() is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
@@ -115,6 +116,7 @@ class MeanFieldICA(IcaEstimator):
 
     # ------------------------------------------------------------------ fitting
 
+    @safe_interrupts()
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn mixing, noise and priors from rows of X."""
         return self._fit(X, ())

@@ -18,6 +18,7 @@ from kikuchi.core import run as core_run
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import EvidenceError, KikuchiError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.numerics import entropy
 from kikuchi.core.options import Configured, option
 from kikuchi.core.progress import Progress, silent
@@ -148,6 +149,7 @@ class Method(Configured, ABC):
         """False where options ask for a most probable state: beliefs are then max-marginals."""
         return True
 
+    @safe_interrupts()
     def run(
         self,
         graph: FactorGraph,

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, State, Step, Store
@@ -112,6 +113,7 @@ class Learner(Configured, ABC):
     objective_name: ClassVar[str] = "log-likelihood per row"
     takes_missing: ClassVar[bool] = False
 
+    @safe_interrupts()
     def fit(
         self,
         graph: FactorGraph,

@@ -22,6 +22,7 @@ import numpy as np
 
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import checked_options, option, option_range
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
@@ -268,6 +269,7 @@ class TrainedEstimator(Estimator):
 
     # ------------------------------------------------------------------ learning
 
+    @safe_interrupts()
     def fit(self, X: Any, y: object = None) -> Self:
         """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
         self._check_options()

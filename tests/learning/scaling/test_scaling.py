@@ -501,6 +501,19 @@ def test_ctrl_c_in_the_middle_of_a_sweep_leaves_a_sound_state(
     assert resumed.objective == pytest.approx(unbroken.objective, abs=1e-9)
 
 
+@pytest.mark.parametrize("text", ["ipf", "gis", "iis", "ups-jt", "loopy-is"])
+def test_a_fit_that_had_used_all_its_sweeps_takes_no_more(text: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    graph = random_model(rng, n=6, n_factors=8, max_order=2, max_card=3)
+    rows = random_rows(rng, graph, 90)
+    learner = parse_learner(f"{text}:max_iterations=1,smoothing=1.0")
+    first, again = (
+        learner.fit(graph, rows, score=False, checkpoint=tmp_path / "state") for _ in range(2)
+    )
+    assert first.stopped == again.stopped == "iterations" and again.iterations == 1
+    assert np.array_equal(first.graph.log_tables, again.graph.log_tables)
+
+
 def test_checkpoint_of_a_fit_to_targets(tmp_path: Path) -> None:
     graph = triangle()
     targets = golden_targets(graph)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.ica.bayesian.search import PruningSearch, SearchOptions
@@ -111,6 +112,7 @@ class BayesianICA(IcaEstimator):
 
     # ------------------------------------------------------------------ fitting
 
+    @safe_interrupts()
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from rows of sensor values."""
         samples = checked_samples(self, X, reset=True)

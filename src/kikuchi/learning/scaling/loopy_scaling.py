@@ -196,10 +196,15 @@ class _Sweeps:
 
     def steps(self) -> Iterator[Step]:
         """Sweep; raise the damping where that does not help; end when it cannot be raised."""
+        if self.sweeps:  # resumed, perhaps after the last sweep that is allowed
+            yield self._step()
         while True:
             if not self._sweep() and not self._damp():
                 return
-            yield Step(self.sweeps, residual=self.residual, objective=self.objective())
+            yield self._step()
+
+    def _step(self) -> Step:
+        return Step(self.sweeps, residual=self.residual, objective=self.objective())
 
     def _sweep(self) -> bool:
         """One sweep; is there progress?"""

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.progress import Progress
 from kikuchi.core.run import Step
@@ -48,6 +49,7 @@ class ScalingLearner(Learner):
     tol: float = option(1e-9, "largest distance of a marginal from its target to stop at", above=0)
     max_iterations: int = option(100_000, "most sweeps over all factors", low=1)
 
+    @safe_interrupts()
     def fit_targets(
         self,
         graph: FactorGraph,
@@ -197,6 +199,7 @@ class TreeScaling:
             "s": self.tree.tables.s,
             "weights": self.tree.weights,
             "log_z": np.array(self.tree.log_z),
+            "distance": np.array(self.distance),
             "counts": np.array(counts, dtype=np.int64),
         }
 
@@ -208,6 +211,7 @@ class TreeScaling:
         self.tree.tables.s[:] = state["s"]
         self.tree.weights[:] = state["weights"]
         self.tree.log_z = float(state["log_z"])
+        self.distance = float(state["distance"])
         self.sweeps, self.propagations, self.scalings = (int(x) for x in state["counts"])
 
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
@@ -235,6 +239,8 @@ class TreeScaling:
         )
 
     def _steps(self, sweep: Callable[[], Step]) -> Iterator[Step]:
+        if self.sweeps:  # resumed, perhaps after the last sweep that is allowed
+            yield self.step()
         while True:
             self.sweeping = True
             step = sweep()
