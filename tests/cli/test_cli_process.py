@@ -164,9 +164,7 @@ def test_ctrl_c_stops_a_comparison_after_the_running_method(tmp_path: Path) -> N
     kk.write(kk.grid(50, 50, seed=0), model)
     at_first_report = "import kikuchi.cli.console as c; c.ProgressBar.__call__ = ctrl_c"
     methods = "bp:tol=0,max_iterations=1000000000,mf"
-    result = interrupted(
-        at_first_report, "compare", model, "--methods", methods, "--memory", "100kB"
-    )
+    result = interrupted(at_first_report, "compare", model, "--methods", methods, "--memory", "2MB")
     assert result.returncode == 0, result.stderr
     assert "no (interrupted)" in result.stdout
     assert "mf: not run: interrupted" in result.stdout

@@ -9,9 +9,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from kikuchi.core.interrupts import interrupt, repeat_interrupt
-
 from kikuchi.cli.streams import last_line, prepare_streams
+from kikuchi.core.interrupts import interrupt, repeat_interrupt
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
 """Exit codes besides 0; not converged counts only with `--strict`."""
@@ -24,7 +23,6 @@ def main() -> None:
     Ctrl-C no error is anything else, and an interrupt that was swallowed is repeated. A full device
     is one line too; a reader that has left is none.
     """
-    prepare_streams()
     seen = threading.Event()
 
     def noted(number: int, frame: FrameType | None) -> None:
@@ -38,6 +36,7 @@ def main() -> None:
     message = None
     try:
         try:
+            prepare_streams()
             from kikuchi.cli.main import app
 
             app(prog_name="kikuchi")
