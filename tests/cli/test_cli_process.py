@@ -93,7 +93,7 @@ def in_terminal(*words: object, stream: str) -> str:
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: child}
     process = subprocess.Popen(
         [*COMMAND, *(str(word) for word in words)],
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "PYTHONUTF8": "1"},
         **streams,
     )
     os.close(child)
