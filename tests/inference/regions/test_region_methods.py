@@ -303,8 +303,10 @@ def test_cycles_that_are_not_robust_come_with_a_warning() -> None:
     for method in ("gbp", "kikuchi"):
         found = kk.infer(network, f"{method}:regions=loops:4,max_iterations=3")
         assert any("not tree-robust" in warning for warning in found.warnings)
-        plain = kk.infer(kk.grid(4, 4, seed=0), f"{method}:regions=loops:4")
-        assert plain.converged and not plain.warnings
+        single = kk.FactorGraph([2], [((0,), [1.0, 3.0])])
+        for model in (kk.grid(4, 4, seed=0), kk.random_tree(5, seed=0), single):
+            plain = kk.infer(model, f"{method}:regions=loops:4")
+            assert plain.converged and not plain.warnings
 
 
 def test_auto_takes_independent_cycles_where_all_would_harm() -> None:

@@ -267,7 +267,8 @@ def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
     if len(loops) > rank:
         found = f"{_counted(len(loops), 'cycle')}, where a basis has {rank},"
     elif (
-        len(edges) > _MOST_TESTED_EDGES
+        not loops
+        or len(edges) > _MOST_TESTED_EDGES
         or graph.n_components > 1
         or grid_shape(graph) is not None
         or all(tree_exact(loops, tree) for tree in random_trees(edges, _TESTED_TREES, 0))
