@@ -333,7 +333,7 @@ def test_bad_files(tmp_path: Path, table: Path, scans: tuple[Path, Path, Any]) -
     fails(["ica", "fit", broken, "--out", out], "wave file")
     cut = tmp_path / "cut.nii.gz"
     cut.write_bytes(bold.read_bytes()[:400])
-    fails(["ica", "fit", cut, "--out", out], "NIfTI")
+    fails(["ica", "fit", cut, "--out", out], "cut.nii.gz", "cannot be read as gzip data")
     short = tmp_path / "short.csv"
     short.write_text("1\n0\n1\n")
     words = ["ica", "fit", bold, "--sources", 2, "--out", out]

@@ -99,6 +99,8 @@ def _reason(fault: Exception) -> str:
         return "it asks for more memory than there is"
     if isinstance(fault, RecursionError):
         return "it is nested too deeply"
+    if isinstance(fault, NameError):  # a library that never got to what it wants to use
+        return "a part of it is missing"
     if isinstance(fault, EOFError) and not str(fault):
         return "it ends too early"
     text = one_line(str(fault)) or type(fault).__name__

@@ -286,7 +286,7 @@ def _read_wave(place: Path) -> tuple[int, Array]:
     from scipy.io import wavfile
 
     content = read_bytes(place)
-    with guarded_reading(place, "sound (wave)"), warnings.catch_warnings():
+    with guarded_reading(place, "a wave file"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=wavfile.WavFileWarning)
         warnings.filterwarnings("error", message=".*(EOF|premature|incomplete).*")
         rate, signal = wavfile.read(io.BytesIO(content))
