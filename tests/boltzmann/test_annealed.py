@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kikuchi.boltzmann.annealed_sampling import ais, beta_steps
+from kikuchi.boltzmann.annealed_sampling import ais
 from kikuchi.boltzmann.exact import exact
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
@@ -15,6 +15,7 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
+from kikuchi.inference.sampling.annealing import beta_steps
 
 
 @pytest.fixture(scope="module")

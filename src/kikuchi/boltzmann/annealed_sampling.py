@@ -13,15 +13,13 @@ wrong; what the reverse bound does need are true samples of the machine to start
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
@@ -29,47 +27,15 @@ from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
-from kikuchi.core.numerics import logsumexp
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
+from kikuchi.inference.sampling.annealing import LogZ, Schedule, beta_steps, bracket
 
 Array = NDArray[Any]
-Schedule = Literal["linear", "sigmoid", "dense-start"]
 
 _MOST_FOR_EXACT_SAMPLES = 2**17
-_LEAST_EFFECTIVE = 0.05  # share of the chains below which the normal approximation is not trusted
-
-
-@dataclass(frozen=True)
-class LogZ:
-    """An estimate of log Z with a bracket.
-
-    `lower` comes from the forward chains, `upper` from the reverse ones (infinite without them).
-    Both hold together with probability `confidence`, by the normal approximation of the mean of
-    the weights. `certain_lower` and `certain_upper` need no approximation (Markov's inequality).
-    `exact_starts` says that the reverse chains began at independent samples by enumeration;
-    otherwise they began where long tempered chains ended, and the upper end is as good as these.
-    `forward` and `reverse` are the logarithms of the weights of single chains.
-    """
-
-    estimate: float
-    lower: float
-    upper: float
-    confidence: float
-    certain_lower: float
-    certain_upper: float
-    forward: Array = field(repr=False)
-    reverse: Array = field(repr=False)
-    exact_starts: bool
-    stopped: str
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def width(self) -> float:
-        """Width of the bracket in nats."""
-        return self.upper - self.lower
 
 
 def ais(
@@ -110,33 +76,6 @@ def ais(
     if run.stopped == "diverged":  # the last batch was cut short by the clock
         run.stopped = "seconds"
     return work.answer()
-
-
-def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
-    """The steps from 0 to 1: so many, spaced as `schedule` says, or as they are.
-
-    `sigmoid` is dense at both ends, `dense-start` near 0.
-
-    >>> beta_steps(3).tolist(), beta_steps(3, "dense-start").tolist()
-    ([0.0, 0.5, 1.0], [0.0, 0.25, 1.0])
-    """
-    if isinstance(betas, int):
-        if betas < 2:
-            raise MethodError(f"ais: at least 2 betas are needed, got {betas}")
-        line = np.linspace(0.0, 1.0, betas)
-        if schedule == "dense-start":
-            return line * line
-        if schedule == "sigmoid":
-            curve = np.tanh(2.0 * (2.0 * line - 1.0))
-            steps = 0.5 * (curve / curve[-1] + 1.0)
-            steps[0], steps[-1] = 0.0, 1.0
-            return np.asarray(steps)
-        return line
-    steps = np.asarray(betas, dtype=np.float64)
-    good = steps.ndim == 1 and len(steps) >= 2 and steps[0] == 0.0 and steps[-1] == 1.0
-    if not good or np.any(np.diff(steps) <= 0):
-        raise MethodError("ais: betas must rise from 0 to 1")
-    return steps
 
 
 # ---------------------------------------------------------------------- the path
@@ -296,61 +235,11 @@ class _Work:
         return self._bracket()
 
     def _bracket(self) -> LogZ:
-        base = self.path.log_z_base
-        up = np.concatenate(self.up)
-        down = np.concatenate(self.down) if self.down else np.empty(0)
-        outside = 0.5 * (1.0 - self.confidence) if len(down) else 1.0 - self.confidence
-        forward = _Mean(up, outside)
-        warnings = forward.warnings("forward")
-        lower, certain_lower = base + forward.low, base + forward.certain_low
-        estimate, upper, certain_upper = base + forward.log_mean, math.inf, math.inf
-        if len(down):
-            backward = _Mean(down, outside)
-            warnings += backward.warnings("reverse")
-            upper, certain_upper = base - backward.low, base - backward.certain_low
-            estimate = base + _combined(forward, backward)
-            if not self.exact_starts:
-                warnings.append(
-                    "reverse chains began at tempered chains, not at exact samples: the upper end "
-                    "is as good as these"
-                )
-            if upper < lower:
-                warnings.append(
-                    "the two directions contradict each other: samples of the machine miss modes; "
-                    "use more betas and a longer burn_in"
-                )
-                lower, upper = min(lower, upper), max(lower, upper)
-        return LogZ(
-            float(estimate), float(lower), float(upper), self.confidence, float(certain_lower),
-            float(certain_upper), up, down, self.exact_starts, self.run.stopped, warnings,
-        )  # fmt: skip
-
-
-class _Mean:
-    """The mean of exp(x) with its one-sided lower limits at risk `outside`."""
-
-    def __init__(self, log_weights: Array, outside: float) -> None:
-        n = len(log_weights)
-        self.log_mean = float(logsumexp(log_weights)) - math.log(n)
-        relative = np.exp(log_weights - self.log_mean)
-        self.error = float(relative.std(ddof=1)) / math.sqrt(n)
-        self.effective = n / float(np.mean(relative**2))
-        self.count = n
-        self.certain_low = self.log_mean + math.log(outside)
-        left = 1.0 - float(-ndtri(outside)) * self.error
-        self.low = max(self.log_mean + math.log(left) if left > 0 else -math.inf, self.certain_low)
-
-    def warnings(self, name: str) -> list[str]:
-        """What makes the limits doubtful."""
-        if self.effective >= _LEAST_EFFECTIVE * self.count:
-            return []
-        return [
-            f"{name} chains: {self.effective:.1f} of {self.count} count (effective size), so the "
-            "normal approximation is rough; use more betas"
-        ]
-
-
-def _combined(forward: _Mean, backward: _Mean) -> float:
-    """Both estimates of log Z - log Z_base, weighted by how certain they are."""
-    a, b = 1.0 / max(forward.error, 1e-12) ** 2, 1.0 / max(backward.error, 1e-12) ** 2
-    return (a * forward.log_mean - b * backward.log_mean) / (a + b)
+        return bracket(
+            self.path.log_z_base,
+            np.concatenate(self.up),
+            np.concatenate(self.down) if self.down else np.empty(0),
+            self.confidence,
+            exact_starts=self.exact_starts,
+            stopped=self.run.stopped,
+        )

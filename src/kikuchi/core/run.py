@@ -24,8 +24,8 @@ _SNAPSHOT_EVERY = 0.2  # seconds
 
 @dataclass(frozen=True)
 class Step:
-    """One report of a running method: iterations so far, and if known the residual, the objective
-    and certified bounds on log Z.
+    """One report of a running method: iterations so far, and if known the residual, the objective,
+    certified bounds on log Z and further measures by name.
     """
 
     iterations: int
@@ -33,6 +33,7 @@ class Step:
     objective: float = math.nan
     lower: float = math.nan
     upper: float = math.nan
+    measures: Mapping[str, float] | None = None
 
 
 class StepAborted(Exception):
@@ -129,6 +130,7 @@ class Run:
             seconds=seconds,
             lower=step.lower + self.offset,
             upper=step.upper + self.offset,
+            measures=step.measures,
         )
         if seconds >= self._next_progress:
             self._next_progress = seconds + _PROGRESS_EVERY

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_MEASURE = "measure/"  # before the names of measures among the columns
+
 
 @dataclass
 class Trace:
@@ -17,7 +19,8 @@ class Trace:
 
     A step may stand for several sweeps: `iterations` says how many were done by then. What a
     method does not know is NaN (belief propagation, for one, has no objective that falls).
-    `lower` and `upper` are certified bounds on log Z that the method held at that step.
+    `lower` and `upper` are certified bounds on log Z that the method held at that step. `measures`
+    are further quantities by name, such as the acceptance of chains, NaN where one was not told.
 
     >>> trace = Trace(objective_name="lower bound")
     >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
@@ -32,6 +35,7 @@ class Trace:
     seconds: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
+    measures: dict[str, list[float]] = field(default_factory=dict)
 
     def record(
         self,
@@ -42,8 +46,14 @@ class Trace:
         seconds: float = math.nan,
         lower: float = math.nan,
         upper: float = math.nan,
+        measures: Mapping[str, float] | None = None,
     ) -> None:
         """Append one step."""
+        told = measures or {}
+        for name in told:
+            self.measures.setdefault(name, [math.nan] * len(self.iterations))
+        for name, column in self.measures.items():
+            column.append(float(told.get(name, math.nan)))
         self.iterations.append(int(iteration))
         self.residual.append(float(residual))
         self.objective.append(float(objective))
@@ -56,6 +66,7 @@ class Trace:
         self.iterations.clear()
         for column in (self.residual, self.objective, self.seconds, self.lower, self.upper):
             column.clear()
+        self.measures.clear()
 
     def __len__(self) -> int:
         return len(self.iterations)
@@ -74,7 +85,7 @@ class Trace:
             "seconds": np.array(self.seconds, dtype=np.float64),
             "lower": np.array(self.lower, dtype=np.float64),
             "upper": np.array(self.upper, dtype=np.float64),
-        }
+        } | {f"{_MEASURE}{name}": np.array(column) for name, column in self.measures.items()}
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Hold these columns instead: the inverse of `arrays`.
@@ -85,10 +96,15 @@ class Trace:
         ...
         ValueError: the columns of a trace must be equally long
         """
-        mine = self.arrays()
-        if set(columns) != set(mine):
+        mine = Trace().arrays()
+        measures = {name for name in columns if name.startswith(_MEASURE)}
+        if set(columns) - measures != set(mine):
             raise ValueError(f"the columns of a trace are {', '.join(mine)}")
         if len({column.shape for column in columns.values()}) != 1:
             raise ValueError("the columns of a trace must be equally long")
-        for name, column in columns.items():
-            getattr(self, name)[:] = column.astype(mine[name].dtype).tolist()
+        for name in mine:
+            getattr(self, name)[:] = columns[name].astype(mine[name].dtype).tolist()
+        self.measures = {
+            name.removeprefix(_MEASURE): columns[name].astype(np.float64).tolist()
+            for name in sorted(measures)
+        }

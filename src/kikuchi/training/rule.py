@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -68,6 +68,10 @@ class BaseRule(Configured, ABC):
         """What a reader of the result must know."""
         return []
 
+    def measures(self, parameters: Any, state: State) -> dict[str, float]:
+        """Further quantities that the trace records after each epoch, by name."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Rule(BaseRule, Generic[M]):
@@ -126,8 +130,11 @@ class LossRule(BaseRule):
     `parameters` is the model's pytree, `batch` the rows of the data (a tuple if the data are one),
     `key` a random key of this update; the answer is the mean loss of the rows, a number. Chunks of
     updates run in one compiled loop. `project`, if given, maps the parameters after each update to
-    those that are allowed. Give functions of a module, not new ones per call: the compiled loop is
-    kept for each pair of functions.
+    those that are allowed. A loss with memory (chains, a step size) has `begin(parameters, data,
+    key)`, which gives the first memory, arrays by name; it then is `loss(parameters, batch, key,
+    memory)` and answers the mean loss and the next memory, which checkpoints hold. Give functions
+    of a module or frozen dataclasses, not new functions per call: the compiled loop is kept for
+    each combination of them.
 
     >>> from kikuchi.training.model import PytreeModel
     >>> from kikuchi.training.trainer import train
@@ -142,8 +149,9 @@ class LossRule(BaseRule):
     summary: ClassVar[str] = "gradient of a loss that JAX differentiates"
     objective_name: ClassVar[str] = "loss per row"
 
-    loss: Callable[[Any, Any, Any], Any]
+    loss: Callable[..., Any]
     project: Callable[[Any], Any] | None = None
+    begin: Callable[[Any, Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         """Functions have no range to be checked."""
@@ -154,13 +162,19 @@ class LossRule(BaseRule):
         return f"LossRule({function_name(self.loss)}{project})"
 
     def score(self, model: Any, rows: Any) -> float:
-        """Minus the loss of these rows, with a fixed key."""
+        """Minus the loss of these rows, with a fixed key; a loss with memory has no such score."""
         from kikuchi.training.updates import loss_of
 
+        if self.begin is not None:
+            return super().score(model, rows)
         return -loss_of(self.loss, model.parameters, rows)
 
 
 def function_name(function: Any) -> str:
-    """Module and name of a function: what a checkpoint compares."""
+    """Module and name of a function, or the fields of a frozen dataclass: what a checkpoint
+    compares.
+    """
+    if is_dataclass(function) and not isinstance(function, type):
+        return repr(function)
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"

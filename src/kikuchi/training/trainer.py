@@ -332,7 +332,8 @@ class _Trainer:
             at.epoch, at.update = at.epoch + 1, 0
             exhausted, residual = self._judge(), self._residual()
             self.whole = True
-            yield Step(at.epoch, residual, self.total / self.per_epoch)
+            told = self.rule.measures(self.updates.parameters(), self.updates.carried.rule)
+            yield Step(at.epoch, residual, self.total / self.per_epoch, measures=told)
             if exhausted:
                 return
 

@@ -266,6 +266,7 @@ class ScanUpdates(Updates):
             self._values = jax.tree.map(jax.numpy.array, self.model.parameters)
             transform = self.optimiser.transform(*self._horizon)
             self._memory = transform.init(self._values)
+            self._carried: Any = {}
             self._zeros = jax.tree.map(jax.numpy.zeros_like, self._values)
         self._key_seed = 0
 
@@ -276,8 +277,13 @@ class ScanUpdates(Updates):
     def begin(self, state: TrainerState | None) -> None:
         """A random key, and the optimiser's memory of the training before."""
         self._key_seed = int(self.rng.integers(2**31))
+        if self.rule.begin is not None:
+            with precision(self.model.parameters):
+                key = self._jax.random.key(int(self.rng.integers(2**31)))
+                self._carried = self.rule.begin(self._values, self._data, key)
         if state is not None:
             self._restore_memory(state.optimiser)
+            self._restore_carried(state.rule)
 
     def advance(self, at: Position, averaging: bool) -> Progressed:
         """A chunk of updates, or the last one of the epoch if its batch is smaller."""
@@ -288,10 +294,13 @@ class ScanUpdates(Updates):
         active = 1 if small else min(self._chunk, whole - at.update, _CHUNK)
         began = time.perf_counter()
         with precision(self.model.parameters):
-            program = _program(self.rule.loss, self.rule.project, self.optimiser, self._horizon)
+            rule = self.rule
+            carries = rule.begin is not None
+            program = _program(rule.loss, rule.project, carries, self.optimiser, self._horizon)
             carry = (
                 self._values,
                 self._memory,
+                self._carried,
                 self._zeros if self.summed is None else self.summed,
                 self._zeros if self.averaged is None else self.averaged,
                 np.int32(self.n_averaged),
@@ -308,7 +317,8 @@ class ScanUpdates(Updates):
                 averaging,
                 batch=batch,
             )
-            (self._values, self._memory, summed, averaged, counted), losses, done = answer
+            carry, losses, done = answer
+            self._values, self._memory, self._carried, summed, averaged, counted = carry
         done = int(done)
         self.summed = summed if self.sums else None
         self.averaged = averaged if int(counted) else None
@@ -316,7 +326,14 @@ class ScanUpdates(Updates):
         if not small and active == self._chunk:
             self._resize(time.perf_counter() - began)
         objectives = [float(x) for x in np.asarray(losses)[:done]]
-        return Progressed(done, objectives, 0.0 if done == active else math.inf)
+        return Progressed(done, objectives, self._largest() if done == active else math.inf)
+
+    def _largest(self) -> float:
+        """Largest absolute value of a parameter, if the model has a limit to it."""
+        if math.isinf(self.model.weight_limit):
+            return 0.0
+        numpy, leaves = self._jax.numpy, self._jax.tree.leaves(self._values)
+        return max(float(numpy.max(numpy.abs(leaf), initial=0.0)) for leaf in leaves)
 
     def _resize(self, seconds: float) -> None:
         if seconds < 0.5 * _CHUNK_SECONDS:
@@ -342,7 +359,8 @@ class ScanUpdates(Updates):
         """The seed of the keys, and the leaves of optax's state."""
         leaves = self._jax.tree.leaves(self._memory)
         memory = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
-        return TrainerState({"key_seed": np.array(self._key_seed)}, memory)
+        carried = {n: np.asarray(a) for n, a in self._carried.items()}
+        return TrainerState(carried | {"key_seed": np.array(self._key_seed)}, memory)
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """The parameters of the model, the optimiser's state and the seed of the keys."""
@@ -350,7 +368,9 @@ class ScanUpdates(Updates):
             super().restore(arrays)
             self._values = self._jax.tree.map(self._jax.numpy.array, self.model.parameters)
         self._restore_memory(part(arrays, "optimiser"))
-        self._key_seed = int(arrays["rule/key_seed"])
+        rule = part(arrays, "rule")
+        self._key_seed = int(rule.pop("key_seed"))
+        self._restore_carried(rule)
 
     def _restore_memory(self, memory: Arrays) -> None:
         with precision(self.model.parameters):
@@ -358,15 +378,27 @@ class ScanUpdates(Updates):
             kept = [self._jax.numpy.array(memory[f"leaf{k}"]) for k in range(len(leaves))]
             self._memory = self._jax.tree.unflatten(shape, kept)
 
+    def _restore_carried(self, kept: Mapping[str, Array]) -> None:
+        with precision(self.model.parameters):
+            names = [name for name in kept if name != "key_seed"]
+            self._carried = {name: self._jax.numpy.array(kept[name]) for name in names}
+
 
 @lru_cache(maxsize=64)
-def _program(loss: Any, project: Any, optimiser: Optimiser, horizon: tuple[int, int]) -> Any:
+def _program(
+    loss: Any, project: Any, carries: bool, optimiser: Optimiser, horizon: tuple[int, int]
+) -> Any:
     """The compiled loop of a loss and an optimiser; JAX keeps one version per shape of data."""
     import jax
     from jax import lax
     from jax import numpy as jnp
 
     transform = optimiser.transform(*horizon)
+
+    def carrying(values: Any, batch: Any, key: Any, carried: Any) -> Any:
+        return loss(values, batch, key, carried) if carries else (loss(values, batch, key), carried)
+
+    slope = jax.value_and_grad(carrying, has_aux=True)
 
     def run(
         carry: Any,
@@ -381,12 +413,11 @@ def _program(loss: Any, project: Any, optimiser: Optimiser, horizon: tuple[int, 
         batch: int,
     ) -> Any:
         def update(inner: Any, step: Any) -> Any:
-            values, memory, summed, averaged, counted = inner
+            values, memory, carried, summed, averaged, counted = inner
             rows = lax.dynamic_slice(order, (first + step * batch,), (batch,))
             here = jax.tree.map(lambda part: part[rows], data)
-            value, gradients = jax.value_and_grad(loss)(
-                values, here, jax.random.fold_in(key, count + step)
-            )
+            here_key = jax.random.fold_in(key, count + step)
+            (value, carried), gradients = slope(values, here, here_key, carried)
             moves, memory = transform.update(gradients, memory, values)
             moved = jax.tree.map(lambda a, move: a + move, values, moves)
             if project is not None:
@@ -402,7 +433,7 @@ def _program(loss: Any, project: Any, optimiser: Optimiser, horizon: tuple[int, 
                 averaged,
                 moved,
             )
-            later = (moved, memory, summed, averaged, counted)
+            later = (moved, memory, carried, summed, averaged, counted)
             kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), later, inner)
             return kept, value, good
 

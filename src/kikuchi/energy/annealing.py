@@ -1,0 +1,299 @@
+"""log Z of an energy model between bounds: annealed importance sampling with Hamiltonian moves.
+
+The base is a Gaussian with mean and covariance of the rows that the model was learnt from; chains
+run in coordinates in which it is standard. Forward chains are led from the base to the model,
+reverse chains back from samples of the model: exact ones where the model is square, otherwise the
+coldest replicas of chains at many temperatures that exchange their states. The step size of each
+temperature is found by a pilot run and then fixed, so that the weights are unbiased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run, Step
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.core.trace import Trace
+from kikuchi.energy.energies import Energy, square_experts
+from kikuchi.energy.samplers import ChainMoves
+from kikuchi.inference.sampling.annealing import LogZ, beta_steps, bracket
+from kikuchi.training.optimiser import precision
+
+_PIECE = 50  # steps of beta in one compiled loop: how often the clock is seen
+_FIRST_STEP = 0.3
+_LEARNT_STEP = 0.5  # how fast the pilot's step size follows its acceptance
+
+
+class BasePath(NamedTuple):
+    """The way from the base to the model: x = mean + factor z, z standard normal at beta = 0."""
+
+    mean: Any
+    factor: Any
+
+    def potential(self, energy: Energy, parameters: Any, beta: Any, z: Any) -> Any:
+        """-log f_beta(z)."""
+        rest = energy(parameters, self.mean + z @ self.factor.T)
+        return (1.0 - beta) * 0.5 * jnp.sum(z * z, axis=-1) + beta * rest
+
+
+def gaussian_base(rows: Array, inflation: float = 1.0) -> BasePath:
+    """The base of these rows; `inflation` multiplies its standard deviations."""
+    rows = np.asarray(rows, dtype=np.float64)
+    covariance = np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])
+    factor = inflation * np.linalg.cholesky(covariance)
+    return BasePath(rows.mean(axis=0), factor)
+
+
+@partial(jax.jit, static_argnames=("energy", "moves", "pilot"))
+def _anneal(
+    energy: Energy,
+    moves: ChainMoves,
+    parameters: Any,
+    path: BasePath,
+    state: Any,
+    pieces: Any,
+    key: Any,
+    pilot: bool,
+) -> Any:
+    """Lead chains through one piece of betas: (old, new, step size, active) for each step."""
+
+    def move(carry: Any, piece: Any) -> Any:
+        z, weights, step = carry
+        old, new, given, active, number = piece
+        size = step if pilot else given
+
+        def potential(at: Any) -> Any:
+            return path.potential(energy, parameters, new, at)
+
+        gain = path.potential(energy, parameters, old, z) - potential(z)
+        moved, rate = moves.transition(potential, z, size, jax.random.fold_in(key, number))
+        learnt = step * jnp.exp(_LEARNT_STEP * (rate - moves.desired))
+        z = jnp.where(active, moved, z)
+        weights = weights + jnp.where(active, gain, 0.0)
+        return (z, weights, jnp.where(active, learnt, step)), (size, rate)
+
+    return lax.scan(move, state, pieces)
+
+
+@partial(jax.jit, static_argnames=("energy", "moves", "sweeps"))
+def _exchange(
+    energy: Energy,
+    moves: ChainMoves,
+    parameters: Any,
+    path: BasePath,
+    z: Any,
+    betas: Any,
+    sizes: Any,
+    key: Any,
+    sweeps: int,
+) -> Any:
+    """Replicas (temperatures, chains, columns) that move and then exchange with a neighbour."""
+    replicas = len(betas)
+
+    def potential(beta: Any, at: Any) -> Any:
+        return path.potential(energy, parameters, beta, at)
+
+    def one(beta: Any, at: Any, size: Any, key: Any) -> Any:
+        return moves.transition(partial(potential, beta), at, size, key)
+
+    def sweep(n: Any, state: Any) -> Any:
+        z, sizes = state
+        keys = jax.random.split(jax.random.fold_in(key, n), replicas + 1)
+        z, rates = jax.vmap(one)(betas, z, sizes, keys[:-1])
+        sizes = sizes * jnp.exp(0.1 * (rates - moves.desired))
+        energies = jax.vmap(lambda at: potential(1.0, at) - potential(0.0, at))(z)
+        odd = n % 2
+        partner = jnp.arange(replicas) + jnp.where((jnp.arange(replicas) + odd) % 2 == 0, 1, -1)
+        partner = jnp.where((partner < 0) | (partner >= replicas), jnp.arange(replicas), partner)
+        gain = (betas - betas[partner])[:, None] * (energies - energies[partner])
+        low = jnp.minimum(jnp.arange(replicas), partner)
+        draws = jax.random.uniform(keys[-1], energies.shape)[low]
+        swap = jnp.log(draws) < gain
+        return jnp.where(swap[..., None], z[partner], z), sizes
+
+    return lax.fori_loop(0, sweeps, sweep, (z, sizes))
+
+
+def annealed_log_z(
+    energy: Energy,
+    parameters: Any,
+    rows: Array,
+    *,
+    betas: int = 500,
+    chains: int = 100,
+    batches: int = 5,
+    width: float = 0.1,
+    confidence: float = 0.95,
+    leapfrogs: int = 10,
+    burn_in: int = 200,
+    replicas: int = 12,
+    random_state: Seed = None,
+    run: Run | None = None,
+) -> LogZ:
+    """log Z by annealed importance sampling, forward and reverse.
+
+    `rows` are those that the model was learnt from (or alike): the base has their mean and
+    covariance, and tempered chains begin at them. Up to `batches` of `chains` are made, until the
+    bracket is at most `width` nats wide, or the budget of `run` ends.
+
+    >>> from kikuchi.energy.energies import LinearExperts
+    >>> energy = LinearExperts(expert="logistic")
+    >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)}
+    >>> rows = np.random.default_rng(0).normal(size=(500, 2)) * 2
+    >>> found = annealed_log_z(energy, parameters, rows, betas=100, random_state=0)
+    >>> bool(found.lower < -np.log(0.95) < found.upper)
+    True
+    """
+    if chains < 2 or batches < 1 or replicas < 2:
+        raise MethodError("log_z: at least two chains, one batch and two replicas are needed")
+    run = run or Run(Budget().start(), silent, Trace(objective_name="log Z"))
+    with precision(parameters):
+        work = _Annealing(energy, parameters, rows, beta_steps(betas, "sigmoid"), chains, run)
+        work.moves = ChainMoves("hmc", leapfrogs, 0.85)
+        work.burn_in, work.replicas, work.confidence = burn_in, replicas, confidence
+        work.key = jax.random.key(int(generator(random_state).integers(2**31)))
+        run.iterate(work.batches(), tol=width, limit=batches)
+        if run.stopped == "diverged":  # the last batch was cut short by the clock
+            run.stopped = "seconds"
+        if not work.up:
+            raise BudgetError(
+                "log_z: the time was over before one batch of chains was; use fewer betas or "
+                "chains, or more seconds"
+            )
+        return work.bracket()
+
+
+class _Annealing:
+    """Batches of chains, and the bracket so far."""
+
+    moves: ChainMoves
+    burn_in: int
+    replicas: int
+    confidence: float
+    key: Any
+
+    def __init__(
+        self, energy: Energy, parameters: Any, rows: Array, betas: Array, chains: int, run: Run
+    ) -> None:
+        self.energy, self.chains, self.run, self.betas = energy, chains, run, betas
+        self.parameters = jax.tree.map(jnp.asarray, parameters)
+        self.dtype = jax.tree.leaves(self.parameters)[0].dtype
+        base = gaussian_base(rows)
+        log_det = float(np.sum(np.log(np.diag(base.factor))))
+        self.log_z_base = log_det + 0.5 * rows.shape[1] * math.log(2 * math.pi)
+        self.path = BasePath(*(jnp.asarray(part, self.dtype) for part in base))
+        self.rows, self.n_columns = rows, rows.shape[1]
+        self.square = square_experts(energy, self.parameters)
+        self.sizes: Array | None = None
+        self.tempered: Any = None
+        self.up: list[Array] = []
+        self.down: list[Array] = []
+
+    def batches(self) -> Iterator[Step]:
+        """One batch after the other, each with the bracket that is then known."""
+        if self.sizes is None and not self._pilot():
+            return
+        while True:
+            up = self._lead(self._standard(), self.betas, self.sizes)
+            if up is None:
+                return
+            assert self.sizes is not None
+            sizes = np.concatenate([self.sizes[-2::-1], self.sizes[:1]])
+            down = self._lead(self._samples(), self.betas[::-1], sizes)
+            if down is None:
+                return
+            self.up.append(up)
+            self.down.append(down)
+            found = self.bracket()
+            yield Step(
+                len(self.up), found.width, objective=found.estimate,
+                lower=found.lower, upper=found.upper,
+            )  # fmt: skip
+
+    def bracket(self) -> LogZ:
+        """The bracket of all finished batches."""
+        return bracket(
+            self.log_z_base,
+            np.concatenate(self.up),
+            np.concatenate(self.down),
+            self.confidence,
+            exact_starts=self.square is not None,
+            stopped=self.run.stopped,
+        )
+
+    def _next_key(self) -> Any:
+        self.key, key = jax.random.split(self.key)
+        return key
+
+    def _standard(self) -> Any:
+        return jax.random.normal(self._next_key(), (self.chains, self.n_columns), self.dtype)
+
+    def _pilot(self) -> bool:
+        """Find the step size of every beta; False if the time ended before."""
+        return self._lead(self._standard(), self.betas, None) is not None
+
+    def _lead(self, z: Any, betas: Array, sizes: Array | None) -> Array | None:
+        """Log weights of chains led along the betas; None if the time ended before. Without sizes
+        it is the pilot, which keeps those that it found.
+        """
+        count = len(betas) - 1
+        state = (z, jnp.zeros(len(z), self.dtype), jnp.asarray(_FIRST_STEP, self.dtype))
+        learnt: list[Array] = []
+        key = self._next_key()
+        given = np.ones(count) if sizes is None else sizes
+        for first in range(0, count, _PIECE):
+            numbers = np.arange(first, first + _PIECE)
+            at = np.minimum(numbers, count - 1)
+            pieces = tuple(
+                jnp.asarray(part, self.dtype) for part in (betas[at], betas[at + 1], given[at])
+            )
+            pieces = (*pieces, jnp.asarray(numbers < count), jnp.asarray(numbers))
+            state, (used, _) = _anneal(
+                self.energy, self.moves, self.parameters, self.path, state, pieces, key,
+                pilot=sizes is None,
+            )  # fmt: skip
+            learnt.append(np.asarray(used)[numbers < count])
+            if self.run.clock.expired:
+                return None
+        if sizes is None:
+            self.sizes = np.concatenate(learnt)
+        return np.asarray(state[1], dtype=np.float64)
+
+    def _samples(self) -> Any:
+        """Where reverse chains begin: samples of the model, in the coordinates of the base."""
+        if self.square is not None:
+            x = self.square.draw(self.parameters, self.chains, self._next_key())
+            return jax.scipy.linalg.solve_triangular(
+                self.path.factor, (x - self.path.mean).T, lower=True
+            ).T
+        assert self.sizes is not None
+        betas = np.linspace(0.0, 1.0, self.replicas)
+        if self.tempered is None:
+            rng = np.random.default_rng(0)
+            rows = self.rows[rng.integers(0, len(self.rows), self.chains)]
+            z = np.linalg.solve(np.asarray(self.path.factor), (rows - self.path.mean).T).T
+            at = np.searchsorted(self.betas[1:], betas).clip(0, len(self.sizes) - 1)
+            start = jnp.broadcast_to(jnp.asarray(z, self.dtype), (self.replicas, *z.shape))
+            self.tempered = (start, jnp.asarray(self.sizes[at], self.dtype))
+        z, sizes = self.tempered
+        for _ in range(0, self.burn_in, _PIECE):
+            z, sizes = _exchange(
+                self.energy, self.moves, self.parameters, self.path, z,
+                jnp.asarray(betas, self.dtype), sizes, self._next_key(), sweeps=_PIECE,
+            )  # fmt: skip
+            if self.run.clock.expired:
+                break
+        self.tempered = (z, sizes)
+        return z[-1]

@@ -1,0 +1,418 @@
+"""Energies of rows: linear experts and richer ones, each a function of parameters and rows.
+
+An `EnergyFunction` is called as `energy(parameters, rows)` and answers one number per row; JAX
+differentiates it by both arguments, which is all that learning and sampling need (contrastive
+backpropagation, TEH-L11). A user's own function of that form is a model too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.errors import MethodError
+from kikuchi.core.options import Configured, Registry, option
+from kikuchi.energy.experts import EXPERTS, Expert
+
+Array = NDArray[Any]
+Parameters = dict[str, Any]
+Energy = Callable[[Any, Any], Any]
+
+ENERGIES: Registry[EnergyFunction] = Registry(
+    "kikuchi.energy",
+    "energy",
+    {
+        "linear": "energies:LinearExperts",
+        "topographic": "energies:Topographic",
+        "feed-forward": "energies:FeedForward",
+        "recurrent": "energies:Recurrent",
+        "manifold": "energies:InfomaxManifold",
+        "uniform-gaussian": "energies:UniformGaussian",
+    },
+)
+
+
+@dataclass(frozen=True)
+class EnergyFunction(Configured, ABC):
+    """An energy with its first parameters; frozen, so that compiled loops are kept for it."""
+
+    kind: ClassVar[str] = "energy"
+
+    @abstractmethod
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Parameters before learning."""
+
+    @abstractmethod
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Energy of each row."""
+
+    @abstractmethod
+    def features(self, parameters: Any, x: Any) -> Any:
+        """The features of each row: one pass forward (TEH-I11)."""
+
+    def proper(self, parameters: Any) -> str | None:
+        """Why Z may be infinite; None where it is known to be finite (TEH-M14)."""
+        return None
+
+
+def random_filters(n_features: int, n_columns: int, rng: np.random.Generator) -> Array:
+    """Filters of length 1 in random directions, one per row."""
+    filters = rng.normal(size=(n_features, n_columns))
+    lengths = np.linalg.norm(filters, axis=1, keepdims=True)
+    return np.asarray(filters / lengths, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class LinearExperts(EnergyFunction):
+    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature (TEH-M12 to TEH-M14).
+
+    >>> energy = LinearExperts(expert="logistic")
+    >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
+    >>> float(energy(parameters, np.zeros((1, 2)))[0]) / np.log(4)
+    2.0
+    """
+
+    name: ClassVar[str] = "linear"
+    summary: ClassVar[str] = "one expert on each linear feature"
+
+    expert: str = option("student-t", "density of one feature")
+
+    @cached_property
+    def experts(self) -> Expert:
+        """The expert that the text names."""
+        return EXPERTS.parse(self.expert)
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Filters of length 1 in random directions."""
+        parameters: Parameters = {"filters": random_filters(n_features, n_columns, rng)}
+        if self.experts.first_shape is not None:
+            first = np.log(self.experts.first_shape)
+            parameters["log_shapes"] = np.full(n_features, first, dtype=np.float32)
+        return parameters
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Sum of the experts' energies."""
+        energies = self.experts.energy(self.features(parameters, x), shapes_of(parameters))
+        return jnp.sum(energies, axis=-1)
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """w_i' x."""
+        return x @ parameters["filters"].T
+
+    def proper(self, parameters: Any) -> str | None:
+        """Full rank, and for Student's t enough weight in every subspace."""
+        shapes = shapes_of(parameters)
+        return improper(parameters["filters"], None if shapes is None else np.asarray(shapes))
+
+    def log_z(self, parameters: Any) -> Any:
+        """log Z of a square model: the experts' normalisers over |det filters| (TEH-M13)."""
+        normalisers = self.experts.log_normaliser(shapes_of(parameters))
+        count = parameters["filters"].shape[0]
+        total = jnp.sum(jnp.broadcast_to(normalisers, (count,)))
+        return total - jnp.linalg.slogdet(parameters["filters"])[1]
+
+    def draw(self, parameters: Any, count: int, key: Any) -> Any:
+        """Exact samples of a square model: features drawn alone, and the rows that have them."""
+        filters = parameters["filters"]
+        u = self.experts.draw(key, (count, filters.shape[0]), shapes_of(parameters))
+        return jnp.linalg.solve(filters, u.T.astype(filters.dtype)).T
+
+
+def square_experts(energy: Energy, parameters: Any) -> LinearExperts | None:
+    """The linear experts of a model with as many features as columns, whose Z is exact."""
+    if not isinstance(energy, LinearExperts):
+        return None
+    features, columns = parameters["filters"].shape
+    return energy if features == columns else None
+
+
+def shapes_of(parameters: Any) -> Any:
+    """The positive shapes of the experts, if they have some."""
+    return jnp.exp(parameters["log_shapes"]) if "log_shapes" in parameters else None
+
+
+def improper(filters: Any, shapes: Array | None) -> str | None:
+    """Why the integral of a product of experts is or may be infinite; None where it is finite.
+
+    Without shapes (tails at least exponential) full rank is enough. For Student's t the integral is
+    finite when 2 sum of the shapes of filters not orthogonal to L exceeds dim L for every subspace
+    L that is not zero (TEH-M14). Filters of full rank with shapes above 1/2 suffice; where those
+    with larger shapes have a smaller rank, the complements of what the largest ones span decide.
+
+    >>> improper(np.eye(2), np.array([0.6, 0.4]))
+    'Z is infinite: shapes that sum to 0.4 stand alone in a subspace of dimension 1; raise them'
+    """
+    filters = np.asarray(filters, dtype=np.float64)
+    dimension = filters.shape[1]
+    rank = int(np.linalg.matrix_rank(filters))
+    if rank < dimension:
+        return (
+            f"Z is infinite: {len(filters)} filters span {rank} of {dimension} dimensions; use "
+            "more features, or fewer columns"
+        )
+    if shapes is None or np.linalg.matrix_rank(filters[shapes > 0.5]) == dimension:
+        return None
+    order = np.argsort(-shapes)
+    for count in range(len(filters)):
+        spanned = int(np.linalg.matrix_rank(filters[order[:count]])) if count else 0
+        rest = float(shapes[order[count:]].sum())
+        if 2.0 * rest <= dimension - spanned:
+            return (
+                f"Z is infinite: shapes that sum to {rest:g} stand alone in a subspace of "
+                f"dimension {dimension - spanned}; raise them"
+            )
+        if spanned == dimension:
+            break
+    return (
+        "Z may be infinite: filters with shapes above 1/2 do not span all dimensions, and not "
+        "every subspace was checked"
+    )
+
+
+@dataclass(frozen=True)
+class Topographic(EnergyFunction):
+    """E(x) = sum_i shape_i log(1 + sum of (w_j' x)² over the neighbours j of i) (TEH-M20).
+
+    Features lie on a square grid that is closed at its borders; neighbours learn filters alike.
+    """
+
+    name: ClassVar[str] = "topographic"
+    summary: ClassVar[str] = "two layers: experts on sums of squares of neighbouring features"
+
+    reach: int = option(1, "neighbours on each side of the grid", low=0)
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Random filters; the number of features must be a square."""
+        side = round(n_features**0.5)
+        if side * side != n_features or side <= 2 * self.reach:
+            better = max(side, 2 * self.reach + 1) ** 2
+            raise MethodError(
+                f"energy topographic: {n_features} features are no square grid wider than "
+                f"{2 * self.reach}; give a square number such as {better}"
+            )
+        shapes = np.zeros(n_features, dtype=np.float32)
+        return {"filters": random_filters(n_features, n_columns, rng), "log_shapes": shapes}
+
+    def pooled(self, u: Any) -> Any:
+        """Sums of squares over the neighbourhood of each feature."""
+        side = round(u.shape[-1] ** 0.5)
+        squares = (u * u).reshape(*u.shape[:-1], side, side)
+        shifts = range(-self.reach, self.reach + 1)
+        rows = sum(jnp.roll(squares, s, axis=-1) for s in shifts)
+        total: Any = sum(jnp.roll(rows, s, axis=-2) for s in shifts)
+        return total.reshape(u.shape)
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Student's t on pooled squares."""
+        pooled = self.pooled(x @ parameters["filters"].T)
+        return jnp.sum(shapes_of(parameters) * jnp.log1p(pooled), axis=-1)
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """w_i' x of the first layer."""
+        return x @ parameters["filters"].T
+
+    def proper(self, parameters: Any) -> str | None:
+        """A pool grows at least as its own feature does, so that linear experts' test suffices."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
+class FeedForward(EnergyFunction):
+    """Student's t on a linear layer and on the outputs of tanh layers above it (TEH-M20)."""
+
+    name: ClassVar[str] = "feed-forward"
+    summary: ClassVar[str] = "tanh layers above linear features, experts on every layer"
+
+    layers: int = option(1, "tanh layers above the linear one", low=1)
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Random layers of equal size."""
+        zeros = np.zeros(n_features, dtype=np.float32)
+        parameters: Parameters = {
+            "filters": random_filters(n_features, n_columns, rng),
+            "log_shapes": zeros,
+        }
+        for k in range(self.layers):
+            weights = rng.normal(size=(n_features, n_features)) / np.sqrt(n_features)
+            parameters[f"weights{k}"] = weights.astype(np.float32)
+            parameters[f"bias{k}"] = zeros.copy()
+            parameters[f"strengths{k}"] = np.full(n_features, 0.1, dtype=np.float32)
+        return parameters
+
+    def _layers(self, parameters: Any, x: Any) -> list[Any]:
+        outputs = [x @ parameters["filters"].T]
+        for k in range(self.layers):
+            inputs = outputs[-1] @ parameters[f"weights{k}"] + parameters[f"bias{k}"]
+            outputs.append(jnp.tanh(inputs))
+        return outputs
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Experts on the linear layer, and on each output times its strength above."""
+        first, *above = self._layers(parameters, x)
+        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(first * first), axis=-1)
+        for k, y in enumerate(above):
+            energy = energy + jnp.sum(parameters[f"strengths{k}"] * y * y, axis=-1)
+        return energy
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """Outputs of the last layer."""
+        return self._layers(parameters, x)[-1]
+
+    def proper(self, parameters: Any) -> str | None:
+        """Outputs of tanh are bounded: the linear layer decides."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
+class Recurrent(EnergyFunction):
+    """Features that act on each other for a fixed number of steps, y <- tanh(W x + V y) (TEH-M20).
+
+    The energy is Student's t on the linear input and on the history of the activities. With
+    `inhibition` V is minus a symmetric matrix of positive numbers without diagonal: features
+    compete, and settle half way to their new values in each step.
+    """
+
+    name: ClassVar[str] = "recurrent"
+    summary: ClassVar[str] = "features that act on each other, a fixed number of steps"
+
+    steps: int = option(5, "steps of the activities", low=1)
+    inhibition: bool = option(False, "connections that inhibit only, symmetric")
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Random filters, weak connections."""
+        zeros = np.zeros(n_features, dtype=np.float32)
+        weak = 0.1 * rng.normal(size=(n_features, n_features)) / np.sqrt(n_features)
+        return {
+            "filters": random_filters(n_features, n_columns, rng),
+            "log_shapes": zeros,
+            "lateral": weak.astype(np.float32),
+            "strengths": np.full(n_features, 0.1, dtype=np.float32),
+        }
+
+    def _connections(self, parameters: Any) -> Any:
+        raw = parameters["lateral"]
+        if not self.inhibition:
+            return raw
+        positive = jax.nn.softplus(raw + raw.T) / raw.shape[0]
+        return -positive * (1.0 - jnp.eye(raw.shape[0], dtype=raw.dtype))
+
+    def _history(self, parameters: Any, x: Any) -> tuple[Any, list[Any]]:
+        inputs, connections = x @ parameters["filters"].T, self._connections(parameters)
+        history = [jnp.tanh(inputs)]
+        for _ in range(self.steps - 1):
+            new = jnp.tanh(inputs + history[-1] @ connections)
+            history.append(0.5 * (history[-1] + new) if self.inhibition else new)
+        return inputs, history
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Experts on the input and on the activities of all steps."""
+        inputs, history = self._history(parameters, x)
+        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(inputs * inputs), axis=-1)
+        return energy + sum(jnp.sum(parameters["strengths"] * y * y, axis=-1) for y in history)
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """Activities after the last step."""
+        return self._history(parameters, x)[1][-1]
+
+    def proper(self, parameters: Any) -> str | None:
+        """Activities are bounded: the linear input decides."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
+class InfomaxManifold(EnergyFunction):
+    """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x) (TEH-M18).
+
+    Rows are mapped to the uniform distribution on the manifold of all outputs; Z is its volume.
+    Costs the cube of the number of columns per row.
+    """
+
+    name: ClassVar[str] = "manifold"
+    summary: ClassVar[str] = "volume of the map to sigmoid outputs, as overcomplete infomax"
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Random filters."""
+        return {"filters": random_filters(n_features, n_columns, rng)}
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Minus half the log determinant of the Gram matrix."""
+        filters = parameters["filters"]
+        u = x @ filters.T
+        slopes = jax.nn.sigmoid(u) * jax.nn.sigmoid(-u)
+        gram = jnp.einsum("...i,ia,ib->...ab", slopes * slopes, filters, filters)
+        return -0.5 * jnp.linalg.slogdet(gram)[1]
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """sigmoid(B x)."""
+        return jax.nn.sigmoid(x @ parameters["filters"].T)
+
+    def proper(self, parameters: Any) -> str | None:
+        """The manifold lies within a cube: full rank is enough."""
+        return improper(parameters["filters"], None)
+
+
+@dataclass(frozen=True)
+class UniformGaussian(EnergyFunction):
+    """Experts that mix a Gaussian with a uniform density, and one broad Gaussian (TEH-M7).
+
+    The thesis's negative result: it learns toy data and fails on images. The broad Gaussian makes
+    the product proper; `log_odds` are those of the Gaussian against the uniform part at its centre.
+    """
+
+    name: ClassVar[str] = "uniform-gaussian"
+    summary: ClassVar[str] = "mixtures of a Gaussian and a uniform density; a negative result"
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Centres and widths at random."""
+        centres = rng.normal(size=(n_features, n_columns))
+        zeros = np.zeros((n_features, n_columns), dtype=np.float32)
+        return {
+            "centres": centres.astype(np.float32),
+            "log_widths": zeros,
+            "log_odds": np.zeros(n_features, dtype=np.float32),
+            "log_breadth": np.array(np.log(3.0), dtype=np.float32),
+        }
+
+    def _log_ratios(self, parameters: Any, x: Any) -> Any:
+        """Log of Gaussian over uniform density of each expert."""
+        z = (x[..., None, :] - parameters["centres"]) * jnp.exp(-parameters["log_widths"])
+        return parameters["log_odds"] - 0.5 * jnp.sum(z * z, axis=-1)
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Minus the logs of the experts, and the broad Gaussian's energy."""
+        breadth = jnp.exp(-2.0 * parameters["log_breadth"])
+        experts = jnp.sum(jax.nn.softplus(self._log_ratios(parameters, x)), axis=-1)
+        return 0.5 * breadth * jnp.sum(x * x, axis=-1) - experts
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """Probability that each expert's Gaussian made the row."""
+        return jax.nn.sigmoid(self._log_ratios(parameters, x))
+
+
+def clamped_energy(expert: str, filters: Array, auxiliary: Array, x: Any, z: Any) -> Any:
+    """-log p(x, z) of the larger ICA whose auxiliary inputs z, at 0, give the overcomplete model.
+
+    `auxiliary` are the filters of z, (features, features - columns), so that the filters together
+    are square. p(x | z = 0) does not depend on them (TEH-M19).
+
+    >>> filters, auxiliary = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0]])
+    >>> clamped_energy("logistic", filters, auxiliary, np.zeros((1, 1)), np.ones((1, 1)))
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.MethodError: filters and auxiliary filters must be a regular square matrix
+    """
+    whole = np.hstack([filters, auxiliary])
+    if whole.shape[0] != whole.shape[1] or np.linalg.matrix_rank(whole) < len(whole):
+        raise MethodError("filters and auxiliary filters must be a regular square matrix")
+    square = LinearExperts(expert=expert)
+    parameters = {"filters": jnp.asarray(whole)}
+    rows = jnp.concatenate([jnp.asarray(x), jnp.asarray(z)], axis=1)
+    return square(parameters, rows) + square.log_z(parameters)

@@ -1,0 +1,321 @@
+"""`EnergyModel`: any energy as an estimator; `ExpertICA`: overcomplete linear experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.core.trace import Trace
+from kikuchi.energy.annealing import annealed_log_z
+from kikuchi.energy.energies import (
+    ENERGIES,
+    Energy,
+    EnergyFunction,
+    LinearExperts,
+    shapes_of,
+    square_experts,
+)
+from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
+from kikuchi.energy.samplers import ChainMoves, sample_chains
+from kikuchi.energy.whitening import Whitening
+from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator
+from kikuchi.training.model import PytreeModel, named_leaves
+from kikuchi.training.optimiser import precision
+from kikuchi.training.updates import loss_of
+
+_BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
+
+
+class EnergyParameters(PytreeModel):
+    """The parameters of an energy of white rows."""
+
+    kind: ClassVar[str] = "energy-model"
+    weight_limit: ClassVar[float] = 1e4
+    batch_dtype = np.float32
+
+
+@dataclass(eq=False, repr=False)
+class EnergyModel(TrainedEstimator, FeatureTransformer):
+    """A density p(x) = exp(-E(x)) / Z of rows of real numbers, for any energy E.
+
+    The energy is named by a text, or is a function `energy(parameters, rows)` that JAX can
+    differentiate, with the first `parameters` given as a dictionary of arrays. Rows are whitened
+    first, and everything is answered in the coordinates of the rows.
+
+    >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
+    >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
+    >>> model.fit(rows).log_z().width
+    0.0
+    >>> model.transform(rows).shape, model.sample(3, random_state=0).shape
+    ((1000, 2), (3, 2))
+    """
+
+    model_class: ClassVar[Any] = EnergyParameters
+
+    energy: str | Callable[..., Any] = option(
+        "linear",
+        "Energy: a text such as linear:expert=logistic, or a function of parameters, rows.",
+    )
+    n_features: int | None = option(None, "Number of features; none: one per white column.", low=1)
+    _: KW_ONLY
+    parameters: Mapping[str, Any] | None = option(
+        None, "First parameters of an energy that is a function, as arrays by name."
+    )
+    learner: str = option(
+        "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
+    )
+    whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
+    n_components: int | None = option(None, "Principal components kept; needs whiten=pca.", low=1)
+    validation_fraction: float = option(
+        0.05, "Fraction of the rows held out, on which score matching judges.", low=0, below=1
+    )
+    learning_rate: float = option(0.01, "First rate of the updates.", above=0)
+    momentum: float = option(0.9, "Fraction of the velocity that sgd keeps.", low=0, below=1)
+
+    # ------------------------------------------------------------------ learning
+
+    def _energy(self) -> Energy:
+        if callable(self.energy):
+            return self.energy
+        return ENERGIES.parse(self.energy)
+
+    def _rows(self, X: Any, *, reset: bool = False) -> NDArray[np.float32]:
+        rows = np.asarray(super()._rows(X, reset=reset), dtype=np.float64)
+        if reset:
+            if len(rows) < 2:
+                raise DataError(f"{len(rows)} row cannot be learnt from; give at least 2")
+            self.whitening_ = Whitening.fit(rows, self.whiten, self.n_components)
+        return self.whitening_(rows).astype(np.float32)
+
+    def _begin(self, rows: Array, rng: np.random.Generator) -> EnergyParameters:
+        energy = self._energy()
+        columns = rows.shape[1]
+        if isinstance(energy, EnergyFunction):
+            if self.parameters is not None:
+                raise MethodError(
+                    f"parameters are for energies that are functions, not {energy.text}"
+                )
+            values = energy.initial(columns, self.n_features or columns, rng)
+        else:
+            if self.parameters is None:
+                raise MethodError("an energy that is a function needs its first parameters")
+            values = {n: np.array(a, dtype=np.float32) for n, a in self.parameters.items()}
+        if self.learner.split(":")[0] == "nce":
+            values[LOG_Z] = np.array(0.5 * columns * np.log(2 * np.pi), dtype=np.float32)
+        self._check_energy(energy, values, rows[:100])
+        self._base_rows = rows[:_BASE_ROWS]
+        return EnergyParameters(values, {"energy": _name(energy), "learner": self.learner})
+
+    def _check_energy(self, energy: Energy, values: Any, rows: Array) -> None:
+        """Refuse an energy whose values or gradients are not finite numbers, one per row."""
+        with precision(values):
+            at = jnp.asarray(rows)
+            answer = energy(values, at)
+            if answer.shape != (len(rows),):
+                raise MethodError(
+                    f"the energy answers shape {answer.shape} for {len(rows)} rows; it must give "
+                    "one number per row"
+                )
+            slopes = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))(values, at)
+            leaves = {"energy": answer, "gradient by the rows": slopes[1]}
+            leaves |= {f"gradient by {n}": a for n, a in named_leaves(slopes[0]).items()}
+            for what, array in leaves.items():
+                if not np.all(np.isfinite(np.asarray(array))):
+                    raise MethodError(f"the {what} is not finite at the first rows")
+        if self._needs_square and square_experts(energy, values) is None:
+            raise MethodError(
+                f"learner {self.learner} needs as many linear features as white columns "
+                f"({rows.shape[1]}); use cd, pcd, score-matching, denoising or nce"
+            )
+
+    @property
+    def _needs_square(self) -> bool:
+        return self.learner.split(":")[0] in ("exact", "equilibrium")
+
+    def _rule(self) -> EnergyRule:
+        rule = LEARNERS.parse(self.learner).rule(self._energy())
+        return replace(rule, held_out=self._held_out)
+
+    def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
+        count = round(self.validation_fraction * len(rows))
+        order = rng.permutation(len(rows)) if count else np.arange(len(rows))
+        self._held_out = rows[order[:count]] if count else None
+        super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
+
+    def _remarks(self, rows: Any) -> list[str]:
+        energy = self._energy()
+        fault = energy.proper(self._values) if isinstance(energy, EnergyFunction) else None
+        return [] if fault is None else [fault]
+
+    # ------------------------------------------------------------------ answers
+
+    @property
+    def _values(self) -> Any:
+        return self._model.parameters
+
+    def _white(self, X: ArrayLike) -> NDArray[np.float32]:
+        self._model  # noqa: B018  (refuses an estimator that was not fitted)
+        return self._rows(X)
+
+    def energies(self, X: ArrayLike) -> Array:
+        """E of each row, after whitening."""
+        with precision(self._values):
+            return np.asarray(self._energy()(self._values, jnp.asarray(self._white(X))))
+
+    def transform(self, X: ArrayLike) -> Array:
+        """The features of each row."""
+        energy = self._energy()
+        if not isinstance(energy, EnergyFunction):
+            raise MethodError("an energy that is a function has no features; use energies")
+        with precision(self._values):
+            return np.asarray(energy.features(self._values, jnp.asarray(self._white(X))))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.transform(np.zeros((1, self.n_features_in_))).shape[1])
+
+    def log_z(
+        self, *, seconds: float | None = None, random_state: Seed = 0, **options: Any
+    ) -> LogZ:
+        """log Z of the density of white rows: exact for a square model, else between bounds.
+
+        `options` are those of `kikuchi.energy.annealing.annealed_log_z`. The answer is kept for
+        `score_samples`.
+        """
+        energy, values = self._energy(), self._values
+        square = square_experts(energy, values)
+        if square is not None:
+            with precision(values):
+                exact = float(square.log_z(values))
+            nothing = np.empty(0)
+            found = LogZ(exact, exact, exact, 1.0, exact, exact, nothing, nothing, True, "exact")
+        else:
+            run = Run(Budget(seconds=seconds).start(), silent, Trace("log Z"))
+            rows = self._base_rows.astype(np.float64)
+            found = annealed_log_z(
+                energy, values, rows, random_state=random_state, run=run, **options
+            )
+        self.log_z_ = found
+        return found
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-density of each row, by the estimate of `log_z` (made now if it was not).
+
+        Where the whitening has dropped directions it is the density within those kept.
+        """
+        white = self._white(X)
+        found = self.log_z_ if hasattr(self, "log_z_") else self.log_z()
+        with precision(self._values):
+            energies = np.asarray(self._energy()(self._values, jnp.asarray(white)))
+        return self.whitening_.log_det - found.estimate - energies.astype(np.float64)
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Mean log-density of the rows."""
+        return float(np.mean(self.score_samples(X)))
+
+    def score_bounds(self, X: ArrayLike) -> tuple[float, float]:
+        """Mean log-density by the upper and by the lower end of the bracket on log Z."""
+        mean, found = self.score(X), self.log_z_
+        return mean + found.estimate - found.upper, mean + found.estimate - found.lower
+
+    def score_matching_loss(self, X: ArrayLike) -> float:
+        """Score-matching loss of rows, which needs no Z: smaller is better."""
+        return loss_of(ScoreLoss(self._energy()), self._values, self._white(X))
+
+    def sample(self, n_samples: int = 1, *, sweeps: int = 500, random_state: Seed = None) -> Array:
+        """Rows of the model: exact if it is square, else chains that begin at rows of the data."""
+        energy, values = self._energy(), self._values
+        key = jax.random.key(int(generator(random_state).integers(2**31)))
+        with precision(values):
+            square = square_experts(energy, values)
+            if square is not None:
+                return self.whitening_.undo(np.asarray(square.draw(values, n_samples, key)))
+            first, second = jax.random.split(key)
+            rows = jax.random.randint(first, (n_samples,), 0, len(self._base_rows))
+            start = jnp.asarray(self._base_rows)[rows]
+            moved, _, _ = sample_chains(
+                energy, ChainMoves(), values, start, 0.1, second, count=sweeps
+            )
+        return self.whitening_.undo(np.asarray(moved))
+
+    # ------------------------------------------------------------------ files
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        if callable(self.energy):
+            raise MethodError("a model whose energy is a function of yours cannot be saved")
+        arrays, facts, about = super()._fitted_state()
+        arrays |= prefixed(self.whitening_.arrays(), "whitening")
+        arrays["base_rows"] = self._base_rows
+        about["whitening"] = self.whitening_.facts()
+        return arrays, facts, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        self.whitening_ = Whitening.restored(part(arrays, "whitening"), about["whitening"])
+        self._base_rows = np.asarray(arrays["base_rows"])
+
+
+def _name(energy: Energy) -> str:
+    if isinstance(energy, EnergyFunction):
+        return energy.text
+    return f"{energy.__module__}.{getattr(energy, '__qualname__', type(energy).__qualname__)}"
+
+
+@dataclass(eq=False, repr=False)
+class ExpertICA(EnergyModel):
+    """Independent features without a causal model: a product of experts on linear features.
+
+    With more features than columns the features are overcomplete: dependent in the density, and
+    found by one pass forward (TEH-M12).
+
+    >>> rows = np.random.default_rng(0).laplace(size=(1000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
+    >>> model = ExpertICA(n_features=4, epochs=2, random_state=0).fit(rows)
+    >>> model.filters_.shape, model.shapes_.shape
+    ((4, 2), (4,))
+    """
+
+    energy: str = option("linear", "Energy of the features: linear or topographic.")
+    expert: str = option(
+        "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
+    )
+
+    def _energy(self) -> Energy:
+        name = self.energy.split(":")[0]
+        if name == "linear":
+            return LinearExperts(expert=self.expert)
+        if name == "topographic":
+            return ENERGIES.parse(self.energy)
+        raise MethodError(f"ExpertICA has energies linear and topographic, not {self.energy}")
+
+    @property
+    def filters_(self) -> Array:
+        """Filters by rows in the coordinates of the data: features are filters_ @ (x - mean)."""
+        return np.asarray(self._values["filters"] @ self.whitening_.forward)
+
+    @property
+    def basis_(self) -> Array:
+        """White filters seen as rows of the data: what each feature looks for."""
+        return np.asarray(self._values["filters"] @ self.whitening_.backward.T)
+
+    @property
+    def shapes_(self) -> Array | None:
+        """Shapes of the experts; None for experts without."""
+        shapes = shapes_of(self._values)
+        return None if shapes is None else np.asarray(shapes)

@@ -1,0 +1,101 @@
+"""The estimators: what they find, files, and input that is refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.energy import EnergyModel, ExpertICA, Whitening
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, 4))
+    return rng.laplace(size=(3000, 4)) @ mixing.T, mixing
+
+
+def amari(product):
+    p = np.abs(product)
+    rows, columns = p / p.max(axis=1, keepdims=True), p / p.max(axis=0, keepdims=True)
+    return rows.sum() + columns.sum() - 2 * len(p)
+
+
+@pytest.mark.parametrize("learner", ["exact", "equilibrium", "cd:leapfrogs=10"])
+def test_square_models_find_the_sources(mixed, learner):
+    rows, mixing = mixed
+    model = ExpertICA(
+        expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", epochs=25,
+        random_state=0,
+    ).fit(rows)  # fmt: skip
+    assert amari(model.filters_ @ mixing) < 1.0
+    assert model.log_z().width == 0.0
+
+
+def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
+    rows, _ = mixed
+    model = ExpertICA(expert="logistic", learner="exact", epochs=2, random_state=0).fit(rows)
+    u = (rows - rows.mean(axis=0)) @ model.filters_.T
+    expected = np.linalg.slogdet(model.filters_)[1] - np.sum(
+        np.abs(u) + 2 * np.log1p(np.exp(-np.abs(u))), axis=1
+    )
+    assert model.score_samples(rows) == pytest.approx(expected, abs=1e-3)
+
+
+def test_files_keep_everything(mixed, tmp_path):
+    rows, _ = mixed
+    model = ExpertICA(n_features=6, epochs=1, random_state=0).fit(rows)
+    model.save(tmp_path / "m.safetensors")
+    again = ExpertICA.load(tmp_path / "m.safetensors")
+    assert np.array_equal(again.transform(rows), model.transform(rows))
+    assert np.array_equal(
+        again.sample(5, sweeps=3, random_state=1), model.sample(5, sweeps=3, random_state=1)
+    )
+    assert again.whitening_.kind == "zca"
+
+
+def test_a_function_of_the_users_is_a_model():
+    def bowl(parameters, x):
+        return 0.5 * jnp.sum((x * parameters["scale"]) ** 2, axis=-1)
+
+    rows = np.random.default_rng(0).normal(size=(2000, 2)) * [1.0, 3.0]
+    model = EnergyModel(
+        bowl, parameters={"scale": np.full(2, 0.5)}, learner="score-matching", whiten="none",
+        epochs=60, learning_rate=0.02, schedule="linear", random_state=0,
+    ).fit(rows)  # fmt: skip
+    assert np.abs(model.model_.parameters["scale"]) == pytest.approx([1.0, 1 / 3], rel=0.05)
+    with pytest.raises(MethodError, match="cannot be saved"):
+        model.save("nowhere.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["pca", "zca"])
+def test_whitening_is_undone(mixed, kind):
+    rows, _ = mixed
+    whitening = Whitening.fit(rows, kind)
+    white = whitening(rows)
+    assert np.cov(white, rowvar=False, bias=True) == pytest.approx(np.eye(4), abs=1e-9)
+    assert whitening.undo(white) == pytest.approx(rows, abs=1e-9)
+    assert whitening.log_det == pytest.approx(np.linalg.slogdet(whitening.forward)[1], abs=1e-9)
+
+
+def test_bad_rows_are_refused_in_one_line():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 3))
+    with pytest.raises(DataError, match="2 of 3 directions"):
+        ExpertICA().fit(np.column_stack([rows[:, :2], rows[:, 0]]))
+    with pytest.raises(DataError, match="cannot be whitened"):
+        ExpertICA().fit(rng.normal(size=(3, 5)))
+    with pytest.raises(ValueError, match="NaN"):
+        ExpertICA().fit(np.full((10, 2), np.nan))
+    with pytest.raises(MethodError, match="as many linear features"):
+        ExpertICA(n_features=5, learner="exact").fit(rows)
+    with pytest.raises(MethodError, match="not finite"):
+        EnergyModel(lambda p, x: jnp.log(p["a"]) * x[:, 0], parameters={"a": -1.0}).fit(rows)
+    with pytest.raises(MethodError, match="one number per row"):
+        EnergyModel(lambda p, x: p["a"] * x, parameters={"a": 1.0}).fit(rows)
+
+
+def test_an_improper_density_is_said():
+    rows = np.random.default_rng(0).normal(size=(100, 3))
+    model = ExpertICA(n_features=2, epochs=1, random_state=0).fit(rows)
+    assert any("Z is infinite" in warning for warning in model.warnings_)
