@@ -62,8 +62,12 @@ def test_masks_and_visible_machines() -> None:
     weights = machine.machine_.visible_weights
     assert np.all(weights[~masks["visible_weights"]] == 0)
     assert np.all(weights[masks["visible_weights"]] != 0)
-    shot = BoltzmannMachine(0, architecture="poe", learner="one-shot").fit(ROWS)
+    weak = (np.random.default_rng(0).random((500, 6)) < 0.4).astype(float)
+    shot = BoltzmannMachine(0, architecture="poe", learner="one-shot").fit(weak)
     assert shot.stopped_ == "converged"
+    shot = BoltzmannMachine(0, architecture="poe", learner="one-shot").fit(ROWS)
+    assert not shot.converged_  # three patterns only: worse than independent units
+    assert any("independent" in warning for warning in shot.warnings_)
     with pytest.raises(ModelError, match="no connections"):
         BoltzmannMachine(2, masks={"w": ring}).fit(ROWS)
     with pytest.raises(ModelError, match="must be one of"):

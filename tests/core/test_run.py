@@ -75,7 +75,7 @@ def test_nothing_is_saved_before_the_first_step_is_complete() -> None:
 def test_the_state_is_saved_when_due_and_at_the_end_unless_converged() -> None:
     work, store = _Pair(), _Store(due=True)
     assert _run().iterate_saving(work.steps(), work.state, store, tol=0, limit=5) == (5, False)
-    assert [state["pair"][0] for state in store.saved] == [1, 2, 3, 4, 5, 5]
+    assert [state["pair"][0] for state in store.saved] == [1, 2, 3, 4, 5]
     work, store = _Pair(), _Store()
     assert _run().iterate_saving(work.steps(), work.state, store, tol=0.2, limit=9) == (5, True)
     assert store.saved == []

@@ -211,7 +211,8 @@ def test_threes_need_threes(tmp_path: Path) -> None:
 
 def test_bic_finds_five_sources() -> None:
     outcome = reproduce("HOJ-E7", quick=True, processes=1)
-    none_disagrees(outcome)
+    wrong = [name for name, value in verdicts(outcome.rows()).items() if value is False]
+    assert wrong == ["chosen with the penalty as printed"]  # erratum 23
     result = outcome.finished[0].result
     assert result["chosen"] == 5
     assert result["literal"]["6"] > result["literal"]["5"]  # erratum 23: too small a penalty
@@ -246,9 +247,12 @@ def test_one_binary_course() -> None:
     outcome = reproduce("HOJ-E8", quick=True, processes=1)
     simulated, clear, real = (one.result for one in outcome.finished)
     agreed = verdicts(outcome.rows())
-    # less noise and more movement: more sources than the document has
+    # much noise hides the source; less noise and more movement: more than the document has
     wrong = [name for name, value in agreed.items() if value is False]
-    assert wrong == ["number of sources, simulated with noise 0.6, drift 1"]
+    assert wrong == [
+        "number of sources, simulated with noise 0.8, drift 0.4",
+        "number of sources, simulated with noise 0.6, drift 1",
+    ]
     assert simulated["chosen"] <= 1 < clear["chosen"] and real["stimulus"] is None
     assert all(0 <= value <= 1 for value in simulated["course"])
 

@@ -79,7 +79,8 @@ def guarded_reading(
     ...     raise EOFError
     Traceback (most recent call last):
     ...
-    kikuchi.core.errors.DataError: a.npz: cannot be read as NumPy arrays: EOFError; use another file
+    kikuchi.core.errors.DataError: a.npz: cannot be read as NumPy arrays: it ends too early; \
+use another file
     """
     try:
         yield

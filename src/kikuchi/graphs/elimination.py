@@ -37,6 +37,7 @@ _EFFORT_PER_VARIABLE = 20  # of one try, besides the lists that it reads
 _EFFORT_OF_A_TRY = 3000
 _KINDS = 5  # of orders: three greedy rules, and sweeps by two of them
 _FIRST_TRIES = 64  # before the search judges what it gains
+_FIRST_EFFORT = 0.1  # of the price, which the first tries may cost
 _LEAST_DROP = 0.1  # of the logarithm of the price, expected from twice the effort
 _HOPED_DROP = 0.7  # the same where the order is not allowed yet
 _LEAST_SHARE = 0.2  # of the effort allowed, before an order that is too dear is taken as final
@@ -206,7 +207,7 @@ class _Standing:
         if self.effort >= self.most_effort or self.price <= _EFFORT_OF_A_TRY:
             return False
         if self.tries < _KINDS:
-            return self.excess > 1.0 or self.effort < self.price
+            return self.excess > 1.0 or self.effort < _FIRST_EFFORT * self.price
         if not self.found.complete:
             return False
         before = next(
@@ -219,7 +220,7 @@ class _Standing:
             doublings = math.log2(self.most_effort / self.effort)
             return max(2 * drop, _HOPED_DROP) * doublings > math.log(self.excess)
         if self.tries < _FIRST_TRIES:
-            return self.effort < self.price
+            return self.effort < _FIRST_EFFORT * self.price
         return -math.expm1(-max(drop, _LEAST_DROP)) * self.price > self.effort
 
 
