@@ -152,7 +152,7 @@ def annealed_log_z(
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)}
     >>> rows = np.random.default_rng(0).normal(size=(500, 2)) * 2
-    >>> found = annealed_log_z(energy, parameters, rows, betas=100, random_state=0)
+    >>> found = annealed_log_z(energy, parameters, rows, betas=99, confidence=0.999, random_state=0)
     >>> bool(found.lower < -np.log(0.95) < found.upper)
     True
     """
