@@ -328,7 +328,8 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     Besides the method's own there are bounds that cost one look at the tables. From above: all
     states, weighted by the factors of one variable, with each other table at its largest entry.
     From below, with the method's marginals: Jensen's bound for their product, and the weight of
-    their most probable states.
+    their most probable states. An estimate that is out by no more than its own precision is moved
+    to the nearest end of the method's bounds.
     """
     from kikuchi.inference.variational.kernels.mean_field import bound
 
@@ -348,8 +349,9 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     first = np.repeat(np.maximum.reduceat(q, starts), graph.cardinalities) == q
     states = np.flatnonzero(first)[np.searchsorted(np.flatnonzero(first), starts)] - starts
     lower = max(product, float(graph.log_score(states)) - graph.log_constant)
-    lower = max(lower, -math.inf if solution.log_z_lower is None else solution.log_z_lower)
-    upper = min(upper, math.inf if solution.log_z_upper is None else solution.log_z_upper)
+    least = -math.inf if solution.log_z_lower is None else solution.log_z_lower
+    most = math.inf if solution.log_z_upper is None else solution.log_z_upper
+    lower, upper = max(lower, least), min(upper, most)
     slack = _SLACK * max(1.0, abs(estimate))
     if not lower - slack <= estimate <= upper + slack:
         constant = graph.log_constant
@@ -358,6 +360,8 @@ def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
             f"{lower + constant:.6g} to {upper + constant:.6g}: do not trust this answer; "
             "use jt or auto, or compare with bp"
         )
+    elif not least <= estimate <= most:
+        solution.log_z = min(max(estimate, least), most)
 
 
 def rounding_error(graph: FactorGraph) -> float:

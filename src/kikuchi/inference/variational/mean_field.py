@@ -178,7 +178,8 @@ class MeanFieldAscent(MultiStartAscent):
         taken = 0
         while True:
             left = self.method.max_iterations - taken
-            many = 1 if taken < _SINGLE_SWEEPS else min(left, self._chunk)
+            # sweeps that the preparation left over may be taken too: the run knows the limit
+            many = 1 if taken < _SINGLE_SWEEPS else max(1, min(left, self._chunk))
             sweeps, change = self.engine.sweeps(self._order(), np.ones(many), self.method.tol)
             taken += sweeps
             self.done += sweeps
