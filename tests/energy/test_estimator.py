@@ -42,6 +42,15 @@ def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
     assert model.score_samples(rows) == pytest.approx(expected, abs=1e-3)
 
 
+def test_log_z_of_an_earlier_fit_is_forgotten(mixed):
+    rows, _ = mixed
+    model = ExpertICA(expert="logistic", learner="exact", epochs=1, random_state=0).fit(rows)
+    model.log_z()
+    model.set_params(epochs=5).fit(5.0 * rows + rows**3)
+    fresh = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0)
+    assert model.score(rows) == fresh.fit(5.0 * rows + rows**3).score(rows)
+
+
 def test_files_keep_everything(mixed, tmp_path):
     rows, _ = mixed
     model = ExpertICA(n_features=6, epochs=1, random_state=0).fit(rows)

@@ -38,6 +38,9 @@ from kikuchi.training.model import PytreeModel, named_leaves
 from kikuchi.training.optimiser import precision
 from kikuchi.training.updates import loss_of
 
+_MOST_HELD_OUT = (
+    1000  # score matching takes one derivative per column where features are not linear
+)
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -82,7 +85,10 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
     n_components: int | None = option(None, "Principal components kept; needs whiten=pca.", low=1)
     validation_fraction: float = option(
-        0.05, "Fraction of the rows held out, on which score matching judges.", low=0, below=1
+        0.05,
+        "Fraction of the rows held out (1000 at most), on which score matching judges.",
+        low=0,
+        below=1,
     )
     learning_rate: float = option(0.01, "First rate of the updates.", above=0)
     momentum: float = option(0.9, "Fraction of the velocity that sgd keeps.", low=0, below=1)
@@ -152,7 +158,8 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         return replace(rule, held_out=self._held_out)
 
     def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
-        count = round(self.validation_fraction * len(rows))
+        self.__dict__.pop("log_z_", None)  # that of the model before
+        count = min(round(self.validation_fraction * len(rows)), _MOST_HELD_OUT)
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
