@@ -29,6 +29,7 @@ from kikuchi.energy.energies import (
     square_experts,
 )
 from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
+from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
@@ -58,7 +59,8 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
 
     The energy is named by a text, or is a function `energy(parameters, rows)` that JAX can
     differentiate, with the first `parameters` given as a dictionary of arrays. Rows are whitened
-    first, and everything is answered in the coordinates of the rows.
+    first, and everything is answered in the coordinates of the rows. How `Patches` were prepared
+    is kept in `preparation_`, also in files.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2))
     >>> model = EnergyModel("linear:expert=logistic", 2, learner="exact", epochs=20, random_state=0)
@@ -101,11 +103,21 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         return ENERGIES.parse(self.energy)
 
     def _rows(self, X: Any, *, reset: bool = False) -> NDArray[np.float32]:
-        rows = np.asarray(super()._rows(X, reset=reset), dtype=np.float64)
+        rows = np.asarray(
+            super()._rows(np.asarray(X) if isinstance(X, Patches) else X, reset=reset)
+        )
         if reset:
             if len(rows) < 2:
                 raise DataError(f"{len(rows)} row cannot be learnt from; give at least 2")
-            self.whitening_ = Whitening.fit(rows, self.whiten, self.n_components)
+            if self.n_components is not None and self.whiten != "pca":
+                raise MethodError("n_components needs whiten='pca'")
+            kind, components = self.whiten, self.n_components
+            self.preparation_ = X.preparation if isinstance(X, Patches) else None
+            if self.preparation_ is not None and components is None and kind != "none":
+                # patches without their means vary in one direction less than they have columns
+                rank = min(self.preparation_.rank, rows.shape[1])
+                kind, components = ("pca" if rank < rows.shape[1] else kind), rank
+            self.whitening_ = Whitening.fit(rows, kind, components)
         return self.whitening_(rows).astype(np.float32)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> EnergyParameters:
@@ -269,6 +281,9 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         arrays |= prefixed(self.whitening_.arrays(), "whitening")
         arrays["base_rows"] = self._base_rows
         about["whitening"] = self.whitening_.facts()
+        if self.preparation_ is not None:
+            arrays |= prefixed(self.preparation_.arrays(), "preparation")
+            about["preparation"] = self.preparation_.to_dict()
         return arrays, facts, about
 
     def _restore_state(
@@ -277,6 +292,9 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         super()._restore_state(arrays, facts, about)
         self.whitening_ = Whitening.restored(part(arrays, "whitening"), about["whitening"])
         self._base_rows = np.asarray(arrays["base_rows"])
+        told = about.get("preparation")
+        held = part(arrays, "preparation")
+        self.preparation_ = None if told is None else Preparation.restored(held, told)
 
 
 def _name(energy: Energy) -> str:

@@ -35,8 +35,9 @@ class Whitening:
 
     @classmethod
     def fit(cls, rows: NDArray[Any], kind: str, components: int | None = None) -> Whitening:
-        """Whitening of these rows; columns without variance of their own are refused, unless PCA
-        is asked to keep fewer components.
+        """Whitening of these rows; columns without variance of their own are refused, unless fewer
+        `components` are kept. White rows of PCA have as many columns; those of ZCA have all columns
+        and vary in as many directions.
 
         >>> rows = np.random.default_rng(0).normal(size=(500, 3)) @ np.diag([1.0, 2.0, 3.0])
         >>> white = Whitening.fit(rows, "zca")(rows)
@@ -47,8 +48,6 @@ class Whitening:
             raise MethodError(f"whiten is {', '.join(WHITENINGS)}, got '{kind}'")
         rows = np.asarray(rows, dtype=np.float64)
         n, d = rows.shape
-        if components is not None and kind != "pca":
-            raise MethodError("n_components needs whiten='pca'")
         if kind == "none":
             return cls(np.zeros(d), np.eye(d), np.eye(d), 0.0, 0.0, kind)
         kept = d if components is None else components
