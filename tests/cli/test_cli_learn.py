@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from cli_runner import fails, run
 import kikuchi as kk
 from kikuchi.learning.data import Data
 from kikuchi.learning.files import read_data, write_states
+from kikuchi.training.checkpoint import Checkpoint
 from oracle import enumerate_exact
 
 
@@ -223,6 +225,21 @@ def test_checkpoint_and_resume(table: Path, tmp_path: Path) -> None:
     fails(["learn", *short, "-o", tmp_path / "a.uai"], "there is a checkpoint already", "--resume")
     fails(["learn", *words, "-o", tmp_path / "a.uai", "--resume"], "its learner is")
     fails(["learn", table, "-g", "chow-liu", "-o", tmp_path / "a.uai", "--resume"], "--checkpoint")
+
+
+def test_checkpoint_stays_until_the_result_is_written(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "fit.npz"
+    words = ["learn", table, "-g", "chow-liu", "-l", "pseudo", "--checkpoint", place]
+    words += ["-o", tmp_path / "a.uai", "-q"]
+    monkeypatch.setattr(Checkpoint, "due", True)
+    with monkeypatch.context() as broken:
+        broken.setattr("kikuchi.graphs.formats.write", Mock(side_effect=kk.KikuchiError("disk full")))
+        assert run(*words).exit_code != 0
+    assert place.exists()
+    assert run(*words, "--resume").exit_code == 0
+    assert not place.exists()
 
 
 def test_killed_and_resumed_is_the_same_fit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -74,3 +75,9 @@ def test_texts_of_errors_are_one_line_of_some_length() -> None:
     assert str(errors.FormatError("a\nb.uai", None, "found  two", "expected\none")) == (
         "a b.uai: found two; expected one"
     )
+
+
+def test_errors_come_back_from_workers_as_they_were() -> None:
+    sent = errors.FormatError("a.uai", 3, "found 'x'", "expected a whole number")
+    back = pickle.loads(pickle.dumps(sent))
+    assert (str(back), back.path, back.line) == (str(sent), "a.uai", 3)

@@ -42,6 +42,10 @@ class FormatError(ModelError):
         self.line = line
         place = self.path if line is None else f"{self.path}, line {line}"
         super().__init__(f"{place}: {found}; {expected}")
+        self._parts = found, expected
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[str, int | None, str, str]]:
+        return type(self), (self.path, self.line, *self._parts)  # as workers send it
 
 
 class DataError(KikuchiError, ValueError):

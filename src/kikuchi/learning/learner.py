@@ -150,11 +150,12 @@ class Learner(Configured, ABC):
     def _answer(
         self, graph: FactorGraph, learned: Learned, run: FitRun, scored: Data | None
     ) -> Fit:
-        """The result of a fit, with the likelihood of some rows; a complete fit needs no file."""
+        """The result of a fit, with the likelihood of some rows.
+
+        A checkpoint stays until the caller has put the result where it is safe.
+        """
         from kikuchi.learning.evaluation import evaluate
 
-        if run.checkpoint is not None and learned.converged:
-            run.checkpoint.remove()
         fitted = graph.with_log_tables(learned.log_tables)
         return Fit(
             graph=fitted,

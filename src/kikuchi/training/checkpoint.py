@@ -196,10 +196,6 @@ class Checkpoint:
         save(self.path, CHECKPOINT, arrays, told)
         self._last = time.monotonic()
 
-    def remove(self) -> None:
-        """Delete the file: the computation is complete."""
-        self.path.unlink(missing_ok=True)
-
 
 def _digest(arrays: Mapping[str, Array], facts: Any) -> str:
     """A text that differs when any array or fact does."""

@@ -124,6 +124,8 @@ def learn(
         )
     write(fit.graph, out)
     names = write_names(fit.graph, out)
+    if saving.checkpoint is not None and fit.converged:
+        saving.checkpoint.unlink(missing_ok=True)  # only now that the result is on the disk
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.learn_page import learn_report
