@@ -235,7 +235,9 @@ def test_checkpoint_stays_until_the_result_is_written(
     words += ["-o", tmp_path / "a.uai", "-q"]
     monkeypatch.setattr(Checkpoint, "due", True)
     with monkeypatch.context() as broken:
-        broken.setattr("kikuchi.graphs.formats.write", Mock(side_effect=kk.KikuchiError("disk full")))
+        broken.setattr(
+            "kikuchi.graphs.formats.write", Mock(side_effect=kk.KikuchiError("disk full"))
+        )
         assert run(*words).exit_code != 0
     assert place.exists()
     assert run(*words, "--resume").exit_code == 0

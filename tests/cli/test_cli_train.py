@@ -76,7 +76,7 @@ def test_values_are_made_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["forest"], "there is no kind of machine 'forest'"),
+        (["forest"], "there is no kind of model 'forest'"),
         (["rbm", "--architecture", "poe"], "has no option --architecture"),
         (["rbm", "--learner", "sgd"], "there is no learner 'sgd'"),
         (["rbm", "--hold-out", "1.5"], "--hold-out must be a fraction"),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core import text
-from kikuchi.core.answer import Answer
 from kikuchi.core.errors import MethodError
+from kikuchi.training.answer import TrainingAnswer, log_z_text
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimators.estimator import MachineEstimator
@@ -21,7 +21,7 @@ _MOST_JUDGED = 2000  # rows of which reconstructions and free energies are measu
 
 
 @dataclass
-class MachineEvaluation(Answer):
+class MachineEvaluation(TrainingAnswer):
     """What was measured of a trained estimator on its rows and on rows held out.
 
     `reconstruction` and `spread` are root mean squares: of the error of reconstructions, and of the
@@ -42,11 +42,6 @@ class MachineEvaluation(Answer):
     log_likelihood_held_out: float | None = None
 
     @property
-    def converged(self) -> bool:
-        """As the estimator says."""
-        return bool(self.estimator.converged_)
-
-    @property
     def warnings(self) -> list[str]:
         """Those of the training and of the estimate of log Z."""
         return [*self.estimator.warnings_, *self.log_z.get("warnings", [])]
@@ -55,58 +50,24 @@ class MachineEvaluation(Answer):
         """The data, the machine, how the training went, and what was measured."""
         e, machine = self.estimator, self.estimator.machine_
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
-        work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
         kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
         facts = [
             ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
             ("machine", f"{type(e).__name__} ({machine.architecture}), {size}"),
-            ("learner", e.learner),
-            ("training", f"{self.stopped} ({work})"),
+            *self.training_facts(),
         ]
-        objective = self.objective
-        if objective is not None:
-            facts.append((e.trace_.objective_name, f"{objective:.6g}"))
         error = f"{self.reconstruction:.4g} rms; data vary by {self.spread:.4g}"
         facts += [("reconstruction error", error), ("free energy", self._free_energies())]
         if self.log_z:
-            facts.append(("log Z", self._log_z()))
+            facts.append(("log Z", log_z_text(self.log_z)))
             facts.append(("log-likelihood per row", self._likelihoods()))
         return facts
-
-    @property
-    def stopped(self) -> str:
-        """Why the training ended, in words."""
-        words = {
-            "epochs": "all epochs done",
-            "seconds": "the time budget ended",
-            "diverged": "diverged; the last good state is kept",
-        }
-        return words.get(self.estimator.stopped_, self.estimator.stopped_)
-
-    @property
-    def seconds(self) -> float:
-        """Time that the training took."""
-        taken = self.estimator.trace_.seconds
-        return taken[-1] if taken else 0.0
-
-    @property
-    def objective(self) -> float | None:
-        """The last objective of the trace, if the rule has one."""
-        values = self.estimator.trace_.objective
-        return values[-1] if values and np.isfinite(values[-1]) else None
 
     def _free_energies(self) -> str:
         if self.free_energy_held_out is None:
             return f"{self.free_energy:.6g} on average"
         gap = self.free_energy_held_out - self.free_energy
         return f"{self.free_energy:.6g} on average; rows held out differ by {gap:+.4g}"
-
-    def _log_z(self) -> str:
-        if self.log_z["method"] == "exact":
-            return f"{self.log_z['estimate']:.6f} (exact)"
-        low, high = self.log_z["lower"], self.log_z["upper"]
-        percent = 100 * self.log_z["confidence"]
-        return f"{self.log_z['estimate']:.4f}, between {low:.4f} and {high:.4f} ({percent:g} %)"
 
     def _likelihoods(self) -> str:
         held = self.log_likelihood_held_out
@@ -119,17 +80,10 @@ class MachineEvaluation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        e = self.estimator
         return {
-            "estimator": type(e).__name__,
-            "options": e.plain_options(),
+            **self.training_dict(),
             "rows": len(self.rows),
             "held_out": 0 if self.held_out is None else len(self.held_out),
-            "epochs": e.n_iter_,
-            "stopped": e.stopped_,
-            "seconds": self.seconds,
-            "objective_name": e.trace_.objective_name,
-            "objective": self.objective,
             "reconstruction_rms": self.reconstruction,
             "data_rms": self.spread,
             "free_energy": self.free_energy,

@@ -201,7 +201,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
         memory = max(make_budget(None, values.get("memory")).bytes or 0, _ALWAYS_READ)
         for name, (_, options_of) in generated.items():
-            given = {n: values.pop(n) for n in options_of.flags}
+            given = {n: values.pop(n, None) for n in options_of.flags}
             context = values["context"]
             values[name] = {n: v for n, v in given.items() if was_given(context, n)}
         for name, group in groups.items():

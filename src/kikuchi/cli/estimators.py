@@ -2,7 +2,8 @@
 
 An estimator is a dataclass whose fields carry their help and range (`core.options.option`). A
 command names the fields that it offers and how they are called; types, defaults, help and ranges
-come from the fields. Since the classes load slowly, the options are made when the command is used.
+come from the fields. Since the classes load slowly, the options are made when the command is used,
+of the classes of that package only which a word of the command line names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -23,6 +24,8 @@ from kikuchi.cli.command import keyword, with_parameters
 from kikuchi.cli.options import option
 from kikuchi.core.errors import MethodError, suggestion
 
+_WORDS = "kikuchi words of the command line"
+
 Given = dict[str, Any]
 """Values of the fields that the command line gave."""
 
@@ -31,9 +34,10 @@ Given = dict[str, Any]
 class EstimatorOptions:
     """The options that a command takes from the estimators that it can fit.
 
-    `classes` maps the words of the command line to classes of the package `home`; `noun` is what
-    such a word names. `flags` maps a field to its option with its letter and metavar, such as
-    `--learner -l TEXT`. `defaults` take the place of those of the classes.
+    `classes` maps the words of the command line to classes of the package `home`, or to
+    `package:Class`; `noun` is what such a word names. `flags` maps a field to its option with its
+    letter and metavar, such as `--learner -l TEXT`. `defaults` take the place of those of the
+    classes.
     """
 
     home: str
@@ -49,6 +53,17 @@ class EstimatorOptions:
             word: {f.name: f for f in dataclasses.fields(self.find(word))} for word in self.classes
         }
 
+    def named(self, words: Sequence[str]) -> EstimatorOptions:
+        """Those of the package whose class one of the words names; all if none does."""
+        home = next((self._place(word)[0] for word in words if word in self.classes), None)
+        kept = {w: c for w, c in self.classes.items() if home in (None, self._place(w)[0])}
+        return self if kept == self.classes else dataclasses.replace(self, classes=kept)
+
+    def _place(self, word: str) -> tuple[str, str]:
+        """Package and class."""
+        package, _, name = self.classes[word].rpartition(":")
+        return package or self.home, name
+
     def check(self, word: str) -> None:
         """Refuse a word that names no class."""
         if word not in self.classes:
@@ -58,7 +73,8 @@ class EstimatorOptions:
     def find(self, word: str) -> Any:
         """The class that a word of the command line means."""
         self.check(word)
-        return getattr(import_module(self.home), self.classes[word])
+        package, name = self._place(word)
+        return getattr(import_module(package), name)
 
     def make(self, word: str, given: Given, **more: Any) -> Any:
         """The estimator with these options; those that it does not have are refused.
@@ -69,12 +85,14 @@ class EstimatorOptions:
 
         cls = self.find(word)
         hints = option_hints(cls)
+        fields = {f.name: f for f in dataclasses.fields(cls)}
         for name, value in given.items():
             flag = self.flags.get(name, f"--{name.replace('_', '-')}").split()[0]
-            if name not in self.fields[word]:
+            if name not in fields:
                 raise MethodError(f"{word} has no option {flag}; leave it out")
-            checked_value(flag, self.fields[word][name], hints[name], value)
-        return cls(**{**self.defaults, **given, **more})
+            checked_value(flag, fields[name], hints[name], value)
+        defaults = {name: value for name, value in self.defaults.items() if name in fields}
+        return cls(**{**defaults, **given, **more})
 
     def parameters(self) -> list[Any]:
         """The parameters of the command, as typer makes them."""
@@ -87,10 +105,16 @@ class EstimatorOptions:
         from kikuchi.core.options import option_hints, option_range, option_text, option_types
 
         words = [word for word in self.classes if name in self.fields[word]]
+        if not words:  # of another package: taken, and refused by `make`
+            return keyword(
+                name, None, Annotated[str | None, option(self.flags[name], "", hidden=True)]
+            )
         field = self.fields[words[0]][name]
         kinds, _ = option_types(option_hints(self.find(words[0]))[name])
         kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
-        help = str(field.metadata["help"]).rstrip(".")
+        first = {self._place(w)[0]: w for w in reversed(words)}  # one for each package
+        texts = [str(self.fields[w][name].metadata["help"]).rstrip(".") for w in first.values()]
+        help = "; or ".join(dict.fromkeys(reversed(texts)))
         choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
         if not all(str(choice) in help for choice in choices):
             help += f"; one of {', '.join(map(str, choices))}"
@@ -113,12 +137,24 @@ class EstimatorOptions:
 class EstimatorCommand(TyperCommand):
     """A command with parameters of the type `Annotated[Given, EstimatorOptions(...)]`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Keep the words, which decide whose options there are."""
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> Any:
         """The parameters, with those of the estimators put in when they are first asked for."""
-        names = {parameter.name for parameter in self.params}
-        for position, options in reversed(getattr(self.callback, "generated", [])):
-            if not names & set(options.flags):
-                self.params[position:position] = options.parameters()
+        if not hasattr(self, "declared"):
+            self.declared = list(self.params)
+            self.made: dict[tuple[str, ...], list[Any]] = {}
+        words = ctx.meta.get(_WORDS, [])
+        chosen = [(at, o.named(words)) for at, o in getattr(self.callback, "generated", [])]
+        key = tuple(word for _, o in chosen for word in o.classes)
+        if key not in self.made:
+            self.made[key] = list(self.declared)
+            for position, options in reversed(chosen):
+                self.made[key][position:position] = options.parameters()
+        self.params = self.made[key]
         return super().get_params(ctx)
 
 

@@ -22,6 +22,7 @@ from kikuchi.cli.commands import (
     learn,
     learners,
     methods,
+    patches,
     regions,
     reproduce,
     sample,
@@ -84,7 +85,20 @@ def root(
 
 
 _MODULES: tuple[Any, ...] = (
-    *(info, infer, compare, bounds, certify, learn, train, ica, evaluate, sample, generate),
+    *(
+        info,
+        infer,
+        compare,
+        bounds,
+        certify,
+        learn,
+        train,
+        patches,
+        ica,
+        evaluate,
+        sample,
+        generate,
+    ),
     *(convert, methods, learners, regions, reproduce, examples),
 )
 for _module in _MODULES:  # each holds a command of its own name, or a group of commands

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class TrainingRows(NamedTuple):
     """Rows to learn from, rows held out (None without), and the shape of images (None if none)."""
 
-    rows: NDArray[Any]
+    rows: Any  # an array, or patches
     held_out: NDArray[Any] | None
-    shape: tuple[int, int] | None
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,31 @@ class RowOptions:
         units = parse_units(visible)
         advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
         check_values(values, units.limits, advice, name=path, first=1)
+        pixels = values.shape[1]
+        shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
+        return TrainingRows(*self._divided(values, seed), shape)
+
+    def read_numbers(self, path: str, seed: int) -> TrainingRows:
+        """The rows of a file with any numbers; patches keep how they were prepared."""
+        from pathlib import Path
+
+        from kikuchi.cli.inputs import image_shape
+        from kikuchi.core.files import suffix_of
+        from kikuchi.core.tables import read_arrays
+        from kikuchi.energy.preparation import Patches
+        from kikuchi.plots.images import square_shape
+
+        if suffix_of(path) == ".npz" and Path(path).is_file():
+            found = Patches.of_arrays(read_arrays(Path(path)), path)
+            if found is not None:
+                changed = self.divide, self.threshold, self.drop, self.image
+                if any(value is not None for value in changed):
+                    raise DataError(f"{path}: patches are prepared; only --hold-out is for them")
+                rows, held_out = self._divided(found.rows, seed)
+                return TrainingRows(
+                    Patches(rows, found.preparation), held_out, found.preparation.shape
+                )
+        values = self._scaled(self._columns(path))
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
         return TrainingRows(*self._divided(values, seed), shape)

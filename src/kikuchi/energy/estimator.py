@@ -232,6 +232,11 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         self.log_z_ = found
         return found
 
+    @property
+    def is_square(self) -> bool:
+        """Whether there are as many linear features as white columns, so that log Z is exact."""
+        return square_experts(self._energy(), self._values) is not None
+
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row, by the estimate of `log_z` (made now if it was not).
 
@@ -316,28 +321,35 @@ class ExpertICA(EnergyModel):
     ((4, 2), (4,))
     """
 
-    energy: str = option("linear", "Energy of the features: linear or topographic.")
+    energy: str = option(
+        "linear", "Energy of the features: linear, topographic, feed-forward, recurrent, manifold."
+    )
     expert: str = option(
         "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
     )
 
     def _energy(self) -> Energy:
-        name = self.energy.split(":")[0]
-        if name == "linear":
+        if self.energy == "linear":
             return LinearExperts(expert=self.expert)
-        if name == "topographic":
-            return ENERGIES.parse(self.energy)
-        raise MethodError(f"ExpertICA has energies linear and topographic, not {self.energy}")
+        energy = ENERGIES.parse(self.energy)
+        if energy.name == "uniform-gaussian":
+            raise MethodError(f"ExpertICA needs linear filters; use EnergyModel({self.energy!r})")
+        return energy
+
+    @property
+    def white_filters_(self) -> Array:
+        """Filters of white rows, one per row."""
+        return np.asarray(self._values["filters"])
 
     @property
     def filters_(self) -> Array:
         """Filters by rows in the coordinates of the data: features are filters_ @ (x - mean)."""
-        return np.asarray(self._values["filters"] @ self.whitening_.forward)
+        return np.asarray(self.white_filters_ @ self.whitening_.forward)
 
     @property
     def basis_(self) -> Array:
         """White filters seen as rows of the data: what each feature looks for."""
-        return np.asarray(self._values["filters"] @ self.whitening_.backward.T)
+        return np.asarray(self.white_filters_ @ self.whitening_.backward.T)
 
     @property
     def shapes_(self) -> Array | None:

@@ -254,17 +254,16 @@ def patches(
         raise MethodError("patches need a size and a count of at least 1, and reject_flat >= 0")
     if components is not None and whiten == "none":
         raise MethodError("components are those of a whitening: give whiten='zca' or 'pca'")
-    nothing = Whitening.fit(np.zeros((2, math.prod(window))), "none")
+    nothing = Whitening.fit(np.zeros((2, 0)), "none")  # until the rows are known
     first = like or Preparation(window, log, remove_mean, normalise, reject_flat, nothing)
     rows, drawn = _drawn(arrays, window, count, first, generator(seed))
     told = replace(
         first, sources=tuple(names), rate=rate, drawn=drawn, flat=drawn - len(rows), rows=len(rows)
     )
-    if like is None and whiten != "none":
+    if like is None:
         told = replace(told, components=components)
-        told = replace(told, whitening=Whitening.fit(rows, whiten, told.rank))
-    elif like is None:
-        told = replace(told, whitening=Whitening.fit(rows, whiten))
+        kept = None if whiten == "none" else told.rank
+        told = replace(told, whitening=Whitening.fit(rows, whiten, kept))
     return Patches(told.white(rows), told)
 
 

@@ -14,6 +14,7 @@ from kikuchi.core.errors import DataError, MethodError
 
 WHITENINGS = ("none", "pca", "zca")
 
+_LARGEST = 1e100  # squares of larger values may overflow
 _TINY = 1e-10  # eigenvalues below this fraction of the largest are rounding
 
 
@@ -48,6 +49,8 @@ class Whitening:
             raise MethodError(f"whiten is {', '.join(WHITENINGS)}, got '{kind}'")
         rows = np.asarray(rows, dtype=np.float64)
         n, d = rows.shape
+        if np.abs(rows).max(initial=0.0) > _LARGEST:
+            raise DataError(f"some values are outside +-{_LARGEST:g}; divide the rows first")
         if kind == "none":
             return cls(np.zeros(d), np.eye(d), np.eye(d), 0.0, 0.0, kind)
         kept = d if components is None else components

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ import numpy as np
 from kikuchi.core import text
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.images import image_rows, tiles
-from kikuchi.reports.page import Facts, Picture, Report, Tile, versions
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
 from kikuchi.training.trainer import COMPLETE
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.evaluation import MachineEvaluation
+    from kikuchi.training.answer import TrainingAnswer
 
 _SHOWN = 12  # images in a row
 _MOST_FILTERS = 60
@@ -25,35 +27,63 @@ def train_report(
     evaluation: MachineEvaluation, path: str | PathLike[str], *, command: str | None = None
 ) -> None:
     """Write one self-contained page: figures, trace, filters, reconstructions and samples."""
-    estimator = evaluation.estimator
-    name = type(estimator).__name__
-    plain = estimator.plain_options()
-    options = ", ".join(f"{option}={value}" for option, value in plain.items())
-    Report(
-        title=f"{name} on {evaluation.source}",
+    trained_page(
+        evaluation,
+        evaluation.source,
         subtitle="A Boltzmann machine trained on rows of data",
-        warnings=evaluation.warnings,
         tiles=_tiles(evaluation),
-        sections={
-            "Machine": [Facts([*evaluation.facts(), ("options", options)])],
-            "Pictures": _pictures(evaluation),
-            "Versions": [Facts(versions())],
-        },
-        python=(
-            f"from kikuchi.boltzmann import {name}\nrows = ...  # the data\n"
-            f"machine = {estimator!r}.fit(rows)"
-        ),
+        sections={"Pictures": _pictures(evaluation)},
+        room="boltzmann",
     ).write(path, command)
 
 
+def trained_page(
+    evaluation: TrainingAnswer,
+    source: str,
+    *,
+    subtitle: str,
+    tiles: Sequence[Tile],
+    sections: Mapping[str, Sequence[Item]],
+    room: str,
+) -> Report:
+    """The page of an estimator of `kikuchi.<room>` that was trained on rows of `source`."""
+    estimator = evaluation.estimator
+    name = type(estimator).__name__
+    options = ", ".join(f"{option}={value}" for option, value in estimator.plain_options().items())
+    good = estimator.stopped_ in COMPLETE
+    return Report(
+        title=f"{name} on {source}",
+        subtitle=subtitle,
+        warnings=evaluation.warnings,
+        tiles=[
+            Tile("training", evaluation.stopped, "good" if good else "bad"),
+            Tile("epochs", text.whole(estimator.n_iter_)),
+            Tile("time", text.seconds(evaluation.seconds)),
+            *tiles,
+        ],
+        sections={
+            "Model": [Facts([*evaluation.facts(), ("options", options)])],
+            **sections,
+            "Versions": [Facts(versions())],
+        },
+        python=(
+            f"from kikuchi.{room} import {name}\nrows = ...  # the data\n"
+            f"model = {estimator!r}.fit(rows)"
+        ),
+    )
+
+
+def training_picture(evaluation: TrainingAnswer) -> Picture | None:
+    """The objective by epochs, if the rule has one."""
+    e = evaluation.estimator
+    if not any(np.isfinite(e.trace_.objective)):
+        return None
+    caption = f"The {e.trace_.objective_name}, epoch by epoch."
+    return Picture(convergence({e.learner: e.trace_}), caption)
+
+
 def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
-    good = evaluation.estimator.stopped_ in COMPLETE
-    entries = [
-        Tile("training", evaluation.stopped, "good" if good else "bad"),
-        Tile("epochs", text.whole(evaluation.estimator.n_iter_)),
-        Tile("time", text.seconds(evaluation.seconds)),
-        Tile("reconstruction error, rms", f"{evaluation.reconstruction:.4g}"),
-    ]
+    entries = [Tile("reconstruction error, rms", f"{evaluation.reconstruction:.4g}")]
     scores = {
         "log-likelihood per row": evaluation.log_likelihood,
         "on rows held out": evaluation.log_likelihood_held_out,
@@ -62,12 +92,9 @@ def _tiles(evaluation: MachineEvaluation) -> list[Tile]:
     return [*entries, *(Tile(label, f"{value:.5g}") for label, value in known.items())]
 
 
-def _pictures(evaluation: MachineEvaluation) -> list[Picture]:
+def _pictures(evaluation: MachineEvaluation) -> list[Item]:
     e, machine, shape = evaluation.estimator, evaluation.estimator.machine_, evaluation.shape
-    pictures = []
-    if any(np.isfinite(e.trace_.objective)):
-        caption = f"The {e.trace_.objective_name}, epoch by epoch."
-        pictures.append(Picture(convergence({e.learner: e.trace_}), caption))
+    pictures: list[Item] = [training_picture(evaluation)]
     if shape is None:
         return pictures
     some = evaluation.rows[:: max(len(evaluation.rows) // _SHOWN, 1)][:_SHOWN]

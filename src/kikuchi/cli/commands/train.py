@@ -1,8 +1,9 @@
-"""`kikuchi train`: Boltzmann machines from tables of numbers."""
+"""`kikuchi train`: Boltzmann machines and energy models from tables of numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +16,23 @@ from kikuchi.cli.rows import RowOptions
 from kikuchi.core.errors import DataError, KikuchiError
 
 if TYPE_CHECKING:
-    from kikuchi.boltzmann.estimators.estimator import MachineEstimator
+    from kikuchi.training.estimator import TrainedEstimator
 
+ENERGY = "energy"
 LOG_Z = ("exact", "ais")
 
-MACHINES = EstimatorOptions(
+MODELS = EstimatorOptions(
     "kikuchi.boltzmann",
-    {"rbm": "RBM", "machine": "BoltzmannMachine"},
+    {"rbm": "RBM", "machine": "BoltzmannMachine", ENERGY: "kikuchi.energy:ExpertICA"},
     {
         "n_hidden": "--hidden N",
         "architecture": "--architecture A",
         "visible": "--visible U",
+        "n_features": "--features N",
+        "expert": "--expert E",
+        "energy": "--energy TEXT",
+        "whiten": "--whiten HOW",
+        "n_components": "--components N",
         "learner": "--learner -l TEXT",
         "optimiser": "--optimiser TEXT",
         "learning_rate": "--rate X",
@@ -35,11 +42,14 @@ MACHINES = EstimatorOptions(
         "batch_size": "--batch N",
         "epochs": "--epochs N",
     },
-    noun="kind of machine",
+    noun="kind of model",
     defaults={"n_hidden": 100},
 )
 
-Kind = Annotated[str, argument("KIND", "rbm (restricted), or machine (any --architecture).")]
+Kind = Annotated[
+    str,
+    argument("KIND", "rbm (restricted), machine (any --architecture), or energy (experts)."),
+]
 Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
 ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensors.")]
 
@@ -62,16 +72,17 @@ class TrainingOptions:
                 "to begin anew"
             )
 
-    def estimator(self, kind: str, given: Given, part: Path, progress: Any) -> MachineEstimator:
+    def estimator(self, kind: str, given: Given, part: Path, progress: Any) -> TrainedEstimator:
         """The estimator, which keeps its state in `part`."""
-        estimator: MachineEstimator = MACHINES.make(
+        more = {} if kind == ENERGY else {"dtype": "float64" if self.double else "float32"}
+        estimator: TrainedEstimator = MODELS.make(
             kind,
             given,
-            dtype="float64" if self.double else "float32",
             seconds=self.seconds,
             checkpoint=part,
             random_state=self.seed,
             progress=progress,
+            **more,
         )
         return estimator
 
@@ -82,32 +93,41 @@ def train(
     data: Rows,
     out: ModelFile,
     *,
-    settings: Annotated[Given, MACHINES],
+    settings: Annotated[Given, MODELS],
     preparation: RowOptions,
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-    """Train a Boltzmann machine and save it.
+    """Train a Boltzmann machine or an energy model and save it.
 
+    `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
     """
-    from kikuchi.boltzmann.evaluation import evaluate
+    import numpy as np
+
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.startup import defer_blas
     from kikuchi.training.trainer import COMPLETE
 
     defer_blas()
-    _check_names(kind, out, training.log_z, settings.get("n_hidden", 1))
+    _check_names(kind, out, training, settings.get("n_hidden"))
     part = out.with_name(out.name + ".part")
     output.check(data, out)
     training.check(part)
-    rows, held_out, shape = preparation.read(data, settings.get("visible", "binary"), training.seed)
+    room = "energy" if kind == ENERGY else "boltzmann"
+    evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
+    if kind == ENERGY:
+        rows, held_out, shape = preparation.read_numbers(data, training.seed)
+    else:
+        visible = settings.get("visible", "binary")
+        rows, held_out, shape = preparation.read(data, visible, training.seed)
     with ProgressBar(f"{kind} {settings.get('learner', '')}".strip(), quiet=output.quiet) as bar:
         estimator = training.estimator(kind, settings, part, bar)
         fit_quietly(estimator, rows)
     estimator.set_params(checkpoint=None, progress=None).save(out)
     log_z = training.log_z
-    evaluation = evaluate(estimator, rows, held_out, log_z=log_z, shape=shape, source=data)
+    plain = np.asarray(rows)
+    evaluation = evaluate(estimator, plain, held_out, log_z=log_z, shape=shape, source=data)
     if log_z is not None:
         estimator.save(out)  # again, with log Z
     notes = []
@@ -117,19 +137,23 @@ def train(
         notes = [f"stopped ({estimator.stopped_}); --resume goes on from {part}"]
 
     def page(path: Path, command: str) -> None:
+        from kikuchi.reports.energy_page import energy_report
         from kikuchi.reports.train_page import train_report
 
-        train_report(evaluation, path, command=command)
+        report: Any = energy_report if kind == ENERGY else train_report
+        report(evaluation, path, command=command)
 
     head = {"data": data, "out": str(out), "version": __version__}
     finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
 
 
-def _check_names(kind: str, out: Path, log_z: str | None, hidden: int) -> None:
-    MACHINES.check(kind)
-    if hidden < 1:
+def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | None) -> None:
+    MODELS.check(kind)
+    if kind != ENERGY and hidden is not None and hidden < 1:
         raise KikuchiError(f"--hidden must be at least 1, got {hidden}")
     if out.suffix.lower() != ".safetensors":
-        raise KikuchiError(f"{out}: machines are written as .safetensors files")
-    if log_z not in (None, *LOG_Z):
-        raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{log_z}'")
+        raise KikuchiError(f"{out}: models are written as .safetensors files")
+    if training.log_z not in (None, *LOG_Z):
+        raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{training.log_z}'")
+    if kind == ENERGY and training.double:
+        raise KikuchiError("energy models learn in float32; leave --double out")

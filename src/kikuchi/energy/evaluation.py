@@ -1,0 +1,186 @@
+"""What there is to say of a trained energy model: how well it explains rows, and its filters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core import text
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import MethodError
+from kikuchi.energy.estimator import EnergyModel, ExpertICA
+from kikuchi.energy.filters import GaborFits, TimeFrequency, fit_gabors, time_frequency
+from kikuchi.training.answer import TrainingAnswer, log_z_text
+
+_MOST_JUDGED = 2000  # rows of which densities and score-matching losses are measured
+_SMALLEST_SIDE = 6  # pixels: below, every filter is near some Gabor function
+
+
+@dataclass
+class EnergyEvaluation(TrainingAnswer):
+    """What was measured of a fitted energy model on its rows, or on rows held out.
+
+    `likelihood` is the mean log-density of these rows by the upper and the lower end of the bracket
+    on log Z, `gaussian` that of the normal distribution with the covariance of the rows learnt
+    from; both in the coordinates of the rows. `shape` is that of the pieces: height and width of
+    patches, or samples of windows; None for other rows.
+    """
+
+    estimator: EnergyModel
+    source: str
+    rows: NDArray[Any]
+    held_out: NDArray[Any] | None
+    shape: tuple[int, ...] | None
+    score_matching: float
+    gaussian: float
+    log_z: dict[str, Any] = field(default_factory=dict)
+    likelihood: tuple[float, float] | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the rows, of the training and of the estimate of log Z."""
+        told = self.estimator.preparation_
+        first = [] if told is None else told.warnings()
+        return [*first, *self.estimator.warnings_, *self.log_z.get("warnings", [])]
+
+    @property
+    def judged(self) -> str:
+        """The rows that were measured, in words."""
+        return "rows learnt from" if self.held_out is None else "rows held out"
+
+    @cached_property
+    def filters(self) -> Array | None:
+        """What each feature looks for, as pieces (rows); those of largest white norm first. None
+        where the energy has no linear features.
+        """
+        if not isinstance(self.estimator, ExpertICA):
+            return None
+        shown = self.estimator.basis_
+        if self.estimator.preparation_ is not None:
+            shown = self.estimator.preparation_.directions(shown)
+        order = np.argsort(-np.linalg.norm(self.estimator.white_filters_, axis=1), kind="stable")
+        return np.asarray(shown[order])
+
+    @cached_property
+    def gabors(self) -> GaborFits | None:
+        """Gabor functions of the filters, in their order; None for other than pictures."""
+        if self.filters is None or self.shape is None or len(self.shape) != 2:
+            return None
+        if min(self.shape) < _SMALLEST_SIDE:
+            return None
+        return fit_gabors(self.filters, (self.shape[0], self.shape[1]))
+
+    @cached_property
+    def sounds(self) -> TimeFrequency | None:
+        """Time and frequency of the filters, in their order; None for other than sounds."""
+        if self.filters is None or self.shape is None or len(self.shape) != 1:
+            return None
+        told = self.estimator.preparation_
+        return time_frequency(self.filters, (told and told.rate) or 1.0)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the model, how the training went, and what was measured."""
+        e = self.estimator
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        facts = [("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}")]
+        if e.preparation_ is not None:
+            facts += e.preparation_.facts()
+        expert = f", {e.expert}" if isinstance(e, ExpertICA) else ""
+        columns = e.whitening_.forward.shape[0]
+        size = f"{e._n_features_out} features of {columns} white columns"
+        facts += [("energy", f"{e.energy}{expert}: {size}"), *self.training_facts()]
+        facts.append(("score matching", f"{self.score_matching:.5g} per row, {self.judged}"))
+        if self.log_z and self.likelihood is not None:
+            low, high = self.likelihood
+            each = f"{low / columns:.4f} to {high / columns:.4f} per dimension"
+            facts.append(("log Z", log_z_text(self.log_z)))
+            between = f"{low:.4f}" if low == high else f"between {low:.3f} and {high:.3f}"
+            facts.append(("log-density per row", f"{between} ({each}), {self.judged}"))
+            facts.append(("of a normal distribution", f"{self.gaussian:.3f}"))
+        return facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        e = self.estimator
+        shapes = e.shapes_ if isinstance(e, ExpertICA) else None
+        return {
+            **self.training_dict(),
+            "preparation": None if e.preparation_ is None else e.preparation_.to_dict(),
+            "rows": len(self.rows),
+            "held_out": 0 if self.held_out is None else len(self.held_out),
+            "features": e._n_features_out,
+            "score_matching": self.score_matching,
+            "log_z": self.log_z or None,
+            "log_density": None if self.likelihood is None else list(self.likelihood),
+            "log_density_normal": self.gaussian,
+            "shapes": None if shapes is None else shapes.tolist(),
+            "gabor": None if self.gabors is None else self.gabors.to_dict(),
+            "time_frequency": None if self.sounds is None else self.sounds.to_dict(),
+            "measures": e.trace_.measures,
+            "warnings": self.warnings,
+        }
+
+
+def evaluate(
+    estimator: EnergyModel,
+    rows: NDArray[Any],
+    held_out: NDArray[Any] | None = None,
+    *,
+    log_z: str | None = None,
+    shape: tuple[int, ...] | None = None,
+    source: str = "an array",
+) -> EnergyEvaluation:
+    """Measure a fitted energy model on rows held out, or else on its own.
+
+    `log_z` is `exact` (square models), `ais` for a bracket, or None.
+
+    >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
+    >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
+    >>> found = evaluate(model, rows, log_z="exact")
+    >>> found.likelihood[0] == found.likelihood[1] > found.gaussian
+    True
+    """
+    judged = rows if held_out is None else held_out
+    some = judged[:: max(len(judged) // _MOST_JUDGED, 1)]
+    evaluation = EnergyEvaluation(
+        estimator,
+        source,
+        rows,
+        held_out,
+        shape,
+        score_matching=estimator.score_matching_loss(some),
+        gaussian=_normal_log_density(estimator, some),
+    )
+    if log_z is not None:
+        evaluation.log_z = _measured_log_z(estimator, log_z)
+        evaluation.likelihood = estimator.score_bounds(some)
+    return evaluation
+
+
+def _normal_log_density(estimator: EnergyModel, rows: NDArray[Any]) -> float:
+    """Mean log-density under the normal distribution of the rows that were learnt from."""
+    base = estimator._base_rows.astype(np.float64)
+    white = estimator.whitening_(rows) - base.mean(axis=0)
+    factor = np.linalg.cholesky(np.cov(base, rowvar=False).reshape(base.shape[1], -1))
+    scaled = np.linalg.solve(factor, white.T)
+    constant = 0.5 * base.shape[1] * np.log(2 * np.pi) + np.log(np.diag(factor)).sum()
+    mean = -0.5 * float(np.mean(np.sum(scaled**2, axis=0))) - constant
+    return float(mean + estimator.whitening_.log_det)
+
+
+def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
+    if method not in ("exact", "ais"):
+        raise MethodError(f"log Z is found by 'exact' or 'ais', not {method!r}")
+    if method == "exact" and not estimator.is_square:
+        raise MethodError(
+            "log Z is exact only for linear experts with as many features as white columns; use ais"
+        )
+    found = estimator.log_z()
+    told: dict[str, Any] = {"method": "exact" if found.stopped == "exact" else "ais"}
+    names = ("estimate", "lower", "upper", "confidence")
+    told |= {name: float(getattr(found, name)) for name in names}
+    return {**told, "warnings": list(found.warnings)}

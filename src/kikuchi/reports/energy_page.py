@@ -1,0 +1,228 @@
+"""The pages of patches and of trained energy models."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.core.arrays import Array
+from kikuchi.plots import energy as plots
+from kikuchi.plots.ica import time_courses
+from kikuchi.plots.images import image_rows, tiles
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
+from kikuchi.reports.train_page import trained_page, training_picture
+
+if TYPE_CHECKING:
+    from kikuchi.energy.evaluation import EnergyEvaluation
+    from kikuchi.energy.preparation import Patches
+
+_SHOWN = 12  # pieces in a row
+_MOST_FILTERS = 400
+_SAMPLE_SWEEPS = 200
+
+
+# ---------------------------------------------------------------------- patches
+
+
+def patches_report(
+    patches: Patches, path: str | PathLike[str], *, command: str | None = None
+) -> None:
+    """Write one self-contained page: the steps, what was rejected, and pieces before and after."""
+    told = patches.preparation
+    kept = f"{told.flat / told.drawn:.0%}" if told.drawn else "0%"
+    some = slice(0, 3 * _SHOWN)
+    white = patches.rows[some] @ _turned_back(told).T
+    Report(
+        title=f"{text.whole(len(patches))} pieces of {', '.join(told.sources) or 'arrays'}",
+        subtitle="Patches of pictures or windows of sounds, prepared for learning",
+        warnings=told.warnings(),
+        tiles=[
+            Tile("kept", text.whole(len(patches))),
+            Tile("flat, rejected", kept),
+            Tile("directions", str(told.rank)),
+        ],
+        sections={
+            "Steps": [Facts(told.facts())],
+            "Pieces": [
+                _pieces({"prepared": patches.undone()[some], "white": white}, told.shape),
+                _variances(told.whitening.backward),
+            ],
+            "Versions": [Facts(versions())],
+        },
+        python='from kikuchi.energy import Patches\npatches = Patches.load("PATCHES.npz")',
+    ).write(path, command)
+
+
+def _turned_back(told: Any) -> Array:
+    """Turns white rows so that they look as those of ZCA, whatever the whitening."""
+    values, axes = np.linalg.eigh(told.whitening.backward @ told.whitening.backward.T)
+    scales = np.where(values > 1e-10 * values[-1], 1.0 / np.sqrt(np.maximum(values, 1e-300)), 0.0)
+    return np.asarray((axes * scales) @ axes.T @ told.whitening.backward)
+
+
+def _variances(backward: Array) -> Picture:
+    """How the variance of prepared pieces is spread over principal components."""
+    values = np.linalg.svd(backward, compute_uv=False) ** 2
+    values = values[values > 1e-10 * values[0]]
+    numbers = np.arange(1, len(values) + 1)
+    shares = {"pieces": (numbers, values / values.sum())}
+    figure = plots.spectra(shares, "principal component", "share of the variance")
+    return Picture(figure, "Share of the variance that each principal component holds.")
+
+
+def _pieces(groups: dict[str, Array], shape: tuple[int, ...]) -> Picture:
+    """A few pieces of each kind: pictures in rows, or sounds as courses."""
+    caption = f"Pieces, each on its own scale: {' and '.join(groups)}."
+    if len(shape) == 1:
+        rows = np.concatenate([group[:4] for group in groups.values()])
+        names = [f"{name} {k + 1}" for name, group in groups.items() for k in range(len(group[:4]))]
+        return Picture(time_courses(rows, names=names), caption)
+    stretched = {name: _stretched(group[:_SHOWN]) for name, group in groups.items()}
+    return Picture(image_rows(stretched, (shape[0], shape[1]), "Pieces"), caption)
+
+
+def _stretched(rows: Array) -> Array:
+    """Each row from 0 to 1, its mean in the middle of grey."""
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    return np.asarray(
+        0.5 + 0.5 * centred / np.maximum(np.abs(centred).max(axis=1, keepdims=True), 1e-12)
+    )
+
+
+# ---------------------------------------------------------------------- models
+
+
+def energy_report(
+    evaluation: EnergyEvaluation, path: str | PathLike[str], *, command: str | None = None
+) -> None:
+    """Write one self-contained page: figures, filters and what they look like, samples beside data,
+    and how the training went.
+    """
+    trained_page(
+        evaluation,
+        evaluation.source,
+        subtitle="An energy-based model trained on rows of data",
+        tiles=_tiles(evaluation),
+        sections={
+            "Filters": _filters(evaluation),
+            "Samples": _samples(evaluation),
+            "Training": [training_picture(evaluation), _measures(evaluation)],
+        },
+        room="energy",
+    ).write(path, command)
+
+
+def _tiles(evaluation: EnergyEvaluation) -> list[Tile]:
+    entries = [Tile("features", text.whole(evaluation.estimator._n_features_out))]
+    if evaluation.gabors is not None:
+        entries.append(Tile("Gabor R² above 0.8", f"{evaluation.gabors.share():.0%}"))
+    if evaluation.likelihood is not None:
+        low, high = evaluation.likelihood
+        between = f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
+        entries.append(Tile(f"log-density, {evaluation.judged}", between))
+        entries.append(Tile("of a normal distribution", f"{evaluation.gaussian:.2f}"))
+    return entries
+
+
+def _filters(evaluation: EnergyEvaluation) -> list[Item]:
+    filters, shape = evaluation.filters, evaluation.shape
+    if filters is None or shape is None:
+        return []
+    if evaluation.sounds is not None:
+        found = evaluation.sounds
+        return [
+            Picture(
+                plots.sound_filters(filters, found.power, found.rate),
+                "The filters of largest norm in the space of the sounds, and their power spectra.",
+            ),
+            Picture(
+                plots.time_frequency_tiling(
+                    found.coverage, found.rate, found.time, found.frequency, found.time_spread,
+                    found.frequency_spread,
+                ),
+                "Left: mean and standard deviation of each filter's squared envelope and power "
+                "spectrum. Right: where both are above half their peaks, summed over filters.",
+            ),
+        ]  # fmt: skip
+    size = (shape[0], shape[1])
+    few = filters[:_MOST_FILTERS]
+    scaled = few / np.maximum(np.abs(few).max(axis=1, keepdims=True), 1e-300)
+    columns = max(10, math.isqrt(len(few) - 1) + 1)
+    more = f"; {len(filters) - len(few)} more are not shown" if len(filters) > len(few) else ""
+    items: list[Item] = [
+        Picture(
+            tiles(scaled, size, "Filters", columns=columns, signed=True),
+            "What each feature looks for, in the space of the data (the whitening undone), the "
+            f"largest norm first, each on a scale of its own{more}.",
+        )
+    ]
+    if evaluation.gabors is not None:
+        g = evaluation.gabors
+        items.append(
+            Picture(
+                plots.gabor_tiling(
+                    size, g.centre, g.orientation, g.frequency, g.spread, g.r_squared
+                ),
+                "Gabor functions fitted to the filters: their places, the orientation of their "
+                "bars (0° is horizontal) with their frequency in cycles per pixel, and how much "
+                "of each filter they explain.",
+            )
+        )
+    return items
+
+
+def _samples(evaluation: EnergyEvaluation) -> list[Item]:
+    shape = evaluation.shape
+    if shape is None:
+        return []
+    told = evaluation.estimator.preparation_
+    rows = evaluation.rows if evaluation.held_out is None else evaluation.held_out
+    drawn = evaluation.estimator.sample(200, sweeps=_SAMPLE_SWEEPS, random_state=0)
+    some = rows[:: max(len(rows) // 200, 1)][:200]
+    data, samples = (r if told is None else told.undo(r) for r in (some, drawn))
+    exact = "exact ones" if evaluation.estimator.is_square else (
+        f"chains of {_SAMPLE_SWEEPS} moves that began at rows of the data"
+    )  # fmt: skip
+    rate = None if told is None else told.rate
+    return [
+        _pieces({"data": data, "samples": samples}, shape),
+        Picture(
+            _power(data, samples, shape, rate),
+            f"Mean power spectra of data and of samples of the model, {exact}.",
+        ),
+    ]
+
+
+def _power(data: Array, samples: Array, shape: tuple[int, ...], rate: float | None) -> Any:
+    groups = {"data": data, "samples": samples}
+    if len(shape) == 1:
+        waves = np.fft.rfftfreq(shape[0], 1.0 / (rate or 1.0))
+        means = {n: np.mean(np.abs(np.fft.rfft(r, axis=1)) ** 2, axis=0) for n, r in groups.items()}
+        unit = "Hz" if rate else "cycles per sample"
+        return plots.spectra({n: (waves[1:], m[1:]) for n, m in means.items()}, unit)
+    rings = np.hypot(*np.meshgrid(*(np.fft.fftfreq(n) for n in shape), indexing="ij"))
+    edges = np.arange(0.5 / max(shape), 0.5 + 1.0 / max(shape), 1.0 / max(shape))
+    number = np.digitize(rings.ravel(), edges)
+    used = np.arange(1, len(edges))
+    found = {}
+    for name, rows in groups.items():
+        power = np.mean(np.abs(np.fft.fft2(rows.reshape(-1, *shape))) ** 2, axis=0).ravel()
+        found[name] = (0.5 * (edges[1:] + edges[:-1]),
+                       np.array([power[number == k].mean() for k in used]))  # fmt: skip
+    return plots.spectra(found, "cycles per pixel")
+
+
+def _measures(evaluation: EnergyEvaluation) -> Picture | None:
+    figure = plots.training_measures(evaluation.estimator.trace_)
+    if figure is None:
+        return None
+    return Picture(
+        figure,
+        "What tells how the training goes: acceptance and step size of the chains, the norm of the "
+        "longest filter, and the score-matching loss of rows held out, which falls as the density "
+        "gets better. The energy gap itself is no measure of progress.",
+    )

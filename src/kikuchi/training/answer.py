@@ -1,0 +1,83 @@
+"""`TrainingAnswer`: what every trained estimator can say of its training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.core.answer import Answer
+
+_STOPPED = {
+    "epochs": "all epochs done",
+    "seconds": "the time budget ended",
+    "diverged": "diverged; the last good state is kept",
+}
+
+
+class TrainingAnswer(Answer):
+    """Base of the evaluations of trained estimators; `estimator` is one that was fitted."""
+
+    estimator: Any
+
+    @property
+    def converged(self) -> bool:
+        """As the estimator says."""
+        return bool(self.estimator.converged_)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the training."""
+        return list(self.estimator.warnings_)
+
+    @property
+    def stopped(self) -> str:
+        """Why the training ended, in words."""
+        return _STOPPED.get(self.estimator.stopped_, str(self.estimator.stopped_))
+
+    @property
+    def seconds(self) -> float:
+        """Time that the training took."""
+        taken = self.estimator.trace_.seconds
+        return taken[-1] if taken else 0.0
+
+    @property
+    def objective(self) -> float | None:
+        """The last objective of the trace, if the rule has one."""
+        values = self.estimator.trace_.objective
+        return values[-1] if values and np.isfinite(values[-1]) else None
+
+    def training_facts(self) -> list[tuple[str, str]]:
+        """The learner, how the training ended, and its objective."""
+        e = self.estimator
+        work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
+        facts = [("learner", e.learner), ("training", f"{self.stopped} ({work})")]
+        if self.objective is not None:
+            facts.append((e.trace_.objective_name, f"{self.objective:.6g}"))
+        return facts
+
+    def training_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        e = self.estimator
+        return {
+            "estimator": type(e).__name__,
+            "options": e.plain_options(),
+            "epochs": e.n_iter_,
+            "stopped": e.stopped_,
+            "seconds": self.seconds,
+            "objective_name": e.trace_.objective_name,
+            "objective": self.objective,
+        }
+
+
+def log_z_text(told: Any) -> str:
+    """An estimate of log Z (a dictionary) in words: exact, or between its ends.
+
+    >>> log_z_text({"method": "exact", "estimate": 1.5})
+    '1.500000 (exact)'
+    """
+    if told["method"] == "exact":
+        return f"{told['estimate']:.6f} (exact)"
+    ends = f"between {told['lower']:.4f} and {told['upper']:.4f}"
+    return f"{told['estimate']:.4f}, {ends} ({100 * told['confidence']:g} %)"
