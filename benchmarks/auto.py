@@ -36,8 +36,19 @@ def models() -> Iterator[Model]:
     """Drawn models of several kinds and sizes, and those of the 2014 competition if at hand."""
     kinds = (
         ("grid", partial(kk.grid, coupling=1.0), ((17, 17), (20, 20), (22, 22), (24, 24))),
-        ("linkage", linkage, ((40, 4, 3), (50, 5, 2), (50, 6, 2), (100, 5, 2), (60, 5, 3))),
-        ("detection", detection, ((60, 21, 2.2), (40, 21, 2.6), (80, 8, 2.8), (50, 12, 3.0))),
+        ("linkage", linkage, ((40, 4, 3), (50, 5, 2), (50, 6, 2), (60, 6, 2))),
+        (
+            "detection",
+            detection,
+            (
+                (60, 21, 2.2),
+                (40, 21, 2.6),
+                (80, 8, 2.8),
+                (50, 12, 3.0),
+                (60, 21, 2.4),
+                (60, 16, 2.7),
+            ),
+        ),
         ("diagnosis", diagnosis, ((60, 40, 4), (100, 60, 3), (150, 80, 3), (80, 40, 5))),
     )
     for kind, make, shapes in kinds:

@@ -32,7 +32,7 @@ PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
 _MOST_BITS = 990  # numbers stay printable
 _DEFAULT_SECONDS = 600.0  # of exact inference without a limit
 _EFFORT_PER_SECOND = 2e8  # list entries that the search for orders reads
-_PLANNING = 0.15  # part of the time that the search for orders may take
+_PLANNING = 0.25  # part of the time that the search for orders may take
 _MOST_SECONDS = 100.0  # of which this part is taken
 _LEAST_EFFORT = 2e7  # for one order of a large graph
 
