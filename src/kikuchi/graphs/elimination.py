@@ -37,12 +37,12 @@ _EFFORT_PER_VARIABLE = 20  # of one try, besides the lists that it reads
 _EFFORT_OF_A_TRY = 3000
 _KINDS = 5  # of orders: three greedy rules, and sweeps by two of them
 _FIRST_TRIES = 64  # before the search judges what it gains
-_FIRST_EFFORT = 0.1  # of the price, which the first tries may cost
-_LEAST_DROP = 0.1  # of the logarithm of the price, expected from twice the effort
+_FIRST_EFFORT = 0.05  # of the price, which the first tries may cost
+_LEAST_DROP = 0.05  # of the logarithm of the price, expected from twice the effort
 _HOPED_DROP = 0.7  # the same where the order is not allowed yet
 _LEAST_SHARE = 0.2  # of the effort allowed, before an order that is too dear is taken as final
 _HOPELESS = 1e8  # times too dear
-_EFFORT_OF_JUDGING = 30_000
+_EFFORT_OF_JUDGING = 100_000
 _NEAR = 1.3
 _SECOND_EFFORT = 2e7  # for each other kind of order where the first had no end
 
@@ -165,8 +165,9 @@ def cheapest(
     best = _Standing(found, most_effort)
     best.meet(found, judge)
     while not stop() and best.worth_while():
+        by_number = best.tries == 1 and seed is None
         rule, levels = _next_attempt(greedy, best.found, best.tries, rng)
-        tie = rng.permutation(greedy.n).astype(np.uint32)
+        tie = _tie(greedy.n, None if by_number else 0, rng)
         left = most_effort - best.effort if best.found.complete else _SECOND_EFFORT
         best.meet(greedy.eliminate(rule, tie, levels, left, most=best.most_cost), judge)
     return replace(best.found, tries=best.tries, effort=int(best.effort))
@@ -230,9 +231,10 @@ def _next_attempt(
     """The rule and the levels of the next try."""
     n = greedy.n
     if count < 3 * _KINDS or not best.complete:
-        rules: list[Order] = ["min-fill", "min-weight", "min-degree", "min-fill", "min-weight"]
+        rules: list[Order] = ["min-fill", "min-fill", "min-weight", "min-degree", "min-weight"]
         kind = count % _KINDS
-        return rules[kind], greedy.flat if kind < 3 else greedy.sweep(int(rng.integers(n)))
+        start = 0 if count == 1 else int(rng.integers(n))
+        return rules[kind], greedy.sweep(start) if kind in (1, 4) else greedy.flat
     rule: Order = "min-fill" if rng.random() < 0.5 else "min-weight"
     draw = rng.random()
     if draw < 0.1:

@@ -375,6 +375,18 @@ class FactorGraph:
         return frozen(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @cached_property
+    def edge_strides(self) -> Ints:
+        """How far apart neighbouring states of each edge's variable are in the factor's table."""
+        strides = np.ones(self.n_edges, dtype=np.int64)
+        orders = np.diff(self.scope_offsets)
+        cards = self.cardinalities[self.scopes].astype(np.int64)
+        for order in np.unique(orders[orders > 1]):
+            first = self.scope_offsets[:-1][orders == order]
+            for k in range(int(order) - 2, -1, -1):
+                strides[first + k] = strides[first + k + 1] * cards[first + k + 1]
+        return frozen(strides)
+
+    @cached_property
     def components(self) -> Ints:
         """Connected component of each variable, numbered from 0."""
         from scipy.sparse import coo_array

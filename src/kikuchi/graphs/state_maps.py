@@ -36,7 +36,13 @@ class StateMaps:
 
     def map(self, variables: Sequence[int], subset: Sequence[int]) -> U4:
         """The state of `subset`, in the order given, for each state of `variables`."""
-        return self._of(self._key(variables, subset))
+        return self.maps(variables, [subset])[0]
+
+    def maps(self, variables: Sequence[int], subsets: Iterable[Sequence[int]]) -> list[U4]:
+        """The maps to several subsets."""
+        axis = {v: k for k, v in enumerate(variables)}
+        shape = tuple([self._cards[v] for v in variables])
+        return [self._of((shape, tuple([axis[v] for v in subset]))) for subset in subsets]
 
     def offset(self, variables: Sequence[int], subset: Sequence[int]) -> int:
         """Where this map begins in `flat()`."""

@@ -57,7 +57,7 @@ def flatten(graph: FactorGraph) -> GraphArrays:
         graph.variable_offsets,
         graph.variable_edges,
         graph.edge_factors,
-        _edge_strides(graph),
+        graph.edge_strides,
     )
 
 
@@ -76,16 +76,3 @@ def local_fields(graph: FactorGraph) -> Array:
     starts = np.repeat(begin - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
     np.add.at(field, starts + np.arange(len(entries)), graph.log_tables[entries])
     return field
-
-
-def _edge_strides(graph: FactorGraph) -> Ints:
-    """How far apart two neighbouring states of each edge's variable are in the factor's table."""
-    strides = np.ones(graph.n_edges, dtype=np.int64)
-    orders = np.diff(graph.scope_offsets)
-    cards = graph.cardinalities[graph.scopes].astype(np.int64)
-    for order in np.unique(orders[orders > 1]):
-        first = graph.scope_offsets[:-1][orders == order]
-        for k in range(int(order) - 2, -1, -1):
-            strides[first + k] = strides[first + k + 1] * cards[first + k + 1]
-    strides.flags.writeable = False
-    return strides

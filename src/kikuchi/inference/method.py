@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
-from kikuchi.inference.graph_arrays import flatten, local_fields
+from kikuchi.inference.graph_arrays import flatten
 
 __all__ = [
     "Method",
@@ -84,7 +85,11 @@ class MethodRun(core_run.Run):
         super().__init__(clock, progress, trace, offset)
         self.targets = targets or {}
         self.reduced = reduced
-        self.rounding = 0.0 if reduced is None else rounding_error(reduced.original)
+
+    @cached_property
+    def rounding(self) -> float:
+        """The most by which rounding can move a bound, in nats."""
+        return 0.0 if self.reduced is None else rounding_error(self.reduced.original)
 
     @property
     def variables(self) -> Ints:
@@ -93,8 +98,10 @@ class MethodRun(core_run.Run):
 
     def record(self, step: Step, limit: int) -> None:
         """As any run, with the bounds moved outwards by what rounding may have taken from them."""
-        lower, upper = step.lower - self.rounding, step.upper + self.rounding
-        super().record(replace(step, lower=lower, upper=upper), limit)
+        if not (math.isnan(step.lower) and math.isnan(step.upper)):
+            lower, upper = step.lower - self.rounding, step.upper + self.rounding
+            step = replace(step, lower=lower, upper=upper)
+        super().record(step, limit)
 
 
 @dataclass(frozen=True)
@@ -198,8 +205,9 @@ class Method(Configured, ABC):
         constant = reduced.graph.log_constant
         graph = reduced.original
         tables = solution.factor_tables
-        lower = _shift(_shift(solution.log_z_lower, -run.rounding), constant)
-        upper = _shift(_shift(solution.log_z_upper, run.rounding), constant)
+        lower, upper = solution.log_z_lower, solution.log_z_upper
+        lower = None if lower is None else float(lower) - run.rounding + constant
+        upper = None if upper is None else float(upper) + run.rounding + constant
         if lower is not None and upper is not None and lower > upper:
             raise crossed_bounds(lower, self.text, upper, self.text)
         return Beliefs(
@@ -325,30 +333,18 @@ def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
 def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:
     """Warn of an estimate of log Z that certain bounds exclude.
 
-    Besides the method's own there are bounds that cost one look at the tables. From above: all
-    states, weighted by the factors of one variable, with each other table at its largest entry.
-    From below, with the method's marginals: Jensen's bound for their product, and the weight of
-    their most probable states. An estimate that is out by no more than its own precision is moved
-    to the nearest end of the method's bounds.
+    Besides the method's own there are bounds that cost one look at the tables, `simple_bounds`. An
+    estimate that is out by no more than its own precision is moved to the nearest end of the
+    method's bounds.
     """
-    from kikuchi.inference.variational.kernels.mean_field import bound
+    from kikuchi.inference.variational.kernels.mean_field import simple_bounds
 
-    flat, estimate = flatten(graph), solution.log_z
+    estimate = solution.log_z
     assert estimate is not None  # the caller has looked
-    starts = graph.state_offsets[:-1]
-    wide = np.diff(graph.scope_offsets) > 1
-    peaks = np.maximum.reduceat(graph.log_tables, graph.table_offsets[:-1])[wide]
-    field = local_fields(graph)
-    tops = np.maximum.reduceat(field, starts)
-    sums = np.add.reduceat(np.exp(field - np.repeat(tops, graph.cardinalities)), starts)
-    upper = float(peaks.sum()) + float((tops + np.log(sums)).sum())
-    totals = np.add.reduceat(solution.marginals, starts)
+    totals = np.add.reduceat(solution.marginals, graph.state_offsets[:-1])
     q = solution.marginals / np.repeat(totals, graph.cardinalities)
     scratch = np.empty(2 * int(np.diff(graph.table_offsets).max()))
-    product = float(bound(flat, q, 1.0, scratch))
-    first = np.repeat(np.maximum.reduceat(q, starts), graph.cardinalities) == q
-    states = np.flatnonzero(first)[np.searchsorted(np.flatnonzero(first), starts)] - starts
-    lower = max(product, float(graph.log_score(states)) - graph.log_constant)
+    lower, upper = simple_bounds(flatten(graph), q, scratch)
     least = -math.inf if solution.log_z_lower is None else solution.log_z_lower
     most = math.inf if solution.log_z_upper is None else solution.log_z_upper
     lower, upper = max(lower, least), min(upper, most)

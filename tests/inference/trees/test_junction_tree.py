@@ -503,7 +503,7 @@ def test_local_search_finds_what_greedy_orders_do_not() -> None:
     pairs = [(v, int(u)) for v in range(1, 120) for u in rng.choice(v, min(v, 2), replace=False)]
     graph = kk.FactorGraph(cards, [((u, v), np.ones((cards[u], cards[v]))) for v, u in pairs])
     best = kk.plan(graph)
-    assert best.operations < 2e9  # the best of hundreds of greedy orders: 1.8e10, and 4.9 GB
+    assert best.operations < 3e9  # the best of hundreds of greedy orders: 1.8e10, and 4.9 GB
     assert best.bytes < 1e9
 
 

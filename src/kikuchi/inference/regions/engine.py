@@ -39,9 +39,8 @@ class RegionBeliefs:
         sizes = regions.sizes.astype(np.uint64)
         self.table_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
         self._maps = StateMaps(self.graph.cardinalities)
-        self.log_phi = np.concatenate(
-            [np.zeros(0), *map(self._log_potential, range(len(regions.regions)))]
-        )
+        self._scopes = [self.graph.scope(a) for a in range(self.graph.n_factors)]
+        self.log_phi = self._log_potentials(len(regions.regions), np.ones(self.graph.n_factors))
         self._link_regions()
         self.maps = self._maps.flat()
         self.b = self._start()
@@ -57,16 +56,18 @@ class RegionBeliefs:
     def _part(self, region: int) -> slice:
         return slice(int(self.table_at[region]), int(self.table_at[region + 1]))
 
-    def _log_potential(self, region: int, weights: Array | None = None) -> Array:
-        """log phi_r: the log-tables of the factors of a region, summed; each may have a weight."""
-        graph, part = self.graph, self._part(region)
-        variables = self.regions.regions[region].variables
-        total = np.zeros(part.stop - part.start)
-        for a in self.regions.regions[region].factors:
-            states = self._maps.map(variables, graph.scope(a))
-            table = graph.log_tables[int(graph.table_offsets[a]) + states]
-            total += table if weights is None else weights[a] * table
-        return total
+    def _log_potentials(self, count: int, weights: Array) -> Array:
+        """log phi_r of the first regions: the weighted log-tables of their factors, summed."""
+        graph = self.graph
+        starts, ends = graph.table_offsets.tolist(), self.table_at.tolist()
+        out = np.zeros(ends[count])
+        for region, begin, end in zip(self.regions.regions[:count], ends, ends[1:], strict=False):
+            total = out[begin:end]
+            scopes = [self._scopes[a] for a in region.factors]
+            maps = self._maps.maps(region.variables, scopes)
+            for a, states in zip(region.factors, maps, strict=True):
+                total += weights[a] * graph.log_tables[starts[a] : starts[a + 1]][states]
+        return out
 
     def _link_regions(self) -> None:
         """A link for every pair of nested regions, with the map from large to small states."""
@@ -91,16 +92,13 @@ class RegionBeliefs:
 
     def _start(self) -> Array:
         """Each region on its own: b_r prop. to phi_r."""
-        b = np.empty_like(self.log_phi)
-        for r in range(len(self.regions.regions)):
-            logs = self.log_phi[self._part(r)]
-            if logs.max() == -np.inf:
-                raise ImpossibleEvidenceError(
-                    "the evidence has probability zero: the tables allow no common state of "
-                    f"variables {self.regions.regions[r].variables}"
-                )
-            b[self._part(r)] = _above_floor(logs)
-        return b
+        tops = np.maximum.reduceat(self.log_phi, self.table_at[:-1].astype(np.int64))
+        for r in np.flatnonzero(tops == -np.inf):
+            raise ImpossibleEvidenceError(
+                "the evidence has probability zero: the tables allow no common state of "
+                f"variables {self.regions.regions[r].variables}"
+            )
+        return _above_floor(self.log_phi, self.table_at)
 
     @property
     def links(self) -> kernels.RegionLinks:
@@ -205,10 +203,15 @@ class RegionBeliefs:
             )
 
 
-def _above_floor(logs: Array) -> Array:
-    """Probabilities from log-weights; no possible state becomes impossible by underflow."""
-    weights = np.where(logs > -np.inf, np.maximum(np.exp(logs - logs.max()), kernels.FLOOR), 0.0)
-    return np.asarray(weights / weights.sum())
+def _above_floor(logs: Array, table_at: U8) -> Array:
+    """Probabilities from log-weights, normalised for each table; no possible state becomes
+    impossible by underflow.
+    """
+    ends = table_at.astype(np.int64)
+    begin, sizes = ends[:-1], np.diff(ends)
+    weights = np.exp(logs - np.repeat(np.maximum.reduceat(logs, begin), sizes))
+    weights = np.where(logs > -np.inf, np.maximum(weights, kernels.FLOOR), 0.0)
+    return np.asarray(weights / np.repeat(np.add.reduceat(weights, begin), sizes))
 
 
 class DoubleLoop:
@@ -257,11 +260,10 @@ class DoubleLoop:
         owners = np.zeros(beliefs.graph.n_factors)
         for region in regions.regions[:n_roots]:
             owners[list(region.factors)] += 1.0
-        for r in range(n_roots):
-            beliefs.b[beliefs._part(r)] = _above_floor(beliefs._log_potential(r, 1.0 / owners))
-        for r in range(n_roots, len(regions.regions)):
-            part = beliefs._part(r)
-            beliefs.b[part] = 1.0 / (part.stop - part.start)
+        shared = beliefs._log_potentials(n_roots, 1.0 / owners)
+        beliefs.b[: shared.size] = _above_floor(shared, beliefs.table_at[: n_roots + 1])
+        sizes = regions.sizes[n_roots:]
+        beliefs.b[shared.size :] = np.repeat(1.0 / sizes, sizes.astype(np.int64))
         beliefs._started_above = beliefs.b > kernels.FLOOR
 
     def inner_sweep(self) -> float:

@@ -23,7 +23,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees import shape
 from kikuchi.inference.trees.kernels import program as programs
 from kikuchi.inference.trees.shape import HUGE, MarginalTargets, Tree
-from kikuchi.inference.trees.speed import NOMINAL, Speed, clique_kinds
+from kikuchi.inference.trees.speed import NOMINAL, Speed
 
 Architecture = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
@@ -138,11 +138,15 @@ class TreePlan:
     def seconds(self, speed: Speed = NOMINAL) -> float:
         """Rough time of all single-variable marginals on a machine of some speed."""
         if self.tree is None:
-            return speed.few * self.operations
-        measure = self._usual_measure
-        work = np.bincount(clique_kinds(self.tree), measure.up + measure.down, minlength=3)
-        operations = float(work @ np.array(speed[:3]))
-        return operations + speed.node * self.tree.n_nodes + speed.byte * self.bytes
+            return speed.entry * self.operations
+        nodes = speed.node * self.tree.n_nodes
+        return speed.walks(self.walk_work) + nodes + speed.byte * self.bytes
+
+    @cached_property
+    def walk_work(self) -> Array:
+        """Entries, rows and calls of the loops that find all single-variable marginals."""
+        work: Array = programs.walk_work(self.found_tree, self.variable_targets)
+        return work
 
     def bytes_for(
         self,
@@ -285,16 +289,20 @@ class TreePlan:
 
 
 def make_plan(
-    conditioned: Conditioned, order: PlanOrder, seed: int | None, clock: Clock | None = None
+    conditioned: Conditioned,
+    order: PlanOrder,
+    seed: int | None,
+    clock: Clock | None = None,
+    uses: int = 1,
 ) -> TreePlan:
     """Plan exact inference on a conditioned graph.
 
     The search for the `cheapest` order heeds the budget of `clock`: orders that exceed it are worth
-    a longer search, of which `clock` is the end.
+    a longer search, of which `clock` is the end. So are orders for many `uses`: propagations.
     """
     graph = conditioned.graph
     if order == "cheapest":
-        elimination = _cheapest(conditioned, seed, clock or Budget().start())
+        elimination = _cheapest(conditioned, seed, clock or Budget().start(), uses)
     else:
         elimination = eliminate(graph, order, seed=seed)
     return _plan(conditioned, order, seed, elimination)
@@ -308,7 +316,7 @@ def _plan(
     return TreePlan(conditioned, order, seed, elimination, tree)
 
 
-def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock) -> Elimination:
+def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock, uses: int) -> Elimination:
     """The cheapest order, by the seconds and bytes of its tree beside what the budget allows."""
     budget = clock.budget
     seconds = _DEFAULT_SECONDS if budget.seconds is None else budget.seconds
@@ -317,7 +325,7 @@ def _cheapest(conditioned: Conditioned, seed: int | None, clock: Clock) -> Elimi
     def judge(found: Elimination) -> tuple[float, float]:
         plan = _plan(conditioned, "cheapest", seed, found)
         price = plan.seconds() * max(1.0, plan.bytes / memory)
-        return _EFFORT_PER_SECOND * price, price / seconds
+        return _EFFORT_PER_SECOND * uses * price, price / seconds
 
     return cheapest(
         conditioned.graph,

@@ -1,8 +1,8 @@
-"""How fast this machine propagates: measured once, for each kind of clique, and kept.
+"""How fast this machine propagates: measured once, and kept.
 
-Cliques of variables with many states have long inner loops and take a fraction of the time for
-each multiply-add that cliques of binary variables take. The figures lie beside the compiled loops,
-where those are kept; where that folder cannot be written they are measured once per process.
+The walks over cliques are loops within loops, and short inner loops take several times longer for
+each entry than long ones (see `kernels.program.walk_work`). The figures lie beside the compiled
+loops, where those are kept; where that folder cannot be written they are measured once per process.
 """
 
 from __future__ import annotations
@@ -17,45 +17,41 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kikuchi.core.arrays import Ints
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.files import atomic_write
 from kikuchi.graphs.generators import grid
-from kikuchi.inference.trees.shape import Tree
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
     from kikuchi.inference.trees.plan import TreePlan
 
-_FEW, _MANY = 2.5, 6.0  # mean numbers of states between the kinds of cliques
 _REPEATS = 3
 
 
 class Speed(NamedTuple):
-    """Seconds of a propagation: for a multiply-add in cliques of few, some and many states for
-    each variable, for a node of the tree, and for a byte that was not used before.
+    """Seconds of a propagation: for an entry of a clique that is combined with another table, for a
+    row of such entries, for a call of the loops over rows, for a node of the tree, and for a byte
+    that was not used before.
 
-    >>> NOMINAL.few > NOMINAL.many
+    >>> NOMINAL.walks(np.array([100.0, 1.0, 1.0])) < NOMINAL.walks(np.array([100.0, 50.0, 25.0]))
     True
     """
 
-    few: float
-    some: float
-    many: float
+    entry: float
+    row: float
+    call: float
     node: float
     byte: float
 
+    def walks(self, work: Array) -> float:
+        """Seconds of so many entries, rows and calls."""
+        return float(work @ np.array(self[:3]))
 
-NOMINAL = Speed(1e-9, 6e-10, 4e-10, 2.5e-6, 5e-10)
+
+NOMINAL = Speed(3.5e-10, 1.2e-9, 1.8e-8, 2.5e-6, 5e-10)
 """A usual machine: what plans are compared by, so that they are the same on every machine."""
-
-
-def clique_kinds(tree: Tree) -> Ints:
-    """The kind of each node, 0 to 2, by the geometric mean of its variables' numbers of states."""
-    axes = np.maximum(np.diff(tree.clique_offsets), 1)
-    mean = np.exp(np.log(tree.clique_size) / axes)
-    return np.digitize(mean, (_FEW, _MANY))
 
 
 @functools.cache
@@ -95,12 +91,14 @@ def _read(path: Path) -> Speed | None:
 def _measure() -> Speed:
     node, _ = _propagation(grid(1, 2000))
     node /= 1999
-    each = []
+    ratios = []
     for side, states in ((12, 2), (6, 4), (4, 11)):
         seconds, plan = _propagation(grid(side, side, states=states))
-        each.append(max(seconds - node * plan.found_tree.n_nodes, 1e-6) / plan.operations)
-    few, some, many = each
-    return Speed(few, some, many, node, NOMINAL.byte)
+        seconds = max(seconds - node * plan.found_tree.n_nodes, 1e-6)
+        ratios.append(seconds / NOMINAL.walks(plan.walk_work))
+    slower = float(np.exp(np.mean(np.log(ratios))))
+    entry, row, call = (slower * x for x in NOMINAL[:3])
+    return Speed(entry, row, call, node, NOMINAL.byte)
 
 
 def _propagation(graph: FactorGraph) -> tuple[float, TreePlan]:

@@ -35,6 +35,7 @@ _BYTES_PER_PLAN = 40_000  # measured: lists and small objects
 _SECONDS_PER_OPERATION = 1e-9  # of a multiply-add
 _SECONDS_PER_NODE = 4e-7
 _MOST_OPERATIONS = 2e10  # of an exact phase that nobody asked for: about twenty seconds
+PROPAGATIONS = 20  # on each tree of a fit, at least: what its elimination order is worth
 _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 
 
@@ -228,7 +229,11 @@ def _seconds(plan: TreePlan | None) -> float:
 
 def _planned(graph: FactorGraph, rows: Ints, gaps: Mask, always: Mask) -> MissingnessPattern:
     reduced = _missing_graph(graph, gaps, always)
-    plan = None if reduced is None else make_plan(unconditioned(reduced), "cheapest", None)
+    plan = (
+        None
+        if reduced is None
+        else make_plan(unconditioned(reduced), "cheapest", None, uses=PROPAGATIONS)
+    )
     return MissingnessPattern(np.sort(rows), gaps, always, plan)
 
 

@@ -26,7 +26,7 @@ from kikuchi.inference.trees.engine import Watch, propagate
 from kikuchi.inference.trees.junction_tree import unconditioned
 from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
 from kikuchi.learning.data import MISSING, Data
-from kikuchi.learning.likelihood.clamped import ClampedRows, ClampedRuns, feasible
+from kikuchi.learning.likelihood.clamped import PROPAGATIONS, ClampedRows, ClampedRuns, feasible
 
 Phase = Callable[[Array, Ints | None], tuple[float, Array]]
 
@@ -135,7 +135,7 @@ class ExactFree:
     def __init__(self, graph: FactorGraph, clock: Clock, plan: TreePlan | None = None) -> None:
         self.graph = graph
         self.clock = clock
-        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None)
+        self.plan = plan or make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
 
     def __call__(self, log_tables: Array, rows: Ints | None = None) -> tuple[float, Array]:
         """log Z and the marginals of the factors."""
@@ -159,7 +159,7 @@ def free_phase(
     `response` an approximate method answers with pair tables of its linear response.
     """
     if text in (*_EXACT, "auto"):
-        plan = make_plan(unconditioned(graph), "cheapest", None)
+        plan = make_plan(unconditioned(graph), "cheapest", None, uses=PROPAGATIONS)
         bytes_allowed = clock.budget.bytes
         fits = plan.complete and (bytes_allowed is None or plan.bytes <= bytes_allowed)
         if text != "auto" or (fits and plan.operations <= _MOST_OPERATIONS):

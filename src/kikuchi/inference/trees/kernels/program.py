@@ -375,3 +375,76 @@ def measure(hugin, tree, targets):
     totals = (up.sum(), down.sum(), separator_size.sum(), tree.clique_size.sum(), target_total)
     largest = (up_results, down_results, read_results)
     return (up, down, up_lengths, down_lengths, scratch, *largest, *totals)
+
+
+@njit(cache=True, error_model="numpy")
+def _add_pass(work, tree, axes, size, names, times):
+    """Count passes over tiles of a clique with an operand: entries, rows and calls of inner loops.
+
+    `axes` and `names` are ranges of `tree.clique_vars` and of the operand's variables. Runs of
+    axes that the operand has, or has not, are fused: the last is a row, the last two are a call.
+    """
+    held, j, end = names
+    row = call = 1.0
+    runs, before = 0, False
+    for a in range(axes[1] - 1, axes[0] - 1, -1):
+        variable = tree.clique_vars[a]
+        has = end > j and held[end - 1] == variable
+        end -= has
+        if runs == 0 or has != before:
+            runs += 1
+            before = has
+            if runs == 3:
+                break
+        if runs == 1:
+            row *= tree.card[variable]
+        call *= tree.card[variable]
+    work[0] += times * size
+    work[1] += times * size / row
+    work[2] += times * size / call
+
+
+@njit(cache=True, error_model="numpy")
+def _add_separator_pass(work, tree, axes, size, j, times):
+    """Count passes over tiles of a clique with the separator above clique j."""
+    end = tree.clique_offsets[j + 1] - tree.residual[j]
+    _add_pass(work, tree, axes, size, (tree.clique_vars, tree.clique_offsets[j], end), times)
+
+
+@njit(cache=True, error_model="numpy")
+def walk_work(tree, targets):
+    """What the walks of `contract` do in both passes of Shafer-Shenoy propagation: entries
+    combined, rows of them (one inner loop each) and calls (of two nested inner loops).
+
+    Short rows cost far more for each entry, and which rows are short depends on where the variables
+    of separators stand among the axes of their cliques: on the shape of a tree, not on its size.
+    """
+    work = np.zeros(3)
+    dims = np.empty(len(tree.card) + 1, np.int64)
+    for c in range(len(tree.parent)):
+        low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
+        for k in range(low, high):
+            dims[k - low] = tree.card[tree.clique_vars[k]]
+        size = tree.clique_size[c]
+        children = tree.children[tree.child_offsets[c] : tree.child_offsets[c + 1]]
+        reads = targets.in_clique[targets.clique_offsets[c] : targets.clique_offsets[c + 1]]
+        for down in range(2):
+            if down and len(children) + len(reads) == 0:
+                continue
+            first, _ = tile_split(dims, 0, high - low, 1 + down * len(children))
+            axes = low + first, high
+            for g in range(tree.groups[c], tree.groups[c + 1]):
+                names = tree.group_vars, tree.group_offsets[g], tree.group_offsets[g + 1]
+                _add_pass(work, tree, axes, size, names, 1)
+            if not down or tree.parent[c] >= 0:
+                _add_separator_pass(work, tree, axes, size, c, 1)
+            for j in children:  # down: in two products, and one result
+                _add_separator_pass(work, tree, axes, size, j, 3 if down else 1)
+            if down:
+                work[0] += size * max(2 * len(children) - 1, 0)  # tiles by tiles
+                for t in reads:
+                    names = targets.ranks, targets.offsets[t], targets.offsets[t + 1]
+                    _add_pass(work, tree, axes, size, names, 1)
+        n_read = targets.separator_offsets[c + 1] - targets.separator_offsets[c]
+        work[0] += 2 * n_read * tree.separator_size[c]
+    return work

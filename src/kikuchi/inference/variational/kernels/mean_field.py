@@ -186,6 +186,48 @@ def bound(g: GraphArrays, q: Array, temperature: float, scratch: Array) -> float
 
 
 @njit(cache=True, error_model="numpy")
+def simple_bounds(g: GraphArrays, q: Array, scratch: Array) -> tuple[float, float]:
+    """Bounds on log Z that cost one look at the tables, given marginals q of any origin.
+
+    From below: Jensen's bound for their product, and the weight of their most probable states. From
+    above: all states, weighted by the factors of one variable, each other table at its largest.
+    """
+    n = len(g.cards)
+    states = np.zeros(n, np.int64)
+    for v in range(n):
+        first = g.state_offsets[v]
+        for x in range(1, g.cards[v]):
+            if q[first + x] > q[first + states[v]]:
+                states[v] = x
+    field = np.zeros(len(q))
+    score = upper = 0.0
+    for a in range(len(g.table_offsets) - 1):
+        lo, hi = g.scope_offsets[a], g.scope_offsets[a + 1]
+        entry = begin = g.table_offsets[a]
+        end = g.table_offsets[a + 1]
+        for e in range(lo, hi):
+            entry += states[g.scopes[e]] * g.edge_strides[e]
+        score += g.log_tables[entry]
+        if hi - lo == 1:
+            first = g.state_offsets[g.scopes[lo]]
+            for x in range(end - begin):
+                field[first + x] += g.log_tables[begin + x]
+        else:
+            top = -np.inf
+            for k in range(begin, end):
+                top = max(top, g.log_tables[k])
+            upper += top
+    for v in range(n):
+        top, total = -np.inf, 0.0
+        for k in range(g.state_offsets[v], g.state_offsets[v + 1]):
+            top = max(top, field[k])
+        for k in range(g.state_offsets[v], g.state_offsets[v + 1]):
+            total += np.exp(field[k] - top)
+        upper += top + np.log(total)
+    return max(bound(g, q, 1.0, scratch), score), upper
+
+
+@njit(cache=True, error_model="numpy")
 def products(g: GraphArrays, q: Array, tables: Array) -> None:
     """Factor beliefs of a product distribution, laid out as the log-tables."""
     for a in range(len(g.table_offsets) - 1):
