@@ -307,7 +307,7 @@ def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) 
     resumed = learn(graph, rows, text, checkpoint=place)
     assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
     assert resumed.iterations == whole.iterations and resumed.objective == whole.objective
-    assert not place.exists()
+    assert place.exists()  # for whoever saves the result to remove
 
 
 def test_bad_options() -> None:
