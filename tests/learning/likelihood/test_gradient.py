@@ -390,7 +390,7 @@ def test_a_fit_that_was_cut_goes_on_to_the_same_bits(text: str, tmp_path: Path) 
     resumed = learn(flat(truth), rows, text, checkpoint=place)
     assert np.array_equal(resumed.graph.log_tables, whole.graph.log_tables)
     assert resumed.objective == whole.objective and resumed.iterations == whole.iterations
-    assert place.exists() != resumed.converged
+    assert place.exists()
 
 
 def test_seconds_end_a_fit_and_keep_its_best() -> None:
