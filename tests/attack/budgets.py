@@ -1,11 +1,15 @@
 """Budgets: every method on a list of models, with seconds and bytes that it must hold.
 
 Seconds are those of the processor, also for the method's own clock, so that other work on the
-machine does not count. Memory is the peak resident size of the process less that before the run.
+machine does not count. Memory is the peak resident size of the process less that before the run. A
+process is warm when it has done the same once: a fault is what stands in the second run too.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +22,7 @@ import kikuchi as kk
 from attack.tally import Tally
 from kikuchi.core import budget as core_budget
 from kikuchi.core.errors import KikuchiError
+from kikuchi.graphs.factor_graph import Evidence
 from kikuchi.inference.registry import METHODS
 from oracle import random_model
 
@@ -32,39 +37,52 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
     """Cases until `count` of them are tried or the `seconds` are over."""
     rng = np.random.default_rng(seed)
     tally = Tally("budgets")
-    cases = [(model, name) for model in _models() for name in METHODS]
+    models = {label: functools.cache(make) for label, make in _models()}
+    cases = [(label, name) for label in models for name in METHODS]
     end = time.monotonic() + seconds
     with _processor_time():
         for number in rng.permutation(len(cases))[:count]:
             if time.monotonic() > end:
                 break
-            (label, make), name = cases[number]
+            label, name = cases[number]
             limits = float(rng.choice(_SECONDS)), int(rng.choice(_BYTES))
-            tally.faults += _faults(label, make(), name, *limits)
+            tally.faults += faults(label, models[label](), name, *limits)
             tally.tried += 1
     return tally
 
 
-def _faults(label: str, graph: kk.FactorGraph, name: str, seconds: float, most: int) -> list[str]:
+def faults(label: str, graph: kk.FactorGraph, name: str, seconds: float, most: int) -> list[str]:
+    """What a method takes beyond its seconds and bytes, in words."""
     evidence = None
     if METHODS[name].only_for_observed_marginals:
         evidence = {v: _tilted(int(graph.cardinalities[v])) for v in range(0, graph.n_variables, 9)}
     _warm_up(name, graph)
+    case = f"{name} on {label} with {seconds:g} s and {most / 1e6:g} MB"
+    found: list[str] = []
+    for _ in range(2):
+        taken, peak, told = _measured(graph, name, evidence, kk.Budget(seconds=seconds, bytes=most))
+        found = []
+        if taken > seconds + max(_PART * seconds, _LEAST):
+            found.append(f"{case}: took {taken:.2f} s{told}")
+        if peak > most + max(_MEMORY_PART * most, _MEMORY_LEAST):
+            found.append(f"{case}: took {peak / 1e6:.0f} MB{told}")
+        if not found:
+            break
+    return found
+
+
+def _measured(
+    graph: kk.FactorGraph, name: str, evidence: Evidence | None, budget: kk.Budget
+) -> tuple[float, float, str]:
+    """Seconds and bytes that a run took, and how it ended."""
     before = _reset_peak()
     begin = time.process_time()
     told = ""
     try:
-        kk.infer(graph, name, evidence=evidence, budget=kk.Budget(seconds=seconds, bytes=most))
+        kk.infer(graph, name, evidence=evidence, budget=budget)
     except KikuchiError as error:
         told = f", which ended with: {error}"
-    taken, peak = time.process_time() - begin, _peak() - before
-    case = f"{name} on {label} with {seconds:g} s and {most / 1e6:g} MB"
-    faults = []
-    if taken > seconds + max(_PART * seconds, _LEAST):
-        faults.append(f"{case}: took {taken:.2f} s{told}")
-    if peak > most + max(_MEMORY_PART * most, _MEMORY_LEAST):
-        faults.append(f"{case}: took {peak / 1e6:.0f} MB{told}")
-    return faults
+    return time.process_time() - begin, _peak() - before, told
 
 
 def _warm_up(name: str, graph: kk.FactorGraph) -> None:
@@ -136,6 +154,10 @@ def _reset_peak() -> float:
     forget = Path("/proc/self/clear_refs")
     if not forget.exists():
         return 0.0
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # else what others freed is used first
+    if trim is not None:
+        trim(0)
     forget.write_text("5")
     return _peak()
 

@@ -34,19 +34,24 @@ SAVE_EVERY = 0.02  # seconds between two checkpoints of a victim
 ORPHAN_SECONDS = 2.0
 HANG_SECONDS = 120.0
 LINE = "kikuchi: interrupted\n"
+_TAKING = threading.Lock()
 
 # ---------------------------------------------------------------------- victims
 
 
 @dataclass(frozen=True)
 class Victim:
-    """What can be resumed: `run` in a folder, and its answer there once it is complete."""
+    """What can be resumed: `run` in a folder, and its answer there once it is complete.
+
+    `trials` is how often it is killed, and as often interrupted, in the whole attack.
+    """
 
     run: Callable[[Path], None]
     answer: Callable[[Path], Any]
+    trials: int
 
 
-def command(words: str, answer: Callable[[Path], Any]) -> Victim:
+def command(words: str, answer: Callable[[Path], Any], trials: int = 50) -> Victim:
     """A command line; {inputs} stands for the folder of data and models."""
 
     def run(folder: Path) -> None:
@@ -56,7 +61,7 @@ def command(words: str, answer: Callable[[Path], Any]) -> Victim:
         sys.argv = ["kikuchi", *words.format(inputs=folder.parent / "inputs").split()]
         main()
 
-    return Victim(run, answer)
+    return Victim(run, answer, trials)
 
 
 def fit(make: Callable[[Path], Any]) -> Victim:
@@ -74,7 +79,7 @@ def fit(make: Callable[[Path], Any]) -> Victim:
         place = folder / "answer.npy"
         return np.load(place).tobytes() if place.exists() else None
 
-    return Victim(run, answer)
+    return Victim(run, answer, 20)
 
 
 def learned(text: str) -> Victim:
@@ -147,7 +152,7 @@ VICTIMS = {
     "learn gradient": command(f"{LEARN} -l gradient:tol=1e-9 {REST}", _tables),
     "train": command(f"{TRAIN} --epochs 40 {REST}", _machine),
     "reproduce": command(f"{REPRODUCE} --processes 1 --seeds 20 {REST}", _cases),
-    "reproduce, workers": command(f"{REPRODUCE} --processes 2 --seeds 20 {REST}", _cases),
+    "reproduce, workers": command(f"{REPRODUCE} --processes 2 --seeds 20 {REST}", _cases, 10),
     **{
         f"kk.learn {text}": learned(text)
         for text in (
@@ -171,45 +176,58 @@ VICTIMS = {
 
 
 def attack(count: int, seed: int, seconds: float) -> Tally:
-    """Kills and interrupts, alternately, of one victim after the other; then some while loading."""
-    tally = Tally(NAME)
+    """Kills and interrupts of all victims in random order, and some interrupts while loading."""
     end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder:
-        rng = np.random.default_rng(seed)
-        _interrupt_loading(tally, max(2, count // 50), rng, Path(folder), end)
-        _cut_victims(tally, count, rng, Path(folder), end)
-    return tally
-
-
-def _cut_victims(
-    tally: Tally, count: int, rng: np.random.Generator, folder: Path, end: float
-) -> None:
-    """Trials of all victims in random order, one at a time on each core."""
+    rng = np.random.default_rng(seed)
+    loadings = max(2, count // 50)
+    moments = rng.random(loadings).tolist()
     trials = [
         {"victim": name, "signal": int(number), "moment": float(rng.random())}
-        for _ in range(-(-count // (2 * len(VICTIMS))))
-        for name in VICTIMS
+        for name, victim in VICTIMS.items()
         for number in (signal.SIGKILL, signal.SIGINT)
+        for _ in range(victim.trials)
     ]
-    waiting = [(k, trials[k]) for k in rng.permutation(len(trials))[:count]]
+    waiting = [{**trials[k], "number": int(k)} for k in rng.permutation(len(trials))]
+    del waiting[max(0, count - loadings) :]
     cores = len(os.sched_getaffinity(0))
-    servers = [
-        threading.Thread(target=_attend, args=(tally, waiting, folder / f"server{k}", end))
-        for k in range(cores)
-    ]
-    for server in servers:
-        server.start()
-    for server in servers:
-        server.join()
+    found = [Tally(NAME) for _ in range(cores + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        work = [
+            threading.Thread(target=_interrupt_loading, args=(found[-1], moments, place, end)),
+            *(
+                threading.Thread(
+                    target=_attend, args=(found[k], waiting, place / f"server{k}", end, k, cores)
+                )
+                for k in range(cores)
+            ),
+        ]
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+    faults = [fault for tally in found for fault in tally.faults]
+    return Tally(NAME, sum(tally.tried for tally in found), faults)
 
 
-def _attend(tally: Tally, waiting: list[Any], folder: Path, end: float) -> None:
-    """Give trials to a server of victims until there are none, or no time, left."""
+def _attend(
+    tally: Tally, waiting: list[dict[str, Any]], folder: Path, end: float, own: int, servers: int
+) -> None:
+    """Give trials to a server of victims until there are none, or no time, left.
+
+    Each server has victims of its own, which it must run unbroken once, and helps with the others
+    when those are done.
+    """
+    mine = set(list(VICTIMS)[own::servers])
     with _server(folder) as server:
         assert server.stdin is not None and server.stdout is not None
-        while waiting and time.monotonic() < end:
-            number, trial = waiting.pop()
-            server.stdin.write(json.dumps({**trial, "number": int(number)}) + "\n")
+        while time.monotonic() < end:
+            with _TAKING:
+                if not waiting:
+                    return
+                place = next((k for k, t in enumerate(waiting) if t["victim"] in mine), 0)
+                trial = waiting.pop(place)
+            server.stdin.write(json.dumps(trial) + "\n")
             server.stdin.flush()
             answer = server.stdout.readline()
             tally.tried += 1
@@ -239,20 +257,18 @@ def _server(folder: Path) -> Iterator[subprocess.Popen[str]]:
         server.wait()
 
 
-def _interrupt_loading(
-    tally: Tally, count: int, rng: np.random.Generator, folder: Path, end: float
-) -> None:
+def _interrupt_loading(tally: Tally, moments: list[float], folder: Path, end: float) -> None:
     """Ctrl-C while a command is loaded, and while its loops are compiled anew."""
     program = "from kikuchi.cli.startup import main\nprint('ready', flush=True)\nmain()\n"
     words = ["infer", "example:asia", "--method", "bp"]
-    for number in range(count):
+    for number, moment in enumerate(moments):
         if time.monotonic() > end:
             return
         environment = dict(os.environ)
         compiled = folder / f"compiled{number}"
         if number % 2:
             environment["NUMBA_CACHE_DIR"] = str(compiled)
-        after = float(rng.random()) * (6.0 if number % 2 else 1.5)
+        after = moment * (6.0 if number % 2 else 1.5)
         process = subprocess.Popen(
             [sys.executable, "-c", program, *words],
             env=environment,

@@ -7,8 +7,14 @@ import time
 import pytest
 
 from kikuchi import Budget
-from kikuchi.core.budget import DEFAULT_BYTES, format_bytes, parse_bytes
-from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.budget import (
+    DEFAULT_BYTES,
+    format_bytes,
+    parse_bytes,
+    require_memory,
+    require_time,
+)
+from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,23 @@ def test_the_clock_runs_and_expires() -> None:
     assert clock.seconds > before + 0.02
     assert clock.expired
     assert not Budget().start().expired
+
+
+def test_a_set_up_looks_at_the_clock_that_watches_it() -> None:
+    clock = Budget(seconds=1e-9, bytes=1000).start()
+    require_time("this", "use bp")  # nobody watches
+    require_memory(10**30, "this", "use bp")
+    with clock.watching():
+        with pytest.raises(OutOfTimeError, match="this takes longer than the 1e-09 s"):
+            require_time("this", "use bp")
+        with pytest.raises(BudgetError, match="this needs 2 kB but the budget is 1 kB"):
+            require_memory(2000, "this", "use bp")
+        with Budget().start().watching():  # of an inner method
+            require_time("this", "use bp")
+        clock.setting_up = False  # iterations have begun: they end by themselves
+        require_time("this", "use bp")
+        require_memory(2000, "this", "use bp")
+    require_time("this", "use bp")
 
 
 def test_the_budget_only_lowers_iterations() -> None:

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, MethodError
+from kikuchi.core.errors import (
+    BudgetError,
+    EvidenceError,
+    ImpossibleEvidenceError,
+    MethodError,
+    OutOfTimeError,
+)
 from kikuchi.core.options import option_range
 from kikuchi.inference.method import Method, MethodRun, Solution
 from kikuchi.inference.registry import METHODS, parse_method
@@ -242,3 +248,23 @@ def test_a_new_method_needs_only_its_mathematics() -> None:
     assert beliefs[1].tolist() == [0.25] * 4
     assert beliefs[0].tolist() == [0.0, 1.0]
     assert beliefs.log_z is None
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("kikuchi", kk.grid(20, 20, seed=0)),
+        ("gbp:regions=loops:4", kk.grid(20, 20, seed=0)),
+        ("ups", kk.complete(20, seed=0)),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_set_up_ends_with_its_seconds(text: str, model: kk.FactorGraph) -> None:
+    kk.infer(kk.grid(3, 3, seed=0), text)
+    with pytest.raises(OutOfTimeError, match="give more seconds or"):
+        kk.infer(model, text, budget=kk.Budget(seconds=1e-6))
+
+
+def test_regions_that_do_not_fit_are_refused_before_they_are_listed() -> None:
+    with pytest.raises(BudgetError, match="listing the regions needs"):
+        kk.infer(kk.grid(20, 20, seed=0), "kikuchi", budget=kk.Budget(bytes=100_000))

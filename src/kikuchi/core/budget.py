@@ -6,9 +6,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
-from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -19,8 +20,10 @@ DEFAULT_BYTES = 4 * 10**9
 class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
-    `iterations` lowers a method's own `max_iterations`, never raises it. `bytes` bounds the
-    working tables of a run; methods that can tell beforehand refuse with the figure.
+    `iterations` lowers a method's own `max_iterations`, never raises it. `seconds` count from the
+    start, set-up and planning included; iterations end with the best answer so far, a set-up that
+    takes longer with an error. `bytes` bounds what a run adds to the memory of the process; methods
+    refuse beforehand, with the figure.
 
     >>> Budget(seconds=2.0, bytes=parse_bytes("2GB")).bytes
     2000000000
@@ -54,6 +57,7 @@ class Clock:
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
+        self.setting_up = True  # until the first iteration; `require_time` looks at it
         self._start = time.perf_counter()
 
     @property
@@ -76,10 +80,48 @@ class Clock:
         finally:
             self._start += time.perf_counter() - began
 
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Let `require_time` and `require_memory` look at this clock in the block."""
+        token = _watching.set(self)
+        try:
+            yield
+        finally:
+            _watching.reset(token)
+
     def iterations(self, wanted: int) -> int:
         """The method's own limit or the budget's, whichever is smaller."""
         limit = self.budget.iterations
         return wanted if limit is None else min(wanted, limit)
+
+
+_watching: ContextVar[Clock | None] = ContextVar("_watching", default=None)
+
+
+def require_time(what: str, way_out: str) -> None:
+    """Refuse to go on with a set-up once the seconds are over; for long loops, now and then.
+
+    Looks at the clock that is `watching`, if any, before its first iteration.
+
+    >>> with Budget(seconds=1e-9).start().watching():
+    ...     require_time("listing the cycles", "use bp")
+    Traceback (most recent call last):
+    kikuchi.core.errors.OutOfTimeError: listing the cycles takes longer than the 1e-09 s of the \
+budget; give more seconds or use bp
+    """
+    clock = _watching.get()
+    if clock is not None and clock.setting_up and clock.expired:
+        raise OutOfTimeError(
+            f"{what} takes longer than the {clock.budget.seconds:g} s of the budget; "
+            f"give more seconds or {way_out}"
+        )
+
+
+def require_memory(needed: int, what: str, way_out: str) -> None:
+    """Refuse a set-up that needs more bytes than the budget of the clock that is `watching`."""
+    clock = _watching.get()
+    if clock is not None and clock.setting_up:
+        clock.budget.require_bytes(needed, what, way_out)
 
 
 def parse_bytes(text: str) -> int:

@@ -65,7 +65,11 @@ class MethodError(KikuchiError, ValueError):
 
 
 class BudgetError(KikuchiError):
-    """The work asked for needs more memory than the budget allows."""
+    """The work asked for needs more memory or time than the budget allows."""
+
+
+class OutOfTimeError(BudgetError):
+    """Raised where a set-up takes longer than the seconds of the budget."""
 
 
 class MissingExtraError(KikuchiError, ImportError):

@@ -76,6 +76,7 @@ class Run:
         """
         limit = self.clock.iterations(limit)
         done = 0
+        self.clock.setting_up = False
         try:
             for step in steps:
                 done = step.iterations

@@ -209,9 +209,10 @@ def as_distribution(value: ArrayLike, states: int, label: str) -> Array:
         raise EvidenceError(
             f"variable {label} has {states} states; an observed marginal needs as many numbers"
         )
-    if not np.all(target >= 0) or not abs(target.sum() - 1.0) < 1e-6:
+    total = target.sum()
+    if not target.min() >= 0 or not abs(total - 1.0) < 1e-6:
         raise EvidenceError(
             f"variable {label}: an observed marginal must be >= 0 and sum to 1, got {target}"
         )
-    normalised: Array = target / target.sum()
+    normalised: Array = target / total
     return normalised

@@ -263,7 +263,7 @@ class _SparseInverse:
             options={"SymmetricMode": True},
         )
         budget.require_bytes(
-            56 * int(self._lu.L.nnz), "the factorised Laplacian", "use appearances=sampled"
+            120 * int(self._lu.nnz // 2), "the factorised Laplacian", "use appearances=sampled"
         )
         lower = self._lu.L.tocsc()
         lower.sort_indices()

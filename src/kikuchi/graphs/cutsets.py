@@ -11,8 +11,11 @@ import heapq
 import numpy as np
 
 from kikuchi.core.arrays import Ints, Mask
+from kikuchi.core.budget import require_time
 from kikuchi.graphs.disjoint_sets import find_root
 from kikuchi.graphs.factor_graph import FactorGraph
+
+_TAKEN_AT_ONCE = 100  # variables between two looks at the clock
 
 
 def cuts_cycles(graph: FactorGraph, cut: Mask) -> bool:
@@ -139,6 +142,8 @@ class _Peeling:
                 heapq.heappop(self.heap)
             if not self.heap:
                 return taken
+            if len(taken) % _TAKEN_AT_ONCE == 0:
+                require_time("finding variables that cut all cycles", "use bp or loopy-is")
             v = heapq.heappop(self.heap)[3]
             taken.append(v)
             self._remove(v)

@@ -483,11 +483,11 @@ class FactorGraph:
                 target[self.state_index(v, value)] = 1.0
             else:
                 target = as_distribution(value, int(self.cardinalities[v]), self.label(v))
-            if not np.array_equal(distributions.setdefault(v, target), target):
+            if v in distributions and not np.array_equal(distributions[v], target):
                 raise EvidenceError(f"variable {self.label(v)} is observed twice, differently")
+            distributions[v] = target
         states = {v: int(t.argmax()) for v, t in distributions.items() if t.max() == 1.0}
-        targets = {v: t for v, t in distributions.items() if t.max() < 1.0}
-        return states, targets
+        return states, {v: t for v, t in distributions.items() if v not in states}
 
     def resolve(self, evidence: Evidence | None) -> dict[int, int]:
         """Observed states as numbers, checked: {variable number: state number}."""

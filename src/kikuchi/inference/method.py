@@ -167,6 +167,12 @@ class Method(Configured, ABC):
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`."""
         clock = (budget or Budget()).start()
+        with clock.watching():
+            return self._run(graph, clock, evidence, progress or silent)
+
+    def _run(
+        self, graph: FactorGraph, clock: Clock, evidence: Evidence | None, progress: Progress
+    ) -> Beliefs:
         states, targets = graph.observations(evidence)
         if targets and not self.takes_observed_marginals:
             raise EvidenceError(
@@ -176,7 +182,7 @@ class Method(Configured, ABC):
         reduced = graph.reduce(states)
         run = MethodRun(
             clock,
-            progress or silent,
+            progress,
             Trace(self.objective_name),
             reduced.graph.log_constant,
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},

@@ -157,3 +157,20 @@ def test_large_sets_go_by_quasi_newton_steps(monkeypatch: pytest.MonkeyPatch) ->
     assert small.converged and large.converged and not plain.converged
     assert small.log_z == pytest.approx(large.log_z, abs=1e-7)
     assert plain.log_z < large.log_z
+
+
+def test_looks_at_the_clock_change_no_step() -> None:
+    """Newton's steps in parts, with the refreshing that begins each, are the same steps."""
+    rng = np.random.default_rng(3)
+    graph = random_model(rng)
+    held = greedy_cutsets(graph)[0]
+    marginals = np.concatenate([rng.dirichlet(np.ones(int(c))) for c in graph.cardinalities])
+    answers = []
+    for clock in (Budget().start(), Budget(seconds=1000).start()):
+        schedule = schedule_of(graph, held)
+        messages = ClampedMessages(graph, bp_messages.LOG_SUM, clock)
+        messages.clamp(held, marginals)
+        messages.collect(schedule)
+        messages.newton(schedule, Walks.begin(schedule), 40, 1e-13)
+        answers.append(messages.m.copy())
+    assert np.array_equal(*answers)

@@ -19,6 +19,7 @@ from kikuchi.cli.main import app
 from kikuchi.core.errors import EvidenceError, MethodError
 from kikuchi.inference.bounds.local_consistency import consistent_marginals
 from kikuchi.inference.messages.iterative_scaling import plug_in_scaling
+from kikuchi.inference.messages.tables import TableMessages
 from oracle import random_model
 
 EXACT = ["is", "is:solver=scaling", "gis"]
@@ -516,3 +517,17 @@ def test_command_line_reads_distributions(tmp_path) -> None:
         assert answer["log_z"] == pytest.approx(kk.infer(graph, method, evidence=observed).log_z)
     result = CliRunner().invoke(app, [*words[:-1], "jt"])
     assert result.exit_code == 2
+
+
+def test_many_tilts_are_refreshed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    refresh = TableMessages.refresh
+
+    def counted(self: TableMessages) -> None:
+        calls.append(1)
+        refresh(self)
+
+    monkeypatch.setattr(TableMessages, "refresh", counted)
+    evidence = {v: [0.4, 0.6] for v in range(50)}
+    found = kk.infer(kk.grid(10, 10, seed=0), "gis-bp:max_iterations=3", evidence=evidence)
+    assert len(calls) <= found.iterations + 2

@@ -78,7 +78,7 @@ def test_weights_beyond_the_numbers() -> None:
 
 def test_memory_of_the_messages_is_asked_for() -> None:
     regions = region_graph(grid(12, 12), "blocks:3x3")
-    beliefs = RegionBeliefs(regions, Budget(bytes=3 * regions.bytes))
+    beliefs = RegionBeliefs(regions, Budget())
     beliefs.budget = Budget(bytes=1000)
     with pytest.raises(BudgetError, match="messages between"):
         DoubleLoop(beliefs)

@@ -316,8 +316,7 @@ def test_compiled_diagnostics_equal_those_of_core() -> None:
         series = (np.abs(steps) // 2 % cards[:, None, None]).astype(np.uint8)
         series[4] = 1  # never moves
         rhat, ess = np.empty(5), np.empty(5)
-        halves = np.empty((2 * chains, draws // 2), dtype=np.uint8)
-        indicator_diagnostics(series, cards, halves, rhat, ess)
+        indicator_diagnostics(series, cards, rhat, ess)
         for v in range(5):
             indicators = np.stack([series[v] == x for x in range(int(cards[v]))], axis=-1)
             assert rhat[v] == pytest.approx(max(1.0, split_rhat(indicators).max()), rel=1e-10)

@@ -121,11 +121,13 @@ def _auto(graph: FactorGraph, *_: object) -> RegionGraph:
 
 def _few_short_loops(graph: FactorGraph) -> list[cycles.Cycle] | None:
     """Cycles of at most 4 variables, or None where they are more than the edges."""
-    edges = len(graph.pairs())
-    if edges > _SPARSE * graph.n_variables:
+    pairs = graph.pairs()
+    most = len(pairs)
+    if most > _SPARSE * graph.n_variables:
         return None
     try:
-        return cycles.loops(_neighbours(graph), 4, most=edges, steps=_AUTO_STEPS + 50 * edges)
+        steps = _AUTO_STEPS + 50 * most
+        return cycles.loops(graph.n_variables, pairs, 4, most=most, steps=steps)
     except BudgetError:
         return None
 
@@ -249,7 +251,7 @@ def _planar_face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles
 
 def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
     longest = _whole_number(argument, f"loops:{argument}", 3, 6)
-    loops = cycles.loops(_neighbours(graph), longest)
+    loops = cycles.loops(graph.n_variables, graph.pairs(), longest)
     note = f"{_counted(len(loops), 'cycle')} of at most {longest} variables"
     regions = RegionGraph.closure(graph, loops, note=note)
     regions.caution = _against_cycles(graph, loops)
@@ -262,16 +264,19 @@ def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
     More cycles than a basis has never are. Fewer are tested with random spanning trees where the
     graph is connected and has at most 500 pairs; faces of grids need no test.
     """
-    edges = cycles.pair_edges(graph)
-    rank = cycles.n_independent(graph.n_variables, edges)
+    pairs = graph.pairs()
+    rank = cycles.n_independent(graph.n_variables, pairs)
     if len(loops) > rank:
         found = f"{_counted(len(loops), 'cycle')}, where a basis has {rank},"
     elif (
         not loops
-        or len(edges) > _MOST_TESTED_EDGES
+        or len(pairs) > _MOST_TESTED_EDGES
         or graph.n_components > 1
         or grid_shape(graph) is not None
-        or all(tree_exact(loops, tree) for tree in random_trees(edges, _TESTED_TREES, 0))
+        or all(
+            tree_exact(loops, tree)
+            for tree in random_trees(cycles.pair_edges(graph), _TESTED_TREES, 0)
+        )
     ):
         return ""
     else:
@@ -443,7 +448,7 @@ def _is_complete(graph: FactorGraph) -> bool:
 
 
 def _is_forest(graph: FactorGraph) -> bool:
-    return cycles.n_independent(graph.n_variables, cycles.pair_edges(graph)) == 0
+    return cycles.n_independent(graph.n_variables, graph.pairs()) == 0
 
 
 def _by_degree(neighbours: cycles.Neighbours) -> list[int]:

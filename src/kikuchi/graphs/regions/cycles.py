@@ -12,7 +12,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kikuchi.core.arrays import U4, Ints
+from kikuchi.core.budget import require_time
 from kikuchi.core.errors import BudgetError, ModelError
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -24,6 +27,7 @@ Neighbours = list[set[int]]
 
 MOST_CYCLES = 200_000
 MOST_STEPS = 20_000_000
+_CYCLES_AT_ONCE = 50_000
 
 
 def ordered(i: int, j: int) -> Edge:
@@ -175,70 +179,82 @@ def _traced_faces(embedding: Any, block: list[Edge]) -> list[Cycle]:
 
 
 def short_cycles(
-    neighbours: Neighbours, longest: int, *, steps: int = MOST_STEPS
-) -> Iterator[Cycle]:
+    n: int, edges: Sequence[Edge] | Ints | U4, longest: int, *, steps: int = MOST_STEPS
+) -> list[Cycle]:
     """Every simple cycle of at most `longest` variables once, from its smallest variable.
 
     Refuses after as many `steps`; variables that hang on one edge only cost none.
 
-    >>> list(short_cycles(neighbour_sets(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]), 3))
+    >>> short_cycles(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 3)
     [(0, 1, 2), (0, 2, 3)]
     """
-    around = _without_trees(neighbours)
-    left = steps
-    for start in range(len(around)):
-        ends = {v for v in around[start] if v > start}
-        paths: list[Cycle] = [(start, v) for v in sorted(ends, reverse=True)]
-        while paths:
-            path = paths.pop()
-            left -= 1
-            if left < 0:
-                raise BudgetError(
-                    f"the model has too many paths of {longest} variables to list its cycles; "
-                    "use a shorter bound, cycles or tree-robust"
-                )
-            if len(path) > 2 and path[-1] in ends and path[1] < path[-1]:
-                yield path
-            if len(path) < longest:
-                ahead = around[path[-1]]
-                if len(path) == longest - 1:
-                    ahead = ahead & ends
-                paths += [
-                    (*path, v) for v in sorted(ahead, reverse=True) if v > start and v not in path
-                ]
+    blocks = [block.tolist() for block in _cycle_blocks(n, edges, longest, steps)]
+    return [tuple(v for v in row if v >= 0) for block in blocks for row in block]
 
 
-def _without_trees(neighbours: Neighbours) -> Neighbours:
-    """The same graph without variables that lie on no cycle because they end a branch."""
-    cyclic = [set(around) for around in neighbours]
-    ends = [v for v, around in enumerate(cyclic) if len(around) == 1]
-    while ends:
-        v = ends.pop()
-        for w in cyclic[v]:
-            cyclic[w].discard(v)
-            if len(cyclic[w]) == 1:
-                ends.append(w)
-        cyclic[v] = set()
-    return cyclic
+def _cycle_blocks(
+    n: int, edges: Sequence[Edge] | Ints | U4, longest: int, steps: int
+) -> Iterator[NDArray[np.int64]]:
+    """The cycles of `short_cycles` as rows padded with -1, some at a time."""
+    from kikuchi.graphs.kernels import cycles as kernels
+
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    around = ends[np.lexsort((ends[:, 1], ends[:, 0])), 1]
+    degree = np.bincount(ends[:, 0], minlength=n)
+    at = np.concatenate([[0], np.cumsum(degree)])
+    kernels.drop_branches(at, around, degree)
+    marks = np.full(n, -1)
+    start, room = 0, _CYCLES_AT_ONCE
+    while start < n:
+        out = np.empty((room, longest), dtype=np.int64)
+        rows, start, steps = kernels.list_cycles(
+            at, around, degree, start, longest, steps, out, marks
+        )
+        if steps < 0:
+            raise BudgetError(
+                f"the model has too many paths of {longest} variables to list its cycles; "
+                "use a shorter bound, cycles or tree-robust"
+            )
+        room = room if rows else 2 * room
+        require_time("listing the cycles", "choose the regions bethe")
+        yield out[:rows]
 
 
 def loops(
-    neighbours: Neighbours, longest: int, *, most: int | None = None, steps: int = MOST_STEPS
+    n: int,
+    edges: Sequence[Edge] | Ints | U4,
+    longest: int,
+    *,
+    most: int | None = None,
+    steps: int = MOST_STEPS,
 ) -> list[Cycle]:
     """The different sets of variables of all cycles of at most `longest` variables, sorted.
 
     Refuses beyond `most` of them (`MOST_CYCLES`), or after as many `steps`.
+
+    >>> loops(4, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 4)
+    [(0, 1, 2), (0, 1, 2, 3), (0, 2, 3)]
     """
     limit = MOST_CYCLES if most is None else most
-    variable_sets: set[Cycle] = set()
-    for cycle in short_cycles(neighbours, longest, steps=steps):
-        variable_sets.add(tuple(sorted(cycle)))
-        if len(variable_sets) > limit:
+    found = np.zeros((0, longest), dtype=np.int64)
+    for block in _cycle_blocks(n, edges, longest, steps):
+        found = _distinct_rows(np.concatenate([found, np.sort(block, axis=1)]))
+        if len(found) > limit:
             raise BudgetError(
                 f"the model has more than {limit} cycles of at most {longest} variables; "
                 "use a shorter bound, cycles or tree-robust"
             )
-    return sorted(variable_sets)
+    rows = found.tolist()
+    if not np.any(found < 0):
+        return list(map(tuple, rows))
+    return sorted(tuple(v for v in row if v >= 0) for row in rows)
+
+
+def _distinct_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each row once, sorted."""
+    rows = rows[np.lexsort(rows.T[::-1])]
+    return rows[np.any(np.diff(rows, axis=0, prepend=-2), axis=1)]
 
 
 def star_triangles(neighbours: Neighbours, root: int) -> list[Cycle]:
@@ -282,13 +298,18 @@ def minimum_cycle_basis(n: int, edges: Sequence[Edge], *, seed: int = 0) -> list
     return cycles
 
 
-def n_independent(n: int, edges: Sequence[Edge]) -> int:
+def n_independent(n: int, edges: Sequence[Edge] | Ints | U4) -> int:
     """Number of independent cycles: |E| - |V| + number of components.
 
     >>> n_independent(4, [(0, 1), (1, 2), (0, 2)])
     1
     """
-    return len(_chord_bits(n, neighbour_sets(n, edges)))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    matrix = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return len(pairs) - n + int(connected_components(matrix, directed=False)[0])
 
 
 def independent_cycles(neighbours: Neighbours, loops: Iterable[Cycle]) -> list[Cycle]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,6 +48,7 @@ def sorted_roots(
     """Roots given by variables alone, checked, and those with factors of their own."""
     full: list[set[int]] = []
     explicit: list[Region] = []
+    n = graph.n_variables
     for number, root in enumerate(roots):
         if isinstance(root, Region):
             explicit.append(root)
@@ -54,7 +56,7 @@ def sorted_roots(
         if isinstance(root, str) or not isinstance(root, Iterable):
             raise ModelError(f"root {number}: {root!r} is not a list of variables")
         try:
-            members = {graph.index(v) for v in root}
+            members = {v if type(v) is int and 0 <= v < n else graph.index(v) for v in root}
         except ModelError as error:
             raise ModelError(f"root {number}: {error}") from None
         if not members:
@@ -144,17 +146,15 @@ def roots_then_large_first(family: SetFamily, n_variables: int, below: Ints) -> 
     """The order of regions: roots first, then by number of variables and factors, then by name."""
     is_inner = np.zeros(len(family), dtype=bool)
     is_inner[below] = True
-    lengths = family.below(n_variables).sizes
-    keys = list(
-        zip(
-            is_inner.tolist(),
-            (-lengths).tolist(),
-            (-family.sizes).tolist(),
-            family.tuples(),
-            strict=True,
-        )
-    )
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    lengths, sizes = family.below(n_variables).sizes, family.sizes
+    order = np.lexsort((-sizes, -lengths, is_inner))
+    keys = np.stack([sizes, lengths, is_inner])[:, order]
+    ends = np.flatnonzero(np.any(np.diff(keys, append=-1), axis=0)) + 1
+    for begin, end in pairwise([0, *ends.tolist()]):
+        alike = order[begin:end]
+        members = family.items[family.offsets[alike][:, None] + np.arange(sizes[alike[0]])]
+        order[begin:end] = alike[np.lexsort(members.T[::-1])]
+    return order
 
 
 def check_edges(family: SetFamily, edges: Ints) -> None:
@@ -182,10 +182,11 @@ def ancestors(edges: Ints, count: int) -> SetFamily:
 
 def counting_numbers(above: SetFamily) -> Array:
     """c_r = 1 - sum of c_s over all s above r; parents come before children (LIU-I10)."""
-    counting: list[float] = []
-    for higher in above.tuples():
-        counting.append(1.0 - sum([counting[s] for s in higher]))
-    return np.array(counting)
+    from kikuchi.graphs.kernels import sets as kernels
+
+    counting = np.empty(len(above))
+    kernels.counting_numbers(above.offsets, above.items, counting)
+    return counting
 
 
 def covering_edges(above: SetFamily) -> Ints:

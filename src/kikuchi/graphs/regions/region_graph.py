@@ -64,6 +64,7 @@ class RegionGraph:
 
     graph: FactorGraph
     note: str
+    above: SetFamily
     counting: Array
     edges: Ints
     caution: str = ""
@@ -94,6 +95,7 @@ class RegionGraph:
     ) -> None:
         self.graph = graph
         self.note = note
+        sets.require_lists(len(family.items))
         if edges is None:
             rows, cols = sets.subset_pairs(family, family)
             below, above = rows[rows != cols], cols[rows != cols]
@@ -106,12 +108,12 @@ class RegionGraph:
         self._family = family.take(order)
         below, above = rank[below], rank[above]
         if edges is None:
-            self._above = grouped(below, above, len(order))
-            self.edges = covering_edges(self._above)
+            self.above = grouped(below, above, len(order))
+            self.edges = covering_edges(self.above)
         else:
             self.edges = np.stack([above, below], axis=1)[np.lexsort((above, below))]
-            self._above = ancestors(self.edges, len(order))
-        self.counting = counting_numbers(self._above)
+            self.above = ancestors(self.edges, len(order))
+        self.counting = counting_numbers(self.above)
         if counting is not None:
             self.counting = np.asarray(counting, dtype=np.float64)[order]
         self.check()
@@ -256,15 +258,28 @@ class RegionGraph:
         shifted = SetFamily(factors, self._family.offsets, self._family.n_items).tuples()
         return tuple(Region(s[:k], s[k:]) for s, k in zip(shifted, variables, strict=True))
 
-    @property
+    def __len__(self) -> int:
+        return len(self._family)
+
+    @cached_property
+    def variables(self) -> SetFamily:
+        """Variables of each region, in flat arrays."""
+        return self._family.below(self.graph.n_variables)
+
+    @cached_property
+    def factors(self) -> SetFamily:
+        """Factors of each region, in flat arrays."""
+        return self._family.above(self.graph.n_variables)
+
+    @cached_property
     def n_roots(self) -> int:
         """Number of regions that are below no other; they come first."""
-        return int(np.sum(self._above.sizes == 0))
+        return int(np.sum(self.above.sizes == 0))
 
     @cached_property
     def supersets(self) -> tuple[tuple[int, ...], ...]:
         """All regions above each: those that contain it, or its ancestors along given edges."""
-        return tuple(self._above.tuples())
+        return tuple(self.above.tuples())
 
     @cached_property
     def parents(self) -> tuple[tuple[int, ...], ...]:
@@ -288,7 +303,7 @@ class RegionGraph:
         """Number of joint states of each region (as floats: infinite if beyond all of them)."""
         if not len(self._family):
             return np.zeros(0)
-        members = self._family.below(self.graph.n_variables)
+        members = self.variables
         cards = self.graph.cardinalities.astype(np.float64)
         with np.errstate(over="ignore"):
             return np.multiply.reduceat(cards[members.items], members.offsets[:-1])
@@ -296,7 +311,7 @@ class RegionGraph:
     @property
     def bytes(self) -> int:
         """Bytes of all region tables and of the maps between them."""
-        links = self.sizes[self._above.items].sum()
+        links = self.sizes[self.above.items].sum()
         return int(min(8 * self.sizes.sum() + 4 * links, 2.0**62))
 
     def require(self, budget: Budget | None) -> None:
@@ -307,7 +322,7 @@ class RegionGraph:
         budget.require_bytes(
             self.bytes,
             f"{len(self._family)} regions, the largest of "
-            f"{len(self.regions[largest].variables)} variables and "
+            f"{self.variables.sizes[largest]} variables and "
             f"{self.sizes[largest]:.3g} states:",
             "choose smaller regions (bethe, loops:4, junction:K) or raise the budget",
         )
@@ -320,7 +335,7 @@ class RegionGraph:
         no cycle, or if the regions are all intersections of roots that can be joined to a junction
         tree, each with all factors that fit.
         """
-        if not np.array_equal(self.counting, counting_numbers(self._above)):
+        if not np.array_equal(self.counting, counting_numbers(self.above)):
             return False
         if len(self._family) and len(self._family.take(np.arange(1)).items) == self._family.n_items:
             return True
@@ -366,7 +381,7 @@ class RegionGraph:
 
     def groups(self) -> list[tuple[int, int, int]]:
         """(variables, counting number, how many regions of that kind), large regions first."""
-        lengths = self._family.below(self.graph.n_variables).sizes
+        lengths = self.variables.sizes
         kinds, counts = np.unique(
             np.stack([lengths, self.counting.astype(np.int64)], axis=1), axis=0, return_counts=True
         )

@@ -13,13 +13,15 @@ from itertools import chain
 import numpy as np
 
 from kikuchi.core.arrays import U8, Ints, Mask
+from kikuchi.core.budget import require_memory, require_time
 from kikuchi.core.errors import BudgetError
-from kikuchi.core.numerics import distinct
 
 MOST_OVERLAPS = 25_000_000
 """Families with more pairs of sets that meet, counted by item, are refused: a minute of work."""
 
-_PAIRS_AT_ONCE = 300_000  # pairs of sets looked at together: bounds the working memory
+_PAIRS_AT_ONCE = 3_000_000  # pairs of sets looked at between two looks at the clock
+_MEMBER_BYTES = 250  # of all lists of a region graph while it is made, for each member of a region
+_FEWER = "choose fewer or smaller regions (bethe, loops:4)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +87,21 @@ class SetFamily:
         position, _ = spread(self.offsets[rows], self.sizes[rows])
         return SetFamily(self.items[position], offsets_of(self.sizes[rows]), self.n_items)
 
+    def row(self, number: int) -> Ints:
+        """The members of one set."""
+        return self.items[self.offsets[number] : self.offsets[number + 1]]
+
     def below(self, limit: int) -> SetFamily:
         """The members below `limit` of each set."""
         small = self.items < limit
         counts = np.bincount(self.owners[small], minlength=len(self))
         return SetFamily(self.items[small], offsets_of(counts), limit)
+
+    def above(self, limit: int) -> SetFamily:
+        """The members from `limit` on of each set, counted from there."""
+        large = self.items >= limit
+        counts = np.bincount(self.owners[large], minlength=len(self))
+        return SetFamily(self.items[large] - limit, offsets_of(counts), self.n_items - limit)
 
     def tuples(self) -> list[tuple[int, ...]]:
         """The sets as tuples of plain numbers."""
@@ -140,45 +152,32 @@ def subset_pairs(small: SetFamily, large: SetFamily) -> tuple[Ints, Ints]:
     """
     if not len(small):
         return small.items, small.items
+    from kikuchi.graphs.kernels import sets as kernels
+
     held = large.holders.sizes
     by_rarity = np.lexsort((held[small.items], small.owners))
     rarest = small.items[by_rarity[small.offsets[:-1]]]
-    blocks = [
-        _subsets_in_block(small, large, rarest, rows) for rows in _blocks_of_rows(held[rarest])
-    ]
-    rows = np.concatenate([part[0] for part in blocks])
-    cols = np.concatenate([part[1] for part in blocks])
-    order = np.lexsort((cols, rows))
-    return rows[order], cols[order]
+    looked = (small.items, small.offsets, rarest, large.holders.offsets, large.holders.items)
+    none = np.zeros(0, dtype=np.int64)
+    blocks = []
+    for begin, end in _blocks(held[rarest]):
+        block = (*looked, large.items, large.offsets, begin, end)
+        count = kernels.subsets(*block, none, none)
+        rows, cols = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        if count:
+            kernels.subsets(*block, rows, cols)
+        blocks.append((rows, cols))
+        require_time("finding which regions contain which", _FEWER)
+    return np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])
 
 
-def _subsets_in_block(
-    small: SetFamily, large: SetFamily, rarest: Ints, chosen: Ints
-) -> tuple[Ints, Ints]:
-    """The pairs of `subset_pairs` for the chosen small sets."""
-    rare = rarest[chosen]
-    position, row = spread(large.holders.offsets[rare], large.holders.sizes[rare])
-    rows, cols = chosen[row], large.holders.items[position]
-    sizes = small.sizes
-    fits = large.sizes[cols] >= sizes[rows]
-    rows, cols = rows[fits], cols[fits]
-    pairs = []
-    for k in range(int(sizes[chosen].max())):
-        ended = sizes[rows] == k
-        pairs.append((rows[ended], cols[ended]))
-        rows, cols = rows[~ended], cols[~ended]
-        fits = large.has(cols, small.items[small.offsets[rows] + k])
-        rows, cols = rows[fits], cols[fits]
-    pairs.append((rows, cols))
-    return np.concatenate([f[0] for f in pairs]), np.concatenate([f[1] for f in pairs])
-
-
-def _blocks_of_rows(work: Ints) -> Iterator[Ints]:
-    """Rows in blocks with about as much work in each."""
-    blocks = np.cumsum(work) // _PAIRS_AT_ONCE
-    ends = np.flatnonzero(np.diff(blocks, append=-1)) + 1
-    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        yield np.arange(begin, end)
+def _blocks(work: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with about as much work in each."""
+    ends = np.flatnonzero(np.diff(np.cumsum(work) // _PAIRS_AT_ONCE, append=-1)) + 1
+    begin = 0
+    for end in ends.tolist():
+        yield begin, end
+        begin = end
 
 
 def first_copies(family: SetFamily) -> Ints:
@@ -225,24 +224,59 @@ def closure(roots: SetFamily, n_essential: int, limit: int) -> SetFamily:
     Two sets that share an item must share one below `n_essential`. Refuses beyond `limit` sets.
 
     >>> closure(SetFamily.of([(0, 1), (1, 2), (0, 2)], 3), 3, 100).tuples()
-    [(0, 1), (1, 2), (0, 2), (1,), (0,), (2,)]
+    [(0, 1), (1, 2), (0, 2), (0,), (1,), (2,)]
     """
+    from kikuchi.graphs.kernels import sets as kernels
+
     roots = roots.take(first_copies(roots))
-    sets = fresh = roots
+    n, marks = len(roots), np.full(len(roots), -1)
+    sets, slots = _Growing(roots), np.full(16, -1)
+    count, row, before = n, 0, 0
     # An intersection of many roots is one root cut with another again and again.
-    while len(fresh):
-        before = len(sets)
-        met = roots.holders.sizes[fresh.items] * (fresh.items < n_essential)
-        for rows in _blocks_of_rows(np.add.reduceat(met, fresh.offsets[:-1])):
-            sets = joined(sets, _cut(fresh, rows, roots, n_essential))
-            sets = sets.take(first_copies(sets))
-            if len(sets) > limit:
-                raise BudgetError(
-                    f"the roots have more than {limit} regions as intersections; "
-                    "choose smaller or fewer roots"
-                )
-        fresh = sets.take(np.arange(before, len(sets)))
-    return sets
+    while row < count:
+        if row == before:  # the first time, and where there was no room
+            sets.double()
+            slots = np.full(2 * len(sets.offsets), -1)
+            kernels.enter(sets.items, sets.offsets, count, slots)
+        before = row
+        holders = (roots.holders.offsets, roots.holders.items)
+        count, row = kernels.cut(
+            *(sets.items, sets.offsets, count, row, n, *holders, n_essential, slots, marks),
+            _PAIRS_AT_ONCE,
+        )
+        if count > limit:
+            raise BudgetError(
+                f"the roots have more than {limit} regions as intersections; "
+                "choose smaller or fewer roots"
+            )
+        require_time(f"intersecting {n} regions", _FEWER)
+        require_lists(sets.offsets[count])
+    return sets.first(count)
+
+
+class _Growing:
+    """A family of sets with room for more."""
+
+    def __init__(self, family: SetFamily) -> None:
+        self.items, self.offsets, self.n_items = family.items, family.offsets, family.n_items
+
+    def double(self) -> None:
+        """Make room for at least as many sets as there are."""
+        size = 2 ** len(self.offsets).bit_length()
+        self.items = np.concatenate([self.items, np.zeros_like(self.items)])
+        self.offsets = np.concatenate(
+            [self.offsets, np.zeros(2 * size - len(self.offsets), np.int64)]
+        )
+
+    def first(self, count: int) -> SetFamily:
+        """The first sets."""
+        offsets = self.offsets[: count + 1].copy()
+        return SetFamily(self.items[: offsets[-1]].copy(), offsets, self.n_items)
+
+
+def require_lists(members: int) -> None:
+    """Refuse regions whose lists do not fit the memory, given how many members they have in all."""
+    require_memory(_MEMBER_BYTES * int(members), "listing the regions", _FEWER)
 
 
 def require_few_overlaps(family: SetFamily) -> None:
@@ -253,24 +287,3 @@ def require_few_overlaps(family: SetFamily) -> None:
             f"{len(family)} roots overlap too often, one variable is in {held.max():.0f} of them; "
             "use fewer roots, for example tree-robust, cycles or bethe"
         )
-
-
-def _cut(fresh: SetFamily, chosen: Ints, roots: SetFamily, n_essential: int) -> SetFamily:
-    """Distinct intersections of chosen sets with roots that they meet but do not lie in."""
-    one = fresh.take(chosen)
-    shared = np.flatnonzero(one.items < n_essential)
-    items = one.items[shared]
-    position, entry = spread(roots.holders.offsets[items], roots.holders.sizes[items])
-    rows, cols = one.owners[shared][entry], roots.holders.items[position]
-    if fresh is roots:  # each pair of roots once
-        later = cols > chosen[rows]
-        rows, cols = rows[later], cols[later]
-    pairs = distinct(rows * len(roots) + cols)
-    rows, cols = pairs // len(roots), pairs % len(roots)
-    position, pair = spread(one.offsets[rows], one.sizes[rows])
-    common = roots.has(cols[pair], one.items[position])
-    counts = np.bincount(pair[common], minlength=len(pairs))
-    new = counts < one.sizes[rows]
-    common &= new[pair]
-    intersections = SetFamily(one.items[position[common]], offsets_of(counts[new]), one.n_items)
-    return intersections.take(first_copies(intersections))

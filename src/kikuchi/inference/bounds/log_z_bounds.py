@@ -289,6 +289,8 @@ def _ibounds(portfolio: Portfolio, ibound: int | None) -> Iterator[tuple[int, bo
     last_cost = 0.0
     wanted = None
     for size in range(smallest, highest + 1):
+        if portfolio.seconds_left <= 0.0:
+            break
         plan = mini_bucket_plan(graph, size)
         cost = plan.operations
         if not _affordable(portfolio, plan.bytes, cost) and size > smallest:

@@ -118,7 +118,11 @@ class SaddlePoint(Method):
         )
         descent.from_starts(self.restarts, self.seed)
         solution = descent.solution(graph, self.name)
-        if self.order > 1:
+        if self.order > 1 and run.clock.expired:
+            solution.warnings.append(
+                "no time was left for cumulants beyond the first; allow more seconds"
+            )
+        elif self.order > 1:
             self._add_cumulants(solution, model, descent.best.at.x, graph)
         return solution
 

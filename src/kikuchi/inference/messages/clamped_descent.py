@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.bounds.local_consistency import starting_marginals
 from kikuchi.inference.messages.clamped_directions import NEWTON_STATES, Directions, directions
@@ -150,9 +151,9 @@ class ClampedDescent:
 
     def _new_messages(self, mode: int) -> ClampedMessages:
         try:
-            return ClampedMessages(self.graph, mode)
+            return ClampedMessages(self.graph, mode, self.run.clock)
         except UnderflowError:
-            return ClampedMessages(self.graph, bp_messages.LOG_SUM)
+            return ClampedMessages(self.graph, bp_messages.LOG_SUM, self.run.clock)
 
     # ------------------------------------------------------------------ UPS
 
@@ -231,7 +232,7 @@ class ClampedDescent:
             self._count(order, progress)
             return progress
         except UnderflowError:
-            self.messages = ClampedMessages(self.graph, bp_messages.LOG_SUM)
+            self.messages = self._new_messages(bp_messages.LOG_SUM)
             if self.point is not None:
                 self.messages.restore(self.point.messages)
             return self._solve_set(number, most)
@@ -304,9 +305,13 @@ class ClampedDescent:
         """How far the point is from a stationary one."""
         free = self.messages.stationarity(self.observed)
         gradient = self.messages.gradient(self.observed)
-        if free == 0.0 or not self._newton_fits(number) or not np.isfinite(gradient).all():
+        no_step = not self._newton_fits(number) or self.run.clock.expired
+        if free == 0.0 or no_step or not np.isfinite(gradient).all():
             return StationarityGap(free, math.inf)
-        step = self._directions(number).propose(self.messages, gradient)
+        try:
+            step = self._directions(number).propose(self.messages, gradient)
+        except StepAborted:
+            return StationarityGap(free, math.inf)
         return StationarityGap(free, float(np.abs(step).max(initial=0.0)))
 
     def _stationary(self, gap: StationarityGap) -> bool:
@@ -433,7 +438,10 @@ class ClampedDescent:
             log_z = messages.log_z(marginals)
         gap = self._last_stationarity_gap()
         stuck = converged and not self._stationary(gap)
-        if stuck:
+        if stuck and self.run.clock.expired:  # before Newton's step could say how far it is
+            converged = stuck = False
+            self.run.stopped = "seconds"
+        elif stuck:
             converged = False
             self.run.stopped = "diverged"
         elif self.run.stopped == "diverged" and self.run.clock.expired:

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.numerics import log
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.kernels import beliefs, bp_messages, tree_newton, walks
 from kikuchi.inference.messages.tables import TableMessages
@@ -24,6 +26,8 @@ from kikuchi.inference.method import MethodRun
 Targets = Mapping[int, Array]
 
 _STIFFEST = 1e-9  # damping of linear response: ties are not stiffer than its inverse
+_ROWS_AT_ONCE = 16  # of the Hessian, between two looks at the clock
+_BETWEEN_LOOKS = 0.02  # seconds of Newton's steps, about, between two looks at the clock
 _FIRST_DAMPING = 0.1  # of Newton's steps: at 1 they are no bolder than scaling
 
 
@@ -41,8 +45,9 @@ class ClampedMessages(TableMessages):
     [0.2, 0.8, 0.4, 0.6]
     """
 
-    def __init__(self, graph: FactorGraph, mode: int) -> None:
+    def __init__(self, graph: FactorGraph, mode: int, clock: Clock | None = None) -> None:
         super().__init__(graph, mode)
+        self.clock = clock or Budget().start()
         self._newton_space: tuple[Any, ...] | None = None
 
     # ------------------------------------------------------------------ walks
@@ -68,13 +73,23 @@ class ClampedMessages(TableMessages):
         self._check(status)
 
     def newton(self, order: UpdateOrder, progress: Walks, loops: int, tol: float) -> None:
-        """At most `loops` steps of Newton's method on each tree whose residual is above `tol`."""
-        damping = np.full(order.n_trees, _FIRST_DAMPING)
+        """At most `loops` steps of Newton's method on each tree whose residual is above `tol`.
+
+        In parts with a look at the clock in between; how they are cut changes nothing.
+        """
+        damping, clock = np.full(order.n_trees, _FIRST_DAMPING), self.clock
         trees = (progress.residual, progress.walks, damping)
-        status = tree_newton.newton_trees(
-            *self._state, self.clamping, *self._newton(order), trees, loops, tol, self.mode
-        )
-        self._check(status)
+        part = loops if clock.budget.seconds is None else 1
+        while loops > 0 and progress.worst > tol and not clock.expired:
+            began = clock.seconds
+            part = min(part, loops)
+            status = tree_newton.newton_trees(
+                *self._state, self.clamping, *self._newton(order), trees, part, tol, self.mode
+            )
+            self._check(status)
+            loops -= part
+            if clock.seconds - began < _BETWEEN_LOOKS:
+                part *= 2
 
     def _newton(self, order: UpdateOrder) -> tuple[Any, Any]:
         """The plan of Newton's method and the arrays in which it works."""
@@ -87,15 +102,17 @@ class ClampedMessages(TableMessages):
 
         Along the changes of a marginal c towards each of its states. By linear response:
         (1 - degree) / c, and for each leaf the change of its tilt. Needs solved trees;
-        stiffness beyond 1 / _STIFFEST is cut off.
+        stiffness beyond 1 / _STIFFEST is cut off. Ends the step where the time is over.
         """
         states = np.flatnonzero(np.repeat(held, self.graph.cardinalities))
         changes = self._towards(states)
         out = np.zeros_like(changes)
-        tree_newton.respond(
-            self.layout, self.tables, self.nu, self.clamping, *self._newton(order), changes,
-            _STIFFEST, self.mode, out,
-        )  # fmt: skip
+        work = (self.layout, self.tables, self.nu, self.clamping, *self._newton(order))
+        for begin in range(0, len(states), _ROWS_AT_ONCE):
+            if begin and self.clock.expired:
+                raise StepAborted("seconds")
+            rows = slice(begin, begin + _ROWS_AT_ONCE)
+            tree_newton.respond(*work, changes[rows], _STIFFEST, self.mode, out[rows])
         orders = np.diff(self.graph.scope_offsets)[self.graph.edge_factors]
         degrees = np.bincount(self.graph.scopes[orders > 1], minlength=self.graph.n_variables)
         excess = np.repeat(1.0 - degrees, self.graph.cardinalities)
@@ -181,16 +198,11 @@ class ClampedMessages(TableMessages):
 
         The generalised posterior is the model times exp of these; the largest entry is put at 0.
         """
-        graph, tilts = self.graph, {}
+        offsets, freed, tilts = self.graph.state_offsets, self._log_freed(), {}
         for v, target in targets.items():
-            tilt = np.where(target > 0, np.log(np.where(target > 0, target, 1.0)), -np.inf)
-            for e in graph.variable_edges[
-                graph.variable_offsets[v] : graph.variable_offsets[v + 1]
-            ]:
-                message = self.m[graph.message_offsets[e] : graph.message_offsets[e + 1]]
-                if self.mode == bp_messages.SUM:
-                    message = np.log(np.where(target > 0, message, 1.0))
-                tilt = np.where(target > 0, tilt - np.where(target > 0, message, 0.0), -np.inf)
+            held = target > 0
+            sent = np.where(held, freed[offsets[v] : offsets[v + 1]], 0.0)
+            tilt = np.where(held, log(target) - sent, -np.inf)
             tilts[v] = tilt - tilt.max()
         return tilts
 

@@ -332,6 +332,7 @@ class _BetheOracle:
         orders = np.diff(graph.scope_offsets)
         self.messages_per_sweep = int(orders[orders > 1].sum())
         self._beliefs = np.zeros(0)
+        self._tilted = False
 
     def tilt(self, variable: int, log_tilt: Array) -> None:
         messages, joined = self.messages, self.messages.graph
@@ -345,9 +346,16 @@ class _BetheOracle:
         message = messages.m[joined.message_offsets[e] : joined.message_offsets[e + 1]]
         table[:] = np.exp(log_tilt) if linear else log_tilt
         message[:] = table / table.sum() if linear else log_tilt
-        messages.refresh()
+        self._tilted = True
+
+    def _refresh(self) -> None:
+        """Once after any number of tilts: what the variables send."""
+        if self._tilted:
+            self._tilted = False
+            self.messages.refresh()
 
     def marginals(self) -> Array:
+        self._refresh()
         method = self.method
         order = np.arange(self.messages.graph.n_variables, dtype=np.uint32)
         residual, done = math.inf, 0
@@ -365,6 +373,7 @@ class _BetheOracle:
         return self.messages.log_z(self._beliefs)
 
     def factor_tables(self) -> FactorTables:
+        self._refresh()
         return lambda: self.messages.factor_beliefs()[: self.size]
 
 

@@ -66,7 +66,7 @@ class ReweightedMessages:
         budget: Budget | None = None,
         copies: int = 0,
     ) -> None:
-        _require_bytes(graph, budget or Budget(), copies)
+        require_bytes(graph, budget or Budget(), copies)
         self.graph = graph
         self.schedule = schedule
         self.layout = message_layout(graph)
@@ -453,6 +453,7 @@ def _fields(graph: FactorGraph) -> Array:
     return field
 
 
-def _require_bytes(graph: FactorGraph, budget: Budget, copies: int) -> None:
+def require_bytes(graph: FactorGraph, budget: Budget, copies: int) -> None:
+    """Refuse messages, and `copies` of them, that do not fit the memory."""
     needed = 8 * (2 * graph.log_tables.size + (8 + copies) * int(graph.message_offsets[-1]))
     budget.require_bytes(needed, "reweighted message passing", "raise --memory, or use mf")

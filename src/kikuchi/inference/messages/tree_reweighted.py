@@ -23,6 +23,7 @@ from kikuchi.inference.messages.reweighted import (
     ReweightedMessages,
     numbers_of,
     numbers_text,
+    require_bytes,
     shortened,
 )
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
@@ -106,12 +107,18 @@ class TreeReweighted(Method):
         return shortened(super().text)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
+        require_bytes(graph, run.clock.budget, self._copies)
         appearances = self._appearances(graph, run)
         descent = _BoundDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )
         return descent.solution(iterations, converged)
+
+    @property
+    def _copies(self) -> int:
+        """Copies of all messages that the acceleration keeps."""
+        return 2 * (self.accelerate + 2)
 
     def _appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
         assert isinstance(self.appearances, str)
@@ -141,7 +148,7 @@ class _BoundDescent:
             appearances.weights,
             schedule=method.schedule,
             budget=run.clock.budget,
-            copies=2 * (method.accelerate + 2),
+            copies=method._copies,
         )
         self.past = _Anderson(method.accelerate)
         self.damping = method.damping

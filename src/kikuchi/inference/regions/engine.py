@@ -7,20 +7,26 @@ along an edge and *scale* to agreement (kernels.regions). `gbp` and `kikuchi` ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from kikuchi.core.arrays import U8, Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.region_graph import RegionGraph
+from kikuchi.graphs.regions.sets import SetFamily, offsets_of, spread
 from kikuchi.graphs.state_maps import StateMaps
 from kikuchi.inference.method import MethodRun
+from kikuchi.inference.regions.kernels import layout
 from kikuchi.inference.regions.kernels import regions as kernels
 
 _SMALLER = "choose smaller regions (regions=bethe, loops:4, junction:K) or raise the memory"
+_FASTER = "choose fewer regions (regions=bethe) or the method bp"
+_LIST_BYTES = 64  # of a region, a member of it or a link, in all lists together
+_STATES_AT_ONCE = 2_000_000  # of tables that are filled between two looks at the clock
+_MAPS_AT_ONCE = 1000
 _NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
 
 
@@ -28,77 +34,99 @@ class RegionBeliefs:
     """Tables of all regions, the links between nested ones, and the answers read off them."""
 
     def __init__(self, regions: RegionGraph, budget: Budget) -> None:
-        budget.require_bytes(
-            3 * regions.bytes,
-            f"the tables of {len(regions.regions)} regions (largest {regions.sizes.max():.3g})",
-            _SMALLER,
-        )
         self.regions = regions
         self.budget = budget
         self.graph = regions.graph
-        sizes = regions.sizes.astype(np.uint64)
-        self.table_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
-        self._maps = StateMaps(self.graph.cardinalities)
-        self._scopes = [self.graph.scope(a) for a in range(self.graph.n_factors)]
-        self.log_phi = self._log_potentials(len(regions.regions), np.ones(self.graph.n_factors))
+        budget.require_bytes(
+            self._bytes(),
+            f"the tables of {len(regions)} regions (largest {regions.sizes.max():.3g})",
+            _SMALLER,
+        )
+        self._offsets = offsets_of(regions.sizes.astype(np.int64))
+        self.table_at = self._offsets.astype(np.uint64)
+        self._layout = layout.RegionVariables(
+            regions.variables.offsets,
+            regions.variables.items,
+            self.graph.cardinalities.astype(np.int64),
+        )
+        self.log_phi = np.empty(int(self._offsets[-1]))
+        self._add_potentials(np.ones(self.graph.n_factors), len(regions), self.log_phi)
         self._link_regions()
-        self.maps = self._maps.flat()
-        self.b = self._start()
+        self.b = np.empty_like(self.log_phi)
+        self._normalise(self.log_phi, len(regions))
         self._started_above = self.b > kernels.FLOOR
-        self.width = int(sizes[regions.n_roots :].max(initial=1))
+        self.width = int(regions.sizes[regions.n_roots :].max(initial=1))
 
     # ------------------------------------------------------------------ set-up
 
-    def _shape(self, region: int) -> tuple[int, ...]:
-        cards = self.graph.cardinalities
-        return tuple(int(cards[v]) for v in self.regions.regions[region].variables)
+    def _bytes(self) -> int:
+        """Of tables and maps with their copies, and of the lists of regions and links."""
+        regions = self.regions
+        members, links = (
+            len(regions.variables.items) + len(regions.factors.items),
+            len(regions.above.items),
+        )
+        return 3 * regions.bytes + _LIST_BYTES * (len(regions) + members + links)
 
-    def _part(self, region: int) -> slice:
-        return slice(int(self.table_at[region]), int(self.table_at[region + 1]))
+    def _add_potentials(self, weights: Array, last: int, out: Array) -> None:
+        """log phi of the regions before `last`, with a weight for each factor."""
+        graph, factors = self.graph, self.regions.factors
+        work = self.regions.sizes[:last] * (1.0 + factors.sizes[:last])
+        for begin, end in self._parts(work):
+            layout.add_potentials(
+                self._layout,
+                factors.offsets,
+                factors.items,
+                _factor_tables(graph),
+                graph.log_tables,
+                weights,
+                begin,
+                end,
+                self._offsets,
+                out,
+            )
 
-    def _log_potentials(self, count: int, weights: Array) -> Array:
-        """log phi_r of the first regions: the weighted log-tables of their factors, summed."""
-        graph = self.graph
-        starts, ends = graph.table_offsets.tolist(), self.table_at.tolist()
-        out = np.zeros(ends[count])
-        for region, begin, end in zip(self.regions.regions[:count], ends, ends[1:], strict=False):
-            total = out[begin:end]
-            scopes = [self._scopes[a] for a in region.factors]
-            maps = self._maps.maps(region.variables, scopes)
-            for a, states in zip(region.factors, maps, strict=True):
-                total += weights[a] * graph.log_tables[starts[a] : starts[a + 1]][states]
-        return out
+    def _normalise(self, logs: Array, last: int) -> None:
+        """Each of the regions before `last` on its own: b_r prop. to exp of its logs."""
+        for begin, end in self._parts(self.regions.sizes[:last]):
+            r = layout.normalise_logs(begin, end, self._offsets, logs, kernels.FLOOR, self.b)
+            if r < end:
+                raise ImpossibleEvidenceError(
+                    "the evidence has probability zero: the tables allow no common state of "
+                    f"variables {self.regions.regions[r].variables}"
+                )
+
+    def _parts(self, work: Array) -> Iterator[tuple[int, int]]:
+        """Ranges of regions with about as much work in each, while there is time."""
+        ends = np.flatnonzero(np.diff(np.cumsum(work) // _STATES_AT_ONCE, append=-1)) + 1
+        begin = 0
+        for end in ends.tolist():
+            self._require_time()
+            yield begin, end
+            begin = end
+
+    def _require_time(self) -> None:
+        require_time(f"setting up {len(self.regions)} regions", _FASTER)
 
     def _link_regions(self) -> None:
         """A link for every pair of nested regions, with the map from large to small states."""
-        regions = self.regions.regions
-        self._link: dict[tuple[int, int], int] = {}
-        large: list[int] = []
-        small: list[int] = []
-        map_at: list[int] = []
-        for child, above in enumerate(self.regions.supersets):
-            for region in above:
-                self._link[region, child] = len(large)
-                large.append(region)
-                small.append(child)
-                map_at.append(
-                    self._maps.offset(regions[region].variables, regions[child].variables)
-                )
-        self.large = np.array(large, dtype=np.uint64)
-        self.small = np.array(small, dtype=np.uint64)
-        self.map_at = np.array(map_at, dtype=np.uint64)
-        pairs = self.regions.edges.tolist()
-        self.edge_link = np.array([self._link[p, c] for p, c in pairs], dtype=np.uint64)
-
-    def _start(self) -> Array:
-        """Each region on its own: b_r prop. to phi_r."""
-        tops = np.maximum.reduceat(self.log_phi, self.table_at[:-1].astype(np.int64))
-        for r in np.flatnonzero(tops == -np.inf):
-            raise ImpossibleEvidenceError(
-                "the evidence has probability zero: the tables allow no common state of "
-                f"variables {self.regions.regions[r].variables}"
-            )
-        return _above_floor(self.log_phi, self.table_at)
+        above, variables = self.regions.above, self.regions.variables
+        first = layout.map_kinds(self._layout, above.items, above.owners)
+        maps = StateMaps(self.graph.cardinalities)
+        offsets = np.zeros(len(first), dtype=np.uint64)
+        kinds = np.flatnonzero(first == np.arange(len(first)))
+        for count, link in enumerate(kinds.tolist()):
+            if count % _MAPS_AT_ONCE == 0:
+                self._require_time()
+            pair = (int(above.items[link]), int(above.owners[link]))
+            large, small = (variables.row(region).tolist() for region in pair)
+            offsets[link] = maps.offset(large, small)
+        self.large = above.items.astype(np.uint64)
+        self.small = above.owners.astype(np.uint64)
+        self.map_at = offsets[first]
+        self.maps = maps.flat()
+        parent, child = self.regions.edges.T
+        self.edge_link = above.place(child, parent).astype(np.uint64)
 
     @property
     def links(self) -> kernels.RegionLinks:
@@ -134,37 +162,20 @@ class RegionBeliefs:
 
     def variable_marginals(self) -> Array:
         """Marginal of each variable from the smallest region that holds it."""
-        out = np.empty(int(self.graph.state_offsets[-1]))
-        home = _smallest_holders(
-            (region.variables for region in self.regions.regions), self.graph.n_variables
-        )
-        for v, r in enumerate(home):
-            region = self.regions.regions[r]
-            table = self.b[self._part(r)].reshape(self._shape(r))
-            rest = tuple(k for k, w in enumerate(region.variables) if w != v)
-            marginal = table.sum(axis=rest)
-            at = self.graph.state_offsets
-            out[at[v] : at[v + 1]] = marginal / marginal.sum()
-        return out
+        n, at = self.graph.n_variables, self.graph.state_offsets.astype(np.int64)
+        tables = layout.ScopeTables(np.arange(n + 1), np.arange(n), at)
+        return self._marginals(self.regions.variables, tables, int(at[-1]))
 
     def factor_marginals(self) -> Array:
         """Belief of each factor from the smallest region that holds it."""
-        graph = self.graph
-        out = np.empty(graph.log_tables.size)
-        home = _smallest_holders(
-            (region.factors for region in self.regions.regions), graph.n_factors
-        )
-        for a, r in enumerate(home):
-            region = self.regions.regions[r]
-            table = self.b[self._part(r)].reshape(self._shape(r))
-            scope = graph.scope(a)
-            rest = tuple(k for k, w in enumerate(region.variables) if w not in scope)
-            marginal = table.sum(axis=rest)
-            inside = [w for w in region.variables if w in scope]
-            marginal = np.transpose(marginal, [inside.index(w) for w in scope])
-            out[graph.table_offsets[a] : graph.table_offsets[a + 1]] = (
-                marginal / marginal.sum()
-            ).ravel()
+        tables = _factor_tables(self.graph)
+        return self._marginals(self.regions.factors, tables, self.graph.log_tables.size)
+
+    def _marginals(self, members: SetFamily, tables: layout.ScopeTables, size: int) -> Array:
+        homes = np.zeros(members.n_items, dtype=np.int64)
+        homes[members.items] = members.owners  # the last one stays, and large come before small
+        out = np.empty(size)
+        layout.marginals(self._layout, homes, tables, self._offsets, self.b, out)
         return out
 
     # ------------------------------------------------------------------ propagate
@@ -174,13 +185,12 @@ class RegionBeliefs:
 
         A message into R enters b_Q when R lies in Q but P does not (TEH-I10).
         """
-        supersets = self.regions.supersets
-        at, links = [0], []
-        for parent, child in self.regions.edges.tolist():
-            blocked = {parent, *supersets[parent]}
-            links += [self._link[q, child] for q in supersets[child] if q not in blocked]
-            at.append(len(links))
-        return np.array(at, dtype=np.uint64), np.array(links, dtype=np.uint64)
+        above, (parent, child) = self.regions.above, self.regions.edges.T
+        links, edge = spread(above.offsets[child], above.sizes[child])
+        larger = above.items[links]
+        enters = (larger != parent[edge]) & ~above.has(parent[edge], larger)
+        at = offsets_of(np.bincount(edge[enters], minlength=len(parent)))
+        return at.astype(np.uint64), links[enters].astype(np.uint64)
 
     def propagations(self, damping: float, parallel: bool) -> Iterator[float]:
         """Sweeps of generalised belief propagation; yields the residual of each."""
@@ -203,15 +213,12 @@ class RegionBeliefs:
             )
 
 
-def _above_floor(logs: Array, table_at: U8) -> Array:
-    """Probabilities from log-weights, normalised for each table; no possible state becomes
-    impossible by underflow.
-    """
-    ends = table_at.astype(np.int64)
-    begin, sizes = ends[:-1], np.diff(ends)
-    weights = np.exp(logs - np.repeat(np.maximum.reduceat(logs, begin), sizes))
-    weights = np.where(logs > -np.inf, np.maximum(weights, kernels.FLOOR), 0.0)
-    return np.asarray(weights / np.repeat(np.add.reduceat(weights, begin), sizes))
+def _factor_tables(graph: FactorGraph) -> layout.ScopeTables:
+    return layout.ScopeTables(
+        graph.scope_offsets.astype(np.int64),
+        graph.scopes.astype(np.int64),
+        graph.table_offsets.astype(np.int64),
+    )
 
 
 class DoubleLoop:
@@ -227,13 +234,12 @@ class DoubleLoop:
         self.beliefs = beliefs
         regions = beliefs.regions
         n_roots = regions.n_roots
-        self.inner = np.arange(n_roots, len(regions.regions), dtype=np.uint64)
-        at, links = [0], []
-        for r in range(n_roots, len(regions.regions)):
-            links += [beliefs._link[q, r] for q in regions.supersets[r] if q < n_roots]
-            at.append(len(links))
-        self.at = np.array(at, dtype=np.uint64)
-        self.inner_links = np.array(links, dtype=np.uint64)
+        self.inner = np.arange(n_roots, len(regions), dtype=np.uint64)
+        above = regions.above
+        links = np.flatnonzero((above.items < n_roots) & (above.owners >= n_roots))
+        at = np.bincount(above.owners[links] - n_roots, minlength=len(self.inner))
+        self.at = offsets_of(at).astype(np.uint64)
+        self.inner_links = links.astype(np.uint64)
         counts = np.diff(self.at).astype(np.float64)
         counting = regions.counting[n_roots:]
         self.weight = np.maximum(counting, 0.0)
@@ -242,8 +248,9 @@ class DoubleLoop:
         ends = np.concatenate([[0.0], np.cumsum(counts * sizes)])
         rows = counts.max(initial=0.0) + 1.0
         beliefs.budget.require_bytes(
-            int(16 * ends[-1] + 32 * regions.sizes.sum() + 8 * rows * beliefs.width),
-            f"the messages between {len(regions.regions)} regions",
+            beliefs._bytes()
+            + int(16 * ends[-1] + 32 * regions.sizes.sum() + 8 * rows * beliefs.width),
+            f"the messages between {len(regions)} regions",
             _SMALLER,
         )
         self.message_at = ends.astype(np.uint64)
@@ -257,13 +264,13 @@ class DoubleLoop:
         beliefs = self.beliefs
         regions = beliefs.regions
         n_roots = regions.n_roots
-        owners = np.zeros(beliefs.graph.n_factors)
-        for region in regions.regions[:n_roots]:
-            owners[list(region.factors)] += 1.0
-        shared = beliefs._log_potentials(n_roots, 1.0 / owners)
-        beliefs.b[: shared.size] = _above_floor(shared, beliefs.table_at[: n_roots + 1])
+        counts = np.bincount(
+            regions.factors.take(np.arange(n_roots)).items, minlength=beliefs.graph.n_factors
+        )
+        beliefs._add_potentials(1.0 / np.maximum(counts, 1), n_roots, beliefs.b)
+        beliefs._normalise(beliefs.b, n_roots)
         sizes = regions.sizes[n_roots:]
-        beliefs.b[shared.size :] = np.repeat(1.0 / sizes, sizes.astype(np.int64))
+        beliefs.b[beliefs._offsets[n_roots] :] = np.repeat(1.0 / sizes, sizes.astype(np.int64))
         beliefs._started_above = beliefs.b > kernels.FLOOR
 
     def inner_sweep(self) -> float:
@@ -317,15 +324,6 @@ class DoubleLoop:
             self.concave,
             self.work,
         )
-
-
-def _smallest_holders(groups: Iterator[Sequence[int]], count: int) -> list[int]:
-    """For each member, the last group that holds it: groups come large before small."""
-    home = [0] * count
-    for k, group in enumerate(groups):
-        for item in group:
-            home[item] = k
-    return home
 
 
 def region_beliefs(graph: FactorGraph, regions: str, run: MethodRun) -> RegionBeliefs:

@@ -109,7 +109,7 @@ def read_regions(
         iterations=iterations,
         factor_tables=beliefs.factor_marginals,
         diagnostics={
-            "regions": len(beliefs.regions.regions),
+            "regions": len(beliefs.regions),
             "disagreement": beliefs.disagreement(),
             "residual": residual,
         },

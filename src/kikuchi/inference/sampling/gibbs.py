@@ -336,10 +336,9 @@ def _worst_over_states(draws: NDArray[Any], cards: U4) -> tuple[Array, Array]:
 
     number, n, chains = draws.shape
     rhat, ess = np.empty(n), np.empty(n)
-    halves = np.empty((2 * chains, number // 2), dtype=np.uint8)
     block = max(1, _DIAGNOSED_AT_ONCE // (number * chains))
     for start in range(0, n, block):
         some = slice(start, start + block)
         series = np.ascontiguousarray(draws[:, some].transpose(1, 2, 0))
-        indicator_diagnostics(series, cards[some], halves, rhat[some], ess[some])
+        indicator_diagnostics(series, cards[some], rhat[some], ess[some])
     return rhat, ess

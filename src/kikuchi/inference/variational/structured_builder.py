@@ -35,11 +35,15 @@ def lay_out(graph: FactorGraph, forest: Forest, clock: Clock) -> Layout | None:
     None if the time ended before they were made.
     """
     maker = _Maker(graph, forest)
+    if clock.expired:
+        return None
     clock.budget.require_bytes(maker.clique_bytes, "structured mean field", _WAY_OUT)
     for factor in range(graph.n_factors):
         maker.place_factor(factor)
         if factor % _LOOK_EVERY == 0 and clock.expired:
             return None
+    if clock.expired:
+        return None
     needed = maker.clique_bytes + maker.site_bytes
     clock.budget.require_bytes(needed, "structured mean field", _WAY_OUT)
     return maker.layout()

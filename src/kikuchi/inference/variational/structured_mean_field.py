@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import MethodError, OutOfTimeError
 from kikuchi.core.progress import silent
 from kikuchi.core.text import is_whole
 from kikuchi.core.trace import Trace
@@ -41,7 +41,7 @@ from kikuchi.inference.variational.structured_subgraph import Forest
 
 _NAIVE_PART = 0.2
 _SEARCH_PART = 0.3
-_CHUNK = 2e7  # elementary steps between two looks at the clock
+_CHUNK = 4e6  # elementary steps between two looks at the clock
 _CHUNK_TREES = 100_000
 # Cliques between the ends of cut factors, in all, and their entries: with more, trees are cut.
 _MOST_SITES = 30_000
@@ -119,11 +119,16 @@ class StructuredMeanField(Method):
 
     def _layout(self, graph: FactorGraph, run: MethodRun, q: Array) -> Layout | None:
         """The arrays of the forest; None if the time ended while they were made."""
-        forest = self._forest(graph, run, q)
-        pieces = graph.n_variables
-        while pieces > 1 and _too_long(graph, forest):
-            pieces = (pieces + 1) // 2
-            forest = subgraphs.split(forest, pieces)
+        try:
+            forest = self._forest(graph, run, q)
+            pieces = graph.n_variables
+            while pieces > 1 and _too_long(graph, forest):
+                subgraphs.look_at_clock()
+                pieces = (pieces + 1) // 2
+                forest = subgraphs.split(forest, pieces)
+            subgraphs.look_at_clock()
+        except OutOfTimeError:
+            return None
         return lay_out(graph, forest, run.clock)
 
     def _forest(self, graph: FactorGraph, run: MethodRun, q: Array) -> Forest:

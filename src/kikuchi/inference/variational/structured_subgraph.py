@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.budget import require_time
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
 
 _UNIT = 2.0**-20
 _BATCH = 2**20  # table entries looked at together
 _BELOW = 10.0  # how far below the least entry of its table a zero counts, on the log scale
+_FACTORS_AT_ONCE = 5000  # between two looks at the clock
 _MOST_EFFORT = 2 * 10**8  # list entries read while looking for a subgraph: about two seconds
 
 
@@ -85,19 +87,28 @@ class Forest:
         return max(len(c) for c in self.cliques) - 1
 
 
+def look_at_clock() -> None:
+    """Between two parts of the work: is there time for more?"""
+    require_time("choosing a forest of cliques", "use mf")
+
+
 def forest_of(graph: FactorGraph, scopes: Sequence[Sequence[int]]) -> Forest:
     """Junction forest in which every scope lies in one clique."""
     from kikuchi.graphs.elimination import eliminate
     from kikuchi.graphs.junction_tree import junction_tree
 
+    look_at_clock()
     skeleton = _skeleton(graph, scopes)
+    look_at_clock()
     found = eliminate(skeleton)
+    look_at_clock()
     if not found.complete:
         raise MethodError(
             "tree-mf: the subsets are too densely joined for a junction tree; "
             "give smaller subsets, or use subgraph=auto"
         )
     tree = junction_tree(found)
+    look_at_clock()
     return _by_tree(tree.ranked_cliques, tree.residual.tolist(), tree.parent.tolist())
 
 
@@ -177,10 +188,16 @@ def strengths(graph: FactorGraph, q: Array) -> Array:
     """
     out = np.zeros(graph.n_factors)
     groups: dict[tuple[int, ...], list[int]] = {}
-    for a in np.flatnonzero(np.diff(graph.scope_offsets) > 1):
-        groups.setdefault(graph.shape(int(a)), []).append(int(a))
+    orders = np.diff(graph.scope_offsets)
+    for order in np.unique(orders[orders > 1]).tolist():
+        alike = np.flatnonzero(orders == order)
+        scopes = graph.scopes[graph.scope_offsets[alike][:, None] + np.arange(order)]
+        shapes, kind = np.unique(graph.cardinalities[scopes], axis=0, return_inverse=True)
+        for k, shape in enumerate(shapes.tolist()):
+            groups[tuple(shape)] = alike[kind.ravel() == k].tolist()
     for shape, factors in groups.items():
         for first in range(0, len(factors), max(1, _BATCH // prod(shape))):
+            look_at_clock()
             batch = factors[first : first + max(1, _BATCH // prod(shape))]
             out[batch] = 0.5 * _interaction_variances(graph, q, batch, shape)
     return out
@@ -221,10 +238,15 @@ def keep_strongest(
     greatest weight is kept at once; with width 1 and pairs only that is all.
     """
     seen: dict[tuple[int, ...], float] = {}
-    for a in np.flatnonzero(np.diff(graph.scope_offsets) > 1):
-        scope = tuple(sorted(graph.scope(int(a))))
-        if len(scope) <= width + 1 and prod(int(graph.cardinalities[v]) for v in scope) <= states:
+    cards, scopes = graph.cardinalities.tolist(), graph.scopes.tolist()
+    at = graph.scope_offsets.tolist()
+    for a in np.flatnonzero(np.diff(graph.scope_offsets) > 1).tolist():
+        if a % _FACTORS_AT_ONCE == 0:
+            look_at_clock()
+        scope = tuple(sorted(scopes[at[a] : at[a + 1]]))
+        if len(scope) <= width + 1 and prod([cards[v] for v in scope]) <= states:
             seen[scope] = seen.get(scope, 0.0) + float(strength[a])
+    look_at_clock()
     ranked = sorted(seen, key=lambda scope: (-seen[scope], scope))
     search = _SubgraphSearch(graph, ranked, width, states, stop)
     if width > 1 or any(len(scope) > 2 for scope in ranked):

@@ -103,7 +103,7 @@ class LoopyScalingML(ScalingLearner):
             iterations=done,
             warnings=warnings,
             diagnostics={
-                "regions": len(beliefs.regions.regions),
+                "regions": len(beliefs.regions),
                 "largest_region": max(map(len, beliefs.regions.roots)),
                 "exact": beliefs.regions.is_exact,
                 "damping": sweeps.damping,
@@ -177,7 +177,7 @@ class _Sweeps:
 
     def _links(self, homes: Ints) -> kernels.Links:
         engine = self.beliefs
-        n = len(engine.regions.regions)
+        n = len(engine.regions)
         return kernels.Links(
             engine.table_at,
             engine.edge_link,

@@ -302,35 +302,38 @@ def count_entries(g: GraphArrays, draws: States, entries: U8, counts: Array) -> 
 
 
 @njit(cache=True, error_model="numpy")
-def indicator_diagnostics(
-    series: States, cards: U4, halves: NDArray[np.uint8], rhat: Array, ess: Array
-) -> None:
+def indicator_diagnostics(series: States, cards: U4, rhat: Array, ess: Array) -> None:
     """Largest split R-hat and smallest ESS over the indicators of each variable's states.
 
-    `series` is shaped (variables, chains, draws), `halves` (2 chains, draws // 2). The same
-    numbers as `core.diagnostics`, which says what they mean, from sums of zeros and ones. The two
-    indicators of a binary variable mirror each other, so one is enough.
+    `series` is shaped (variables, chains, draws). The same numbers as `core.diagnostics`, which
+    says what they mean, from sums of zeros and ones, 64 in a word. The two indicators of a binary
+    variable mirror each other, so one is enough.
     """
-    m, n = halves.shape
+    m, n = 2 * series.shape[1], series.shape[2] // 2
+    words = np.empty((m, n // 64 + 2), np.uint64)
+    counts = np.zeros((m, n + 1), np.int64)
     for v in range(len(cards)):
         rhat[v], ess[v] = 1.0, float(m * n)
         for x in range(1 if cards[v] == 2 else 0, cards[v]):
-            for c in range(m // 2):
+            words[:] = 0
+            for h in range(m):
+                begin = (series.shape[2] - n) * (h % 2)
                 for t in range(n):
-                    halves[2 * c, t] = series[v, c, t] == x
-                    halves[2 * c + 1, t] = series[v, c, series.shape[2] - n + t] == x
-            r, e = _indicator(halves)
+                    one = series[v, h // 2, begin + t] == x
+                    counts[h, t + 1] = counts[h, t] + one
+                    words[h, t // 64] |= np.uint64(one) << np.uint64(t % 64)
+            r, e = _indicator(words, counts)
             rhat[v] = max(rhat[v], r)
             ess[v] = min(ess[v], e)
 
 
 @njit(cache=True, error_model="numpy")
-def _indicator(halves: NDArray[np.uint8]) -> tuple[float, float]:
-    m, n = halves.shape
+def _indicator(words: U8, counts: Ints) -> tuple[float, float]:
+    m, n = counts.shape[0], counts.shape[1] - 1
     means = np.empty(m)
     within = 0.0
     for h in range(m):
-        means[h] = _overlap(halves[h], 0) / n
+        means[h] = counts[h, n] / n
         within += means[h] * (1.0 - means[h]) * n / (n - 1) / m
     spread = np.sum((means - means.mean()) ** 2) / (m - 1)
     pooled = (n - 1) / n * within + spread
@@ -339,8 +342,8 @@ def _indicator(halves: NDArray[np.uint8]) -> tuple[float, float]:
     tau = -1.0
     previous = np.inf
     for lag in range(0, n - 1, 2):
-        first = 1.0 if lag == 0 else 1.0 - (within - _covariance(halves, means, lag)) / pooled
-        second = 1.0 - (within - _covariance(halves, means, lag + 1)) / pooled
+        first = 1.0 if lag == 0 else 1.0 - (within - _covariance(words, counts, lag)) / pooled
+        second = 1.0 - (within - _covariance(words, counts, lag + 1)) / pooled
         pair = min(first + second, previous)
         if not pair > 0.0:
             break
@@ -351,26 +354,33 @@ def _indicator(halves: NDArray[np.uint8]) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def _covariance(halves: NDArray[np.uint8], means: Array, lag: int) -> float:
+def _covariance(words: U8, counts: Ints, lag: int) -> float:
     """Mean autocovariance of the halves: products of the ones, corrected for the means."""
-    m, n = halves.shape
+    m, n = counts.shape[0], counts.shape[1] - 1
     total = 0.0
     for h in range(m):
-        half = halves[h]
-        ends = 0
-        for t in range(lag):
-            ends += half[t] + half[n - 1 - t]
-        mean = means[h]
-        total += _overlap(half, lag) - mean * (2.0 * n * mean - ends) + (n - lag) * mean * mean
+        mean = counts[h, n] / n
+        ends = counts[h, lag] + counts[h, n] - counts[h, n - lag]
+        overlap = _overlap(words[h], lag)
+        total += overlap - mean * (2.0 * n * mean - ends) + (n - lag) * mean * mean
     return float(total / (m * n))
 
 
 @njit(cache=True, error_model="numpy")
-def _overlap(half: NDArray[np.uint8], lag: int) -> np.int64:
-    """How often a one is followed by a one `lag` draws later."""
-    total = np.uint32(0)
-    for t in range(len(half) - lag):
-        total += np.uint32(half[t] & half[t + lag])
+def _overlap(words: U8, lag: int) -> np.int64:
+    """How often a one is followed by a one `lag` draws later; the last word holds none."""
+    skip, low = lag // 64, np.uint64(lag % 64)
+    total = np.uint64(0)
+    for k in range(len(words) - 1 - skip):
+        later = words[k + skip] >> low
+        if low > np.uint64(0):
+            later |= words[k + skip + 1] << (np.uint64(64) - low)
+        both = words[k] & later
+        both -= (both >> np.uint64(1)) & np.uint64(0x5555555555555555)
+        pairs = np.uint64(0x3333333333333333)
+        both = (both & pairs) + ((both >> np.uint64(2)) & pairs)
+        both = (both + (both >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+        total += (both * np.uint64(0x0101010101010101)) >> np.uint64(56)
     return np.int64(total)
 
 

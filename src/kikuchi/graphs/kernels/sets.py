@@ -1,0 +1,120 @@
+"""Loops over families of sets in flat arrays: subsets, closure under intersection, counting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kikuchi.core.compiled import njit
+
+_HASH = np.uint64(1099511628211)
+
+
+@njit(cache=True, error_model="numpy")
+def subsets(items, at, rarest, holder_at, holders, large_items, large_at, first, last, rows, cols):
+    """Pairs of sets `first` to `last` with the large sets that contain them; how many there are.
+
+    Looks at the large sets that hold the rarest member of each. Counts only where `rows` is empty.
+    """
+    count = 0
+    for i in range(first, last):
+        size = at[i + 1] - at[i]
+        for h in range(holder_at[rarest[i]], holder_at[rarest[i] + 1]):
+            j = holders[h]
+            end = large_at[j + 1]
+            if end - large_at[j] < size:
+                continue
+            place = large_at[j]
+            inside = True
+            for k in range(at[i], at[i + 1]):
+                while place < end and large_items[place] < items[k]:
+                    place += 1
+                if place == end or large_items[place] != items[k]:
+                    inside = False
+                    break
+            if inside:
+                if len(rows):
+                    rows[count] = i
+                    cols[count] = j
+                count += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def _slot(items, begin, end, at, slots):
+    """Where a set stands in a table of sets, or the empty place where it should stand."""
+    mixed = np.uint64(end - begin)
+    for k in range(begin, end):
+        mixed = (mixed ^ np.uint64(items[k])) * _HASH
+    mask = len(slots) - 1
+    slot = np.int64((mixed ^ (mixed >> np.uint64(31))) & np.uint64(mask))
+    while slots[slot] >= 0:
+        other = at[slots[slot]]
+        if at[slots[slot] + 1] - other == end - begin:
+            same = True
+            for k in range(end - begin):
+                if items[other + k] != items[begin + k]:
+                    same = False
+                    break
+            if same:
+                return slot
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True, error_model="numpy")
+def enter(items, at, count, slots):
+    """Enter sets into an empty table of sets."""
+    for i in range(count):
+        slots[_slot(items, at[i], at[i + 1], at, slots)] = i
+
+
+@njit(cache=True, error_model="numpy")
+def cut(items, at, count, row, n_roots, holder_at, holders, n_essential, slots, marks, pairs):
+    """Add intersections of sets from `row` on with roots that they meet but do not lie in.
+
+    The roots are the first sets. Goes on until the sets end, `pairs` were looked at or there may be
+    too little room. Answers the number of sets, and the row to go on with.
+    """
+    while row < count and pairs > 0:
+        begin, end = at[row], at[row + 1]
+        met = 0
+        for k in range(begin, end):
+            if items[k] < n_essential:
+                met += holder_at[items[k] + 1] - holder_at[items[k]]
+        room = len(items) - at[count] >= (met + 1) * (end - begin)
+        if not room or len(at) - count <= met + 1 or 2 * (count + met) > len(slots):
+            break
+        pairs -= met
+        for k in range(begin, end):
+            if items[k] >= n_essential:
+                continue
+            for h in range(holder_at[items[k]], holder_at[items[k] + 1]):
+                root = holders[h]
+                if marks[root] == row or (row < n_roots and root <= row):
+                    continue
+                marks[root] = row
+                place, stop, new = at[root], at[root + 1], at[count]
+                for j in range(begin, end):
+                    while place < stop and items[place] < items[j]:
+                        place += 1
+                    if place < stop and items[place] == items[j]:
+                        items[new] = items[j]
+                        new += 1
+                if new - at[count] < end - begin:
+                    slot = _slot(items, at[count], new, at, slots)
+                    if slots[slot] < 0:
+                        slots[slot] = count
+                        count += 1
+                        at[count] = new
+        row += 1
+    return count, row
+
+
+@njit(cache=True, error_model="numpy")
+def counting_numbers(above_at, above, counting):
+    """c_r = 1 - sum of c_s over all s above r; parents come before children."""
+    for r in range(len(counting)):
+        total = 1.0
+        for k in range(above_at[r], above_at[r + 1]):
+            total -= counting[above[k]]
+        counting[r] = total
