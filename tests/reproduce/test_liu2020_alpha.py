@@ -11,7 +11,8 @@ from kikuchi.plots import to_svg
 from kikuchi.reproduce import Outcome, find_experiment, reproduce
 from kikuchi.reproduce.liu2020.alpha import message_paths, random_ising
 from kikuchi.reproduce.liu2020.mimo import DetectionByOthers, exact_ratio, label
-from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
+from kikuchi.reproduce.liu2020.published import RATIOS
+from kikuchi.reproduce.liu2020.tables import curves
 
 
 def disagreements(outcome: Outcome) -> list[str]:
@@ -118,7 +119,7 @@ def test_published_mean_field_has_its_faults() -> None:
 
 
 def test_tables_are_complete() -> None:
-    for table in (MIMO_ALPHA, MIMO_PRIOR, MIMO_OTHERS):
+    for table in map(curves, ("LIU-E3", "LIU-E4", "LIU-E5")):
         assert all(len(values) == len(RATIOS) for values in table.values())
     assert [round(exact_ratio(r), 2) for r in RATIOS] == list(RATIOS)
     assert label("alpha:1") == "BP (α = 1)" and label("bp damped 0.5") == "BP, damped"

@@ -23,45 +23,12 @@ from kikuchi.inference.trees.junction_tree import plan
 from kikuchi.learning.registry import parse_learner
 from kikuchi.reproduce.aggregate import average, below, grouped, holds, levels
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
+from kikuchi.reproduce.liu2020.tables import NEURAL, by_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRIDS: dict[str, dict[int, float]] = {
-    "true model": {25: 9.000, 100: 19.34, 225: 63.90},
-    "exact": {25: 9.004, 100: 19.38, 225: 63.97},
-    "mean field": {25: 9.811, 100: 23.48, 225: 69.01},
-    "loopy BP": {25: 9.139, 100: 19.92, 225: 66.44},
-    "damped BP": {25: 9.196, 100: 20.02, 225: 66.25},
-    "GBP": {25: 10.56, 100: 28.61, 225: 92.62},
-    "Inference Net": {25: 9.252, 100: 20.29, 225: 68.15},
-    "RENN": {25: 9.048, 100: 19.76, 225: 64.79},
-}
-"""Test NLL as printed in table 5.1."""
-
-COMPLETE: dict[str, dict[int, float]] = {
-    "true model": {9: 3.276, 16: 4.883},
-    "exact": {9: 3.286, 16: 4.934},
-    "mean field": {9: 9.558, 16: 28.74},
-    "loopy BP": {9: 5.201, 16: 13.64},
-    "damped BP": {9: 5.880, 16: 18.95},
-    "GBP": {9: 10.06, 16: 24.45},
-    "Inference Net": {9: 5.262, 16: 13.77},
-    "RENN": {9: 3.414, 16: 5.178},
-}
-"""Test NLL as printed in table 5.2."""
-
-SECONDS: dict[str, dict[int, float]] = {
-    "mean field": {225: 40.09, 16: 2.499},
-    "loopy BP": {225: 335.1, 16: 12.40},
-    "damped BP": {225: 525.1, 16: 5.431},
-    "GBP": {225: 12.37, 16: 1.387},
-    "Inference Net": {225: 19.49, 16: 0.882},
-    "RENN": {225: 16.03, 16: 2.262},
-}
-"""Seconds of a training epoch as printed in table 5.3."""
-
-NEURAL = ("Inference Net", "RENN")
+GRIDS, COMPLETE, SECONDS = map(by_size, ("LIU-E11", "LIU-E12", "LIU-E13"))
 TEST_ROWS = 1000
 _TIMES = 3.0  # by which a distance from exact learning may differ from the published one
 WITHIN = 0.3  # nats above exact learning that the best approximation may be

@@ -17,7 +17,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.reproduce.aggregate import within
 from kikuchi.reproduce.experiment import Case, CaseAxes, Experiment, Finished, Result, Row
 from kikuchi.reproduce.liu2020 import figures
-from kikuchi.reproduce.liu2020.published import MIMO_ALPHA, MIMO_OTHERS, MIMO_PRIOR, RATIOS
+from kikuchi.reproduce.liu2020.published import RATIOS
+from kikuchi.reproduce.liu2020.tables import curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +136,7 @@ class DetectionByAlpha(_Mimo):
     """Symbol errors of alpha-BP (LIU-E3, M8, I16; Fig. 3.5a)."""
 
     id: ClassVar[str] = "LIU-E3"
-    published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_ALPHA
+    published: ClassVar[Mapping[str, Sequence[float | None]]] = curves("LIU-E3")
     remarks: ClassVar[Mapping[str, str]] = {
         "alpha:0.3": "needs rule (3.16) from uniform: with full fields at once .027 at ratio 40"
     }
@@ -145,7 +146,7 @@ class DetectionWithPrior(_Mimo):
     """Symbol errors of alpha-BP with the linear estimate as a prior (LIU-E4, I7; Fig. 3.5b)."""
 
     id: ClassVar[str] = "LIU-E4"
-    published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_PRIOR
+    published: ClassVar[Mapping[str, Sequence[float | None]]] = curves("LIU-E4")
 
 
 class DetectionByOthers(_Mimo):
@@ -153,7 +154,7 @@ class DetectionByOthers(_Mimo):
 
     id: ClassVar[str] = "LIU-E5"
     max_iterations: ClassVar[int] = 100
-    published: ClassVar[Mapping[str, Sequence[float | None]]] = MIMO_OTHERS
+    published: ClassVar[Mapping[str, Sequence[float | None]]] = curves("LIU-E5")
     corrected: ClassVar[Mapping[str, Mapping[float, float]]] = {
         "mf": {5.33: 0.163, 9.67: 0.144, 22.67: 0.146, 40.0: 0.136},
         "trw:0.25 damped 0.5": {5.33: 0.137, 9.67: 0.107, 22.67: 0.091, 40.0: 0.089},

@@ -1,7 +1,7 @@
-"""What Liu's thesis publishes in tables 4.1 to 4.5, and the catalogue's own values beside them.
+"""What Liu's thesis publishes in tables and figures, and the catalogue's own values beside them.
 
-Numbers only, as printed, with the lines of the text they stand in (LIU-E6 to LIU-E10). A row holds
-mean and deviation over 20 random models of the l1 error, the correlation and the error of log Z.
+Numbers only, as printed (LIU-E3 to LIU-E13). A cell of tables 4.1 to 4.5 holds mean and deviation
+over 20 random models of the l1 error, the correlation and the error of log Z.
 """
 
 from __future__ import annotations
@@ -71,6 +71,26 @@ def published(experiment: str) -> dict[str, Column]:
     '0.061 / 0.912 / 7.6'
     """
     return _columns(experiment, "published")
+
+
+def curves(experiment: str) -> dict[str, tuple[float | None, ...]]:
+    """The published curves by name; None where a point could not be read.
+
+    >>> curves("LIU-E3")["map"][0]
+    0.399
+    """
+    rows = _tables()[experiment]["published"]
+    return {name: tuple(map(_known, row)) for name, row in rows.items()}
+
+
+def by_size(experiment: str) -> dict[str, dict[int, float]]:
+    """The published column of each learner by number of variables.
+
+    >>> by_size("LIU-E12")["RENN"]
+    {9: 3.414, 16: 5.178}
+    """
+    columns = _tables()[experiment]["published"]
+    return {name: {int(n): x for n, x in column.items()} for name, column in columns.items()}
 
 
 def corrected(experiment: str) -> dict[str, Column]:
