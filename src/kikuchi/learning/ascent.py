@@ -18,6 +18,7 @@ from kikuchi.learning.ties import Parameters
 Objective = Callable[[Array], tuple[float, Array]]  # value and gradient at some log-tables
 
 _SUSPICIOUS = 3e-3  # a next step that would move a parameter so far is looked into
+_FIRST_ROWS = 256  # in which suspected parameters are looked for
 _FAR = 0.1  # how far theta moves at least, without a maximum, while the gradient falls to a tenth
 _STEADY = 0.4  # and at least this fraction of how far it moved while it fell to a tenth before
 _MOST_STEPS = 30  # of looking into it
@@ -195,7 +196,7 @@ def check_bounded(
     model says it is. If no row does, the gradient is below 0 at any finite log-weight, and only
     rounding or a tolerance ends the ascent. `slope` is the unpenalised gradient by theta.
     """
-    never = np.flatnonzero(_never_seen(graph, data, parameters) & (slope < 0))
+    never = np.flatnonzero(_never_seen(graph, data, parameters, slope < 0))
     if never.size:
         rest = f" (and {never.size - 1} more)" if never.size > 1 else ""
         why = f"no row shows that state, which the model allows{rest}"
@@ -221,16 +222,26 @@ def run_away(
     )
 
 
-def _never_seen(graph: FactorGraph, data: Data, parameters: Parameters) -> Mask:
-    """Parameters that can only lower the probability of what the rows show."""
-    counts = data.factor_counts(graph)
+def _never_seen(graph: FactorGraph, data: Data, parameters: Parameters, suspects: Mask) -> Mask:
+    """Which suspected parameters can only lower the probability of what the rows show.
+
+    Rows are counted in ever larger blocks, as the first often show all states that are suspected.
+    """
     hidden = np.any(data.states < 0, axis=0)
     unknown = np.logical_or.reduceat(hidden[graph.scopes], graph.scope_offsets[:-1])
-    counts += np.repeat(unknown, np.diff(graph.table_offsets))
-    if parameters.matrix is None:
-        return np.asarray(counts[parameters.free] == 0)
-    negative = np.asarray((parameters.matrix < 0).sum(axis=0)).ravel()
-    return np.asarray((parameters.matrix.T @ counts == 0) & (negative == 0))
+    counts = np.repeat(unknown, np.diff(graph.table_offsets)).astype(np.float64)
+    if parameters.matrix is not None:
+        suspects = suspects & (np.asarray((parameters.matrix < 0).sum(axis=0)).ravel() == 0)
+    never, begin, end = suspects, 0, _FIRST_ROWS
+    while begin < data.n_rows and never.any():
+        block = data.like(data.states[begin:end], data.weights[begin:end])
+        counts += block.factor_counts(graph)
+        shown = (
+            counts[parameters.free] if parameters.matrix is None else parameters.matrix.T @ counts
+        )
+        never = suspects & np.asarray(shown == 0)
+        begin, end = end, 8 * end
+    return never
 
 
 def _described(graph: FactorGraph, parameters: Parameters, k: int) -> str:
@@ -266,7 +277,9 @@ def _degrees_of_freedom(graph: FactorGraph, parameters: Parameters) -> int:
     if parameters.matrix is not None:
         return parameters.n_free
     cards = graph.cardinalities.astype(np.float64)
-    free = 0.0
-    for scope in {frozenset(graph.scope(a)) for a in range(graph.n_factors)}:
-        free += float(np.prod(cards[list(scope)] - 1))
+    orders, free = np.diff(graph.scope_offsets), 0.0
+    for order in np.unique(orders):
+        starts = graph.scope_offsets[:-1][orders == order]
+        scopes = np.sort(graph.scopes[starts[:, None] + np.arange(order)], axis=1)
+        free += float(np.prod(cards[np.unique(scopes, axis=0)] - 1, axis=1).sum())
     return int(min(free, parameters.n_free))
