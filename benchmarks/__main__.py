@@ -12,11 +12,15 @@ from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is imported: one thread everywhere
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 
 from benchmarks import (  # noqa: E402
     belief_propagation,
     boltzmann,
     bounds,
+    energy,
     exact,
     ica,
     learning,
@@ -38,6 +42,7 @@ GROUPS = {
     "pseudo": pseudo.rows,
     "boltzmann": boltzmann.rows,
     "ica": ica.rows,
+    "energy": energy.rows,
 }
 
 

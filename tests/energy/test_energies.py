@@ -34,6 +34,7 @@ def quadrature(energy, parameters, reach=60.0, points=801):
 
 
 def test_the_square_logistic_model_has_the_published_normaliser():
+    """TEH-T32."""
     parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
     energy = LinearExperts(expert="logistic")
     assert np.exp(energy.log_z(parameters)) == pytest.approx(1.0526315789, abs=1e-9)
@@ -89,6 +90,7 @@ def test_the_infomax_manifold_has_the_published_length():
 
 @pytest.mark.parametrize("expert", ["logistic", "laplace"])
 def test_clamping_the_larger_ica_gives_the_overcomplete_model_whatever_the_other_filters(expert):
+    """TEH-T35."""
     filters = np.array([[1.3], [-0.6]])
     x = np.linspace(-30, 30, 20_001)[:, None]
     densities = []

@@ -108,3 +108,26 @@ def test_an_improper_density_is_said():
     rows = np.random.default_rng(0).normal(size=(100, 3))
     model = ExpertICA(n_features=2, epochs=1, random_state=0).fit(rows)
     assert any("Z is infinite" in warning for warning in model.warnings_)
+
+
+@pytest.mark.parametrize("start", ["ica", "rows", "random"])
+def test_filters_begin_as_asked(start):
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(6, 6))
+    rows = rng.standard_t(5.0, size=(4000, 6)) @ mixing.T
+    model = ExpertICA(n_features=15, start=start, random_state=0)
+    white = model._rows(rows, reset=True)
+    filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
+    assert filters.shape == (15, 6)
+    assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(15), rel=1e-5)
+    along = np.abs(filters @ (white / np.linalg.norm(white, axis=1, keepdims=True)).T).max(axis=1)
+    truth = np.linalg.inv(mixing) @ np.linalg.inv(model.whitening_.forward)
+    truth /= np.linalg.norm(truth, axis=1, keepdims=True)
+    found = np.abs(filters @ truth.T).max(axis=1)
+    assert (np.median(found) > 0.95) == (start == "ica")
+    assert (along.min() > 0.999) == (start == "rows")
+
+
+def test_an_unknown_start_is_refused(mixed):
+    with pytest.raises(MethodError, match="start is ica, rows, random"):
+        ExpertICA(start="zeros").fit(mixed[0])

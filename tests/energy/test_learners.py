@@ -23,6 +23,7 @@ def update(text, parameters, rows, key=0):
 
 
 def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
+    """TEH-T32, the sign of the gradient."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         filters, rows = rng.normal(size=(3, 3)), rng.laplace(size=(50, 3))
@@ -33,14 +34,16 @@ def test_the_likelihoods_gradient_is_that_of_bell_and_sejnowski():
 
 
 def test_moments_of_exact_samples_are_the_inverse_of_the_filters():
+    """TEH-T34."""
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     rows = np.asarray(SQUARE.draw({"filters": filters}, 200_000, jax.random.key(0)))
     scores = np.tanh(rows @ filters.T / 2)
     assert scores.T @ rows / len(rows) == pytest.approx(np.linalg.inv(filters).T, abs=0.02)
 
 
-@pytest.mark.parametrize("text", ["cd:k=1", "cd:k=5", "equilibrium", "pcd"])
+@pytest.mark.parametrize("text", ["cd:k=1", "cd:k=5", "cd:radial=true", "equilibrium", "pcd"])
 def test_at_the_truth_the_expected_update_vanishes(text):
+    """TEH-T28."""
     filters = np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)
     parameters = {"filters": jnp.asarray(filters)}
     rows = SQUARE.draw(parameters, 20_000, jax.random.key(3))

@@ -19,6 +19,7 @@ def quartic_slope(x):
 
 
 def test_leapfrogs_of_the_harmonic_well_give_the_catalogues_numbers():
+    """TEH-T37."""
     with jax.enable_x64(True):
         x, k = leapfrog(lambda x: x, jnp.ones(1), jnp.zeros(1), 0.1, 10)
         assert float(x[0]) == pytest.approx(0.5399512509, abs=1e-10)
@@ -27,6 +28,7 @@ def test_leapfrogs_of_the_harmonic_well_give_the_catalogues_numbers():
 
 
 def test_leapfrogs_are_reversible_and_keep_volume():
+    """TEH-T37."""
     with jax.enable_x64(True):
         x, k = jnp.array([0.3, -1.2]), jnp.array([0.8, 0.1])
         moved, momentum = leapfrog(quartic_slope, x, k, 0.2, 7)
@@ -42,6 +44,8 @@ def test_leapfrogs_are_reversible_and_keep_volume():
 
 
 def test_the_error_of_the_hamiltonian_is_of_second_order():
+    """TEH-T37."""
+
     def error(step, count):
         x, k = jnp.array([1.0]), jnp.array([0.5])
         before = quartic(x) + 0.5 * jnp.sum(k * k)
@@ -69,6 +73,7 @@ def test_chains_keep_a_gaussian(sampler):
 
 
 def test_the_controller_reaches_the_desired_acceptance():
+    """TEH-T38."""
     rng = np.random.default_rng(0)
     energy = LinearExperts(expert="logistic")
     parameters = energy.initial(16, 16, rng)

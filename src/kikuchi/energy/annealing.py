@@ -1,10 +1,11 @@
 """log Z of an energy model between bounds: annealed importance sampling with Hamiltonian moves.
 
-The base is a Gaussian with mean and covariance of the rows that the model was learnt from; chains
-run in coordinates in which it is standard. Forward chains are led from the base to the model,
-reverse chains back from samples of the model: exact ones where the model is square, otherwise the
-coldest replicas of chains at many temperatures that exchange their states. The step size of each
-temperature is found by a pilot run and then fixed, so that the weights are unbiased.
+The base has mean, covariance and spread of lengths of the rows that the model was learnt from;
+chains run in coordinates in which it is a standard Gaussian (`radial`). Forward chains are led from
+the base to the model, reverse chains back from samples of the model: exact ones where the model is
+square, otherwise the coldest replicas of chains at many temperatures that exchange their states.
+The step size of each temperature is found by a pilot run and then fixed, so that the weights are
+unbiased.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.trace import Trace
 from kikuchi.energy.energies import Energy, square_experts
+from kikuchi.energy.radial import RadialMap
 from kikuchi.energy.samplers import ChainMoves
 from kikuchi.inference.sampling.annealing import LogZ, beta_steps, bracket
 from kikuchi.training.optimiser import precision
@@ -36,24 +38,18 @@ _FIRST_STEP = 0.3
 _LEARNT_STEP = 0.5  # how fast the pilot's step size follows its acceptance
 
 
-class BasePath(NamedTuple):
-    """The way from the base to the model: x = mean + factor z, z standard normal at beta = 0."""
-
-    mean: Any
-    factor: Any
-
-    def potential(self, energy: Energy, parameters: Any, beta: Any, z: Any) -> Any:
-        """-log f_beta(z)."""
-        rest = energy(parameters, self.mean + z @ self.factor.T)
-        return (1.0 - beta) * 0.5 * jnp.sum(z * z, axis=-1) + beta * rest
+def path_potential(energy: Energy, parameters: Any, path: RadialMap, beta: Any, z: Any) -> Any:
+    """-log f_beta(z): standard normal at beta = 0, the model at beta = 1."""
+    return (1.0 - beta) * _base(z) + beta * _model(energy, parameters, path, z)
 
 
-def gaussian_base(rows: Array, inflation: float = 1.0) -> BasePath:
-    """The base of these rows; `inflation` multiplies its standard deviations."""
-    rows = np.asarray(rows, dtype=np.float64)
-    covariance = np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])
-    factor = inflation * np.linalg.cholesky(covariance)
-    return BasePath(rows.mean(axis=0), factor)
+def _base(z: Any) -> Any:
+    return 0.5 * jnp.sum(z * z, axis=-1)
+
+
+def _model(energy: Energy, parameters: Any, path: RadialMap, z: Any) -> Any:
+    """Energy of the model in the coordinates of the base."""
+    return energy(parameters, path(z)) - path.log_det(z)
 
 
 @partial(jax.jit, static_argnames=("energy", "moves", "pilot"))
@@ -61,7 +57,7 @@ def _anneal(
     energy: Energy,
     moves: ChainMoves,
     parameters: Any,
-    path: BasePath,
+    path: RadialMap,
     state: Any,
     pieces: Any,
     key: Any,
@@ -75,9 +71,9 @@ def _anneal(
         size = step if pilot else given
 
         def potential(at: Any) -> Any:
-            return path.potential(energy, parameters, new, at)
+            return path_potential(energy, parameters, path, new, at)
 
-        gain = path.potential(energy, parameters, old, z) - potential(z)
+        gain = (new - old) * (_base(z) - _model(energy, parameters, path, z))
         moved, rate = moves.transition(potential, z, size, jax.random.fold_in(key, number))
         learnt = step * jnp.exp(_LEARNT_STEP * (rate - moves.desired))
         z = jnp.where(active, moved, z)
@@ -92,7 +88,7 @@ def _exchange(
     energy: Energy,
     moves: ChainMoves,
     parameters: Any,
-    path: BasePath,
+    path: RadialMap,
     z: Any,
     betas: Any,
     sizes: Any,
@@ -103,7 +99,7 @@ def _exchange(
     replicas = len(betas)
 
     def potential(beta: Any, at: Any) -> Any:
-        return path.potential(energy, parameters, beta, at)
+        return path_potential(energy, parameters, path, beta, at)
 
     def one(beta: Any, at: Any, size: Any, key: Any) -> Any:
         return moves.transition(partial(potential, beta), at, size, key)
@@ -113,7 +109,7 @@ def _exchange(
         keys = jax.random.split(jax.random.fold_in(key, n), replicas + 1)
         z, rates = jax.vmap(one)(betas, z, sizes, keys[:-1])
         sizes = sizes * jnp.exp(0.1 * (rates - moves.desired))
-        energies = jax.vmap(lambda at: potential(1.0, at) - potential(0.0, at))(z)
+        energies = jax.vmap(lambda at: _model(energy, parameters, path, at) - _base(at))(z)
         odd = n % 2
         partner = jnp.arange(replicas) + jnp.where((jnp.arange(replicas) + odd) % 2 == 0, 1, -1)
         partner = jnp.where((partner < 0) | (partner >= replicas), jnp.arange(replicas), partner)
@@ -144,9 +140,9 @@ def annealed_log_z(
 ) -> LogZ:
     """log Z by annealed importance sampling, forward and reverse.
 
-    `rows` are those that the model was learnt from (or alike): the base has their mean and
-    covariance, and tempered chains begin at them. Up to `batches` of `chains` are made, until the
-    bracket is at most `width` nats wide, or the budget of `run` ends.
+    `rows` are those that the model was learnt from (or alike): the base has their mean, covariance
+    and spread of lengths, and tempered chains begin at them. Up to `batches` of `chains` are made,
+    until the bracket is at most `width` nats wide, or the budget of `run` ends.
 
     >>> from kikuchi.energy.energies import LinearExperts
     >>> energy = LinearExperts(expert="logistic")
@@ -190,10 +186,8 @@ class _Annealing:
         self.energy, self.chains, self.run, self.betas = energy, chains, run, betas
         self.parameters = jax.tree.map(jnp.asarray, parameters)
         self.dtype = jax.tree.leaves(self.parameters)[0].dtype
-        base = gaussian_base(rows)
-        log_det = float(np.sum(np.log(np.diag(base.factor))))
-        self.log_z_base = log_det + 0.5 * rows.shape[1] * math.log(2 * math.pi)
-        self.path = BasePath(*(jnp.asarray(part, self.dtype) for part in base))
+        self.log_z_base = 0.5 * rows.shape[1] * math.log(2 * math.pi)
+        self.path = RadialMap(*(jnp.asarray(part, self.dtype) for part in RadialMap.fit(rows)))
         self.rows, self.n_columns = rows, rows.shape[1]
         self.square = square_experts(energy, self.parameters)
         self.sizes: Array | None = None
@@ -274,16 +268,13 @@ class _Annealing:
     def _samples(self) -> Any:
         """Where reverse chains begin: samples of the model, in the coordinates of the base."""
         if self.square is not None:
-            x = self.square.draw(self.parameters, self.chains, self._next_key())
-            return jax.scipy.linalg.solve_triangular(
-                self.path.factor, (x - self.path.mean).T, lower=True
-            ).T
+            return self.path.back(self.square.draw(self.parameters, self.chains, self._next_key()))
         assert self.sizes is not None
         betas = np.linspace(0.0, 1.0, self.replicas)
         if self.tempered is None:
             rng = np.random.default_rng(0)
             rows = self.rows[rng.integers(0, len(self.rows), self.chains)]
-            z = np.linalg.solve(np.asarray(self.path.factor), (rows - self.path.mean).T).T
+            z = self.path.back(jnp.asarray(rows, self.dtype))
             at = np.searchsorted(self.betas[1:], betas).clip(0, len(self.sizes) - 1)
             start = jnp.broadcast_to(jnp.asarray(z, self.dtype), (self.replicas, *z.shape))
             self.tempered = (start, jnp.asarray(self.sizes[at], self.dtype))

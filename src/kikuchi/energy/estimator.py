@@ -31,6 +31,7 @@ from kikuchi.energy.energies import (
 from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
 from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
+from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -84,6 +85,9 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
     learner: str = option(
         "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
     )
+    start: str = option(
+        "ica", "First filters: ica (independent components), rows (along rows of the data), random."
+    )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
     n_components: int | None = option(None, "Principal components kept; needs whiten=pca.", low=1)
     validation_fraction: float = option(
@@ -129,6 +133,11 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
             values = energy.initial(columns, self.n_features or columns, rng)
+            if self.start not in STARTS:
+                raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
+            if self.start != "random" and "filters" in values:
+                make = independent_components if self.start == "ica" else directions_of_rows
+                values["filters"] = make(rows, values["filters"], rng)
         else:
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")

@@ -1,4 +1,5 @@
-"""Experts: energies of one feature u, whose sum over the features is the energy of a row (TEH-M12).
+"""Experts: energies of one feature u, whose sum over the features is the energy of a row (TEH-M6,
+TEH-M12).
 
 An expert need not be normalised. Where it is known, `log_normaliser` is log of the integral of
 exp(-E(u)), which makes Z of a square model exact, and `quantiles` inverts its distribution.

@@ -21,10 +21,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured, Registry, option
 from kikuchi.energy.energies import Energy, LinearExperts
+from kikuchi.energy.radial import RadialMap, length_spread
 from kikuchi.energy.samplers import ChainMoves
 from kikuchi.training.rule import LossRule, State
 from kikuchi.training.updates import loss_of
@@ -111,6 +113,9 @@ class _SampledLearner(EnergyLearner):
     step: float = option(0.1, "first step size", above=0)
     rate: float = option(0.01, "how fast the step size follows the acceptance", low=0)
     floor: float = option(1e-4, "smallest step size", above=0)
+    radial: bool = option(
+        False, "move in coordinates in which short and long rows are alike; for white rows"
+    )
 
     @property
     def moves(self) -> ChainMoves:
@@ -135,6 +140,7 @@ class _ChainLoss:
     k: int
     step: float
     chains: int  # 0: chains begin at the rows
+    radial: bool = False
 
     def begin(self, parameters: Any, data: Any, key: Any) -> dict[str, Any]:
         """Step size, acceptance, and chains at rows of the data."""
@@ -145,22 +151,41 @@ class _ChainLoss:
         if self.chains:
             rows = jax.random.randint(key, (self.chains,), 0, len(data))
             memory["chains"] = data[rows]
+        if self.radial:
+            centre, stretch = length_spread(np.asarray(data))
+            memory["centre"] = jnp.asarray(centre, data.dtype)
+            memory["stretch"] = jnp.asarray(stretch, data.dtype)
         return memory
 
     def __call__(self, parameters: Any, batch: Any, key: Any, memory: Any) -> Any:
         """The gap, and the memory after the moves."""
         fixed = jax.lax.stop_gradient(parameters)
         start = memory["chains"] if self.chains else batch
-        samples, rate = self.moves.run(
-            lambda x: self.energy(fixed, x), start, memory["step"], key, self.k
-        )
+        samples, rate = self._moved(fixed, start, key, memory)
         samples = jax.lax.stop_gradient(samples)
         rate = jax.lax.stop_gradient(rate)
         later = {"step": self.moves.controlled(memory["step"], rate)}
         later["acceptance"] = 0.99 * memory["acceptance"] + 0.01 * rate
         if self.chains:
             later["chains"] = samples
+        if self.radial:
+            later |= {name: memory[name] for name in ("centre", "stretch")}
         return _gap(self.energy, parameters, batch, samples), later
+
+    def _moved(self, parameters: Any, start: Any, key: Any, memory: Any) -> tuple[Any, Any]:
+        """Rows after the moves of their chains, and the acceptance rate."""
+
+        def energy(x: Any) -> Any:
+            return self.energy(parameters, x)
+
+        if not self.radial:
+            return self.moves.run(energy, start, memory["step"], key, self.k)
+        chart = RadialMap(0.0, None, memory["centre"], memory["stretch"])
+        z, rate = self.moves.run(
+            lambda z: energy(chart(z)) - chart.log_det(z),
+            chart.back(start), memory["step"], key, self.k,
+        )  # fmt: skip
+        return chart(z), rate
 
 
 @dataclass(frozen=True)
@@ -176,7 +201,7 @@ class EnergyDivergence(_SampledLearner):
 
     def rule(self, energy: Energy) -> EnergyRule:
         """The energy gap."""
-        loss = _ChainLoss(energy, self.moves, self.k, self.step, 0)
+        loss = _ChainLoss(energy, self.moves, self.k, self.step, 0, self.radial)
         return EnergyRule(loss, begin=loss.begin, moves=self.moves)
 
 
@@ -191,7 +216,7 @@ class PersistentChains(_SampledLearner):
 
     def rule(self, energy: Energy) -> EnergyRule:
         """The energy gap."""
-        loss = _ChainLoss(energy, self.moves, self.k, self.step, self.chains)
+        loss = _ChainLoss(energy, self.moves, self.k, self.step, self.chains, self.radial)
         return EnergyRule(loss, begin=loss.begin, moves=self.moves)
 
 

@@ -11,6 +11,11 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     {
         "TEH-E1": "teh2003.faces:FaceModel",
         "TEH-E2": "teh2003.faces:FaceRecognition",
+        "TEH-E3": "teh2003.separation:SourceSeparation",
+        "TEH-E4": "teh2003.features:SpeechFeatures",
+        "TEH-E5": "teh2003.features:PhotographFeatures",
+        "TEH-E6": "teh2003.features:DigitFeatures",
+        "TEH-E7": "teh2003.features:FaceFeatures",
         "TEH-E8": "teh2003.counter_example:CounterExample",
         "TEH-E9": "teh2003.lattices:SpeedOfConvergence",
         "TEH-E10": "teh2003.lattices:AccuracyOfMarginals",
