@@ -16,7 +16,7 @@ from kikuchi.core.arrays import Array
 STARTS = ("ica", "rows", "random")
 
 _PASSES = 30  # of FastICA: learning does the rest
-_ROWS = 60  # for each column, of which one set of components is found
+_ROWS, _LEAST_ROWS = 60, 10_000  # for each column, and at least, of which one set is found
 
 
 def directions_of_rows(rows: Array, otherwise: Array, rng: np.random.Generator) -> Array:
@@ -49,9 +49,9 @@ def independent_components(rows: Array, otherwise: Array, rng: np.random.Generat
     count, columns = otherwise.shape
     if len(rows) <= columns:
         return np.array(otherwise)
-    sets = []
+    sets, enough = [], max(_ROWS * columns, _LEAST_ROWS)
     for _ in range(-(-count // columns)):
-        some = rows[rng.permutation(len(rows))[: _ROWS * columns]]
+        some = rows[rng.permutation(len(rows))[:enough]]
         ica = FastICA(whiten=False, max_iter=_PASSES, random_state=int(rng.integers(2**31)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
