@@ -291,7 +291,7 @@ def photographs() -> Iterator[Row]:
     )
 
 
-EPOCHS = 10
+EPOCHS = 30
 ANNEALING: dict[str, Any] = {"betas": 300, "chains": 50, "burn_in": 100, "replicas": 8}
 
 

@@ -110,24 +110,17 @@ def test_an_improper_density_is_said():
     assert any("Z is infinite" in warning for warning in model.warnings_)
 
 
-@pytest.mark.parametrize("start", ["ica", "rows", "random"])
-def test_filters_begin_as_asked(start):
-    rng = np.random.default_rng(0)
-    mixing = rng.normal(size=(6, 6))
-    rows = rng.laplace(size=(4000, 6)) @ mixing.T
-    model = ExpertICA(n_features=15, start=start, random_state=0)
-    white = model._rows(rows, reset=True)
+@pytest.mark.parametrize("start", ["rows", "random"])
+def test_filters_begin_as_asked(mixed, start):
+    model = ExpertICA(n_features=9, start=start, random_state=0)
+    white = model._rows(mixed[0], reset=True)
     filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
-    assert filters.shape == (15, 6)
-    assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(15), rel=1e-5)
-    along = np.abs(filters @ (white / np.linalg.norm(white, axis=1, keepdims=True)).T).max(axis=1)
-    truth = np.linalg.inv(mixing) @ np.linalg.inv(model.whitening_.forward)
-    truth /= np.linalg.norm(truth, axis=1, keepdims=True)
-    found = np.abs(filters @ truth.T).max(axis=1)
-    assert (np.median(found) > 0.95) == (start == "ica")
-    assert (along.min() > 0.999) == (start == "rows")
+    assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
+    directions = white[1000:] / np.linalg.norm(white[1000:], axis=1, keepdims=True)
+    along = (filters @ directions.T).max(axis=1)
+    assert (np.sum(along > 1 - 1e-6) > 4) == (start == "rows")
 
 
 def test_an_unknown_start_is_refused(mixed):
-    with pytest.raises(MethodError, match="start is ica, rows, random"):
+    with pytest.raises(MethodError, match="start is rows or random"):
         ExpertICA(start="zeros").fit(mixed[0])

@@ -25,13 +25,13 @@ from kikuchi.energy.energies import (
     Energy,
     EnergyFunction,
     LinearExperts,
+    directions_of_rows,
     shapes_of,
     square_experts,
 )
 from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
 from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
-from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -43,6 +43,7 @@ from kikuchi.training.updates import loss_of
 _MOST_HELD_OUT = (
     1000  # score matching takes one derivative per column where features are not linear
 )
+_STARTS = ("rows", "random")
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -86,7 +87,7 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
     )
     start: str = option(
-        "ica", "First filters: ica (independent components), rows (along rows of the data), random."
+        "rows", "First filters: along rows of the data (rows), or random directions (random)."
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
     n_components: int | None = option(None, "Principal components kept; needs whiten=pca.", low=1)
@@ -133,11 +134,10 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
             values = energy.initial(columns, self.n_features or columns, rng)
-            if self.start not in STARTS:
-                raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
-            if self.start != "random" and "filters" in values:
-                make = independent_components if self.start == "ica" else directions_of_rows
-                values["filters"] = make(rows, values["filters"], rng)
+            if self.start not in _STARTS:
+                raise MethodError(f"start is {' or '.join(_STARTS)}, got {self.start!r}")
+            if self.start == "rows" and "filters" in values:
+                values["filters"] = directions_of_rows(rows, values["filters"], rng)
         else:
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")
