@@ -114,11 +114,15 @@ class Run:
         """
         if store is None:
             return self.iterate(steps, tol=tol, limit=limit)
-        snapshots = _Snapshots(steps, state, store)
+        snapshots = _Snapshots(steps, lambda: {**state(), **self.kept_beside()}, store)
         done, converged = self.iterate(snapshots, tol=tol, limit=limit)
         if not converged:
             snapshots.save()
         return done, converged
+
+    def kept_beside(self) -> State:
+        """What a run itself keeps beside every state of its steps."""
+        return {}
 
     def record(self, step: Step, limit: int) -> None:
         """Put a step in the trace and, a few times a second, on the screen."""

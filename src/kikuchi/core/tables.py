@@ -50,16 +50,22 @@ def read_table(
     have any name. `what` is the word for the file in messages.
     """
     place = Path(path)
-    suffix = suffix_of(place)
-    if suffix not in SUFFIXES:
-        raise DataError(f"{place}: not {what}; {suggestion(suffix, SUFFIXES)}")
-    if not place.is_file():
-        raise DataError(f"{place}: there is no such file")
+    suffix = table_suffix(place, what)
     if suffix == ".parquet":
         return _parquet(place)
     if suffix in (".npy", ".npz"):
         return _numpy(place, arrays)
     return _text(place)
+
+
+def table_suffix(place: Path, what: str) -> str:
+    """The ending of a file that is there and may hold a table; `what` is the word for it."""
+    suffix = suffix_of(place)
+    if suffix not in SUFFIXES:
+        raise DataError(f"{place}: not {what}; {suggestion(suffix, SUFFIXES)}")
+    if not place.is_file():
+        raise DataError(f"{place}: there is no such file")
+    return suffix
 
 
 # ---------------------------------------------------------------------- text

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.errors import DataError, suggestion
-from kikuchi.core.files import atomic_write, suffix_of
-from kikuchi.core.tables import SUFFIXES, read_arrays, read_lines, read_parquet
+from kikuchi.core.errors import DataError
+from kikuchi.core.files import atomic_write
+from kikuchi.core.tables import read_arrays, read_lines, read_parquet, table_suffix
 from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -26,11 +26,7 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     single array) and perhaps `weights`.
     """
     place = Path(path)
-    suffix = suffix_of(place)
-    if suffix not in SUFFIXES:
-        raise DataError(f"{path}: not a table of data; {suggestion(suffix, SUFFIXES)}")
-    if not place.is_file():
-        raise DataError(f"{path}: there is no such file")
+    suffix = table_suffix(place, "a table of data")
     if suffix == ".parquet":
         return Data.of(read_parquet(place), graph)
     if suffix in (".npy", ".npz"):

@@ -9,7 +9,6 @@ and scores the result. A new learner gives its options and `_fit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import Configured
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run, State, Step, Store
+from kikuchi.core.run import Run, State, Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -80,21 +79,9 @@ class FitRun(Run):
         self._resumed_at = self.trace.iterations[-1] if len(self.trace) else -1
         return saved.arrays
 
-    def iterate_saving(
-        self,
-        steps: Iterable[Step],
-        state: Callable[[], State],
-        store: Store | None,
-        *,
-        tol: float,
-        limit: int,
-    ) -> tuple[int, bool]:
-        """As that of every run, with the trace beside the state."""
-
-        def both() -> State:
-            return {**state(), **prefixed(self.trace.arrays(), "trace")}
-
-        return super().iterate_saving(steps, both, store, tol=tol, limit=limit)
+    def kept_beside(self) -> State:
+        """The trace, which a resumed fit continues."""
+        return prefixed(self.trace.arrays(), "trace")
 
     def record(self, step: Step, limit: int) -> None:
         """Put a step in the trace, unless a resumed fit says first where it is."""

@@ -285,6 +285,8 @@ class Sgd(Optimiser):
 class OptaxOptimiser(Optimiser):
     """Base of the optimisers that optax has under the same name."""
 
+    decays_beside: ClassVar[bool] = False  # weights decay beside the steps, not in the gradients
+
     def start(self, model: Trainable, per_epoch: int, epochs: int) -> Updater:
         """optax's transformation at work."""
         return OptaxUpdater(self, model, per_epoch, epochs)
@@ -292,11 +294,10 @@ class OptaxOptimiser(Optimiser):
     def transform(self, per_epoch: int, epochs: int) -> Any:
         """Decay of weights, then optax's optimiser."""
         rate = self.rate_schedule.optax(self.learning_rate, per_epoch, epochs)
-        return self._transform(rate)
-
-    def _transform(self, rate: Any) -> Any:
-        made = getattr(_optax(), self.name)(learning_rate=rate, **self._extra())
-        return _decaying(made, self.weight_decay)
+        make, extra = getattr(_optax(), self.name), self._extra()
+        if self.decays_beside:
+            return make(rate, weight_decay=self.weight_decay, mask=_weights_only, **extra)
+        return _decaying(make(learning_rate=rate, **extra), self.weight_decay)
 
     def _extra(self) -> dict[str, Any]:
         shared = {"learning_rate", "weight_decay", "schedule"}
@@ -351,11 +352,7 @@ class AdamW(Adam):
     """Adam with weight decay beside the gradients."""
 
     name: ClassVar[str] = "adamw"
-
-    def _transform(self, rate: Any) -> Any:
-        return _optax().adamw(
-            rate, weight_decay=self.weight_decay, mask=_weights_only, **self._extra()
-        )
+    decays_beside: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -363,14 +360,10 @@ class Lion(OptaxOptimiser):
     """Steps of one size with the signs of a running mean."""
 
     name: ClassVar[str] = "lion"
+    decays_beside: ClassVar[bool] = True
 
     b1: float = option(0.9, "memory of the sign", low=0, below=1)
     b2: float = option(0.99, "memory of the mean gradient", low=0, below=1)
-
-    def _transform(self, rate: Any) -> Any:
-        return _optax().lion(
-            rate, weight_decay=self.weight_decay, mask=_weights_only, **self._extra()
-        )
 
 
 @dataclass(frozen=True)
