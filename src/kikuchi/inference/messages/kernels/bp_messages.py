@@ -38,8 +38,8 @@ LINEAR = 0
 GEOMETRIC = 1
 
 TABLE_FLOOR = 1e-180
-_MESSAGE_FLOOR = 1e-150
-_CAVITY_FLOOR = 1e-60
+MESSAGE_FLOOR = 1e-150
+CAVITY_FLOOR = 1e-60
 _SUFFIX_FLOOR = 1e-240
 
 _U0 = np.uint64(0)
@@ -51,6 +51,20 @@ _FAST = {"reassoc", "nsz", "contract"}  # sums may be reordered, so that they ve
 # work on small tables, because each counts its references.
 
 # ---------------------------------------------------------------------- variables
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def divide(p, begin, end, total, floor):
+    """Divide p[begin:end] by its total; UNDERFLOW if an entry above 0 is then below `floor`."""
+    if total == 0.0:
+        return CONTRADICTION
+    scale = 1.0 / total
+    low = 1.0
+    for x in range(begin, end):
+        value = p[x] * scale
+        p[x] = value
+        low = min(low, value if value > 0.0 else 1.0)
+    return UNDERFLOW if low < floor else OK
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST, inline="always")
@@ -68,7 +82,7 @@ def _cavities_sum(lo, hi, edges, at, states, m, nu, run):
             value *= m[base + x]
             run[x] = value
             low = min(low, value if value > 0.0 else 1.0)
-        if low < _MESSAGE_FLOOR:
+        if low < MESSAGE_FLOOR:
             status = max(status, rescale(run, _U0, states))
     for x in range(states):
         run[x] = 1.0
@@ -83,19 +97,9 @@ def _cavities_sum(lo, hi, edges, at, states, m, nu, run):
             value = run[x] * m[base + x]
             run[x] = value
             low = min(low, value if value > 0.0 else 1.0)
-        if low < _MESSAGE_FLOOR:
+        if low < MESSAGE_FLOOR:
             status = max(status, rescale(run, _U0, states))
-        if total > 0.0:
-            scale = 1.0 / total
-            low = 1.0
-            for x in range(states):
-                value = nu[base + x] * scale
-                nu[base + x] = value
-                low = min(low, value if value > 0.0 else 1.0)
-            if low < _CAVITY_FLOOR:
-                status = max(status, UNDERFLOW)
-        else:
-            status = CONTRADICTION
+        status = max(status, divide(nu, base, base + states, total, CAVITY_FLOOR))
     return status
 
 
@@ -112,7 +116,7 @@ def rescale(p, begin, states):
         p[x] /= top
         if p[x] > 0.0:
             least = min(least, p[x])
-    return UNDERFLOW if least < _MESSAGE_FLOOR else OK
+    return UNDERFLOW if least < MESSAGE_FLOOR else OK
 
 
 @njit(cache=True, error_model="numpy")
@@ -270,7 +274,7 @@ def _prefix_weights(lo, stop, at, nu, work, mode):
                 value = nu[at[k] + x]
                 if mode == SUM:
                     value *= w
-                    if 0.0 < value < _CAVITY_FLOOR:
+                    if 0.0 < value < CAVITY_FLOOR:
                         status = UNDERFLOW
                 else:
                     value += w
@@ -349,15 +353,7 @@ def normalise(new, begin, end, mode):
         total = 0.0
         for x in range(begin, end):
             total += new[x]
-        if total == 0.0:
-            return CONTRADICTION
-        scale = 1.0 / total
-        least = 1.0
-        for x in range(begin, end):
-            value = new[x] * scale
-            new[x] = value
-            least = min(least, value if value > 0.0 else 1.0)
-        return UNDERFLOW if least < _MESSAGE_FLOOR else OK
+        return divide(new, begin, end, total, MESSAGE_FLOOR)
     top = -np.inf
     for x in range(begin, end):
         top = max(top, new[x])
@@ -441,7 +437,7 @@ def update_message(old, new, begin, end, damping, kind, mode):
             change = max(change, abs(value - old[x]))
             least = min(least, value if value > 0.0 else 1.0)
             old[x] = value
-        return (UNDERFLOW if least < _MESSAGE_FLOOR else OK), change
+        return (UNDERFLOW if least < MESSAGE_FLOOR else OK), change
     status = normalise(new, begin, end, mode)
     if status == CONTRADICTION:
         return status, 0.0

@@ -21,6 +21,7 @@ import numpy as np
 from kikuchi.core.compiled import njit
 from kikuchi.graphs.kernels.heap import sift
 from kikuchi.inference.messages.kernels.bp_messages import (
+    CAVITY_FLOOR,
     CONTRADICTION,
     OK,
     SUM,
@@ -36,7 +37,6 @@ from kikuchi.inference.messages.kernels.bp_messages import (
 
 INFEASIBLE = 3  # a clamped marginal has mass where a message has none
 
-_CAVITY_FLOOR = 1e-60  # as in bp_messages: below, a run starts again with logarithms
 _FAST = {"reassoc", "nsz", "contract"}  # sums may be reordered, so that they vectorise
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -68,7 +68,7 @@ def _clamped_message_sum(begin, end, m, nu, clamped_to, states_at):
         scale = 1.0 / total
         for i in range(begin, end):
             nu[i] *= scale
-            if 0.0 < nu[i] < _CAVITY_FLOOR:
+            if 0.0 < nu[i] < CAVITY_FLOOR:
                 status = UNDERFLOW
     return status, mismatch
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from kikuchi.core.compiled import njit
 from kikuchi.inference.messages.kernels.bp_messages import (
+    CAVITY_FLOOR,
     CONTRADICTION,
+    MESSAGE_FLOOR,
     OK,
     SUM,
-    UNDERFLOW,
+    divide,
     one_message,
     rescale,
     update_message,
@@ -23,8 +25,6 @@ MESSAGE = 0  # factor to variable
 CAVITY = 1  # free variable to factor
 CLAMPED = 2  # clamped variable to factor
 
-_CAVITY_FLOOR = 1e-60  # as in bp_messages: below, a run starts again with logarithms
-_MESSAGE_FLOOR = 1e-150
 _U1 = np.uint64(1)
 _U2 = np.uint64(2)
 
@@ -46,20 +46,12 @@ def _cavity_sum(e, lo, hi, edges, at, m, nu):
             value = nu[begin + x] * m[base + x]
             nu[begin + x] = value
             low = min(low, value if value > 0.0 else 1.0)
-        if low < _MESSAGE_FLOOR:
+        if low < MESSAGE_FLOOR:
             status = max(status, rescale(nu, begin, states))
     total = 0.0
     for x in range(states):
         total += nu[begin + x]
-    if total == 0.0:
-        return CONTRADICTION
-    scale = 1.0 / total
-    low = 1.0
-    for x in range(states):
-        value = nu[begin + x] * scale
-        nu[begin + x] = value
-        low = min(low, value if value > 0.0 else 1.0)
-    return UNDERFLOW if low < _CAVITY_FLOOR else status
+    return max(status, divide(nu, begin, begin + states, total, CAVITY_FLOOR))
 
 
 @njit(cache=True, error_model="numpy")
@@ -109,15 +101,7 @@ def _pair_message_sum(e, first, at, table, tables, nu, m):
             value += tables[row + y * stride] * nu[beyond + y]
         m[begin + x] = value
         total += value
-    if total == 0.0:
-        return CONTRADICTION
-    scale = 1.0 / total
-    low = 1.0
-    for x in range(states):
-        value = m[begin + x] * scale
-        m[begin + x] = value
-        low = min(low, value if value > 0.0 else 1.0)
-    return UNDERFLOW if low < _MESSAGE_FLOOR else OK
+    return divide(m, begin, begin + states, total, MESSAGE_FLOOR)
 
 
 @njit(cache=True, error_model="numpy")
