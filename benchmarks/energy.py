@@ -60,17 +60,16 @@ def update_cost(batch: int = 100, columns: int = 256, leapfrogs: int = 30) -> Ro
 
     @jax.jit
     def products(z: Any) -> Any:
-        """Features and their way back for L + 1 gradients; the energies before and after the move
-        and of both batches need the features once more; two products are gradients of filters.
+        """Features and their way back for L + 1 gradients, which give the energies as well, and the
+        gradients of the filters at the rows and at the samples.
         """
 
         def pair(_: Any, z: Any) -> Any:
             return 1e-3 * ((z @ filters.T) @ filters)
 
-        z = lax.fori_loop(0, leapfrogs + 1, pair, z)
-        u = z @ filters.T
-        more = [(z + k) @ filters.T for k in range(3)]
-        return u.T @ z, more[0].T @ z, more
+        moved = lax.fori_loop(0, leapfrogs - 1, pair, z)
+        first, last = z @ filters.T, moved @ filters.T
+        return first @ filters, last @ filters, first.T @ z, last.T @ moved
 
     key = jax.random.key(1)
     jax.block_until_ready((update(parameters, key), products(x)))
