@@ -12,7 +12,7 @@ from kikuchi.plots.beliefs import grid_beliefs
 from kikuchi.plots.comparison import comparison, scatter
 from kikuchi.plots.convergence import convergence
 from kikuchi.plots.ica import mixture_scatter
-from kikuchi.plots.images import image_rows
+from kikuchi.plots.images import image_rows, tiles
 from kikuchi.plots.style import to_png_bytes
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -47,6 +47,7 @@ def main() -> None:
     save("scatter", scatter(exact.flat_marginals[1::2], bp, "bp"))
     save("machine", trained_machine())
     save("sources", separated_sources())
+    save("filters", learnt_filters())
 
 
 def trained_machine() -> Figure:
@@ -76,6 +77,25 @@ def separated_sources() -> Figure:
     return mixture_scatter(
         samples, {"found": ica.mixing_}, true=mixing, title="Three sources in two sensors"
     )
+
+
+def learnt_filters() -> Figure:
+    """Features of patches of photographs, the largest first, each on a scale of its own."""
+    from kikuchi.data.photographs import photographs
+    from kikuchi.energy import ExpertICA, patches
+    from kikuchi.energy.evaluation import evaluate
+
+    grey = [photograph.grey for photograph in photographs("sklearn", "matplotlib")]
+    found = patches(
+        grey, 12, 30_000, log=True, reject_flat=0.06, whiten="pca", components=100, seed=0
+    )
+    model = ExpertICA(
+        expert="logistic", learner="exact", learning_rate=0.05, schedule="linear", epochs=20,
+        random_state=0,
+    ).fit(found)  # fmt: skip
+    filters = evaluate(model, found.rows, shape=(12, 12)).filters
+    scaled = filters / np.abs(filters).max(axis=1, keepdims=True)
+    return tiles(scaled, (12, 12), "Features of photographs", columns=20, signed=True)
 
 
 def save(name: str, figure: Figure) -> None:

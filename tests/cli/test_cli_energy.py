@@ -164,7 +164,7 @@ def test_windows_of_sounds_have_a_page(tmp_path: Path) -> None:
         (["--energy", "topographic", "--features", 5], "no square grid"),
         (["--features", 9, "--learner", "exact"], "as many linear features as white columns"),
         (["--whiten", "white"], "whiten is none, pca, zca"),
-        (["--components", 2], "n_components needs whiten='pca'"),
+        (["--whiten", "none", "--components", 2], "n_components are those of a whitening"),
         (["--double"], "leave --double out"),
         (["--features", 9, "--log-z", "exact", "--epochs", 1], "log Z is exact only"),
     ],
@@ -182,7 +182,7 @@ def test_bad_words_for_training(
         (lambda x: x * [1, 1, 0, 1], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:, [0, 1, 1, 3]], "vary in 3 of 4 directions (constant or dependent columns)"),
         (lambda x: x[:3], "3 rows of 4 columns cannot be whitened"),
-        (lambda x: x[:1], "give at least 2"),
+        (lambda x: x[:1], "1 sample cannot be learnt from"),
         (lambda x: x * 1e200, "outside"),
     ],
 )
@@ -228,3 +228,31 @@ def test_a_killed_training_goes_on_bit_for_bit(patch_file: Path, tmp_path: Path)
     assert run(*words, "--out", whole).exit_code == 0
     ours, theirs = ExpertICA.load(cut), ExpertICA.load(whole)
     assert np.array_equal(ours.white_filters_, theirs.white_filters_)
+
+
+# ---------------------------------------------------------------------- trained models
+
+
+def test_a_trained_model_is_evaluated_and_sampled(patch_file: Path, tmp_path: Path) -> None:
+    out, samples, answer = (tmp_path / n for n in ("m.safetensors", "s.npz", "e.json"))
+    words = ["train", "energy", patch_file, "--expert", "logistic", "--learner", "exact"]
+    assert run(*words, "--epochs", 3, "--out", out).exit_code == 0
+    result = run("evaluate", out, patch_file, "--json", answer)
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(answer.read_text())
+    rows = Patches.load(patch_file).rows
+    model = ExpertICA.load(out)
+    assert told["log_density"][0] == pytest.approx(model.score(rows), abs=1e-4)
+    assert "log-density per row" in result.stdout
+    assert run("sample", out, "-n", 20, "--out", samples).exit_code == 0
+    drawn = Patches.load(samples)
+    assert drawn.shape == (20, 36) and drawn.preparation.log
+    table = tmp_path / "s.csv"
+    assert run("sample", out, "-n", 5, "--out", table).exit_code == 0
+    assert np.loadtxt(table, delimiter=",").shape == (5, 36)
+    np.save(tmp_path / "few.npy", rows[:, :5])
+    fails(["evaluate", out, tmp_path / "few.npy"], "5 columns")
+    fails(["sample", out, "-n", 5, "--out", tmp_path / "s.txt"], "written as .csv or .npz")
+    other = tmp_path / "q.npz"
+    assert run("patches", "sklearn", "--size", 6, "--count", 200, "--out", other).exit_code == 0
+    fails(["evaluate", out, other], "were prepared in another way", "--like")

@@ -11,7 +11,8 @@ from kikuchi.energy.energies import ENERGIES, LinearExperts, clamped_energy, imp
 from kikuchi.energy.experts import EXPERTS
 
 TEXTS = ["linear", "linear:expert=logistic", "topographic", "feed-forward:layers=2", "recurrent",
-         "recurrent:inhibition=true", "manifold", "uniform-gaussian"]  # fmt: skip
+         "recurrent:inhibition=true", "manifold", "uniform-gaussian", "sequence:frames=3",
+         "uniform-gaussian:factors=2", "uniform-gaussian:factors=1,pairs=true"]  # fmt: skip
 
 
 def double(parameters):
@@ -120,3 +121,43 @@ def test_students_t_says_when_z_is_infinite():
 def test_topographic_grids_must_be_squares():
     with pytest.raises(MethodError, match="square"):
         ENERGIES.parse("topographic").initial(4, 10, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_experts_with_factors_are_mixtures_with_factor_analysers(pairs):
+    energy = ENERGIES.parse(f"uniform-gaussian:factors=2,pairs={str(pairs).lower()}")
+    rng = np.random.default_rng(0)
+    parameters = double(energy.initial(4, 3, rng))
+    parameters["log_widths"] += 0.3 * rng.normal(size=parameters["log_widths"].shape)
+    parameters["loadings"] = rng.normal(size=parameters["loadings"].shape)
+    x = rng.normal(size=(5, 4))
+    expected = stats.norm(0, 3).logpdf(x).sum(axis=1) + 4 * np.log(3 * np.sqrt(2 * np.pi))
+    for e in range(3):
+        parts = []
+        for g in range(1 + pairs):
+            width = np.exp(parameters["log_widths"][g, e])
+            loadings = width[:, None] * parameters["loadings"][g, e]
+            normal = stats.multivariate_normal(
+                parameters["centres"][g, e], np.diag(width**2) + loadings @ loadings.T
+            )
+            parts.append(np.exp(normal.logpdf(x) - normal.logpdf(parameters["centres"][g, e])))
+        expected += np.log(sum(parts) if pairs else 1 + parts[0])
+    assert -np.asarray(energy(parameters, x)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_energy_of_a_sequence_depends_on_the_order_of_its_frames():
+    energy = ENERGIES.parse("sequence:frames=3")
+    rng = np.random.default_rng(0)
+    parameters = double(energy.initial(6, 5, rng))
+    rows = rng.normal(size=(4, 3, 2))
+    found = np.asarray(energy(parameters, rows.reshape(4, 6)))
+    y, expected = np.zeros((4, 5)), np.zeros(4)
+    for t in range(3):
+        u = rows[:, t] @ parameters["filters"].T
+        y = np.tanh(u + y @ parameters["lateral"])
+        expected += np.log1p(u * u).sum(axis=1) + 0.1 * (y * y).sum(axis=1)
+    assert found == pytest.approx(expected, abs=1e-6)
+    backwards = np.asarray(energy(parameters, rows[:, ::-1].reshape(4, 6)))
+    assert np.abs(backwards - found).min() > 1e-6
+    with pytest.raises(MethodError, match="not 4 frames"):
+        ENERGIES.parse("sequence:frames=4").initial(6, 5, rng)

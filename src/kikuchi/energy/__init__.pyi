@@ -6,4 +6,5 @@ from kikuchi.energy.filters import fit_gabors as fit_gabors
 from kikuchi.energy.filters import time_frequency as time_frequency
 from kikuchi.energy.preparation import Patches as Patches
 from kikuchi.energy.preparation import patches as patches
+from kikuchi.energy.transposed import transposed_features as transposed_features
 from kikuchi.energy.whitening import Whitening as Whitening

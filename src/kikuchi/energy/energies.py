@@ -34,6 +34,7 @@ ENERGIES: Registry[EnergyFunction] = Registry(
         "topographic": "energies:Topographic",
         "feed-forward": "energies:FeedForward",
         "recurrent": "energies:Recurrent",
+        "sequence": "energies:SequenceEnergy",
         "manifold": "energies:InfomaxManifold",
         "uniform-gaussian": "energies:UniformGaussian",
     },
@@ -87,7 +88,7 @@ def directions_of_rows(rows: Array, otherwise: Array, rng: np.random.Generator) 
 
 @dataclass(frozen=True)
 class LinearExperts(EnergyFunction):
-    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature (TEH-M12 to TEH-M14).
+    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature (TEH-M6, TEH-M12 to TEH-M14).
 
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
@@ -343,6 +344,55 @@ class Recurrent(EnergyFunction):
 
 
 @dataclass(frozen=True)
+class SequenceEnergy(EnergyFunction):
+    """Rows that are sequences: activities y_t = tanh(W x_t + V y_(t-1)) see one frame after the
+    other (TEH-M20).
+
+    A row is `frames` frames of equal size, one behind the other. The energy is Student's t on the
+    linear input of every frame and on the activities, so that what came before changes what is
+    expected.
+    """
+
+    name: ClassVar[str] = "sequence"
+    summary: ClassVar[str] = "recurrent features of rows that are sequences of frames"
+
+    frames: int = option(2, "frames of a row", low=1)
+
+    def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
+        """Random filters of one frame, weak connections."""
+        if n_columns % self.frames:
+            raise MethodError(
+                f"energy sequence: {n_columns} columns are not {self.frames} frames of equal size; "
+                "whiten='none' keeps the columns of the rows"
+            )
+        return Recurrent().initial(n_columns // self.frames, n_features, rng)
+
+    def _history(self, parameters: Any, x: Any) -> tuple[Any, list[Any]]:
+        sequence = x.reshape(*x.shape[:-1], self.frames, -1)
+        inputs = sequence @ parameters["filters"].T
+        activity = jnp.zeros_like(inputs[..., 0, :])
+        history = []
+        for t in range(self.frames):
+            activity = jnp.tanh(inputs[..., t, :] + activity @ parameters["lateral"])
+            history.append(activity)
+        return inputs, history
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Experts on the inputs and activities of all frames."""
+        inputs, history = self._history(parameters, x)
+        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(inputs * inputs), axis=(-2, -1))
+        return energy + sum(jnp.sum(parameters["strengths"] * y * y, axis=-1) for y in history)
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """Activities after the last frame."""
+        return self._history(parameters, x)[1][-1]
+
+    def proper(self, parameters: Any) -> str | None:
+        """Activities are bounded, and frames stand alone: the filters of one frame decide."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
 class InfomaxManifold(EnergyFunction):
     """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x) (TEH-M18).
 
@@ -378,38 +428,60 @@ class InfomaxManifold(EnergyFunction):
 class UniformGaussian(EnergyFunction):
     """Experts that mix a Gaussian with a uniform density, and one broad Gaussian (TEH-M7).
 
-    The thesis's negative result: it learns toy data and fails on images. The broad Gaussian makes
-    the product proper; `log_odds` are those of the Gaussian against the uniform part at its centre.
+    The thesis's negative result: it learns toy data and fails on images, and so do its extensions:
+    Gaussians with the covariance of a factor analyser (`factors`), and a second one in the place of
+    the uniform density (`pairs`). The broad Gaussian makes the product proper; `log_odds` are those
+    of the Gaussian against the uniform part at its centre.
     """
 
     name: ClassVar[str] = "uniform-gaussian"
     summary: ClassVar[str] = "mixtures of a Gaussian and a uniform density; a negative result"
 
+    factors: int = option(0, "factors of each Gaussian's covariance", low=0)
+    pairs: bool = option(False, "mixtures of two Gaussians, without a uniform density")
+
     def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
-        """Centres and widths at random."""
-        centres = rng.normal(size=(n_features, n_columns))
-        zeros = np.zeros((n_features, n_columns), dtype=np.float32)
-        return {
-            "centres": centres.astype(np.float32),
-            "log_widths": zeros,
-            "log_odds": np.zeros(n_features, dtype=np.float32),
-            "log_breadth": np.array(np.log(3.0), dtype=np.float32),
+        """Centres, widths and factors at random."""
+        shape = (2 if self.pairs else 1, n_features, n_columns)
+        loadings = 0.1 * rng.normal(size=(*shape, self.factors))
+        parameters = {
+            "centres": rng.normal(size=shape),
+            "log_widths": np.zeros(shape),
+            "log_odds": np.zeros(shape[:2]),
+            "log_breadth": np.array(np.log(3.0)),
+            **({"loadings": loadings} if self.factors else {}),
         }
+        return {name: value.astype(np.float32) for name, value in parameters.items()}
 
     def _log_ratios(self, parameters: Any, x: Any) -> Any:
-        """Log of Gaussian over uniform density of each expert."""
-        z = (x[..., None, :] - parameters["centres"]) * jnp.exp(-parameters["log_widths"])
-        return parameters["log_odds"] - 0.5 * jnp.sum(z * z, axis=-1)
+        """Log of each Gaussian over the uniform density: (..., Gaussians of an expert, experts).
+
+        With z = (x - centre) / width and loadings L of z the inverse of the covariance 1 + L L' is
+        1 - L (1 + L' L)^-1 L'.
+        """
+        z = (x[..., None, None, :] - parameters["centres"]) * jnp.exp(-parameters["log_widths"])
+        squares = jnp.sum(z * z, axis=-1)
+        if self.factors:
+            loadings = parameters["loadings"]
+            gram = jnp.einsum("gedf,gedh->gefh", loadings, loadings)
+            inverse = jnp.linalg.inv(gram + jnp.eye(self.factors, dtype=loadings.dtype))
+            seen = jnp.einsum("...ged,gedf->...gef", z, loadings)
+            squares = squares - jnp.einsum("...gef,gefh,...geh->...ge", seen, inverse, seen)
+        return parameters["log_odds"] - 0.5 * squares
 
     def __call__(self, parameters: Any, x: Any) -> Any:
         """Minus the logs of the experts, and the broad Gaussian's energy."""
         breadth = jnp.exp(-2.0 * parameters["log_breadth"])
-        experts = jnp.sum(jax.nn.softplus(self._log_ratios(parameters, x)), axis=-1)
-        return 0.5 * breadth * jnp.sum(x * x, axis=-1) - experts
+        ratios = self._log_ratios(parameters, x)
+        first = ratios[..., 0, :]
+        experts = jnp.logaddexp(first, ratios[..., 1, :]) if self.pairs else jax.nn.softplus(first)
+        return 0.5 * breadth * jnp.sum(x * x, axis=-1) - jnp.sum(experts, axis=-1)
 
     def features(self, parameters: Any, x: Any) -> Any:
-        """Probability that each expert's Gaussian made the row."""
-        return jax.nn.sigmoid(self._log_ratios(parameters, x))
+        """Probability that each expert's (first) Gaussian made the row."""
+        ratios = self._log_ratios(parameters, x)
+        other = ratios[..., 1, :] if self.pairs else 0.0
+        return jax.nn.sigmoid(ratios[..., 0, :] - other)
 
 
 def clamped_energy(expert: str, filters: Array, auxiliary: Array, x: Any, z: Any) -> Any:

@@ -56,7 +56,7 @@ class EnergyParameters(PytreeModel):
 
 
 @dataclass(eq=False, repr=False)
-class EnergyModel(TrainedEstimator, FeatureTransformer):
+class EnergyModel(FeatureTransformer, TrainedEstimator):
     """A density p(x) = exp(-E(x)) / Z of rows of real numbers, for any energy E.
 
     The energy is named by a text, or is a function `energy(parameters, rows)` that JAX can
@@ -90,7 +90,7 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         "rows", "First filters: along rows of the data (rows), or random directions (random)."
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
-    n_components: int | None = option(None, "Principal components kept; needs whiten=pca.", low=1)
+    n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
     validation_fraction: float = option(
         0.05,
         "Fraction of the rows held out (1000 at most), on which score matching judges.",
@@ -99,6 +99,11 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
     )
     learning_rate: float = option(0.01, "First rate of the updates.", above=0)
     momentum: float = option(0.9, "Fraction of the velocity that sgd keeps.", low=0, below=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # features are float32, as the parameters
+        return tags
 
     # ------------------------------------------------------------------ learning
 
@@ -113,15 +118,16 @@ class EnergyModel(TrainedEstimator, FeatureTransformer):
         )
         if reset:
             if len(rows) < 2:
-                raise DataError(f"{len(rows)} row cannot be learnt from; give at least 2")
-            if self.n_components is not None and self.whiten != "pca":
-                raise MethodError("n_components needs whiten='pca'")
+                raise DataError("1 sample cannot be learnt from; give at least 2 rows")
             kind, components = self.whiten, self.n_components
+            if components is not None and kind == "none":
+                raise MethodError("n_components are those of a whitening: give whiten='pca'")
             self.preparation_ = X.preparation if isinstance(X, Patches) else None
             if self.preparation_ is not None and components is None and kind != "none":
                 # patches without their means vary in one direction less than they have columns
-                rank = min(self.preparation_.rank, rows.shape[1])
-                kind, components = ("pca" if rank < rows.shape[1] else kind), rank
+                components = min(self.preparation_.rank, rows.shape[1])
+            if components is not None and components < rows.shape[1] and kind == "zca":
+                kind = "pca"  # as many columns as directions, or the density has no Z
             self.whitening_ = Whitening.fit(rows, kind, components)
         return self.whitening_(rows).astype(np.float32)
 

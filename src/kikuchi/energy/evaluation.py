@@ -39,6 +39,7 @@ class EnergyEvaluation(TrainingAnswer):
     gaussian: float
     log_z: dict[str, Any] = field(default_factory=dict)
     likelihood: tuple[float, float] | None = None
+    new: bool = False
 
     @property
     def warnings(self) -> list[str]:
@@ -50,6 +51,8 @@ class EnergyEvaluation(TrainingAnswer):
     @property
     def judged(self) -> str:
         """The rows that were measured, in words."""
+        if self.new:
+            return "these rows"
         return "rows learnt from" if self.held_out is None else "rows held out"
 
     @cached_property
@@ -133,10 +136,12 @@ def evaluate(
     log_z: str | None = None,
     shape: tuple[int, ...] | None = None,
     source: str = "an array",
+    new: bool = False,
 ) -> EnergyEvaluation:
     """Measure a fitted energy model on rows held out, or else on its own.
 
-    `log_z` is `exact` (square models), `ais` for a bracket, or None.
+    `log_z` is `exact` (square models), `ais` for a bracket, or None. `new` says that the model was
+    not learnt from `rows`.
 
     >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
     >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
@@ -154,6 +159,7 @@ def evaluate(
         shape,
         score_matching=estimator.score_matching_loss(some),
         gaussian=_normal_log_density(estimator, some),
+        new=new,
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z)
@@ -179,7 +185,7 @@ def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
         raise MethodError(
             "log Z is exact only for linear experts with as many features as white columns; use ais"
         )
-    found = estimator.log_z()
+    found = estimator.log_z_ if hasattr(estimator, "log_z_") else estimator.log_z()
     told: dict[str, Any] = {"method": "exact" if found.stopped == "exact" else "ais"}
     names = ("estimate", "lower", "upper", "confidence")
     told |= {name: float(getattr(found, name)) for name in names}

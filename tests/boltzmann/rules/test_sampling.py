@@ -481,3 +481,29 @@ def test_every_registered_rule_of_this_file_can_be_made() -> None:
         assert parse_rule(name).text == name
     assert isinstance(Machine.random(2, 1).hidden, BinaryUnits)
     assert masked("visible_weights", np.ones((2, 2)))[0, 0] == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_contrastive_divergence_is_never_negative(seed: int) -> None:
+    """KL(data | model) - KL(after n Gibbs steps | model) by enumeration: positive, larger for more
+    steps, towards the first term; zero where the data have the distribution of the model.
+    """
+    rng = np.random.default_rng(seed)
+    machine = Machine.random(4, 3, scale=1.5, random_state=seed)
+    p, _, _ = joint(machine)
+    model = p.sum(axis=1)
+    step = (p / model[:, None]) @ (p / p.sum(axis=0)).T  # hidden given visible, and back
+
+    def divergence(q: np.ndarray) -> float:
+        return float(np.sum(q * np.log(q / model)))
+
+    data = rng.dirichlet(np.full(len(model), 0.3)) + 1e-12
+    data /= data.sum()
+    found = [
+        divergence(data) - divergence(data @ np.linalg.matrix_power(step, n)) for n in (1, 2, 9)
+    ]
+    assert 0 < found[0] < found[1] < found[2] <= divergence(data)
+    assert divergence(data) - divergence(data @ np.linalg.matrix_power(step, 2000)) == (
+        pytest.approx(divergence(data), rel=1e-6)
+    )
+    assert abs(divergence(model) - divergence(model @ step)) < 1e-12

@@ -28,13 +28,22 @@ def evaluate(
     limits: Limits,
     output: Output,
 ) -> None:
-    """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals."""
+    """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals.
+
+    MODEL may be an energy model that `kikuchi train energy` wrote (.safetensors), DATA then rows of
+    numbers or patches: the log-density is exact, or between bounds.
+    """
     from kikuchi.cli.inputs import load_model
+    from kikuchi.cli.trained import is_trained, score_of_trained
     from kikuchi.learning import evaluation
     from kikuchi.learning.files import read_data
 
     output.check(model)
     budget = limits.budget
+    if is_trained(model):
+        head = {"model": model, "data": data, "version": __version__}
+        finish(score_of_trained(model, data, budget.seconds), output, head=head)
+        return
     graph = load_model(model, format)
     rows = read_data(data, graph)
     impossible = impossible_rows(graph, rows)

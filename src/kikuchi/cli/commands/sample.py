@@ -10,7 +10,12 @@ from kikuchi.cli.command import Limits, grouped
 from kikuchi.core import text
 from kikuchi.core.errors import KikuchiError
 
-Rows = Annotated[Path, options.option("--out -o S.csv", "Where to write the rows: .csv.")]
+Rows = Annotated[
+    Path,
+    options.option(
+        "--out -o S.csv", "Where to write the rows: .csv (.npz of an energy model too)."
+    ),
+]
 Count = Annotated[int, options.option("-n N", "Number of rows.", min=1)]
 
 
@@ -26,17 +31,26 @@ def sample(
     limits: Limits,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling."""
+    """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling.
+
+    MODEL may be an energy model that `kikuchi train energy` wrote (.safetensors): rows are exact if
+    it is square, otherwise those of chains that begin at its data.
+    """
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model
     from kikuchi.cli.outputs import check_outputs
     from kikuchi.cli.startup import defer_blas
+    from kikuchi.cli.trained import is_trained, write_samples
     from kikuchi.core.files import suffix_of
     from kikuchi.learning.files import write_states
     from kikuchi.learning.sampling import draw_samples
     from kikuchi.reports import wording
 
     defer_blas()
+    if is_trained(model):
+        check_outputs(model, out)
+        Screen(quiet=quiet).line(write_samples(model, out, n, seed or 0))
+        return
     if suffix_of(out) != ".csv" or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
     check_outputs(model, out)

@@ -1,0 +1,52 @@
+"""The transposed representation: pixels as rows, so that features, not outputs, are sparse."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
+from kikuchi.energy.estimator import ExpertICA
+
+_COMPONENTS = 256
+
+
+class TransposedFeatures(NamedTuple):
+    """The model of the pixels, and its features as images (features, pixels)."""
+
+    model: ExpertICA
+    features: Array
+
+
+def transposed_features(images: ArrayLike, model: ExpertICA | None = None) -> TransposedFeatures:
+    """Features of images by "architecture I": the model learns from the columns of `images`.
+
+    Every pixel is a row with its values in all images, reduced to principal components (as many as
+    the model's `n_components`, or else 256, and less than there are images and pixels). The outputs
+    of a filter over all pixels are an image; since outputs are sparse, such features are local,
+    where those of rows that are images are often global (TEH-M21).
+
+    Parameters
+    ----------
+    images : one image per row.
+    model : an estimator that is not fitted, with the features, expert and learner to use; None for
+        361 Student-t experts.
+
+    >>> images = np.random.default_rng(0).laplace(size=(10, 300))
+    >>> found = transposed_features(images, ExpertICA(n_features=12, epochs=1, random_state=0))
+    >>> found.features.shape, found.model.n_features_in_
+    ((12, 300), 10)
+    """
+    from sklearn.base import clone
+
+    pixels = np.asarray(images, dtype=np.float64).T
+    if pixels.ndim != 2 or min(pixels.shape) < 3:
+        raise DataError(f"images are rows of pixels, 3 or more of each; got shape {pixels.T.shape}")
+    used = clone(model) if model is not None else ExpertICA(n_features=361)
+    most = min(pixels.shape[0] - 1, pixels.shape[1])
+    components = min(used.n_components or _COMPONENTS, most)
+    used.set_params(whiten="pca", n_components=components).fit(pixels)
+    return TransposedFeatures(used, np.asarray(used.transform(pixels), dtype=np.float64).T)
