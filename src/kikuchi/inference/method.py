@@ -167,12 +167,6 @@ class Method(Configured, ABC):
     ) -> Beliefs:
         """Infer the marginals of `graph` given `evidence`."""
         clock = (budget or Budget()).start()
-        with clock.watching():
-            return self._run(graph, clock, evidence, progress or silent)
-
-    def _run(
-        self, graph: FactorGraph, clock: Clock, evidence: Evidence | None, progress: Progress
-    ) -> Beliefs:
         states, targets = graph.observations(evidence)
         if targets and not self.takes_observed_marginals:
             raise EvidenceError(
@@ -182,7 +176,7 @@ class Method(Configured, ABC):
         reduced = graph.reduce(states)
         run = MethodRun(
             clock,
-            progress,
+            progress or silent,
             Trace(self.objective_name),
             reduced.graph.log_constant,
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
@@ -200,7 +194,8 @@ class Method(Configured, ABC):
         """Solve a graph that evidence has reduced already, as part of a run of another method."""
         if graph.n_factors == 0:
             return _independent(graph, run.targets)
-        return self._solve(graph, run)
+        with run.clock.watching():
+            return self._solve(graph, run)
 
     @abstractmethod
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:

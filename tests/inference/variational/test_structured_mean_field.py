@@ -291,5 +291,5 @@ def test_given_factors_are_kept() -> None:
     every = kk.infer(graph, f"tree-mf:subgraph=factors:0-{graph.n_factors - 1}")
     assert every.log_z == pytest.approx(kk.infer(graph, "jt").log_z)
     assert every.diagnostics["cut_factors"] == 0
-    layout = lay_out(graph, forest_of(graph, [[0, 1]]), Budget().start())
+    layout = lay_out(graph, forest_of(graph, [[0, 1]]), Budget())
     assert layout is not None and layout.forest.width == 1

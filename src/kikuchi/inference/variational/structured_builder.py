@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.budget import Clock
+from kikuchi.core.budget import Budget
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.variational.structured_layout import (
     FactorParts,
@@ -23,29 +23,22 @@ from kikuchi.inference.variational.structured_layout import (
     starts,
     strides,
 )
-from kikuchi.inference.variational.structured_subgraph import Forest
+from kikuchi.inference.variational.structured_subgraph import Forest, look_at_clock
 
 _WAY_OUT = "lower width, or use mf"
 _LOOK_EVERY = 256  # factors between two looks at the clock
 
 
-def lay_out(graph: FactorGraph, forest: Forest, clock: Clock) -> Layout | None:
-    """Arrays of a forest for a graph; refuses what the budget's memory does not hold.
-
-    None if the time ended before they were made.
-    """
+def lay_out(graph: FactorGraph, forest: Forest, budget: Budget) -> Layout:
+    """Arrays of a forest for a graph; refuses what the time or the memory does not hold."""
     maker = _Maker(graph, forest)
-    if clock.expired:
-        return None
-    clock.budget.require_bytes(maker.clique_bytes, "structured mean field", _WAY_OUT)
+    budget.require_bytes(maker.clique_bytes, "structured mean field", _WAY_OUT)
     for factor in range(graph.n_factors):
+        if factor % _LOOK_EVERY == 0:
+            look_at_clock()
         maker.place_factor(factor)
-        if factor % _LOOK_EVERY == 0 and clock.expired:
-            return None
-    if clock.expired:
-        return None
     needed = maker.clique_bytes + maker.site_bytes
-    clock.budget.require_bytes(needed, "structured mean field", _WAY_OUT)
+    budget.require_bytes(needed, "structured mean field", _WAY_OUT)
     return maker.layout()
 
 
@@ -205,7 +198,9 @@ class _Maker:
         """All arrays."""
         self.site_rows.sort(key=lambda row: row[0])
         number = {id(site): k for k, (_, site) in enumerate(self.site_rows)}
-        for _, site in self.site_rows:
+        for k, (_, site) in enumerate(self.site_rows):
+            if k % _LOOK_EVERY == 0:
+                look_at_clock()
             site.write(self.lists, self.cards, self.strides[site.clique])
         lists = self.lists
         part_sites = [-1 if site is None else number[id(site)] for site in self.part_site]
@@ -225,6 +220,7 @@ class _Maker:
         )
         forest = self.forest
         tree_of_part = np.array([forest.tree_of_clique[c] for c in lists.clique], dtype=np.int64)
+        look_at_clock()
         return Layout(
             graph=self.graph,
             forest=forest,
@@ -240,6 +236,7 @@ class _Maker:
         )
 
     def _tours(self, tree_of_part: Ints) -> Tours:
+        look_at_clock()
         trees = np.array(self.forest.tree_offsets, dtype=np.int64)
         paths = [_tour(self.forest, int(end) - 1) for end in trees[1:]]
         counts = np.bincount(tree_of_part, minlength=len(paths))
@@ -255,6 +252,7 @@ class _Maker:
 
     def _move_costs(self) -> Array:
         """Elementary steps of one move from each clique, about."""
+        look_at_clock()
         links = np.array([len(found) + 3.0 for found in self.forest.children])
         for clique, site in self.site_rows:
             behind = [prod(self.cards[v] for v in branch.behind) for branch in site.branches]

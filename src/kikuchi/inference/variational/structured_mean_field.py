@@ -127,9 +127,9 @@ class StructuredMeanField(Method):
                 pieces = (pieces + 1) // 2
                 forest = subgraphs.split(forest, pieces)
             subgraphs.look_at_clock()
+            return lay_out(graph, forest, run.clock.budget)
         except OutOfTimeError:
             return None
-        return lay_out(graph, forest, run.clock)
 
     def _forest(self, graph: FactorGraph, run: MethodRun, q: Array) -> Forest:
         kind, _, rest = self.subgraph.partition(":")
