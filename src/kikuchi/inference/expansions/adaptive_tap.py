@@ -24,6 +24,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import KikuchiError, ModelError
+from kikuchi.core.run import StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.linear_response import checked, states_of
 from kikuchi.inference.expansions.spins import (
@@ -221,7 +222,10 @@ class _CavityIteration:
         self.method = method
         self.model = model
         couplings = model.sparse(model.couplings).toarray()
+        began = clock.seconds
         self.cavity = Cavity(couplings, model.fields, SpinSites())
+        # Seconds to go back to the best point, with some to spare on a busy machine.
+        self._to_end = 2.0 * (clock.seconds - began)
         self.residual = math.inf
         self.best = (self.cavity.precision.copy(), self.cavity.linear.copy())
 
@@ -248,10 +252,18 @@ class _CavityIteration:
     def _sweep(self, damping: float) -> float:
         """One sweep; infinity, and back at the best point, if its factors broke down."""
         try:
-            return self.cavity.sweep(damping, lambda: self.clock.expired)
+            residual = self.cavity.sweep(damping, self._must_end)
         except KikuchiError:
             self._go_back()
             return math.inf
+        if residual == math.inf and self._must_end():
+            raise StepAborted("seconds")
+        return residual
+
+    def _must_end(self) -> bool:
+        """Whether there is just time to go back to the best point."""
+        limit = self.clock.budget.seconds
+        return limit is not None and self.clock.seconds + self._to_end >= limit
 
     def _go_back(self) -> None:
         """To the best point seen."""

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import segment_sums
 from kikuchi.core.seeds import generator
@@ -32,6 +32,7 @@ _AUTO_ENTRIES = 2.0**17  # of all tables, where the i-bound is not given
 _ENTRIES_PER_SECOND = 5e4  # that leave time for a few hundred steps
 _AUTO_RANGE = (2.0**13, 2.0**22)
 _LARGEST_AUTO = 24
+_PLANNING_PART = 0.3  # of the time, after which no larger i-bound is tried
 _SWEEP_HOPE = 1.5  # a sweep may be this much narrower than the greedy order
 _HUGE = 2.0**62
 
@@ -432,14 +433,15 @@ class Planner:
                 return unsplit
         return plan
 
-    def largest(self, budget: Budget) -> MiniBucketPlan:
+    def largest(self, clock: Clock) -> MiniBucketPlan:
         """The plan of the largest i-bound whose tables fit the time and memory of the budget."""
-        most = _AUTO_ENTRIES
+        budget, most = clock.budget, _AUTO_ENTRIES
         if budget.seconds is not None:
             most = float(np.clip(_ENTRIES_PER_SECOND * budget.seconds, *_AUTO_RANGE))
         ibound = least_ibound(self.graph)
         plan = self.plan(ibound, most)
-        while not plan.exact and ibound < _LARGEST_AUTO:
+        enough = _PLANNING_PART * (budget.seconds or math.inf)
+        while not plan.exact and ibound < _LARGEST_AUTO and clock.seconds < enough:
             ibound += self._safe_growth(plan, most)
             larger = self.plan(ibound, most)
             too_large = budget.bytes is not None and larger.bytes > budget.bytes

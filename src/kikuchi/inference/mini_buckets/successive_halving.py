@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.budget import require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.core.seeds import generator
 from kikuchi.inference.method import MethodRun, Solution, Step
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kikuchi.inference.mini_buckets.weighted_mini_buckets import WeightedMiniBuckets
 
 
-_QUICK = 2.0**22  # entries up to which both bounds are found, however little time is left
+_QUICK = 2.0**17  # entries up to which both bounds are found, however little time is left
 _STARTING_PART = 0.1  # of the seconds that may pass while orders are started
 _MOST_ENTRIES = 2.0**19  # of the tables of all orders together
 _ROUNDS = (8, 16, 32, 64, 128)  # iterations after which the worse half is dropped
@@ -92,6 +93,8 @@ class MiniBucketSearch:
         self.run = run
         self.budget = run.clock.budget
         self.plan = self._first_plan()
+        if self.plan.entries > _QUICK:
+            require_time("planning mini-buckets", "use trw and mf")
         self.count = self._affordable_orders()
         self.workspace = MiniBucketWorkspace(self.plan)
         self.searches: list[SuccessiveHalving] = []
@@ -113,7 +116,7 @@ class MiniBucketSearch:
         planner = Planner(self.live.graph, self.options.order)
         if self.options.ibound is not None:
             return planner.plan(self.options.ibound)
-        return planner.largest(self.budget)
+        return planner.largest(self.run.clock)
 
     def _affordable_orders(self) -> int:
         """How many orders may start; an error if the budget does not allow one."""

@@ -227,6 +227,7 @@ class StructuredAscent(MultiStartAscent):
                     tree, stop,
                 )  # fmt: skip
             else:
+                began = clock.seconds
                 kernels.enter(shape, work, parts, tours, tables, tree)
                 place, end = int(path_offsets[tree]), int(path_offsets[tree + 1])
                 while place < end:
@@ -236,6 +237,9 @@ class StructuredAscent(MultiStartAscent):
                     place = after
                     if clock.expired and place < end:
                         return False  # beliefs are those before this tree was entered
+                now = clock.seconds  # to leave it takes about as long as its moves did
+                if clock.budget.seconds is not None and 2.0 * now - began > clock.budget.seconds:
+                    return False
                 kernels.leave(shape, work, parts, tours, tree, self.values)
             tree = stop
             if clock.expired and tree < layout.n_trees:
