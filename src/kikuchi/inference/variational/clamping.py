@@ -30,6 +30,7 @@ from kikuchi.inference.beliefs import Beliefs, FactorTables
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.variational.structured_subgraph import strengths
 
+_EDGE_BYTES = 150  # of a branch: its graph, its beliefs, and what its run leaves
 _MOST_BRANCHES = 2**16
 
 
@@ -110,6 +111,10 @@ class Clamped(Method):
                 f"clamp: {len(chosen)} variables make {count:.3g} branches, at most "
                 f"{_MOST_BRANCHES} are allowed; clamp fewer variables"
             )
+        a_branch = 16 * graph.log_tables.size + _EDGE_BYTES * graph.n_edges
+        run.clock.budget.require_bytes(
+            int(count) * a_branch, f"clamp: {count:.0f} branches", "clamp fewer variables"
+        )
         return chosen
 
     def _given(self, graph: FactorGraph, run: MethodRun) -> list[int]:
