@@ -23,8 +23,8 @@ from kikuchi.ica.model import Model, Observations, is_learned
 from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.resuming import from_json_array, json_array
 from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.resuming import from_json_array, json_array
 
 OPTIMISERS = ("em", "over-relaxed", "lbfgs")
 CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the gradient of log Z

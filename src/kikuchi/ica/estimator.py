@@ -16,9 +16,9 @@ from kikuchi.core.options import Configured
 from kikuchi.core.run import Run
 from kikuchi.ica.priors.prior import SourcePrior, prior_texts
 from kikuchi.ica.recordings import checked_sources
-from kikuchi.ica.resuming import StateFile, fit_checkpoint
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted, of_type
+from kikuchi.training.resuming import StateFile, fit_checkpoint
 
 _OF_THE_SHELL = frozenset({"n_iter_", "stopped_", "converged_", "warnings_", "trace_"})
 

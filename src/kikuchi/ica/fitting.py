@@ -22,8 +22,8 @@ from kikuchi.ica.initialisation import initial_model
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.resuming import StateStore, from_json_array, iterate_resumable, json_array
 from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
+from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable, json_array
 
 _OBJECTIVE = "mean log-likelihood"
 _MANY = 100_000  # samples from which on a fit warms up on a subset

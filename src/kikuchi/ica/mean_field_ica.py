@@ -31,9 +31,9 @@ from kikuchi.ica.mixing import parse_mixing_prior
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
-from kikuchi.ica.resuming import fit_checkpoint
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
+from kikuchi.training.resuming import fit_checkpoint
 
 if TYPE_CHECKING:
     from kikuchi.ica.order import Choice

@@ -20,9 +20,9 @@ from kikuchi.ica.bayesian.sources import Mixing, Mixtures, source_posterior, tup
 from kikuchi.ica.bayesian.updates import Hyperpriors
 from kikuchi.ica.estimator import IcaEstimator
 from kikuchi.ica.recordings import checked_samples
-from kikuchi.ica.resuming import iterate_resumable
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted
+from kikuchi.training.resuming import iterate_resumable
 
 _MOST_DEFAULT_SOURCES = 5
 

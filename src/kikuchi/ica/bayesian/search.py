@@ -12,8 +12,8 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.run import State, Step
 from kikuchi.ica.bayesian.sources import Mixtures
 from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
-from kikuchi.ica.resuming import from_json_array, json_array
 from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.resuming import from_json_array, json_array
 
 _FIRST_NOISE = 0.1  # of the variance of the data
 

@@ -20,8 +20,8 @@ from kikuchi.ica.infomax.densities import find_density
 from kikuchi.ica.infomax.most_probable import map_sources
 from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
-from kikuchi.ica.resuming import StateFile, iterate_resumable
 from kikuchi.training.estimator import check_is_fitted
+from kikuchi.training.resuming import StateFile, iterate_resumable
 
 _RANK = 1e-10  # least variance of a direction, as a fraction of the greatest
 _NOISE = 0.01  # of the mean variance of the sensors

@@ -1,0 +1,171 @@
+"""The estimator: what it finds, interruptions, files, removal of nodes, input that is refused."""
+
+import numpy as np
+import pytest
+
+from kikuchi.bayesnn import BayesianMLPRegressor
+from kikuchi.bayesnn.bound import descent
+from kikuchi.core.errors import DataError, MethodError
+
+
+@pytest.fixture(scope="module")
+def sine():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(60, 2))
+    return x, 3 + 2 * np.sin(3 * x[:, 0]) + 0.2 * rng.normal(size=60)
+
+
+def net(posterior="diagonal", prior="ard", **options):
+    given = {"restarts": 2, "random_state": 0, **options}
+    return BayesianMLPRegressor(3, posterior, prior, **given)
+
+
+@pytest.fixture(scope="module")
+def fitted(sine):
+    return {name: net(name).fit(*sine) for name in ("diagonal", "layered", "mixture:3")}
+
+
+def test_richer_families_have_higher_bounds(fitted):
+    bounds = {name: model.bound_ for name, model in fitted.items()}
+    assert bounds["diagonal"] <= min(bounds["layered"], bounds["mixture:3"])
+    assert bounds["layered"] > bounds["diagonal"] + 1.0
+    for model in fitted.values():
+        assert model.converged_ and model.stopped_ == "converged" and not model.warnings_
+
+
+def test_predictions_are_those_of_the_sine(fitted, sine):
+    x, y = sine
+    rng = np.random.default_rng(1)
+    new = rng.uniform(-0.9, 0.9, size=(300, 2))
+    truth = 3 + 2 * np.sin(3 * new[:, 0])
+    for model in fitted.values():
+        mean, sd = model.predict(new, return_std=True)
+        assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.12
+        assert np.array_equal(mean, model.predict(new))
+        cover = np.mean(np.abs(mean - truth - 0.2 * rng.normal(size=300)) < 1.96 * sd)
+        assert 0.90 < cover < 0.995
+        assert 0.15 < model.noise_ < 0.27
+        assert model.relevance_[1] < 0.1 < 0.8 < model.relevance_[0]
+        assert model.precisions_["input 1"] > 10 * model.precisions_["input 0"]
+        assert model.score(x, y) > 0.97
+
+
+def test_samples_have_the_predicted_moments(fitted, sine):
+    x = sine[0][:20]
+    for model in fitted.values():
+        mean, sd = model.predict(x, return_std=True)
+        draws = model.sample_y(x, 4000, random_state=0)
+        assert draws.shape == (20, 4000)
+        assert draws.mean(axis=1) == pytest.approx(mean, abs=0.03)
+        assert draws.std(axis=1) == pytest.approx(sd, rel=0.08)
+        smooth = model.sample_y(x, 4000, noise=False, random_state=0)
+        assert np.all(smooth.std(axis=1) < draws.std(axis=1))
+
+
+def test_units_of_the_data_do_not_matter(fitted, sine):
+    x, y = sine
+    scaled = net().fit(10 * x - 5, 100 * y + 7)
+    same = fitted["diagonal"]
+    assert scaled.predict(10 * x - 5) == pytest.approx(100 * same.predict(x) + 7, rel=1e-3)
+    assert scaled.bound_ == pytest.approx(same.bound_ - 60 * np.log(100), abs=0.05)
+
+
+def test_a_fit_that_was_stopped_goes_on_to_the_same_end(fitted, sine, tmp_path):
+    file = tmp_path / "fit.part"
+    told = {"checkpoint": file}
+
+    def stop(done, total, **measures):
+        raise KeyboardInterrupt
+
+    part = net("layered", progress=stop, **told).fit(*sine)
+    assert part.stopped_ == "interrupted" and not part.converged_ and part.warnings_
+    assert np.isfinite(part.predict(sine[0])).all() and file.exists()
+    whole = net("layered", **told).fit(*sine)
+    assert np.array_equal(whole.predict(sine[0]), fitted["layered"].predict(sine[0]))
+    assert whole.bound_ == fitted["layered"].bound_
+    with pytest.raises(DataError, match="another training"):
+        net("layered", **told).fit(sine[0], -sine[1])
+
+
+def test_a_time_limit_keeps_the_best_so_far(sine):
+    model = net("layered", seconds=1e-6).fit(*sine)
+    assert model.stopped_ == "seconds" and not model.converged_
+    assert np.isfinite(model.bound_) and np.isfinite(model.predict(sine[0])).all()
+
+
+@pytest.mark.parametrize("name", ["diagonal", "layered", "mixture:3"])
+def test_files_keep_everything(fitted, sine, tmp_path, name):
+    model, file = fitted[name], tmp_path / "net.safetensors"
+    model.save(file)
+    again = BayesianMLPRegressor.load(file)
+    for ours, theirs in zip(
+        again.predict(sine[0], return_std=True),
+        model.predict(sine[0], return_std=True),
+        strict=True,
+    ):
+        assert np.array_equal(ours, theirs)
+    assert again.bound_ == model.bound_ and again.precisions_ == model.precisions_
+    assert np.array_equal(
+        again.sample_y(sine[0], random_state=1), model.sample_y(sine[0], random_state=1)
+    )
+    assert again.trace_.objective == model.trace_.objective
+    with pytest.raises(MethodError, match="needs X and y"):
+        again.prune()
+
+
+@pytest.mark.parametrize("prior", ["ard", pytest.param("nrd", marks=pytest.mark.slow)])
+def test_useless_nodes_are_removed_and_the_bound_rises(sine, prior):
+    model = net("diagonal", prior).fit(*sine)
+    before, mean = model.bound_, model.predict(sine[0])
+    model.prune()
+    assert model.bound_ > before
+    assert model.inputs_kept_.tolist() == [True, False]
+    assert 1 <= model.hidden_kept_.sum() <= 3
+    assert model.relevance_[1] == 0.0
+    assert model.predict(sine[0]) == pytest.approx(mean, abs=0.15)
+    removed = [t for t in model.pruning_ if t["after"] > t["before"]]
+    assert removed and removed[-1]["after"] == pytest.approx(model.bound_, abs=1e-6)
+
+
+def test_one_function_is_compiled_for_one_shape(sine):
+    x, y = sine
+    net().fit(x, y)
+    before = descent._cache_size()
+    for seed in range(3):
+        net(random_state=seed, max_iter=5).fit(x + seed, y)
+    assert descent._cache_size() == before
+
+
+def test_a_fit_without_any_signal_says_so(sine):
+    noise = np.random.default_rng(3).normal(size=60)
+    model = net().fit(sine[0], noise)
+    assert any("fallen to the prior" in text for text in model.warnings_)
+    assert np.ptp(model.predict(sine[0])) < 0.1
+
+
+def test_bad_input_is_refused(sine):
+    x, y = sine
+    constant = np.column_stack([x, np.ones(60)])
+    with pytest.raises(DataError, match="column 2 of X is constant"):
+        net().fit(constant, y)
+    with pytest.raises(DataError, match="all targets are equal"):
+        net().fit(x, np.ones(60))
+    with pytest.raises(DataError, match="at least 3 rows"):
+        net().fit(x[:2], y[:2])
+    with pytest.raises(ValueError, match="NaN"):
+        net().fit(np.where(x > 0.9, np.nan, x), y)
+    with pytest.raises(ValueError, match="could not convert string"):
+        net().fit(x, np.array(["a"] * 60))
+    with pytest.raises(MethodError, match="no posterior 'banded'"):
+        net("banded").fit(x, y)
+    with pytest.raises(MethodError, match="prior"):
+        net(prior="group").fit(x, y)
+    with pytest.raises(MethodError, match="hidden"):
+        BayesianMLPRegressor(0).fit(x, y)
+
+
+@pytest.mark.slow
+def test_conventions_of_scikit_learn():
+    from sklearn.utils.estimator_checks import check_estimator
+
+    check_estimator(BayesianMLPRegressor(2, "diagonal", "grouped", restarts=1, max_iter=30))
