@@ -38,6 +38,7 @@ from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator
 from kikuchi.training.model import PytreeModel, named_leaves
 from kikuchi.training.optimiser import precision
+from kikuchi.training.trainer import limited_threads
 from kikuchi.training.updates import loss_of
 
 _MOST_HELD_OUT = (
@@ -128,8 +129,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 components = min(self.preparation_.rank, rows.shape[1])
             if components is not None and components < rows.shape[1] and kind == "zca":
                 kind = "pca"  # as many columns as directions, or the density has no Z
-            self.whitening_ = Whitening.fit(rows, kind, components)
-        return self.whitening_(rows).astype(np.float32)
+            with limited_threads(self.threads):  # or a resumed fit may round otherwise
+                self.whitening_ = Whitening.fit(rows, kind, components)
+        with limited_threads(self.threads):
+            return self.whitening_(rows).astype(np.float32)
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> EnergyParameters:
         energy = self._energy()
