@@ -81,7 +81,8 @@ def test_the_page_shows_the_sensors_that_vary_most(tmp_path: Path, sources: np.n
     rows = sources @ np.array([[0.01, 1.0, 0.5, -1.0], [0.01, 0.4, 1.0, 1.0]]) + noise
     place, out, page = tmp_path / "four.csv", tmp_path / "out", tmp_path / "page.html"
     np.savetxt(place, rows, delimiter=",", header="dull,b,c,d", comments="")
-    words = ["ica", "fit", place, "--sources", 2, "--iterations", 2, "--report", page, "--out"]
+    words = ["ica", "fit", place, "--sources", 2, "--posterior", "lr"]
+    words += ["--iterations", 2, "--report", page, "--out"]
     result = run(*words, out)
     assert "give more --iterations" in result.stderr and "max_iter" not in result.stderr
     text = page.read_text()

@@ -300,7 +300,12 @@ def _with(x, where, value):
         ({"prior": "laplas"}, _rows(), MethodError, "did you mean 'laplace'"),
         ({"prior": ["laplace"], "n_sources": 2}, _rows(), MethodError, "1 priors are given for 2"),
         ({"posterior": "mean"}, _rows(), MethodError, "there is no posterior"),
-        ({"optimiser": "lbfgs"}, _rows(), MethodError, "does not belong to its moments"),
+        (
+            {"optimiser": "lbfgs", "posterior": "lr"},
+            _rows(),
+            MethodError,
+            "does not belong to its moments",
+        ),
         (
             {"optimiser": "lbfgs", "posterior": "naive", "mixing": "nonnegative"},
             _rows(),

@@ -140,7 +140,7 @@ def test_isotropic_noise_never_makes_a_matrix_of_channels_squared():
 @pytest.mark.parametrize(
     ("noise", "text"),
     [
-        ("white", "one of isotropic"),
+        ("white", "one of auto, isotropic"),
         (-1.0, "must be positive"),
         ([1.0, 2.0], "shape"),
         ([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "not symmetric"),

@@ -1,14 +1,14 @@
 r"""EM of noisy ICA (HOJ-L6): moments of the sources, then mixing, noise and priors.
 
-Plain and over-relaxed EM, and L-BFGS on the log-likelihood whose gradient the E-step gives:
-d log p / dA = P (X <S>^T - A <SS^T>). With naive or exact moments EM never lowers its objective;
-with linear response and adaptive TAP nothing is promised, it is only watched (HOJ-L2).
+Plain and over-relaxed EM, L-BFGS and scoring on the log-likelihood whose gradient the E-step gives:
+d log p / dA = P (X <S>^T - A <SS^T>). All of them stop by that gradient in one chart. With naive or
+exact moments EM never lowers its objective; with linear response and adaptive TAP nothing is
+promised, it is only watched (HOJ-L2).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,20 +19,28 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.core.run import State, Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
-from kikuchi.ica.model import Model, Observations, is_learned
+from kikuchi.ica.model import Model, Observations, deviations, is_learned
 from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
+from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.scoring import Climb, Evaluation, evaluate
 from kikuchi.training.checkpoint import part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
 
-OPTIMISERS = ("em", "over-relaxed", "lbfgs")
+WEAK = 0.7  # deviation of sources in units of noise, below which there may be several optima
+OPTIMISERS = ("em", "over-relaxed", "lbfgs", "scoring")
 CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the gradient of log Z
 _GROWTH = 1.2  # of over-relaxation after a good step
 _MOST_RELAXED = 20.0
 _WORSE = 1.2  # growth of the EM step that ends over-relaxation where no objective can be trusted
 _ROUND = 25  # L-BFGS steps before its coordinates are chosen anew
-_LOOK_BACK = 4  # steps of L-BFGS that must all be small at the end
+_SETTLED = 0.03  # of the gradient at the begin of a round: enough before priors are learned again
+_LEAST_KNOWN = 1e-3  # part of a sensor that sources do not explain: less is as good as nothing
+_LEAST_POWER = 1e-4  # of a prior's variance that a source has at least: one that is off may awake
+_DRAWS = 32  # of each sample, in importance sampling within a fit
+_STRENGTHS = 1.5, 0.7  # of the weakest direction of the sources, below which draws double
+_OVERCOMPLETE = 8  # times as many where sources are more than channels, and posteriors less normal
 _NOT_RELAXED = (1.0, -math.inf, math.inf)  # length of a step, last objective, last change
 
 
@@ -122,6 +130,13 @@ def expectation(
     return statistics, moments
 
 
+def weakest(model: Model) -> float:
+    """Deviation of the data along the direction that sources explain least, in units of noise."""
+    deviation = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
+    scaled = model.mixing / deviation * deviations(model.priors)
+    return float(np.linalg.svd(scaled, compute_uv=False)[-1])
+
+
 def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:
     """The M-step: mixing (HOJ-L3, L4), noise (HOJ-L5), then priors (HOJ-L7)."""
     task = MixingTask(statistics.cross, statistics.second, model.noise, rules.mixing_prior)
@@ -135,6 +150,9 @@ def posterior_within_em(posterior: Posterior, optimiser: str = "em") -> Posterio
     """
     tol, sweeps = (1e-6, 40) if optimiser == "lbfgs" else (1e-4, 20)
     fields: dict[str, Any] = {}
+    if isinstance(posterior, ImportancePosterior):
+        tol, sweeps = 0.3, 4  # draws correct what is left
+        fields |= {"draws": min(posterior.draws, _DRAWS), "numbered": True}
     if hasattr(posterior, "tol"):
         fields["tol"] = max(posterior.tol, tol)
     if hasattr(posterior, "max_iterations"):
@@ -165,20 +183,25 @@ class EMIteration:
         self.moments = moments
         self.objective = math.nan
         self.iterations = 0
+        self.settled = True  # whether the model that it began with was found more than once
+        self.pseudo = 0.0  # samples that keep noise from zero, in scoring
+        self.times = 1  # as many draws as usual
+        self.most_times = 2 ** len(_STRENGTHS)
         self.relaxation = _NOT_RELAXED
         self.fallback: Model | None = None  # where EM's own step would have led
-        self.recent: deque[float] = deque([math.inf] * _LOOK_BACK, maxlen=_LOOK_BACK)
         self.batches: list[tuple[Statistics, Moments]] = []
         self.total: Statistics | None = None  # over all batches
         self._round: State | None = None  # the state at the begin of a round of L-BFGS
+        self.climb = Climb()
+        self.evaluation: Evaluation | None = None  # the last one of scoring
 
     def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
         """Steps of the optimiser that is named."""
         if batch_size is not None and batch_size < self.data.count:
             return self._incremental(batch_size, seed)
         self.posterior = posterior_within_em(self.given, optimiser)
-        if optimiser == "lbfgs":
-            return self._quasi_newton()
+        if optimiser in ("lbfgs", "scoring"):
+            return self._quasi_newton() if optimiser == "lbfgs" else self._scoring()
         return self._relaxed() if optimiser == "over-relaxed" else self._plain()
 
     # ------------------------------------------------------------------ state
@@ -188,11 +211,15 @@ class EMIteration:
         return self._round or self._state()
 
     def _state(self) -> State:
-        state = prefixed(self.model.to_arrays(), "model") | {
-            "facts": json_array(self.model.describe()),
-            "iterations": np.array(self.iterations),
-            "numbers": np.array([self.objective, *self.relaxation, *self.recent]),
-        }
+        state = (
+            prefixed(self.model.to_arrays(), "model")
+            | {
+                "facts": json_array(self.model.describe()),
+                "iterations": np.array(self.iterations),
+                "numbers": np.array([self.objective, *self.relaxation, self.settled, self.times]),
+            }
+            | prefixed(self.climb.state(), "climb")
+        )
         if self.fallback is not None:
             state |= prefixed(self.fallback.to_arrays(), "fallback")
             state["fallback_facts"] = json_array(self.fallback.describe())
@@ -211,7 +238,8 @@ class EMIteration:
         self.iterations = int(state["iterations"])
         self.objective, *numbers = (float(x) for x in state["numbers"])
         self.relaxation = (numbers[0], numbers[1], numbers[2])
-        self.recent.extend(numbers[3:])
+        self.settled, self.times = bool(numbers[3]), int(numbers[4])
+        self.climb = Climb.from_state(part(state, "climb"))
         fallback = part(state, "fallback")
         if fallback:
             facts = from_json_array(state["fallback_facts"])
@@ -228,7 +256,8 @@ class EMIteration:
     def _plain(self) -> Iterator[Step]:
         while True:
             statistics = self._expect()
-            yield self._move(maximisation(self.model, statistics, self.rules))
+            plain = maximisation(self.model, statistics, self.rules)
+            yield self._move(plain, Chart(self.model, statistics).gradient_of(plain))
 
     def _relaxed(self) -> Iterator[Step]:
         """EM steps made longer while that helps; back to EM's own when it does not."""
@@ -237,11 +266,11 @@ class EMIteration:
             length, last_objective, last_size = self.relaxation
             statistics = self._expect()
             plain = maximisation(self.model, statistics, self.rules)
-            size = relative_change(self.model, plain)
+            size = Chart(self.model, statistics).gradient_of(plain)
             worse = self.objective < last_objective if trusted else size > _WORSE * last_size
             if worse and self.fallback is not None:
                 target, self.fallback, self.relaxation = self.fallback, None, _NOT_RELAXED
-                yield self._move(target)
+                yield self._move(target, size)
                 continue
             target, self.fallback = plain, None
             if length > 1.0:
@@ -275,7 +304,7 @@ class EMIteration:
             self.batches = [results[k] for k in range(len(parts))]
             self.iterations += 1
             self.objective = self.total.log_likelihood / self.total.count - self._penalty()
-            residual = relative_change(before, self.model)
+            residual = Chart(before, self.total).gradient_of(self.model)
             yield Step(self.iterations, residual=residual, objective=self.objective)
 
     def _expect(self) -> Statistics:
@@ -288,8 +317,7 @@ class EMIteration:
     def _penalty(self) -> float:
         return self.rules.mixing_prior.penalty(self.model.mixing) / self.data.count
 
-    def _move(self, model: Model, residual: float | None = None) -> Step:
-        residual = relative_change(self.model, model) if residual is None else residual
+    def _move(self, model: Model, residual: float) -> Step:
         self.model = model
         self.iterations += 1
         return Step(self.iterations, residual=residual, objective=self.objective)
@@ -297,34 +325,61 @@ class EMIteration:
     # ------------------------------------------------------------------ L-BFGS
 
     def _quasi_newton(self) -> Iterator[Step]:
-        """Rounds of L-BFGS on mixing and noise, in scales in which EM's curvature is one; between
-        two rounds an EM step, which also moves the priors.
+        """Rounds of L-BFGS on mixing and noise in a chart; between two rounds an EM step, which
+        also moves the priors. Where priors are learned, the gradient must be small before and after
+        that. The steps end where no point along the gradient is better.
         """
         from kikuchi.core.lbfgs import Lbfgs
 
-        recent = self.recent
+        learned = any(is_learned(prior, self.rules.learned) for prior in self.model.priors)
         while True:
             self._round = self._state()
             statistics = self._expect()
+            chart = Chart(self.model, statistics)
             plain = maximisation(self.model, statistics, self.rules)
-            yield self._move(plain, max(*recent, relative_change(self.model, plain)))
-            coordinates = _WhitenedCoordinates(self.model, statistics)
-            descent = Lbfgs(
-                self._descent(coordinates), coordinates.point(self.model), memory=20, longest=1.0
-            )
+            begun = chart.gradient_of(plain)
+            yield self._move(plain, begun)
+            point = chart.point(self.model)
+            descent = Lbfgs(self._descent(chart), point, memory=_ROUND, longest=chart.longest)
             for taken in range(_ROUND):
-                if not descent.step():
-                    if taken == 0:  # only EM's own step is left, and it changes nothing
-                        recent.extend([0.0] * _LOOK_BACK)
+                if learned and descent.residual <= _SETTLED * begun:
                     break
-                model = coordinates.model(descent.point)
-                recent.append(relative_change(self.model, model))
+                if not descent.step():
+                    if taken == 0:
+                        return
+                    break
                 self.objective = -descent.value
-                yield self._move(model, max(recent))
+                residual = max(begun, descent.residual) if learned else descent.residual
+                yield self._move(chart.model(descent.point), residual)
 
-    def _descent(self, coordinates: _WhitenedCoordinates) -> Callable[[Array], tuple[float, Array]]:
+    def _scoring(self) -> Iterator[Step]:
+        self._set_draws()
+        while not self.climb.is_stalled:
+            prior = self.rules.mixing_prior
+            now = evaluate(self.model, self.data, self.posterior, self.moments, prior, self.pseudo)
+            self.moments, self.objective = now.moments, now.value
+            self.evaluation = now
+            if now.is_far:
+                self.climb = Climb()
+                plain = maximisation(self.model, self._expect(), self.rules)
+                yield self._move(plain, 1.0)
+            else:
+                yield self._move(*self.climb.advance(now))
+
+    def _set_draws(self) -> None:
+        """As many draws as the weakest direction of the sources at the first step asks for."""
+        if not isinstance(self.posterior, ImportancePosterior):
+            return
+        if self.iterations == 0:
+            self.times = 2 ** sum(weakest(self.model) < strength for strength in _STRENGTHS)
+        times = min(self.times, self.most_times)
+        if self.model.sources > self.model.channels:
+            times = _OVERCOMPLETE
+        self.posterior = replace(self.posterior, draws=times * self.posterior.draws)
+
+    def _descent(self, chart: Chart) -> Callable[[Array], tuple[float, Array]]:
         def value(point: Array) -> tuple[float, Array]:
-            model = coordinates.model(point)
+            model = chart.model(point)
             statistics, self.moments = expectation(
                 model, self.data, self.posterior, "none", self.moments
             )
@@ -332,18 +387,21 @@ class EMIteration:
             total = statistics.log_likelihood - penalty
             if not math.isfinite(total):
                 return math.inf, np.zeros(point.shape)
-            gradient = coordinates.gradient(model, statistics, self.rules.mixing_prior)
+            gradient = chart.gradient(model, statistics, self.rules.mixing_prior)
             return -total / statistics.count, -gradient / statistics.count
 
         return value
 
 
-class _WhitenedCoordinates:
-    """Coordinates in which the information per sample is about the identity, and log variances.
+class Chart:
+    """Coordinates in which the information of a sample about mixing and noise is about the
+    identity: a gradient in them is a step, and its size says how far away the optimum is.
 
     A = diag(deviation) T B R^-1 with R R^T = <SS^T> / N and T T^T the covariance of data in units
     of the noise. In much noise T is the identity and the curvature that of EM; without noise B is a
-    relative change of A.
+    relative change of A. A variance enters by its logarithm times the part of its sensor that the
+    sources do not explain: where noise is low, and as many sources as sensors explain everything, a
+    small gradient of the logarithm is still one that matters.
     """
 
     def __init__(self, model: Model, statistics: Statistics) -> None:
@@ -353,14 +411,37 @@ class _WhitenedCoordinates:
         second = statistics.second
         second = second.mean(axis=0) if second.ndim == 3 else second
         size = second / statistics.count
-        size = size + 1e-12 * np.trace(size) * np.eye(len(size))
+        size = size + _LEAST_POWER * np.diag(deviations(model.priors) ** 2)
         self.root = np.linalg.cholesky(size)
         scaled = (model.mixing / self.deviation) @ self.root
         self.span, lengths, _ = np.linalg.svd(scaled, full_matrices=False)
         self.stretch = np.sqrt(1.0 + lengths**2)[:, None]
+        left = 1.0 / (1.0 + lengths**2)  # of a direction of the span, in the inverse covariance
+        if np.size(noise.value) == 1:
+            known = math.sqrt(max(0, model.channels - len(lengths)) + float(left @ left))
+            self.known = np.array([max(known, _LEAST_KNOWN)])
+        else:
+            self.known = np.maximum(1.0 - self.span**2 @ (1.0 - left), _LEAST_KNOWN)
         independent = noise.learned and isinstance(noise, IndependentNoise)
         self.noise_size = np.size(noise.value) if independent else 0
-        self.noise_scale = math.sqrt(0.5 * model.channels / max(1, self.noise_size))
+        self.noise_scale = math.sqrt(0.5) * self.known[: self.noise_size]
+
+    @property
+    def longest(self) -> Array:
+        """How far one step may move each coordinate: one, and variances by a factor e."""
+        return np.concatenate([np.ones(self.base.mixing.size), self.noise_scale])
+
+    def gradient_of(self, plain: Model) -> float:
+        """The largest component of the gradient, from EM's own step to `plain`, which is the
+        gradient in units of the complete data's information; under constraints, what they leave.
+        """
+        move = (plain.mixing - self.base.mixing) / self.deviation @ self.root
+        largest = float(np.abs(self._stretched(move, self.stretch)).max())
+        channels = self.base.channels
+        before, after = (m.noise.channel_variances(channels) for m in (self.base, plain))
+        excess = math.sqrt(0.5) * np.abs(after / before - 1.0)
+        excess = excess[:1] * channels if self.known.size == 1 else excess
+        return max(largest, float((excess / self.known).max()))
 
     def point(self, model: Model) -> Array:
         """Coordinates of a model."""
@@ -398,19 +479,13 @@ class _WhitenedCoordinates:
         inner = solve_triangular(self.root, outer.T, lower=True).T
         if not self.noise_size:
             return np.asarray(inner.ravel())
+        assert isinstance(model.noise, IndependentNoise)
         variances = model.noise.channel_variances(model.channels)
         residuals = statistics.channel_residuals(model.mixing) / variances
         logs = 0.5 * (residuals - statistics.counts)
         logs = np.array([logs.sum()]) if self.noise_size == 1 else logs
+        logs[model.noise.at_floor & (logs < 0)] = 0.0
         return np.concatenate([inner.ravel(), logs / self.noise_scale])
-
-
-def relative_change(before: Model, after: Model) -> float:
-    """Relative change of mixing or noise, whichever is larger."""
-    scale = float(np.linalg.norm(before.mixing))
-    moved = float(np.linalg.norm(after.mixing - before.mixing))
-    mixing = moved / scale if scale > 0 else math.inf
-    return max(mixing, before.noise.relative_change(after.noise))
 
 
 def _second_moments(

@@ -14,17 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
-from kikuchi.core.numerics import logsumexp
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Posterior, parse_posterior
 
 _MOST_STATES = 4096
 _SAMPLES = 500  # data that restarts are compared on
-_DRAWS = 1000  # for each of them
-_FRACTIONS = (0.5, 0.4, 0.1)  # of draws: posterior, wide posterior, prior
-_WIDTHS = (1.2, 4.0)  # times the covariance
-_PROPOSAL = "adatap:tol=1e-4,max_iterations=100"  # nearest to the true posterior
+_PROPOSAL = "importance:draws=1000,numbered=true"
 _SEED = 20010401
 
 
@@ -42,66 +37,8 @@ def evidence(model: Model, data: Observations, posterior: Posterior) -> Evidence
         if math.prod(len(s[0]) for s in states if s is not None) <= _MOST_STATES:
             return _by_energy(model, data, parse_posterior("exact"), "enumeration")
     elif all(s is None and p.is_proper for s, p in zip(states, model.priors, strict=True)):
-        part = _subset(data)
-        proposal = parse_posterior(_PROPOSAL)
-        value = float(np.mean(importance_log_likelihood(model, part, proposal)))
-        return Evidence(value, "importance sampling")
+        return _by_energy(model, _subset(data), parse_posterior(_PROPOSAL), "importance sampling")
     return _by_energy(model, data, posterior, f"energy of {posterior.name}")
-
-
-def importance_log_likelihood(
-    model: Model, data: Observations, posterior: Posterior, draws: int = _DRAWS, seed: int = _SEED
-) -> Array:
-    """log p(x) of each sample by importance sampling around its posterior.
-
-    Draws come from the Gaussian with the posterior's mean and 1.2 times its covariance, from one
-    four times as wide, and from the prior, so that weights stay bounded. The mean weight has the
-    likelihood as its expectation; its logarithm is low on average, less so with more draws.
-    """
-    rng = np.random.default_rng(seed)
-    problem = model.problem(data)
-    moments = posterior.solve(problem)
-    covariances = posterior.covariances(problem, moments)
-    counts = [round(fraction * draws) for fraction in _FRACTIONS]
-    base = model.log_base(data)
-    out = np.empty(data.count)
-    for t in range(data.count):
-        root = _root(covariances[t])
-        mean = moments.mean[:, t]
-        from_prior = np.array([p.sample(rng, counts[2]) for p in model.priors])
-        parts = [
-            mean[:, None] + math.sqrt(width) * root @ rng.standard_normal((model.sources, k))
-            for width, k in zip(_WIDTHS, counts, strict=False)
-        ]
-        s = np.concatenate([*parts, from_prior], axis=1)
-        log_prior = sum(p.log_density(row) for p, row in zip(model.priors, s, strict=True))
-        coupling = problem.couplings[t if problem.per_sample else 0]
-        log_joint = problem.field[:, t] @ s - 0.5 * np.einsum("ik,ik->k", s, coupling @ s)
-        log_weight = log_prior + log_joint - _log_proposal(s, mean, root, np.asarray(log_prior))
-        out[t] = base[t] + float(logsumexp(log_weight)) - math.log(s.shape[1])
-    return out
-
-
-def _log_proposal(s: Array, mean: Array, root: Array, log_prior: Array) -> Array:
-    from scipy.linalg import solve_triangular
-
-    size = len(mean)
-    squares = np.sum(solve_triangular(root, s - mean[:, None], lower=True) ** 2, axis=0)
-    constant = 0.5 * size * math.log(2.0 * math.pi) + float(np.log(np.diag(root)).sum())
-    terms = [
-        math.log(fraction) - 0.5 * squares / width - constant - 0.5 * size * math.log(width)
-        for fraction, width in zip(_FRACTIONS[:2], _WIDTHS, strict=True)
-    ]
-    return np.asarray(logsumexp(np.array([*terms, math.log(_FRACTIONS[2]) + log_prior]), axis=0))
-
-
-def _root(covariance: Array) -> Array:
-    """Cholesky factor; of the diagonal alone where an approximate covariance has none."""
-    scale = np.maximum(np.diag(covariance), 1e-12)
-    try:
-        return np.asarray(np.linalg.cholesky(covariance + 1e-9 * np.diag(scale)))
-    except np.linalg.LinAlgError:
-        return np.diag(np.sqrt(scale))
 
 
 def _by_energy(model: Model, data: Observations, posterior: Posterior, method: str) -> Evidence:

@@ -16,20 +16,50 @@ from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run, State
 from kikuchi.core.trace import Trace
-from kikuchi.ica.em import CONSISTENT, EMIteration, Rules, expectation, posterior_within_em
+from kikuchi.ica.em import (
+    CONSISTENT,
+    WEAK,
+    EMIteration,
+    Rules,
+    expectation,
+    posterior_within_em,
+    weakest,
+)
 from kikuchi.ica.evidence import Evidence, evidence
-from kikuchi.ica.initialisation import initial_model
-from kikuchi.ica.model import Model, Observations
-from kikuchi.ica.posteriors.posterior import Posterior
+from kikuchi.ica.initialisation import factor_noise, has_factors, initial_model
+from kikuchi.ica.measures import column_angles
+from kikuchi.ica.model import Model, Observations, deviations
+from kikuchi.ica.noise import AUTO, KINDS, restore_noise
+from kikuchi.ica.posteriors.posterior import Moments, Posterior
 from kikuchi.ica.priors.prior import SourcePrior
+from kikuchi.ica.scoring import Precision, evaluate
 from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
 from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable, json_array
 
 _OBJECTIVE = "mean log-likelihood"
-_MANY = 100_000  # samples from which on a fit warms up on a subset
-_WARM_UP = 20_000
-_NOISE_FRACTIONS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
-_NOISE_SAMPLES = 1000
+_MANY = 8000  # samples from which on L-BFGS begins with a part of them
+_PART = 4000
+_WARM_UP = 20_000  # of 100 000 and more, for EM
+_PART_ITERATIONS = 60, 15  # and of scoring
+_PART_OF_ERROR = 0.3, 0.8  # how near to its end, in standard errors, a fit to a part must come
+_SEEN = 5000  # samples that scoring seeks its start in
+_FEW = 1250  # that it begins with,
+_EACH = 10  # or so many for each parameter
+_PSEUDO = 4.0  # samples without noise that keep a fit to few samples from such a solution
+_NEXT = 4  # times as many are the next
+_STRONG = 1.0  # deviation of sources in units of noise that lets few samples do
+_MORE = 2500  # samples to begin with where it is less
+_OTHERS = 4000  # that fits to these are compared on
+_SOON = 8  # steps in which a good start comes near
+_PART_TIMES = 2  # as many draws as usual, at most
+_AGAIN = 4  # more starts where weak sources make several optima
+_NOISE_FRACTIONS = (1.8, 1.0, 0.4, 0.1, 0.02, 1e-3)
+_START_SAMPLES = 400
+_STARTS = 3  # where sources are more than channels
+_SAME = 5.0  # degrees between columns of fits that found the same
+CUT_SHORT = ("seconds", "interrupted")
+GRADIENTS = ("lbfgs", "scoring")
+_LEAST_SIGNAL = 0.05  # of the variance of a direction that sources must explain at the start
 COLLAPSED = 0.05  # of the largest source: below it a column has been lost
 
 
@@ -66,11 +96,12 @@ class RestartFit:
     stopped: str
     objective: float
     collapsed: tuple[int, ...]
+    precision: Precision | None = None  # known after scoring
 
     @property
     def complete(self) -> bool:
         """Whether it ended by itself, not by the clock or by Ctrl-C."""
-        return self.stopped not in ("seconds", "interrupted")
+        return self.stopped not in CUT_SHORT
 
     def to_state(self) -> State:
         """The restart as arrays."""
@@ -81,7 +112,8 @@ class RestartFit:
             "objective": self.objective,
         }
         trace = prefixed(self.trace.arrays(), "trace")
-        return self.model.to_arrays() | trace | {"facts": json_array(facts)}
+        precise = {} if self.precision is None else prefixed(vars(self.precision), "precision")
+        return self.model.to_arrays() | trace | precise | {"facts": json_array(facts)}
 
     @classmethod
     def from_state(cls, state: State) -> RestartFit:
@@ -91,7 +123,9 @@ class RestartFit:
         trace = Trace(_OBJECTIVE)
         trace.restore(part(state, "trace"))
         how = facts["converged"], facts["stopped"], facts["objective"]
-        return cls(model, trace, *how, collapsed_sources(model))
+        known = part(state, "precision")
+        precision = Precision(**known) if known else None
+        return cls(model, trace, *how, collapsed_sources(model), precision)
 
 
 class RestartFile:
@@ -156,66 +190,222 @@ def fit_once(
     """Run one restart to its end, from its state in `store` if there is one."""
     clock = Budget(seconds=task.seconds).start()
     trace = Trace(objective_name=_OBJECTIVE)
-    model: Model | None = None
+    model, settled = None, True
     if store is not None and (state := store.load()) is not None:
         model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
     if model is None:
-        model, stopped = _first_model(task, clock)
-        if stopped == "interrupted":
+        model, stopped, settled = _first_model(task, clock)
+        if stopped in CUT_SHORT:  # no state is kept: the search begins anew
             return RestartFit(model, trace, False, stopped, math.nan, collapsed_sources(model))
     learning = EMIteration(model, task.data, task.posterior, task.rules)
+    learning.settled = settled
     run = Run(clock, progress, trace)
     steps = learning.steps(task.optimiser, task.batch_size, task.seed)
     _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
     _check_model(learning.model)
     lost = collapsed_sources(learning.model)
-    return RestartFit(learning.model, trace, converged, run.stopped, learning.objective, lost)
+    stopped, precision = run.stopped, None
+    if stopped == "diverged" and task.optimiser == "scoring":
+        stopped = "stalled"
+    if learning.evaluation is not None:
+        precision = learning.evaluation.precision()
+    if converged and precision is not None and precision.leaves_open:
+        stopped = "unresolved"
+    if converged and not learning.settled:
+        stopped = "ambiguous"
+    converged = converged and stopped == "converged"
+    objective = learning.objective
+    return RestartFit(learning.model, trace, converged, stopped, objective, lost, precision)
 
 
-def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str]:
-    """The model that EM begins with, and why the search for it stopped."""
+def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str, bool]:
+    """The model that the fit to all samples begins with, why the search for it stopped, and whether
+    several starts, where one says little, led to the same model.
+
+    What follows gradients first fits a part of many samples, which costs less for most of the
+    improvement.
+    """
     rng = np.random.default_rng(task.seed)
     if isinstance(task.start, Model):
-        model = task.start
-    else:
-        arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
-        model = _with_less_noise(initial_model(task.start, *arguments), task)
-    return _warmed_up(model, task, clock, rng)
+        return task.start, "converged", True
+    if task.optimiser == "scoring":
+        return _scored_model(task, clock, rng)
+    model = _best_start(task, rng)
+    gradients = task.optimiser in GRADIENTS
+    part, many = (_PART, _MANY) if gradients else (_WARM_UP, 100_000)
+    if task.batch_size is not None or task.data.count < many:
+        return model, "converged", True
+    few = task.data.take(np.sort(rng.choice(task.data.count, part, replace=False)))
+    fit, stopped = _fit_to_part(model, few, task, clock)
+    return fit.model, stopped, True
 
 
-def _with_less_noise(model: Model, task: RestartTask) -> Model:
-    """The start with less noise, if that makes a few samples more likely.
-
-    With as many sources as channels only the likelihood tells how much of the data is noise, and
-    EM needs many steps from much noise to very little.
+def _scored_model(
+    task: RestartTask, clock: Clock, rng: np.random.Generator
+) -> tuple[Model, str, bool]:
+    """Scoring on more and more samples, each time until the step is shorter than the standard
+    errors that these samples leave; the fewest also choose the kind of noise and among starts.
     """
-    if task.start != "ica" or not model.noise.learned or model.sources < model.channels:
-        return model
-    few = task.data.take(slice(0, _NOISE_SAMPLES))
+    several = task.start == "directions"
+    order = rng.permutation(task.data.count)
+    seen = replace(task, data=task.data.take(np.sort(order[:_SEEN])))
+    models = [_best_start(seen, rng) for _ in range(_STARTS if several else 1)]
+    tall = len(task.priors) < task.data.channels
+    size = max(_FEW, _EACH * task.data.channels * (len(task.priors) + 1))
+    if not tall or weakest(models[0]) < _STRONG:
+        size = max(size, _MORE)
+    few = task.data.take(np.sort(order[:size]))
+    others = task.data.take(np.sort(order[size : size + _OTHERS] if size < order.size else order))
+    choose = task.noise == AUTO
+    if choose and tall and _channels_differ(models[0], few, task):
+        models, choose = _own_starts(models[0], seen, rng), False
+    fits = [_fit_to_part(models[0], few, task, clock)]
+    for model in models[1:]:
+        if fits[-1][1] not in CUT_SHORT:
+            fits.append(_fit_to_part(model, few, task, clock))
+    best, stopped = fits[-1] if len(fits) == 1 else _likeliest(fits, others, task)
+    mixings = [fit.model.mixing for fit, _ in fits]
+    apart = [float(column_angles(m, best.model.mixing).max()) for m in mixings]
+    settled = not several or sum(angle < _SAME for angle in apart) > 1
+    choose = choose and not tall and stopped not in CUT_SHORT
+    if choose and _channels_differ(best.model, others, task):
+        start = _with_variances(best.model, None)
+        best, stopped = _fit_to_part(start, few, task, clock, best.moments)
+    if task.start == "ica" and few.observed is None and weakest(best.model) < WEAK:
+        fits = [(best, stopped)]
+        while len(fits) <= _AGAIN and fits[-1][1] not in CUT_SHORT:
+            start = _turned(best.model, few, task, rng)
+            fits.append(_fit_to_part(start, few, task, clock, limit=_SOON))
+        best, stopped = _likeliest(fits, others, task)
+    if stopped in CUT_SHORT:
+        return best.model, stopped, False
+    size = _NEXT * few.count
+    while _NEXT * size <= task.data.count:
+        few = task.data.take(np.sort(order[:size]))
+        best, stopped = _fit_to_part(best.model, few, task, clock)
+        if stopped in CUT_SHORT:
+            return best.model, stopped, False
+        size *= _NEXT
+    return best.model, stopped, settled
+
+
+def _likeliest(
+    fits: Sequence[tuple[EMIteration, str]], others: Observations, task: RestartTask
+) -> tuple[EMIteration, str]:
+    """The fit that makes samples most likely that it has not seen, and why the last one stopped."""
     posterior = posterior_within_em(task.posterior)
+    values = [expectation(f.model, others, posterior, "none")[0].log_likelihood for f, _ in fits]
+    return fits[int(np.argmax(values))][0], fits[-1][1]
+
+
+def _channels_differ(model: Model, data: Observations, task: RestartTask) -> bool:
+    """Whether BIC prefers a variance for each channel to one for all, by the score test: the gain
+    that the gradient and the information at equal variances promise.
+    """
+    gains, moments = [], None
+    posterior = posterior_within_em(task.posterior)
+    for trial in (model, _with_variances(model, None)):
+        now = evaluate(trial, data, posterior, moments, task.rules.mixing_prior)
+        moments = now.moments
+        gains.append(0.5 * data.count * float(now.gradient @ now.solve(now.gradient)))
+    return gains[1] - gains[0] > 0.5 * (data.channels - 1) * math.log(data.count)
+
+
+def _with_variances(model: Model, variances: Array | None) -> Model:
+    """The model with a variance for each channel: these, or those that it has."""
+    floor = np.asarray(model.noise.floor)
+    variances = model.noise.channel_variances(model.channels) if variances is None else variances
+    return replace(
+        model, noise=restore_noise("diagonal", np.maximum(variances, floor), floor, True)
+    )
+
+
+def _own_starts(model: Model, task: RestartTask, rng: np.random.Generator) -> list[Model]:
+    """Starts with a variance for each channel: independent components in units of the noise of a
+    factor analysis, as large noise of one channel hides sources from principal components. Where
+    the covariance does not determine that noise, the one with equal variances remains another.
+    """
+    same = _with_variances(model, None)
+    if task.start != "ica" or task.data.observed is not None:
+        return [same]
+    unit = np.sqrt(factor_noise(task.data.outer / task.data.count, model.sources))
+    scaled = replace(task.data, x=task.data.x / unit[:, None])
+    start = _best_start(replace(task, data=scaled, noise=KINDS[0]), rng)
+    variances = start.noise.channel_variances(model.channels) * unit**2
+    own = _with_variances(replace(model, mixing=unit[:, None] * start.mixing), variances)
+    return [own] if has_factors(model.channels, model.sources) else [own, same]
+
+
+def _turned(model: Model, data: Observations, task: RestartTask, rng: np.random.Generator) -> Model:
+    """Another start with the noise of a model: independent components in units of it, as another
+    rotation that the search for them begins with finds them.
+    """
+    unit = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
+    scaled = replace(data, x=data.x / unit)
+    start = initial_model("ica", scaled, task.priors, np.asarray(1.0), task.rules.mixing, rng)
+    return replace(model, mixing=unit * _without_noise(start, scaled))
+
+
+def _best_start(task: RestartTask, rng: np.random.Generator) -> Model:
+    """The start that makes some samples most likely.
+
+    Independent components begin with the noise of each of several levels, their columns without
+    it: with as many sources as channels only the likelihood tells how much of the data is noise.
+    """
+    arguments = task.data, task.priors, task.noise, task.rules.mixing, rng
+    model = initial_model(str(task.start), *arguments)
+    wanted = task.start in ("ica", "directions") and task.optimiser in GRADIENTS
+    if not wanted or not model.noise.learned:
+        return model
+    few = task.data.take(slice(0, _START_SAMPLES))
+    posterior = posterior_within_em(task.posterior)
+    tall = model.sources < model.channels
     best, value = model, -math.inf
-    for fraction in _NOISE_FRACTIONS:
+    for fraction in (1.0,) if tall else _NOISE_FRACTIONS:
         trial = replace(model, noise=model.noise.scaled(fraction))
+        if task.start == "ica" and task.data.observed is None:
+            trial = replace(trial, mixing=_without_noise(trial, task.data))
         likelihood = expectation(trial, few, posterior, "none")[0].log_likelihood
         if likelihood > value:
             best, value = trial, likelihood
     return best
 
 
-def _warmed_up(
-    model: Model, task: RestartTask, clock: Clock, rng: np.random.Generator
-) -> tuple[Model, str]:
-    """The model after EM on a subset where samples are many, which costs less for most of the
-    improvement, and why that stopped.
+def _without_noise(model: Model, data: Observations) -> Array:
+    """Columns that with the noise make the covariance of the data, as near to those of the model
+    as an orthogonal matrix can bring them.
     """
-    if task.batch_size is not None or task.data.count < _MANY:
-        return model, "converged"
-    few = task.data.take(np.sort(rng.choice(task.data.count, _WARM_UP, replace=False)))
-    learning = EMIteration(model, few, task.posterior, task.rules)
+    sizes = deviations(model.priors)
+    noise = np.diag(model.noise.channel_variances(model.channels))
+    whole = data.outer / data.count
+    values, vectors = np.linalg.eigh(whole - noise)
+    values, vectors = values[-model.sources :], vectors[:, -model.sources :]
+    least = _LEAST_SIGNAL * np.einsum("di,di->i", vectors, whole @ vectors)
+    root = vectors * np.sqrt(np.maximum(values, least))
+    left, _, right = np.linalg.svd(root.T @ (model.mixing * sizes))
+    return np.asarray(root @ (left @ right) / sizes)
+
+
+def _fit_to_part(
+    model: Model,
+    few: Observations,
+    task: RestartTask,
+    clock: Clock,
+    moments: Moments | None = None,
+    limit: int | None = None,
+) -> tuple[EMIteration, str]:
+    """A fit to some of the samples, only as near to its end as these are worth, and why it
+    stopped.
+    """
+    learning = EMIteration(model, few, task.posterior, task.rules, moments)
     run = Run(clock, silent, Trace())
+    scoring = task.optimiser == "scoring"
+    learning.pseudo, learning.most_times = _PSEUDO, _PART_TIMES
+    error = _PART_OF_ERROR[scoring] / math.sqrt(few.count)
+    limit = min(task.max_iter, limit or _PART_ITERATIONS[scoring])
     steps = learning.steps(task.optimiser, None, task.seed)
-    run.iterate(steps, tol=10.0 * task.tol, limit=task.max_iter)
-    return learning.model, run.stopped
+    run.iterate(steps, tol=max(task.tol, error), limit=limit)
+    return learning, run.stopped
 
 
 def fit_all(
@@ -299,26 +489,33 @@ def collapsed_sources(model: Model) -> tuple[int, ...]:
 
 
 def check_optimiser(
-    optimiser: str, posterior: Posterior, rules: Rules, priors: Sequence[SourcePrior]
+    optimiser: str,
+    posterior: Posterior,
+    rules: Rules,
+    priors: Sequence[SourcePrior],
+    noise: str | Array,
 ) -> None:
-    """L-BFGS needs an objective whose gradient the moments give, and no constraints."""
-    if optimiser != "lbfgs":
+    """What follows gradients needs moments that give them, and no constraints."""
+    if optimiser not in GRADIENTS:
         return
     unknown = sorted({prior.name for prior in priors if not prior.has_log_partition})
     if unknown:
         raise MethodError(
-            f"optimiser lbfgs: prior {', '.join(unknown)} has no likelihood to maximise; use em"
+            f"optimiser {optimiser}: prior {', '.join(unknown)} has no likelihood to maximise; "
+            "use em"
         )
-    if posterior.name not in CONSISTENT:
+    if optimiser == "lbfgs" and posterior.name not in CONSISTENT:
         raise MethodError(
             f"optimiser lbfgs: the energy of posterior {posterior.name} does not belong to its "
-            f"moments; use over-relaxed, or one of {', '.join(CONSISTENT)}"
+            f"moments; use scoring or over-relaxed, or one of {', '.join(CONSISTENT)}"
         )
     if rules.mixing != "free" or rules.mixing_prior.beta > 0:
         raise MethodError(
-            "optimiser lbfgs takes free mixing with a flat or gaussian prior; "
+            f"optimiser {optimiser} takes free mixing with a flat or gaussian prior; "
             "use em or over-relaxed"
         )
+    if optimiser == "scoring" and isinstance(noise, str) and noise == "full":
+        raise MethodError("optimiser scoring learns isotropic or diagonal noise; use em for full")
 
 
 def _check_model(model: Model) -> None:

@@ -23,7 +23,9 @@ STARTS = ("auto", "ica", "pca", "directions", "samples", "random")
 _MOST_SAMPLES = 100_000  # that a start uses
 _FEW_CHANNELS = 256
 _ROTATIONS = 200
-_ROTATED = 1e-6
+_ROTATED = 1e-4
+_FACTOR_STEPS = 30
+_LEAST_NOISE = 2e-3  # of the variance of a channel, at the start
 _RANDOM_FRACTION = 0.5  # of the data's variance that random columns explain
 _STRONG = 0.1  # fraction of the samples, the longest, that show directions
 
@@ -137,6 +139,36 @@ def _from_components(
     return _assigned(mixing, sources_now, offset, priors), _noise_at(hot, level)
 
 
+def factor_noise(covariance: Array, sources: int) -> Array:
+    """Variances of the noise of a factor analysis with so many factors: what the covariance alone
+    says, from Joereskog's start, which is all where it leaves the factors open.
+
+    >>> columns = np.array([[1.0], [1.0], [2.0], [1.0]])
+    >>> factor_noise(columns @ columns.T + np.diag([0.5, 1.0, 1.0, 0.2]), 1).round(2).tolist()
+    [0.5, 1.0, 1.0, 0.2]
+    """
+    channels, whole = len(covariance), np.diag(covariance)
+    least = _LEAST_NOISE * whole
+    count = min(sources, channels)
+    noise = (1.0 - 0.5 * count / channels) / np.diag(np.linalg.pinv(covariance))
+    noise = np.clip(noise, least, whole)
+    for _ in range(_FACTOR_STEPS if has_factors(channels, sources) else 0):
+        root = np.sqrt(noise)
+        values, vectors = np.linalg.eigh(covariance / root[:, None] / root)
+        kept = vectors[:, -count:] * np.sqrt(np.maximum(values[-count:] - 1.0, 0.0))
+        noise = np.maximum(whole - ((root[:, None] * kept) ** 2).sum(axis=1), least)
+    return noise
+
+
+def has_factors(channels: int, sources: int) -> bool:
+    """Whether a covariance determines so many factors and a variance for each channel.
+
+    >>> has_factors(9, 5), has_factors(9, 7)
+    (True, False)
+    """
+    return sources < channels and (channels - sources) ** 2 >= channels + sources
+
+
 def rotation(white: Array, rng: np.random.Generator) -> Array:
     """Independent directions of white data: the fixed point with tanh, all at once, kept
     orthogonal; sub- and super-Gaussian sources alike.
@@ -163,12 +195,11 @@ def _assigned(mixing: Array, sources: Array, offset: Array, priors: Sequence[Sou
     """Columns given to priors by kurtosis, in the priors' scales, and with the sign in which
     sources that are not symmetric have a mean above zero.
     """
-    tails = np.mean(sources**4, axis=1) - 3.0
-    wanted = [p.kurtosis if math.isfinite(p.kurtosis) else 1e300 for p in priors]
-    order = np.empty(len(priors), dtype=np.intp)
-    order[np.argsort(wanted, kind="stable")] = np.argsort(tails, kind="stable")
-    if len({p.text for p in priors}) == 1:
-        order = np.arange(len(priors))
+    order = np.arange(len(priors))
+    if len({p.text for p in priors}) > 1:
+        tails = np.mean(np.square(sources) ** 2, axis=1) - 3.0
+        wanted = [p.kurtosis if math.isfinite(p.kurtosis) else 1e300 for p in priors]
+        order[np.argsort(wanted, kind="stable")] = np.argsort(tails, kind="stable")
     columns = mixing[:, order] / deviations(priors)
     flip = [not p.symmetric and o < 0 for p, o in zip(priors, offset[order], strict=True)]
     return np.where(flip, -columns, columns)

@@ -27,10 +27,11 @@ from kikuchi.ica.fitting import (
     fit_all,
 )
 from kikuchi.ica.initialisation import initial_model, start_kinds
-from kikuchi.ica.mixing import parse_mixing_prior
+from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Model, Observations
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
+from kikuchi.ica.scoring import Precision
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
 from kikuchi.training.resuming import fit_checkpoint
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from kikuchi.ica.order import Choice
 
 
+_MOST_DRAWN = 12  # sources that draws can follow
+_TOLERANCE = 1e-3
+_ERRORS = 0.3  # standard errors that scoring stops at
 _FORGETTING = 0.7  # partial_fit: the k-th batch has weight (k + 1)^-0.7
 
 
@@ -54,7 +58,9 @@ class MeanFieldICA(IcaEstimator):
     ----------
     mixing_ (D, I), noise_, priors_, mean_, components_ (I, D; unmixing), trace_, converged_,
     stopped_, n_iter_, warnings_, collapsed_ (numbers of lost sources), restarts_ (all fits),
-    selection_ (how the restart was chosen).
+    selection_ (how the restart was chosen). After scoring also noise_error_ (standard errors of the
+    logarithms of learned variances) and doubt_ (I; the part of each source that the samples do not
+    tell from others); converged_ is true only if they are small, else stopped_ is "unresolved".
 
     >>> rng = np.random.default_rng(0)
     >>> S = rng.laplace(size=(2000, 2))
@@ -73,7 +79,10 @@ class MeanFieldICA(IcaEstimator):
         "laplace", 'Source prior such as "laplace" or "binary01:rate=0.3", or one per source.'
     )
     posterior: str | Posterior = option(
-        "lr", "Posterior: naive, variational, lr, adatap or exact, with options."
+        "auto",
+        "Posterior: naive, variational, lr, adatap, importance or exact, with options. auto takes "
+        "importance (the likelihood itself, by draws around adatap) for at most 12 sources with "
+        "smooth densities and free mixing, adatap for more of them, else lr.",
     )
     mixing: Literal["free", "nonnegative", "multiplicative"] = option(
         "free", "Mixing matrix: free, nonnegative, or multiplicative (nonnegative by products)."
@@ -84,9 +93,10 @@ class MeanFieldICA(IcaEstimator):
         '"elastic:precision=,rate=".',
     )
     noise: str | float | Sequence[Any] | Array = option(
-        "isotropic",
+        "auto",
         'Noise: "isotropic", "diagonal" or "full", learned; or known: a variance, variances or a '
-        "covariance.",
+        'covariance. "auto" is isotropic, or diagonal if posterior importance finds by BIC that '
+        "channels differ.",
     )
     learn_prior: Literal["none", "shape", "all"] = option(
         "shape",
@@ -96,11 +106,19 @@ class MeanFieldICA(IcaEstimator):
         "auto", "Kind of all starts; auto chooses by the numbers of sources and channels."
     )
     restarts: int = option(1, "Number of fits from different starts.", low=1)
-    optimiser: Literal["em", "over-relaxed", "lbfgs"] = option(
-        "em", "em, over-relaxed, or lbfgs (not for posterior lr)."
+    optimiser: Literal["auto", "em", "over-relaxed", "lbfgs", "scoring"] = option(
+        "auto",
+        "em, over-relaxed, lbfgs (not for posteriors lr and importance) or scoring (accelerated "
+        "steps along the gradient); auto takes scoring for importance, lbfgs for adatap with "
+        "smooth densities and free mixing, else em.",
     )
-    tol: float = option(
-        1e-4, "EM stops when the relative change of mixing and noise falls to this.", low=0
+    tol: float | None = option(
+        None,
+        "The fit stops when the gradient per sample in mixing and log noise falls to this, in "
+        "units in which the information of a sample is about one: a standard error is one over the "
+        "root of the number of samples. By default 0.001, and 0.3 standard errors for "
+        "scoring.",
+        low=0,
     )
     max_iter: int = option(200, "Largest number of iterations of a restart.", low=1)
     batch_size: int | None = option(
@@ -123,13 +141,14 @@ class MeanFieldICA(IcaEstimator):
 
     def _fit(self, X: ArrayLike, models: Sequence[Model]) -> Self:
         """Fit from the usual starts and from given models."""
-        rules, posterior = self._rules(), parse_posterior(self.posterior)
+        rules = self._rules()
         rows = self._rows(X, reset=True)
         priors = tuple(as_priors(self.prior, self._source_count(rows)))
-        check_optimiser(self.optimiser, posterior, rules, priors)
+        posterior, optimiser = self.method_for(priors)
+        check_optimiser(optimiser, posterior, rules, priors, self._noise())
         self._check_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
-        tasks = self._tasks(data, priors, posterior, rules, models)
+        tasks = self._tasks(data, priors, rules, models)
         checkpoint = fit_checkpoint(self, rows)
         fits = fit_all(tasks, self.processes, self.seconds, self._run().progress, checkpoint)
         best, evidence = choose_fit(fits, data, posterior)
@@ -137,8 +156,8 @@ class MeanFieldICA(IcaEstimator):
         self.selection_ = evidence.method
         self.trace_, self.stopped_, self.converged_ = best.trace, best.stopped, best.converged
         self.n_iter_ = max(1, best.trace.iterations[-1] if len(best.trace) else 0)
-        self._keep(best.model)
-        self._warn(best, len(tasks))
+        self._keep(best.model, best.precision)
+        self._warn(best, len(tasks), tasks[0].tol)
         self._online: Statistics | None = None
         return self
 
@@ -148,13 +167,13 @@ class MeanFieldICA(IcaEstimator):
         The first batch sets the mean and the start.
         """
         first = not hasattr(self, "model_")
-        rules, posterior = self._rules(), parse_posterior(self.posterior)
+        rules = self._rules()
         rows = self._rows(X, reset=first)
         if first:
             priors = tuple(as_priors(self.prior, self._source_count(rows)))
             self._check_data(rows, priors)
             data = self._prepared(rows, priors, fit_mean=True)
-            task = self._tasks(data, priors, posterior, rules, ())[0]
+            task = self._tasks(data, priors, rules, ())[0]
             assert isinstance(task.start, str)
             rng = np.random.default_rng(task.seed)
             model = initial_model(task.start, data, priors, task.noise, rules.mixing, rng)
@@ -165,6 +184,7 @@ class MeanFieldICA(IcaEstimator):
         else:
             model = self.model_
             data = self._prepared(rows, model.priors, fit_mean=False)
+        posterior, _ = self.method_for(model.priors)
         statistics, _ = expectation(model, data, posterior, rules.learned)
         self.n_iter_ += 1
         objective = statistics.log_likelihood / statistics.count
@@ -183,13 +203,15 @@ class MeanFieldICA(IcaEstimator):
         self,
         data: Observations,
         priors: tuple[SourcePrior, ...],
-        posterior: Posterior,
         rules: Rules,
         models: Sequence[Model],
     ) -> list[RestartTask]:
+        posterior, optimiser = self.method_for(priors)
         names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
         seeds = _drawn_seeds(self.random_state, len(names))
-        noise = self.noise if isinstance(self.noise, str) else np.asarray(self.noise, np.float64)
+        noise = self._noise()
+        usual = _ERRORS / math.sqrt(data.count) if optimiser == "scoring" else _TOLERANCE
+        tol = usual if self.tol is None else float(self.tol)
         starts: list[str | Model] = [*names, *models]
         return [
             RestartTask(
@@ -200,31 +222,55 @@ class MeanFieldICA(IcaEstimator):
                 rules,
                 start,
                 int(seeds[k % len(seeds)]),
-                self.optimiser,
+                optimiser,
                 self.batch_size,
-                float(self.tol),
+                tol,
                 int(self.max_iter),
                 self.seconds,
             )
             for k, start in enumerate(starts)
         ]
 
-    def _keep(self, model: Model) -> None:
+    def _keep(self, model: Model, precision: Precision | None = None) -> None:
         self.model_ = model
         self.mixing_ = model.mixing
         self.noise_ = model.noise.value
         self.priors_ = list(model.priors)
-        self.components_ = np.ascontiguousarray(np.linalg.pinv(model.mixing), dtype=np.float64)
+        components = np.linalg.pinv(model.mixing) if precision is None else precision.unmixing
+        self.components_ = np.ascontiguousarray(components, dtype=np.float64)
+        self.doubt_ = None if precision is None else precision.doubt
+        self.noise_error_ = None if precision is None else precision.noise_error
         self.collapsed_ = collapsed_sources(model)
 
-    def _warn(self, best: RestartFit, asked: int) -> None:
+    def _warn(self, best: RestartFit, asked: int, tol: float) -> None:
         texts = []
         if not best.complete:
             texts.append(f"stopped early ({best.stopped}): the best so far is kept")
+        elif best.stopped == "unresolved":
+            assert best.precision is not None
+            sources, noises = best.precision.open_sources, best.precision.open_noise
+            if sources:
+                texts.append(
+                    "not converged: at the optimum the samples do not tell source "
+                    f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
+                    "or ask for fewer sources"
+                )
+            if noises:
+                texts.append(
+                    "not converged: at the optimum the samples do not determine the noise of "
+                    f"channel {', '.join(map(str, noises))} (see noise_error_); give more samples "
+                    "or channels, or noise='isotropic' or known"
+                )
+        elif best.stopped == "ambiguous":
+            texts.append(
+                "not converged: fits from several starts ended at different mixing matrices; raise "
+                "restarts, or give more samples"
+            )
         elif not best.converged:
             texts.append(
-                f"not converged in {self.n_iter_} iterations (change {best.trace.last_residual:.1e}"
-                f", tol {self.tol:g}); raise max_iter or tol, or choose another optimiser"
+                f"not converged in {self.n_iter_} iterations (gradient "
+                f"{best.trace.last_residual:.1e}, tol {tol:.1e}); raise max_iter or "
+                "tol, or choose another optimiser"
             )
         if len(self.restarts_) < asked:
             texts.append(f"{asked - len(self.restarts_)} of {asked} restarts were left out")
@@ -248,7 +294,7 @@ class MeanFieldICA(IcaEstimator):
     def source_covariance(self, X: ArrayLike) -> Array:
         """Posterior covariance of the sources of each sample, (samples, sources, sources)."""
         moments, data = self._moments(X)
-        posterior = parse_posterior(self.posterior)
+        posterior, _ = self.method_for(self.model_.priors)
         return posterior.covariances(self.model_.problem(data), moments)
 
     def score_samples(self, X: ArrayLike) -> Array:
@@ -300,7 +346,32 @@ class MeanFieldICA(IcaEstimator):
 
         return choose_sources(cls, X, sources, criterion, params)
 
+    def method_for(self, priors: Sequence[SourcePrior]) -> tuple[Posterior, str]:
+        """Posterior and optimiser of a fit with these priors, those that are "auto" chosen.
+
+        >>> from kikuchi.ica.priors.prior import as_priors
+        >>> MeanFieldICA().method_for(as_priors("laplace", 3))[1]
+        'scoring'
+        """
+        smooth = all(p.is_proper and p.log_concave and p.support == "real" for p in priors)
+        free = self.mixing == RULES[0] and parse_mixing_prior(self.mixing_prior).beta == 0
+        learned_full = isinstance(self.noise, str) and self.noise == "full"
+        smooth = smooth and free and self.batch_size is None and not learned_full
+        posterior: str | Posterior = self.posterior
+        optimiser: str = self.optimiser
+        if posterior == "auto":
+            drawn = len(priors) <= _MOST_DRAWN and optimiser in ("auto", "scoring")
+            posterior = ("importance" if drawn else "adatap") if smooth else "lr"
+        found = parse_posterior(posterior)
+        if optimiser == "auto":
+            best = {"importance": "scoring", "adatap": "lbfgs"}
+            optimiser = best.get(found.name, "em") if smooth else "em"
+        return found, optimiser
+
     # ------------------------------------------------------------------ checks
+
+    def _noise(self) -> str | Array:
+        return self.noise if isinstance(self.noise, str) else np.asarray(self.noise, np.float64)
 
     def _rules(self) -> Rules:
         self._check_options()
@@ -361,7 +432,7 @@ class MeanFieldICA(IcaEstimator):
     def _moments(self, X: ArrayLike) -> tuple[Moments, Observations]:
         check_is_fitted(self)
         data = self._prepared(self._rows(X, reset=False), self.model_.priors, fit_mean=False)
-        posterior = parse_posterior(self.posterior)
+        posterior, _ = self.method_for(self.model_.priors)
         return posterior.solve(self.model_.problem(data)), data
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -391,7 +462,10 @@ class MeanFieldICA(IcaEstimator):
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
+        fitted = {n: getattr(self, n) for n in ("components_", "doubt_", "noise_error_")}
         self._keep(Model.from_arrays(part(arrays, "model"), facts["model"]))
+        for name, value in fitted.items():
+            setattr(self, name, value)
         self.restarts_ = []
         while state := part(arrays, f"restart{len(self.restarts_)}"):
             self.restarts_.append(RestartFit.from_state(state))

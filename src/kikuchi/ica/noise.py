@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import MethodError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 KINDS = ("isotropic", "diagonal", "full")
+AUTO = "auto"  # isotropic, or diagonal where the likelihood asks for it
 FLOOR = 1e-6  # fraction of the data's variance below which learned noise does not fall
 
 
@@ -77,13 +78,6 @@ class Noise(ABC):
         value = np.asarray(self.value)
         return np.diag(value) if value.ndim == 2 else np.broadcast_to(value, (channels,)).copy()
 
-    def relative_change(self, other: Noise) -> float:
-        """Greatest relative change of a (diagonal) variance from here to `other`."""
-        here, there = np.atleast_1d(self.value), np.atleast_1d(other.value)
-        if here.ndim == 2:
-            here, there = np.diag(here), np.diag(there)
-        return float(np.abs(there / here - 1.0).max())
-
 
 @dataclass(frozen=True)
 class IndependentNoise(Noise):
@@ -93,6 +87,12 @@ class IndependentNoise(Noise):
     def flat(self) -> Array:
         """The variances as an array: one number, or one per channel."""
         return np.atleast_1d(self.value)
+
+    @property
+    def at_floor(self) -> Mask:
+        """Which variances have fallen as far as they may."""
+        floor = np.broadcast_to(self.floor, np.shape(self.floor))
+        return np.asarray(self.flat <= (floor.mean() if self.flat.size == 1 else floor) * 1.000001)
 
     @abstractmethod
     def with_variances(self, variances: Array) -> IndependentNoise:
@@ -247,6 +247,7 @@ def restore_noise(kind: str, value: Array, floor: Array, learned: bool) -> Noise
 
 def make_noise(noise: str | ArrayLike, variances: Array) -> Noise:
     """Noise to begin with: a kind to be learned, from the channels' variances, or known values.
+    "auto" begins as isotropic.
 
     >>> make_noise("isotropic", np.array([1.0, 3.0])).value
     2.0
@@ -255,9 +256,10 @@ def make_noise(noise: str | ArrayLike, variances: Array) -> Noise:
     """
     floor = FLOOR * variances
     if isinstance(noise, str):
+        noise = KINDS[0] if noise == AUTO else noise
         if noise not in KINDS:
             raise MethodError(
-                f"noise must be one of {', '.join(KINDS)} or known values, got {noise!r}"
+                f"noise must be one of {AUTO}, {', '.join(KINDS)} or known values, got {noise!r}"
             )
         first = np.diag(variances) if noise == "full" else variances.copy()
         return restore_noise(noise, first, floor, True)

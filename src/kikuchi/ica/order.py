@@ -20,7 +20,6 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Model, Observations
-from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
 CRITERIA = ("bic", "held-out")
@@ -139,7 +138,7 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     more = wanted.n_sources - model.sources
     priors = tuple(as_priors(wanted.prior, wanted.n_sources))
     data = Observations.of((train - last.mean_).T)
-    moments = parse_posterior(last.posterior).solve(model.problem(data))
+    moments = last.method_for(model.priors)[0].solve(model.problem(data))
     rest = data.x - model.mixing @ moments.mean
     if data.observed is not None:
         rest = rest * data.observed

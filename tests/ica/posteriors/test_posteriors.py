@@ -59,7 +59,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("name", POSTERIORS)
+@pytest.mark.parametrize("name", GOLDEN)
 def test_golden_case(name: str) -> None:
     solver = parse_posterior(name)
     answer = solver.solve(golden())

@@ -213,10 +213,10 @@ def _check_enumeration(estimator: Any, count: int) -> None:
     """Refuse enumeration over too many states before anything is computed."""
     import numpy as np
 
-    from kikuchi.ica.posteriors.posterior import Problem, parse_posterior
+    from kikuchi.ica.posteriors.posterior import Problem
     from kikuchi.ica.priors.prior import as_priors
 
     priors = as_priors(estimator.prior, count)
-    posterior = parse_posterior(estimator.posterior)
+    posterior, _ = estimator.method_for(priors)
     if posterior.name == "exact":
         posterior.solve(Problem(np.eye(count), np.zeros((count, 1)), priors))

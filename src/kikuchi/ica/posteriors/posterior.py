@@ -2,7 +2,7 @@ r"""Posteriors of the sources given the mixing and the noise (HOJ-I17 to HOJ-I21
 
 For one sample the posterior of I sources is prod_i p_i(s_i) exp(-s'Js / 2 + h's) / Z with
 J = A' Sigma^-1 A and h = A' Sigma^-1 x. Samples are independent, so that all of them are solved
-side by side. A posterior is named by a text: naive, variational, lr, adatap, exact.
+side by side. A posterior is named by a text: naive, variational, lr, adatap, exact, importance.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ POSTERIORS: Registry[Posterior] = Registry(
         "lr": "posteriors.naive:LinearResponsePosterior",
         "adatap": "posteriors.adaptive_tap:AdaptiveTapPosterior",
         "exact": "posteriors.exact:ExactPosterior",
+        "importance": "posteriors.importance:ImportancePosterior",
     },
 )
 
@@ -205,6 +206,17 @@ class Posterior(Configured):
         for part in problem.chunks(problem.n_sources**2):
             out[part] = self._covariances(problem.take(part), moments.take(part))
         return out
+
+    def joint(
+        self, problem: Problem, start: Moments | None = None, begin: int = 0
+    ) -> tuple[Moments, Array]:
+        """Moments, and second moments of every sample (N, I, I); `begin` is the number of the first
+        sample among all of them.
+        """
+        moments = self.solve(problem, start)
+        middle = moments.mean.T
+        second = self.covariances(problem, moments)
+        return moments, second + middle[:, :, None] * middle[:, None, :]
 
     def _solve(self, problem: Problem, start: Moments | None) -> Moments:
         raise NotImplementedError

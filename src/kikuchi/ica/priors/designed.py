@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -75,7 +76,7 @@ class DesignedPrior(SourcePrior):
         """Whether a potential was given."""
         return self.potential is not None
 
-    @property
+    @cached_property
     def mean_variance(self) -> tuple[float, float]:
         """Of the tilt at gamma = 0, lam = 1, the variance not below 1: there is no prior to take it
         from, and methods need a start.
@@ -117,7 +118,7 @@ class PowerLawPrior(CompiledPrior):
     alpha: float = option(1.0, "exponent of the tails", above=0.0)
     k: float = option(1.0, "regularisation: 1 is the original, 2 has a response at 0", low=1.0)
 
-    @property
+    @cached_property
     def mean_variance(self) -> tuple[float, float]:
         """It has no scale; unit variance stands for it where a method needs a start."""
         return 0.0, 1.0

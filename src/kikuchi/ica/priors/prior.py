@@ -67,7 +67,7 @@ class SourcePrior(Configured):
         """Values and log-probabilities of a source with finitely many values, else None."""
         return None
 
-    @property
+    @cached_property
     def mean_variance(self) -> tuple[float, float]:
         """Mean and variance of the prior itself."""
         mean, variance = self.moments(0.0, 0.0)

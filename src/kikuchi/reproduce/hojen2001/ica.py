@@ -98,7 +98,7 @@ class MeanFunctions(Experiment):
 
 
 def trace_fit(
-    samples: Array, start: Model, posterior: str, iterations: int, tol: float = 1e-5
+    samples: Array, start: Model, posterior: str, iterations: int, tol: float = 1e-4
 ) -> Result:
     """Plain EM from a model: the mixing matrix, the noise, and how both came about.
 
@@ -115,7 +115,7 @@ def trace_fit(
         columns.append(learning.model.mixing)
         noises.append(_variance(learning.model))
         taken += 1
-        if step.residual is not None and step.residual < tol:
+        if step.residual < tol:
             converged = True
             break
     keep = np.unique(np.linspace(0, taken, min(_SHOWN, taken + 1)).astype(np.intp))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -157,9 +158,9 @@ def _separated(
         model, data, posterior, Rules("free", parse_mixing_prior("flat"), "none")
     )
     angles = [_degrees(model.mixing)]
-    for step, _ in zip(learning.steps("em", None, 0), range(iterations), strict=False):
+    for step in islice(learning.steps("em", None, 0), iterations):
         angles.append(_degrees(learning.model.mixing))
-        if step.residual is not None and step.residual < 1e-5:
+        if step.residual < 1e-4:
             break
     estimated = posterior.solve(learning.model.problem(data)).mean.T
     return {**_judged(learning.model.mixing, estimated, true, sources), "angles": angles}
