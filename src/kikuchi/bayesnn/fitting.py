@@ -2,7 +2,7 @@
 
 A restart begins at random weights, goes to a mode of the posterior at fixed precisions, takes the
 curvature there for the first variances, and climbs the bound of independent weights. The best of
-them begins the last stage, so that a richer family never ends below the diagonal one.
+them begins the last stage, so that correlated weights never end below independent ones.
 
 Reference: LAW-L10.
 """

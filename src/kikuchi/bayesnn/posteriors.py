@@ -439,8 +439,8 @@ class MixturePosterior(WeightPosterior):
         return q.components.mean[chosen] + q.components.sd[chosen] * noise
 
 
-_APART = 0.5  # standard deviations between the first means of components
-_WIDE = 5.0  # standard deviations of the first smoothing functions, in those of components
+_APART = 1.5  # standard deviations of the first means of components around those given
+_WIDE = 2.0  # standard deviations of the first smoothing functions, in those of components
 
 
 def information_bound(q: WeightMixture, kept: Any) -> Any:
