@@ -221,7 +221,7 @@ def test_files_of_models_and_checkpoints(tmp_path: Path) -> None:
     checkpoint.identity = {"data": "else"}
     with pytest.raises(DataError, match="its data is"):
         checkpoint.load()
-    checkpoint.remove()
+    file.unlink()
     assert checkpoint.load() is None
 
 
