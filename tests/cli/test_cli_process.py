@@ -184,8 +184,10 @@ def test_ctrl_c_elsewhere_exits_with_130(pair: Path) -> None:
         "    ctrl_c()\n",
         "    try:\n        ctrl_c()\n    except BaseException:\n        raise SystemError('odd')\n",
         "    class Last:\n        __del__ = ctrl_c\n    Last()\n    time.sleep(60)\n",
+        "    class Half:\n        def __del__(self):\n            self.made\n"
+        "    half = Half()\n    ctrl_c()\n",
     ],
-    ids=["passed on", "turned into an error", "swallowed"],
+    ids=["passed on", "turned into an error", "swallowed", "half made"],
 )
 @pytest.mark.parametrize("where", ["kikuchi.cli.main", "kikuchi.graphs.formats"])
 def test_ctrl_c_while_loading_is_one_line(pair: Path, pressed: str, where: str) -> None:
@@ -201,6 +203,19 @@ def test_ctrl_c_while_loading_is_one_line(pair: Path, pressed: str, where: str) 
     result = interrupted(patch, "infer", pair, "--method", "bp")
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == "kikuchi: interrupted\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_destructors_that_fail_without_ctrl_c_are_told(pair: Path) -> None:
+    patch = (
+        "import kikuchi.cli.inputs as inputs\n"
+        "class Half:\n    def __del__(self):\n        self.made\n"
+        "load = inputs.load_model\n"
+        "inputs.load_model = lambda *words: (Half(), load(*words))[1]\n"
+    )
+    result = interrupted(patch, "infer", pair, "--method", "bp")
+    assert result.returncode == 0
+    assert "'Half' object has no attribute 'made'" in result.stderr
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")

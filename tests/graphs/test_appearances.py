@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import networkx as nx
 import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 from kikuchi.graphs.appearances import (
     Appearances,
     forest_appearances,
@@ -290,3 +291,17 @@ def test_given_appearances_of_larger_factors_are_refused_on_cycles() -> None:
     graph = kk.FactorGraph([2] * 3, [((0, 1, 2), np.ones(8)), ((0, 1), np.ones(4))])
     with pytest.raises(MethodError, match="use sampled or optimised"):
         given_appearances(graph, [0.5, 0.5])
+
+
+def test_uniform_appearances_refuse_before_they_take_too_long() -> None:
+    graph = kk.random_graph(3000, 0.002, seed=1)
+    begin = time.process_time()
+    with pytest.raises(OutOfTimeError, match=r"about .* s, more than the budget leaves; .*sampled"):
+        uniform_appearances(graph, seconds=0.02)
+    assert time.process_time() - begin < 0.3  # the factorisation itself takes longer
+
+
+def test_uniform_appearances_are_the_same_with_enough_seconds() -> None:
+    graph = kk.grid(60, 60)
+    found, hurried = uniform_appearances(graph), uniform_appearances(graph, seconds=20.0)
+    np.testing.assert_array_equal(found.weights, hurried.weights)

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -31,7 +32,7 @@ def main() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, noted)
-        sys.unraisablehook = _repeat_swallowed
+        sys.unraisablehook = partial(_unraisable, seen)
     code: Any = 0
     message = None
     try:
@@ -59,12 +60,20 @@ def main() -> None:
     raise SystemExit(code)
 
 
-def _repeat_swallowed(swallowed: Any) -> None:
-    """What Python does with an error that it cannot pass on; Ctrl-C is repeated instead."""
-    if issubclass(swallowed.exc_type, KeyboardInterrupt):
+def _unraisable(interrupted: threading.Event, error: Any) -> None:
+    """What Python does with an error that it cannot pass on. Ctrl-C is repeated instead; once it
+    has come, a destructor of an object that it left half made (compilers have such) says nothing.
+    """
+    if issubclass(error.exc_type, KeyboardInterrupt):
         repeat_interrupt()
-    else:
-        sys.__unraisablehook__(swallowed)
+    elif not (interrupted.is_set() and _is_half_made(error)):
+        sys.__unraisablehook__(error)
+
+
+def _is_half_made(error: Any) -> bool:
+    """Whether a destructor missed an attribute that an interrupted constructor would have set."""
+    name = getattr(error.object, "__name__", "")
+    return issubclass(error.exc_type, AttributeError) and name == "__del__"
 
 
 def defer_blas() -> None:

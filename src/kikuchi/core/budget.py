@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -70,6 +71,12 @@ class Clock:
         """True when the time limit has passed."""
         limit = self.budget.seconds
         return limit is not None and self.seconds >= limit
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the limit, at least 0; infinite where there is none."""
+        limit = self.budget.seconds
+        return math.inf if limit is None else max(limit - self.seconds, 0.0)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

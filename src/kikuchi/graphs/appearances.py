@@ -14,6 +14,7 @@ average over T.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,16 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import MethodError, OutOfTimeError
+from kikuchi.graphs.elimination import elimination_work
 from kikuchi.graphs.factor_graph import FactorGraph
 
 _POLYTOPE_TOL = 1e-9
 _DENSE = 0.25  # share of entries from which a Laplacian is inverted as a full matrix
 _LISTED = 8  # variables named in an error
+_FACTOR_SECONDS, _INVERSE_SECONDS = 4e-10, 3e-9  # per squared entry of a column of the factor
+_ENTRIES_PER_SECOND = 3e8  # read by a greedy elimination
+_FORESIGHT = 0.1  # part of the time that may go into foreseeing
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +59,17 @@ class Appearances:
         )
 
 
-def uniform_appearances(graph: FactorGraph, budget: Budget | None = None) -> Appearances:
+def uniform_appearances(
+    graph: FactorGraph, budget: Budget | None = None, seconds: float = math.inf
+) -> Appearances:
     """Every spanning tree equally likely, exactly: the effective resistance of each edge (LIU-D6).
 
     For factors of at most two variables. One sparse factorisation and the entries of the inverse
     that belong to edges; each connected component by itself. With g the inverse Laplacian grounded
     at a vertex, rho_ij = g_ii + g_jj - 2 g_ij, and i is the parent of j under a uniform root with
     probability rho_ij / 2 + (h_j - h_i) / 2 where h_i = g_ii - 2 mean_k g_ik.
+
+    `seconds` are those left: a factorisation foreseen to take longer raises `OutOfTimeError`.
 
     >>> from kikuchi import complete
     >>> np.unique(uniform_appearances(complete(5)).weights.round(12)).tolist()
@@ -74,8 +83,9 @@ def uniform_appearances(graph: FactorGraph, budget: Budget | None = None) -> App
     weights, parents = _of_single_factors(graph)
     first = graph.scope_offsets[:-1][orders == 2]
     if first.size:
+        _foresee(graph, seconds)
         i, j = graph.scopes[first].astype(np.int64), graph.scopes[first + 1].astype(np.int64)
-        resistance, height = _resistances(graph.n_variables, i, j, budget or Budget())
+        resistance, height = _resistances(graph.n_variables, i, j, budget or Budget(), seconds)
         lean = 0.5 * (height[j] - height[i])
         weights[orders == 2] = resistance
         parents[first] = np.clip(0.5 * resistance + lean, 0.0, resistance)
@@ -200,7 +210,26 @@ def _thinned(forest: Appearances, graph: FactorGraph, rho: Array) -> Appearances
     return Appearances(forest.weights * keep, forest.parents * keep[graph.edge_factors], "given")
 
 
-def _resistances(n: int, i: Ints, j: Ints, budget: Budget) -> tuple[Array, Array]:
+def _foresee(graph: FactorGraph, seconds: float) -> None:
+    """Refuse a factorisation that would take longer, by the fill of a quick elimination.
+
+    Where that ends early, the variables left are taken to become one dense block.
+    """
+    if _FACTOR_SECONDS * graph.n_variables**3 / 3.0 <= seconds:  # dense, and still in time
+        return
+    work = elimination_work(graph, _ENTRIES_PER_SECOND * _FORESIGHT * seconds)
+    _require_seconds(_FACTOR_SECONDS * work, seconds)
+
+
+def _require_seconds(needed: float, seconds: float) -> None:
+    if needed > seconds:
+        raise OutOfTimeError(
+            f"uniform appearances need about {needed:.2g} s, more than the budget leaves; "
+            "give more seconds or use appearances=sampled"
+        )
+
+
+def _resistances(n: int, i: Ints, j: Ints, budget: Budget, seconds: float) -> tuple[Array, Array]:
     """Effective resistance of every edge, and g_ii - 2 mean_k g_ik of every vertex."""
     from scipy.sparse import coo_array, diags_array
     from scipy.sparse.csgraph import connected_components
@@ -219,7 +248,9 @@ def _resistances(n: int, i: Ints, j: Ints, budget: Budget) -> tuple[Array, Array
     place[kept] = np.arange(len(kept))
     grounded = laplacian[:, kept][kept, :].tocsc()
     dense = grounded.nnz > _DENSE * len(kept) ** 2
-    inverse = _DenseInverse(grounded, budget) if dense else _SparseInverse(grounded, budget)
+    inverse = (
+        _DenseInverse(grounded, budget) if dense else _SparseInverse(grounded, budget, seconds)
+    )
     g_diagonal[kept] = inverse.diagonal
     g_sums[kept] = inverse.solve(np.ones(len(kept)))
     inside = free[i] & free[j]
@@ -251,7 +282,7 @@ class _DenseInverse:
 class _SparseInverse:
     """The inverse of a sparse symmetric positive matrix, where the matrix has entries."""
 
-    def __init__(self, matrix: Any, budget: Budget) -> None:
+    def __init__(self, matrix: Any, budget: Budget, seconds: float) -> None:
         from scipy.sparse.linalg import splu
 
         from kikuchi.graphs.kernels.appearances import selected_inverse
@@ -266,6 +297,8 @@ class _SparseInverse:
             120 * int(self._lu.nnz // 2), "the factorised Laplacian", "use appearances=sampled"
         )
         lower = self._lu.L.tocsc()
+        columns = np.diff(lower.indptr).astype(np.float64)
+        _require_seconds(_INVERSE_SECONDS * float(columns @ columns), seconds)
         lower.sort_indices()
         below = lower.indices > np.repeat(np.arange(lower.shape[0]), np.diff(lower.indptr))
         ends = np.concatenate([[0], np.cumsum(below)])[lower.indptr]

@@ -173,6 +173,22 @@ def cheapest(
     return replace(best.found, tries=best.tries, effort=int(best.effort))
 
 
+def elimination_work(graph: FactorGraph, most_effort: float) -> float:
+    """Multiplications of a sparse symmetric factorisation in an order of least degrees, about: the
+    squared sizes of the columns. After `most_effort` list entries the variables left count as one
+    dense block.
+
+    >>> star = FactorGraph([2] * 5, [((0, v), np.ones(4)) for v in range(1, 5)])
+    >>> elimination_work(star, 1e6)
+    4.0
+    """
+    greedy = _Greedy(graph)
+    tie = np.arange(greedy.n, dtype=np.uint32)
+    found = greedy.eliminate("min-degree", tie, greedy.flat, min(most_effort, _STOP_EFFORT - 1.0))
+    sizes = np.diff(found.neighbour_offsets).astype(np.float64)
+    return float(sizes @ sizes) + (greedy.n - len(found.order)) ** 3 / 3.0
+
+
 class _Standing:
     """The best order of a search so far, what it took and what more effort may bring."""
 

@@ -308,6 +308,18 @@ def test_given_appearances() -> None:
     assert observed.log_z_upper >= kk.infer(graph, "jt", evidence={4: 1}).log_z
 
 
+def test_seconds_hold_on_large_models_and_appearances_are_sampled_for_want_of_time() -> None:
+    graph = kk.grid(110, 110, coupling=1.0, seed=0)
+    kk.infer(kk.grid(4, 4, seed=0), "trw:appearances=sampled")  # loads what is compiled
+    hurried = kk.infer(graph, "trw", budget=kk.Budget(seconds=0.02))
+    assert hurried.diagnostics["appearances"] == "sampled"
+    assert any("uniform ones would have taken too long" in text for text in hurried.warnings)
+    unhurried = kk.infer(graph, "trw", budget=kk.Budget(iterations=3))
+    assert unhurried.diagnostics["appearances"] == "uniform"
+    assert not any("uniform ones" in text for text in unhurried.warnings)
+    assert min(hurried.log_z_upper, unhurried.log_z_upper) > kk.infer(graph, "mf").log_z_lower
+
+
 def test_parallel_factors_disconnected_parts_and_lone_variables() -> None:
     rng = np.random.default_rng(7)
     graph = kk.FactorGraph(

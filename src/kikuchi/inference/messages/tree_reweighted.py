@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.errors import OutOfTimeError
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.appearances import (
     Appearances,
@@ -32,6 +34,7 @@ _NAMED = ("uniform", "sampled", "optimised")
 _SINGLE_READINGS = 4  # sweeps after each of which the bound is computed; later after every few
 _READ_EVERY = 8
 _LARGE = 100_000  # edges
+_SETTING_UP = 0.5  # part of the time left that appearances may take
 _WINDOW = 100  # sweeps in which the residual must fall, or damping is raised
 _MUST_FALL = 1.0
 _MOST_DAMPING = 0.75
@@ -56,7 +59,8 @@ class TreeReweighted(Method):
     raise it, and the smallest is answered. On forests all weights are 1 and the answer is exact.
 
     `appearances`: `uniform` over all spanning trees, exactly (effective resistances; models with
-    larger factors get `sampled`), `sampled` random forests, `optimised` by conditional gradient
+    larger factors get `sampled`, and so do those whose factorisation would take more than half of
+    the seconds left, with a warning), `sampled` random forests, `optimised` by conditional gradient
     from there (the forest of largest mutual informations is mixed in as long as the bound falls),
     or one probability for each factor, `[0.5, 0.5, 1]` in Python and `0.5/0.5/1` as a text (those
     of factors of one variable are not looked at). Given ones outside the spanning-tree polytope are
@@ -127,10 +131,17 @@ class TreeReweighted(Method):
             return given_appearances(graph, rho)
         if graph.is_forest:
             return forest_appearances(graph, np.ones(graph.n_factors))
-        if self.appearances == "sampled" or np.any(np.diff(graph.scope_offsets) > 2):
-            rng, clock = generator(self.seed), run.clock
-            return sampled_appearances(graph, self.forests, rng, lambda: clock.expired)
-        return uniform_appearances(graph, run.clock.budget)
+        clock = run.clock
+        if self.starts_uniform(graph):
+            with suppress(OutOfTimeError):  # then sampled forests, which a warning tells
+                return uniform_appearances(graph, clock.budget, _SETTING_UP * clock.seconds_left)
+        latest = clock.seconds + _SETTING_UP * clock.seconds_left
+        rng = generator(self.seed)
+        return sampled_appearances(graph, self.forests, rng, lambda: clock.seconds >= latest)
+
+    def starts_uniform(self, graph: FactorGraph) -> bool:
+        """Whether the first appearances are those of all spanning trees, if time allows."""
+        return self.appearances != "sampled" and bool(np.all(np.diff(graph.scope_offsets) <= 2))
 
 
 class _BoundDescent:
@@ -183,7 +194,8 @@ class _BoundDescent:
     def _is_time_to_read(self, taken: int) -> bool:
         """A reading costs about as much as five sweeps: every sweep at first, then every few."""
         every = _READ_EVERY if self.graph.n_edges < _LARGE else 4 * _READ_EVERY
-        return self.done <= _SINGLE_READINGS or taken % every == 0
+        due = self.done <= _SINGLE_READINGS or taken % every == 0
+        return due or self.run.clock.expired
 
     def _sweep(self) -> None:
         before = self._centred()
@@ -299,6 +311,11 @@ class _BoundDescent:
         if self.method.appearances == "optimised":
             solution.diagnostics["rounds"] = self.rounds
             solution.diagnostics["gap"] = self.gap if math.isfinite(self.gap) else None
+        if self.appearances.kind == "sampled" and self.method.starts_uniform(self.graph):
+            solution.warnings.append(
+                "appearances are those of sampled forests, as uniform ones would have taken too "
+                "long; the upper bound holds, more seconds would lower it"
+            )
         if not converged:
             solution.warnings.append(
                 f"not converged: a message still changes by {self.residual:.2g}; the upper "
