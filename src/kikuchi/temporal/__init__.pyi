@@ -1,0 +1,10 @@
+from kikuchi.temporal.gaussian import CanonicalGaussian as CanonicalGaussian
+from kikuchi.temporal.gaussian import MomentGaussian as MomentGaussian
+from kikuchi.temporal.state_space.inference import filter_states as filter_states
+from kikuchi.temporal.state_space.inference import smooth_states as smooth_states
+from kikuchi.temporal.state_space.models import LinearGaussianSSM as LinearGaussianSSM
+from kikuchi.temporal.state_space.parameters import StateSpace as StateSpace
+from kikuchi.temporal.state_space.parameters import autoregression as autoregression
+from kikuchi.temporal.state_space.parameters import factor_analysis as factor_analysis
+from kikuchi.temporal.state_space.parameters import local_level as local_level
+from kikuchi.temporal.state_space.parameters import probabilistic_pca as probabilistic_pca

@@ -1,0 +1,257 @@
+"""`SequenceEstimator`: the shell of models of sequences that are learnt by EM or along a gradient.
+
+A family gives the model before learning, one step of expectation and one of maximisation, and the
+model as plain arrays; budget, Ctrl-C, checkpoints, traces and files are here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError
+from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.lbfgs import Lbfgs, Objective
+from kikuchi.core.options import option
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run, State, Step
+from kikuchi.core.seeds import generator
+from kikuchi.temporal.sequences import Sequences, check_columns, check_width, read_sequences
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.estimator import Estimator, PrintedProgress, check_is_fitted
+from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
+from kikuchi.training.trainer import TrainingTrace
+
+
+class ArrayModel(Protocol):
+    """Parameters that can be written as plain arrays."""
+
+    def to_arrays(self) -> Arrays:
+        """Parameters by name."""
+
+
+Model = TypeVar("Model", bound=ArrayModel)
+
+
+class ExpectationMaximisation(Generic[Model]):
+    """Expectation and maximisation in turn; the objective is the log-likelihood (or a bound on it).
+
+    `expectation` answers the objective and statistics of a model, `maximisation` the model of
+    statistics. The step that is reported is that of the model in hand, whose objective is known.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        expectation: Callable[[Model], tuple[float, Any]],
+        maximisation: Callable[[Model, Any], Model],
+        read: Callable[[Arrays], Model],
+        rows: int,
+    ) -> None:
+        self.model, self.rows = model, rows
+        self.expectation, self.maximisation, self.read = expectation, maximisation, read
+        self.iterations, self.before = 0, -math.inf
+        self._statistics: Any = None
+
+    def state(self) -> State:
+        """Everything that the next step depends on."""
+        told = {"iterations": np.array(self.iterations), "before": np.array(self.before)}
+        return {**told, **prefixed(self.model.to_arrays(), "model")}
+
+    def restore(self, state: State) -> None:
+        """Go on where the state was taken."""
+        self.model = self.read(part(state, "model"))
+        self.iterations, self.before = int(state["iterations"]), float(state["before"])
+        self._statistics = self.expectation(self.model)[1]
+
+    def steps(self) -> Iterator[Step]:
+        """One step per round; the residual is the gain of the objective per row."""
+        while True:
+            if self._statistics is not None:
+                self.model = self.maximisation(self.model, self._statistics)
+            objective, self._statistics = self.expectation(self.model)
+            if not math.isfinite(objective):
+                return
+            gain = (objective - self.before) / self.rows
+            self.iterations += 1
+            self.before = objective
+            yield Step(
+                self.iterations, max(gain, 0.0) if math.isfinite(gain) else math.inf, objective
+            )
+
+
+class GradientAscent:
+    """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient."""
+
+    def __init__(self, objective: Objective, start: Array, rows: int) -> None:
+        self.objective, self.rows = objective, rows
+        self.descent = Lbfgs(objective, start)
+        self.iterations = 0
+
+    def state(self) -> State:
+        """Everything that the next step depends on."""
+        return {"iterations": np.array(self.iterations), **self.descent.state}
+
+    def restore(self, state: State) -> None:
+        """Go on where the state was taken."""
+        self.iterations = int(state["iterations"])
+        self.descent = Lbfgs(self.objective, state["point"], state=state)
+
+    def steps(self) -> Iterator[Step]:
+        """One step per round; the residual is the gain per row, 0 where no step goes up."""
+        while True:
+            before = self.descent.value
+            moved = self.descent.step()
+            self.iterations += 1
+            gain = max(before - self.descent.value, 0.0) if moved else 0.0
+            yield Step(self.iterations, gain, -self.descent.value * self.rows)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SequenceEstimator(Estimator):
+    """Base of the estimators of sequences; the learnt parameters are in `model_`."""
+
+    max_iter: int = option(200, "Largest number of iterations.", low=1)
+    tol: float = option(
+        1e-6, "The fit has converged when an iteration gains less log-likelihood per row.", low=0
+    )
+
+    # ------------------------------------------------------------------ for the families
+
+    @abstractmethod
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> Any:
+        """The model before learning."""
+
+    @abstractmethod
+    def _expectation(self, model: Any, sequences: Sequences) -> tuple[float, Any]:
+        """Log-likelihood (or bound) and the statistics that maximisation needs."""
+
+    @abstractmethod
+    def _maximisation(self, model: Any, statistics: Any) -> Any:
+        """The model that maximises the expected log-likelihood."""
+
+    @abstractmethod
+    def _read_model(self, arrays: Arrays) -> Any:
+        """The model of its arrays."""
+
+    def _pack(self, model: Any) -> Array:
+        """Free parameters of a model as one unconstrained vector."""
+        raise NotImplementedError
+
+    def _unpack(self, model: Any, vector: Array) -> Any:
+        """The model with other free parameters."""
+        raise NotImplementedError
+
+    def _gradient(self, model: Any, statistics: Any) -> Array:
+        """Gradient of the log-likelihood along the free parameters, from the statistics."""
+        raise NotImplementedError
+
+    @property
+    def _model(self) -> Any:
+        check_is_fitted(self, "model_")
+        return self.model_
+
+    def _sequences(self, Y: Any, *, reset: bool = False) -> Sequences:
+        """Y as tables, checked; `reset` when a fit begins."""
+        sequences = read_sequences(Y)
+        if reset:
+            check_columns(sequences)
+            self.n_features_in_ = sequences.width
+        else:
+            check_width(sequences, self.n_features_in_)
+        return sequences
+
+    # ------------------------------------------------------------------ learning
+
+    @safe_interrupts()
+    def _fit(self, sequences: Sequences, method: str, beside: Array | None = None) -> Self:
+        self._check_options()
+        rng = generator(self.random_state)
+        model = self._begin(sequences, rng)
+        learn = self._learn_em if method == "em" else self._learn_gradient
+        stacked = sequences.stacked()
+        lengths = np.array([len(t) for t in sequences.tables], dtype=np.float64)
+        rows = np.concatenate([stacked.ravel(), lengths, np.zeros(0) if beside is None else beside])
+        learn(model, sequences, rows)
+        return self
+
+    def _sequence_run(self, name: str) -> Run:
+        shown = PrintedProgress(type(self).__name__) if self.verbose else silent
+        trace = TrainingTrace()
+        trace.objective_name = name
+        return Run(Budget(seconds=self.seconds).start(), self.progress or shown, trace)
+
+    def _learn_em(self, model: Any, sequences: Sequences, rows: Array) -> None:
+        em: ExpectationMaximisation[Any] = ExpectationMaximisation(
+            model,
+            lambda m: self._expectation(m, sequences),
+            self._maximisation,
+            self._read_model,
+            sequences.rows,
+        )
+        run = self._sequence_run("log-likelihood")
+        checkpoint = fit_checkpoint(self, rows)
+        store = None if checkpoint is None else StateFile(checkpoint)
+        done, converged = iterate_resumable(
+            run, em, em.steps(), store, tol=self.tol, limit=self.max_iter
+        )
+        self._conclude(em.model, run, done, converged)
+
+    def _learn_gradient(self, model: Any, sequences: Sequences, rows: Array) -> None:
+        count = sequences.rows
+
+        def objective(vector: Array) -> tuple[float, Array]:
+            try:
+                current = self._unpack(model, vector)
+                value, statistics = self._expectation(current, sequences)
+            except (ValueError, np.linalg.LinAlgError):  # outside the domain: the search steps back
+                return math.inf, np.zeros_like(vector)
+            return -value / count, -self._gradient(current, statistics) / count
+
+        ascent = GradientAscent(objective, self._pack(model), count)
+        run = self._sequence_run("log-likelihood")
+        checkpoint = fit_checkpoint(self, rows)
+        store = None if checkpoint is None else StateFile(checkpoint)
+        done, converged = iterate_resumable(
+            run, ascent, ascent.steps(), store, tol=self.tol, limit=self.max_iter
+        )
+        self._conclude(self._unpack(model, ascent.descent.point), run, done, converged)
+
+    def _conclude(self, model: Any, run: Run, done: int, converged: bool) -> None:
+        if not done:
+            raise KeyboardInterrupt
+        self.model_ = model
+        self.log_likelihood_ = float(run.trace.objective[-1])
+        remarks = []
+        stopped = "converged" if converged else run.stopped
+        if not converged:
+            ends = {
+                "iterations": f"not converged after {done} iterations; raise max_iter",
+                "seconds": "the time limit ended the fit before it converged",
+                "interrupted": "the fit was interrupted; this is the best so far",
+                "diverged": "the log-likelihood is not finite any more",
+            }
+            remarks.append(ends.get(stopped, stopped))
+        self._ended(done, stopped, converged, remarks, run.trace)
+
+    # ------------------------------------------------------------------ files
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays = prefixed(self._model.to_arrays(), "model")
+        return arrays, {}, {"log_likelihood": self.log_likelihood_}
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        self.model_ = self._read_model(part(arrays, "model"))
+        value = about["log_likelihood"]
+        if not isinstance(value, float):
+            raise DataError(f"its log_likelihood is {value!r}")
+        self.log_likelihood_ = value

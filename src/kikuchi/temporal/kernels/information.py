@@ -1,0 +1,197 @@
+"""Filter and smoother in canonical (information) form: flat priors, any Gaussian evidence.
+
+A message is exp(-x' Lambda x / 2 + gamma' x). Evidence comes as canonical parameters, so that
+outputs, sites of expectation propagation and missing outputs (zero precision) look alike. The
+precision of the state noise must exist; `a` and `noise_precision` have a leading axis of length 1
+or of the sequence.
+
+The predicted precision is the sum of two positive terms, as of a minimised sum of squares:
+(I - A G)' Lq (I - A G) + G' Lambda G with G = (Lambda + A' Lq A)^-1 A' Lq, instead of the
+difference Lq - Lq A (...)^-1 A' Lq, which loses all digits for small noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kikuchi.core.compiled import njit
+from kikuchi.temporal.kernels.small import (
+    backward_solve,
+    cholesky,
+    forward_solve,
+    inverse_from_cholesky,
+    solve_rows,
+)
+
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def information_forward(
+    a, noise_precision, drift, evidence, which, shifts, gamma0, lambda0,
+    gammas, lambdas, gains, inverses, centres
+):  # fmt: skip
+    """Canonical parameters after each step, into `gammas` and `lambdas`.
+
+    What the smoother needs goes into gains (G), inverses (K^-1 with K = Lambda + A' Lq A) and
+    centres (the mean of x_t if x_t+1 were its drift), if they have room. Evidence of step t is
+    evidence[which[t]] and shifts[t]. Answers (log of the integral over all states, without the
+    constants of evidence and noise; failure step or -1).
+    """
+    steps, n = shifts.shape
+    gamma, precision = gamma0.copy(), lambda0.copy()
+    space = np.empty((5, n, n))
+    k_matrix, factor, work, gain, residual = space[0], space[1], space[2], space[3], space[4]
+    centre, pull = np.empty(n), np.empty(n)
+    whole_a, whole_q, whole_b = len(a) > 1, len(noise_precision) > 1, len(drift) > 1
+    keep = len(gains) > 0
+    log_z = 0.0
+    for t in range(steps):
+        j = evidence[which[t]]
+        for i in range(n):
+            gamma[i] += shifts[t, i]
+            for k in range(n):
+                precision[i, k] += j[i, k]
+        gammas[t] = gamma
+        lambdas[t] = precision
+        if t == steps - 1:
+            break
+        at, lq = a[t + 1 if whole_a else 0], noise_precision[t + 1 if whole_q else 0]
+        b = drift[t + 1 if whole_b else 0]
+        constant = 0.0
+        for i in range(n):
+            s = 0.0
+            for k in range(n):
+                s += lq[i, k] * b[k]
+            pull[i] = s
+            constant += s * b[i]
+        for i in range(n):  # gain = A' Lq for now
+            s = gamma[i]
+            for k in range(n):
+                s -= at[k, i] * pull[k]
+            centre[i] = s
+            for k in range(n):
+                s = 0.0
+                for h in range(n):
+                    s += at[h, i] * lq[h, k]
+                gain[i, k] = s
+        for i in range(n):
+            for k in range(i + 1):
+                s = precision[i, k]
+                for h in range(n):
+                    s += gain[i, h] * at[h, k]
+                k_matrix[i, k] = s
+                k_matrix[k, i] = s
+        if not cholesky(k_matrix, factor):
+            return log_z, t
+        for i in range(n):
+            for k in range(n):
+                work[i, k] = gain[k, i]
+        solve_rows(factor, work)  # rows of Lq A K^-1 = G'
+        for i in range(n):  # A' Lq at its centre, before the centre is solved for
+            s = pull[i]
+            for k in range(n):
+                s += work[i, k] * centre[k]
+            gamma[i] = s
+        forward_solve(factor, centre)
+        log_z += 0.5 * (n * _LOG_2PI - constant)
+        for i in range(n):
+            log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
+        backward_solve(factor, centre)
+        for i in range(n):
+            for k in range(n):
+                gain[i, k] = work[k, i]
+        if keep:
+            gains[t] = gain
+            centres[t] = centre
+            inverse_from_cholesky(factor, work, inverses[t])
+        for i in range(n):
+            for k in range(n):
+                s = 1.0 if i == k else 0.0
+                for h in range(n):
+                    s -= at[i, h] * gain[h, k]
+                residual[i, k] = s
+        _sum_of_sandwiches(residual, lq, gain, precision, k_matrix, factor)
+        precision[:] = k_matrix
+    if not cholesky(precision, factor):
+        return log_z, steps - 1
+    centre[:] = gamma
+    forward_solve(factor, centre)
+    log_z += 0.5 * n * _LOG_2PI
+    for i in range(n):
+        log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
+    return log_z, -1
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _sum_of_sandwiches(x, p, y, q, out, work):
+    """out = x' p x + y' q y for symmetric p and q."""
+    n = len(x)
+    out[:] = 0.0
+    for part in range(2):
+        left, middle = (x, p) if part == 0 else (y, q)
+        for i in range(n):
+            for k in range(n):
+                s = 0.0
+                for h in range(n):
+                    s += middle[i, h] * left[h, k]
+                work[i, k] = s
+        for i in range(n):
+            for k in range(i + 1):
+                s = out[i, k]
+                for h in range(n):
+                    s += left[h, i] * work[h, k]
+                out[i, k] = s
+                out[k, i] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def information_backward(gammas, lambdas, gains, inverses, centres, means, covs, pairs):
+    """Means, covariances and covariances of neighbours given all evidence: each covariance is a sum
+    of positive terms, V_t = K_t^-1 + G_t V_t+1 G_t'. False if the last precision is not positive.
+    """
+    steps, n = gammas.shape
+    factor, work = np.empty((n, n)), np.empty((n, n))
+    if not cholesky(lambdas[steps - 1], factor):
+        return False
+    inverse_from_cholesky(factor, work, covs[steps - 1])
+    means[steps - 1] = gammas[steps - 1]
+    forward_solve(factor, means[steps - 1])
+    backward_solve(factor, means[steps - 1])
+    for t in range(steps - 2, -1, -1):
+        gain, v, pair, out = gains[t], covs[t + 1], pairs[t], covs[t]
+        for i in range(n):
+            s = centres[t, i]
+            for k in range(n):
+                s += gain[i, k] * means[t + 1, k]
+                x = 0.0
+                for h in range(n):
+                    x += gain[i, h] * v[h, k]
+                pair[i, k] = x
+            means[t, i] = s
+        for i in range(n):
+            for k in range(i + 1):
+                s = inverses[t, i, k]
+                for h in range(n):
+                    s += pair[i, h] * gain[k, h]
+                out[i, k] = s
+                out[k, i] = s
+    return True
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def moments(gammas, lambdas, means, covs, proper):
+    """Mean and covariance of each canonical pair; proper[t] says whether it has them."""
+    steps, n = gammas.shape
+    factor, work = np.empty((n, n)), np.empty((n, n))
+    for t in range(steps):
+        proper[t] = cholesky(lambdas[t], factor)
+        for i in range(n):
+            proper[t] &= factor[i, i] > 1e-7 * math.sqrt(lambdas[t, i, i])
+        if proper[t]:
+            inverse_from_cholesky(factor, work, covs[t])
+            means[t] = gammas[t]
+            forward_solve(factor, means[t])
+            backward_solve(factor, means[t])

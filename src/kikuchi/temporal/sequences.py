@@ -1,0 +1,118 @@
+"""Sequences as users give them: one table of rows in time, or several of one width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
+
+
+class Sequences(NamedTuple):
+    """The tables (rows, width) of all sequences; `single` if one array was given, not a list."""
+
+    tables: list[Array]
+    single: bool
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return int(self.tables[0].shape[1])
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all sequences."""
+        return sum(map(len, self.tables))
+
+    def stacked(self) -> Array:
+        """All rows below each other."""
+        return np.concatenate(self.tables)
+
+    def answer(self, results: list[Any]) -> Any:
+        """One result for one array, a list for a list."""
+        return results[0] if self.single else results
+
+
+def read_sequences(data: Any, what: str = "Y", *, missing: bool = True) -> Sequences:
+    """Tables of numbers: an array (time, outputs), or (time,) for one output, or a list of them.
+
+    NaN is a missing value where `missing` allows it.
+
+    >>> read_sequences([[[1.0], [2.0]], [[3.0]]]).rows
+    3
+    """
+    single = not _is_list_of_tables(data)
+    given = [data] if single else list(data)
+    tables = [_table(part, what, "" if single else f" of sequence {k}") for k, part in
+              enumerate(given)]  # fmt: skip
+    if not tables:
+        raise DataError(f"{what} holds no sequence; give an array of shape (time, outputs)")
+    widths = {table.shape[1] for table in tables}
+    if len(widths) > 1:
+        raise DataError(f"sequences of different width {sorted(widths)} in {what}; give one width")
+    for table in tables:
+        if not missing and np.isnan(table).any():
+            row, column = np.argwhere(np.isnan(table))[0]
+            raise DataError(f"{what} has a missing value in row {row}, column {column}; fill it in")
+    return Sequences(tables, single)
+
+
+def read_inputs(inputs: Any, outputs: Sequences, count: int, steps: int = 0) -> list[Array]:
+    """Inputs of each sequence, with `steps` more rows than outputs; empty ones if count is 0."""
+    if not count:
+        if inputs is not None:
+            raise DataError("inputs were given, but the model has none; fit it with inputs")
+        return [np.zeros((len(t) + steps, 0)) for t in outputs.tables]
+    if inputs is None:
+        raise DataError(f"the model has {count} inputs; give inputs of shape (time, {count})")
+    read = read_sequences([inputs] if outputs.single else inputs, "inputs", missing=False)
+    if read.width != count or len(read.tables) != len(outputs.tables):
+        raise DataError(
+            f"{len(read.tables)} sequences of {read.width} inputs for {len(outputs.tables)} "
+            f"sequences of a model with {count} inputs"
+        )
+    for k, (u, y) in enumerate(zip(read.tables, outputs.tables, strict=True)):
+        if len(u) != len(y) + steps:
+            raise DataError(
+                f"sequence {k}: {len(u)} rows of inputs, but {len(y) + steps} are needed"
+            )
+    return read.tables
+
+
+def check_columns(sequences: Sequences, what: str = "Y") -> None:
+    """Refuse columns without a single value: nothing can be learnt about them."""
+    empty = np.flatnonzero(np.isnan(sequences.stacked()).all(axis=0))
+    if len(empty):
+        raise DataError(f"column {empty[0]} of {what} has no value at all; leave it out")
+
+
+def check_width(sequences: Sequences, width: int, what: str = "Y") -> None:
+    """Refuse tables of another width than the model's."""
+    if sequences.width != width:
+        raise DataError(f"{what} has {sequences.width} columns, but the model has {width} outputs")
+
+
+def _is_list_of_tables(data: Any) -> bool:
+    if isinstance(data, np.ndarray):
+        return data.ndim == 3
+    return isinstance(data, Sequence) and bool(data) and np.ndim(data[0]) == 2
+
+
+def _table(part: Any, what: str, where: str) -> Array:
+    try:
+        table = np.ascontiguousarray(part, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what}{where} is no table of numbers ({error})") from None
+    if np.ndim(part) == 1:
+        table = table.reshape(-1, 1)
+    if table.ndim != 2:
+        raise DataError(f"{what}{where} has shape {table.shape}; give (time, outputs)")
+    if not table.size:
+        raise DataError(f"{what}{where} is empty (shape {table.shape}); give at least one row")
+    if np.isinf(table).any():
+        row, column = np.argwhere(np.isinf(table))[0]
+        raise DataError(f"{what}{where} has an infinite value in row {row}, column {column}")
+    return table

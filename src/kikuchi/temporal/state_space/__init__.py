@@ -1,0 +1,1 @@
+"""Linear Gaussian state spaces: parameters, inference in three forms, learning, the estimator."""

@@ -1,0 +1,548 @@
+"""Filtering, smoothing, forecasting and sampling of a `StateSpace`.
+
+Three forms of the same recursions: `covariance` (fast, steady state detected), `information` (flat
+priors) and `square-root` (singular noise: deterministic dynamics, outputs without noise). `auto`
+takes the first that fits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from kikuchi.core.arrays import U4, Array, Ints, Mask
+from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal.gaussian import is_positive
+from kikuchi.temporal.kernels import covariance as cov_kernels
+from kikuchi.temporal.kernels import information as info_kernels
+from kikuchi.temporal.kernels import square_root as root_kernels
+from kikuchi.temporal.state_space.parameters import StateSpace
+
+Form = Literal["auto", "covariance", "information", "square-root"]
+
+_LOG_2PI = math.log(2.0 * math.pi)
+_STEADY = 1e-14  # relative change of a covariance that counts as none
+_GROWTH = 1e3  # of a state within a forecast that is no forecast any more
+
+
+@dataclass(eq=False)
+class FilteredStates:
+    """States given the outputs up to each step.
+
+    Attributes
+    ----------
+    mean (T, n), covariance (T, n, n), log_likelihood, steady (first step from which on covariances
+    stay the same; T if none), proper (T,): False where a flat prior is not yet overcome. There the
+    mean is that of the directions known so far, and unknown variances are infinite.
+
+    Reference: HOJ-I6.
+    """
+
+    mean: Array
+    log_likelihood: float
+    form: str
+    _covariance: Array
+    steady: int
+    proper: Mask
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance of each step, (T, n, n); the steady ones are filled in when asked for."""
+        if self.steady < len(self.mean):
+            self._covariance[self.steady :] = self._covariance[self.steady - 1]
+        return self._covariance
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each state, (T, n)."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+
+    @property
+    def last(self) -> tuple[Array, Array]:
+        """Mean and covariance of the last step."""
+        return self.mean[-1], self._covariance[min(self.steady, len(self.mean)) - 1]
+
+
+@dataclass(eq=False)
+class SmoothedStates:
+    """States given all outputs.
+
+    Attributes
+    ----------
+    mean (T, n), covariance (T, n, n), pair_covariance (T - 1, n, n): Cov(x_t, x_t+1),
+    log_likelihood, form.
+
+    Reference: HOJ-I7.
+    """
+
+    mean: Array
+    log_likelihood: float
+    form: str
+    _covariance: Array
+    _pairs: Array
+    _same: tuple[int, int] = (0, 0)
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance of each step, (T, n, n)."""
+        low, high = self._same
+        self._covariance[low:high] = self._covariance[high : high + 1]
+        return self._covariance
+
+    @cached_property
+    def pair_covariance(self) -> Array:
+        """Covariance of each state (rows) and the next (columns), (T - 1, n, n)."""
+        low, high = self._same
+        self._pairs[low:high] = self._pairs[high : high + 1]
+        return self._pairs
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each state, (T, n)."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+
+    def covariance_sums(self) -> tuple[Array, Array, Array, Array]:
+        """Sums over steps of the covariances of all steps and of pairs, and the first and the last
+        covariance, without filling in those that are equal.
+        """
+        low, high = self._same
+        first = high if low == 0 and high > 0 else 0
+        total = self._covariance[:low].sum(axis=0) + self._covariance[high:].sum(axis=0)
+        pairs = self._pairs[:low].sum(axis=0) + self._pairs[high:].sum(axis=0)
+        if high > low:
+            total = total + (high - low) * self._covariance[high]
+            pairs = pairs + (high - low) * self._pairs[high]
+        return total, pairs, self._covariance[first], self._covariance[-1]
+
+
+class Forecast(NamedTuple):
+    """Moments of outputs and states of the steps after the last one.
+
+    mean (steps, m) and covariance (steps, m, m) are those of the outputs, noise included;
+    state_mean (steps, n) and state_covariance (steps, n, n) those of the states.
+    """
+
+    mean: Array
+    covariance: Array
+    state_mean: Array
+    state_covariance: Array
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each output."""
+        return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+
+# ---------------------------------------------------------------------- filter and smoother
+
+
+def filter_states(
+    model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
+    steady: bool = True,
+) -> FilteredStates:  # fmt: skip
+    """States given the outputs up to each step.
+
+    Parameters
+    ----------
+    model : the parameters
+    y : outputs (T, m); NaN is missing
+    inputs : known inputs (T, k), if the model has any
+    form : covariance, information, square-root, or auto
+    steady : compute only means once the covariance stays the same (covariance form)
+
+    >>> walk = StateSpace([[1.0]], [[1.0]], [[0.0]], [[1.0]], initial_covariance=[[1e6]])
+    >>> filter_states(walk, np.array([[1.0], [3.0]])).mean.round(3).ravel().tolist()
+    [1.0, 2.0]
+    """
+    kind, work = _prepared(model, y, inputs, form)
+    n, steps = model.n_states, len(y)
+    if kind == "information":
+        log_z, kept = _information(model, work, False)
+        means, covs, proper = canonical_moments(kept.gammas, kept.lambdas)
+        return FilteredStates(means, log_z, kind, covs, steps, proper)
+    means, covs = np.empty((steps, n)), np.empty((steps, n, n))
+    every = np.ones(steps, dtype=bool)
+    if kind == "square-root":
+        log_z, roots = _square_root(model, work, means, False)
+        covs[:] = roots.filtered @ np.swapaxes(roots.filtered, 1, 2)
+        return FilteredStates(means, log_z, kind, covs, steps, every)
+    log_z, first = _covariance(model, work, steady, means, covs, np.empty((0, n, n)))
+    return FilteredStates(means, log_z, kind, covs, first, every)
+
+
+def smooth_states(
+    model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
+    steady: bool = True,
+) -> SmoothedStates:  # fmt: skip
+    """States given all outputs; parameters as of `filter_states`.
+
+    >>> walk = StateSpace([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+    >>> smooth_states(walk, np.array([[0.0], [np.nan], [2.0]])).mean.round(3).ravel().tolist()
+    [0.5, 1.0, 1.5]
+    """
+    kind, work = _prepared(model, y, inputs, form)
+    n, steps = model.n_states, len(y)
+    out, covs = np.empty((steps, n)), np.empty((steps, n, n))
+    pairs = np.empty((steps - 1, n, n))
+    if kind == "information":
+        log_z, kept = _information(model, work, True)
+        info_kernels.information_backward(*kept, out, covs, pairs)
+        return SmoothedStates(out, log_z, kind, covs, pairs)
+    means = np.empty((steps, n))
+    if kind == "square-root":
+        log_z, roots = _square_root(model, work, means, True)
+        root_kernels.root_backward(work.a, *roots[1:], out, covs, pairs)
+        return SmoothedStates(out, log_z, kind, covs, pairs)
+    filtered, predicted = np.empty((steps, n, n)), np.empty((steps, n, n))
+    log_z, first = _covariance(model, work, steady, means, filtered, predicted)
+    low, high, failed = cov_kernels.smooth_backward(
+        work.a, work.drift, means, filtered, predicted, first, _STEADY if steady else 0.0,
+        out, covs, pairs,
+    )  # fmt: skip
+    if failed >= 0:
+        raise ModelError(
+            f"the predicted covariance of step {failed + 1} is singular; use form='square-root'"
+        )
+    return SmoothedStates(out, log_z, kind, covs, pairs, (low, high))
+
+
+def canonical_moments(gammas: Array, lambdas: Array) -> tuple[Array, Array, Mask]:
+    """Means, covariances and whether they exist, of canonical parameters of each step.
+
+    Where they do not, the mean is that of the known directions (pseudo-inverse), and variances of
+    coordinates with an unknown part are infinite.
+    """
+    steps, n = gammas.shape
+    means, covs = np.empty((steps, n)), np.empty((steps, n, n))
+    proper = np.empty(steps, dtype=bool)
+    info_kernels.moments(gammas, lambdas, means, covs, proper)
+    for t in np.flatnonzero(~proper):
+        values, vectors = np.linalg.eigh(lambdas[t])
+        known = values > 1e-12 * max(values[-1], 1e-300)
+        inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
+        means[t], covs[t] = inverse @ gammas[t], inverse
+        unknown = (vectors[:, ~known] ** 2).sum(axis=1) > 1e-12
+        covs[t][np.diag_indices(n)] = np.where(unknown, np.inf, np.diagonal(inverse))
+    return means, covs, proper
+
+
+# ---------------------------------------------------------------------- preparation
+
+
+class _Prepared(NamedTuple):
+    """Arrays as the compiled loops read them: constant parameters have a leading axis of 1."""
+
+    a: Array
+    drift: Array
+    y: Array  # centred outputs, 0 where missing
+    seen: Mask  # which are observed, as patterns
+    which: U4  # pattern of each step
+    c: Array  # rows of each pattern, observed first
+    r: Array  # noise of each pattern
+    counts: Ints
+    order: Ints  # columns of each pattern, observed first
+
+
+def _prepared(
+    model: StateSpace, y: Array, inputs: Array | None, form: Form
+) -> tuple[str, _Prepared]:  # fmt: skip
+    steps = len(y)
+    for name in model.varying:
+        if len(getattr(model, name)) < steps:
+            raise DataError(
+                f"{name} is given for {len(getattr(model, name))} steps, the sequence has {steps}"
+            )
+    if y.shape[1] != model.n_outputs:
+        raise DataError(f"{y.shape[1]} columns for a model of {model.n_outputs} outputs")
+    return _chosen(model, form), _work(model, y, inputs)
+
+
+def _chosen(model: StateSpace, form: Form) -> str:
+    """The form to use, or why it cannot be used."""
+    q_regular, r_regular = _regular(model.state_noise), _regular(model.output_noise)
+    if form == "auto":
+        if model.is_flat:
+            form = "information"
+        else:
+            form = "covariance" if q_regular and r_regular else "square-root"
+    if form == "information" and not (q_regular and r_regular):
+        raise ModelError(
+            "singular noise has no information form"
+            + (", and a flat prior has no other; give initial_covariance" if model.is_flat else "")
+        )
+    if form in ("covariance", "square-root") and model.is_flat:
+        raise MethodError(f"a flat prior has no {form} form; use form='information'")
+    if form == "covariance" and not r_regular:
+        raise MethodError("outputs without noise need form='square-root'")
+    if form not in ("covariance", "information", "square-root"):
+        raise MethodError(f"form is auto, covariance, information or square-root, got {form!r}")
+    return form
+
+
+def _regular(noise: Array) -> bool:
+    return all(is_positive(part) for part in noise.reshape(-1, *noise.shape[-2:]))
+
+
+def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
+    steps, m = y.shape
+    drift, centred = _drift(model, inputs, steps), y - output_means(model, inputs, steps)
+    observed = ~np.isnan(y)
+    if observed.all():
+        seen, which = np.ones((1, m), dtype=bool), np.zeros(steps, dtype=np.uint32)
+    else:
+        seen, inverse = np.unique(observed, axis=0, return_inverse=True)
+        which = inverse.reshape(-1).astype(np.uint32)
+    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    if len(c) > 1 or len(r) > 1:
+        seen, which = seen[which], np.arange(steps, dtype=np.uint32)
+    order = np.argsort(~seen, axis=1, kind="stable").astype(np.int64)
+    count = seen.sum(axis=1).astype(np.int64)
+    rows = np.arange(len(seen))[:, None]
+    c = c[rows % len(c) if len(c) == 1 else rows, order]
+    r = r[(rows % len(r) if len(r) == 1 else rows)[:, :, None], order[:, :, None], order[:, None]]
+    if len(seen) > 1 or not seen.all():
+        centred = np.take_along_axis(np.nan_to_num(centred), order[which], axis=1)
+    return _Prepared(
+        _leading(model.transition, 2), drift, centred, seen, which,
+        np.ascontiguousarray(c), r, count, order,
+    )  # fmt: skip
+
+
+def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
+    """What is added to each state: (1, n) if always the same."""
+    offset = _leading(model.state_offset, 1)
+    if inputs is None or not model.n_inputs:
+        return offset
+    return np.ascontiguousarray(inputs[:steps] @ model.state_input.T + offset)
+
+
+def output_means(model: StateSpace, inputs: Array | None, steps: int) -> Array:
+    """What is added to each output: (1, m) if always the same."""
+    offset = _leading(model.output_offset, 1)[:steps]
+    if inputs is None or not model.n_inputs:
+        return offset
+    return np.asarray(inputs[:steps] @ model.output_input.T + offset)
+
+
+def _leading(value: Any, axes: int) -> Array:
+    return np.ascontiguousarray(value if np.ndim(value) > axes else np.asarray(value)[None])
+
+
+def _whitened(work: _Prepared) -> tuple[Array, Array, float]:
+    """Rows and outputs in units of the noise, each pattern by its own factor; and the sum of the
+    log-determinants of the factors.
+    """
+    c, y, log_det = np.zeros_like(work.c), np.zeros(work.y.shape), 0.0
+    one = len(work.counts) == 1
+    for k, o in enumerate(work.counts.tolist()):
+        if o:
+            factor = np.linalg.cholesky(work.r[k, :o, :o])
+            c[k, :o] = np.linalg.solve(factor, work.c[k, :o])
+            here: Any = slice(None) if one else work.which == k
+            count = len(work.which) if one else 1 if len(c) == len(y) else int(np.sum(here))
+            inverse = np.linalg.inv(factor)
+            if len(c) == len(y) and not one:
+                y[k, :o] = inverse @ work.y[k, :o]
+            else:
+                y[here, :o] = work.y[here, :o] @ inverse.T
+            log_det += count * float(np.log(np.diagonal(factor)).sum())
+    return c, y, log_det
+
+
+# ---------------------------------------------------------------------- the three forms
+
+
+def _covariance(
+    model: StateSpace, work: _Prepared, steady: bool, means: Array, covs: Array, predicted: Array
+) -> tuple[float, int]:
+    c, y, log_det = _whitened(work)
+    gains = np.empty((model.n_outputs, model.n_states))
+    log_z, first, failed = cov_kernels.filter_forward(
+        work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
+        model.initial_mean, model.initial_covariance, _STEADY if steady else 0.0,
+        means, covs, predicted, gains,
+    )  # fmt: skip
+    if failed >= 0 or not math.isfinite(log_z):
+        raise ModelError(
+            f"the covariance is no longer positive (step {failed if failed >= 0 else 'unknown'}); "
+            "use form='square-root', or check the scale of the noise"
+        )
+    return log_z - log_det, first
+
+
+class _Canonical(NamedTuple):
+    gammas: Array
+    lambdas: Array
+    gains: Array
+    inverses: Array
+    centres: Array
+
+
+def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float, _Canonical]:
+    c, y, log_det = _whitened(work)
+    n, steps = model.n_states, len(work.which)
+    evidence = np.ascontiguousarray(np.swapaxes(c, 1, 2) @ c)
+    shifts = y @ c[0] if len(c) == 1 else np.einsum("tm,tmn->tn", y, c[work.which])
+    constant = -0.5 * (float((y * y).sum()) + float(work.counts[work.which].sum()) * _LOG_2PI)
+    noise = _leading(model.state_noise, 2)
+    if model.initial_covariance is None:
+        gamma0, lambda0 = np.zeros(n), np.zeros((n, n))
+    else:
+        if not is_positive(model.initial_covariance):
+            raise ModelError("a singular initial_covariance has no information form")
+        lambda0 = np.asarray(np.linalg.inv(model.initial_covariance), dtype=np.float64)
+        gamma0 = lambda0 @ model.initial_mean
+        constant -= 0.5 * float(gamma0 @ model.initial_mean)
+        constant -= 0.5 * float(np.linalg.slogdet(2 * np.pi * model.initial_covariance)[1])
+    constant -= noise_constant(noise, steps) + log_det
+    log_z, kept = canonical_chain(
+        work.a, np.asarray(np.linalg.inv(noise), dtype=np.float64), work.drift, evidence,
+        work.which, shifts, gamma0, lambda0, keep=keep,
+    )  # fmt: skip
+    return log_z + constant, kept
+
+
+def noise_constant(noise: Array, steps: int) -> float:
+    """Sum over transitions of the logarithm of the normaliser of the state noise."""
+    log_dets = np.linalg.slogdet(2 * np.pi * noise)[1]
+    total = log_dets[1:steps].sum() if len(noise) > 1 else (steps - 1) * log_dets[0]
+    return 0.5 * float(total)
+
+
+def canonical_chain(
+    a: Array, precision: Array, drift: Array, evidence: Array, which: U4, shifts: Array,
+    gamma0: Array, lambda0: Array, *, keep: bool,
+) -> tuple[float, _Canonical]:  # fmt: skip
+    """The information filter over any Gaussian evidence: log of the integral over all states
+    without constants, and canonical parameters of each step.
+    """
+    steps, n = shifts.shape
+    room = steps - 1 if keep else 0
+    kept = _Canonical(
+        np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
+        np.empty((room, n, n)), np.empty((room, n)),
+    )  # fmt: skip
+    log_z, failed = info_kernels.information_forward(
+        a, np.ascontiguousarray(precision), drift, evidence, which, np.ascontiguousarray(shifts),
+        gamma0, lambda0, *kept,
+    )  # fmt: skip
+    if failed >= 0 or not math.isfinite(log_z):
+        raise ModelError(
+            "the outputs do not determine the state "
+            + (f"of step {failed}" if failed < steps - 1 else "of the last step")
+            + "; give a proper initial_covariance"
+        )
+    return log_z, kept
+
+
+class _Roots(NamedTuple):
+    filtered: Array
+    pred_means: Array
+    pred_roots: Array
+    updates: Array
+    pulls: Array
+    infos: Array
+
+
+def _square_root(
+    model: StateSpace, work: _Prepared, means: Array, keep: bool
+) -> tuple[float, _Roots]:  # fmt: skip
+    steps, n = means.shape
+    room = steps if keep else 0
+    roots = _Roots(
+        np.empty((steps, n, n)), np.empty((steps, n)), np.empty((steps, n, n)),
+        np.empty((room, n, n)), np.empty((room, n)), np.empty((room, n, n)),
+    )  # fmt: skip
+    log_z, failed = root_kernels.root_forward(
+        work.a, _roots(_leading(model.state_noise, 2)), work.drift, work.c, _noise_roots(work),
+        work.which, work.counts, work.y, model.initial_mean,
+        np.ascontiguousarray(_roots(_leading(model.initial_covariance, 2))[0]),
+        means, *roots,
+    )  # fmt: skip
+    if failed >= 0 or not math.isfinite(log_z):
+        raise ModelError(
+            f"the outputs of step {failed} are determined beforehand: their covariance is "
+            "singular; give them some noise"
+        )
+    return log_z, roots
+
+
+def _roots(covariances: Array) -> Array:
+    """A square root of each, also of singular ones."""
+    values, vectors = np.linalg.eigh(covariances)
+    return np.ascontiguousarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+
+
+def _noise_roots(work: _Prepared) -> Array:
+    out = np.zeros(work.r.shape)
+    for k, o in enumerate(work.counts.tolist()):
+        if o:
+            out[k, :o, :o] = _roots(work.r[k : k + 1, :o, :o])[0]
+    return out
+
+
+# ---------------------------------------------------------------------- forecasts and samples
+
+
+def forecast_states(
+    model: StateSpace, mean: Array, covariance: Array, steps: int, inputs: Array | None = None
+) -> Forecast:
+    """Moments of the `steps` steps after a state of this mean and covariance; inputs are theirs."""
+    if steps < 1:
+        raise DataError(f"a forecast of {steps} steps; give at least 1")
+    if model.varying:
+        raise ModelError(f"{model.varying[0]} varies in time: the future one is not known")
+    if model.radius > 1.0 and steps * math.log(model.radius) > math.log(_GROWTH):
+        raise ModelError(
+            f"unstable dynamics: with an eigenvalue of modulus {model.radius:.4g} a state grows "
+            f"more than {_GROWTH:g} times in {steps} steps; forecast fewer steps"
+        )
+    n, m = model.n_states, model.n_outputs
+    drift, offsets = _drift(model, inputs, steps), output_means(model, inputs, steps)
+    means, covs = np.empty((steps, n)), np.empty((steps, n, n))
+    a = model.transition
+    for t in range(steps):
+        mean = a @ mean + drift[t if len(drift) > 1 else 0]
+        covariance = a @ covariance @ a.T + model.state_noise
+        means[t], covs[t] = mean, covariance
+    c = model.output
+    outputs = c @ covs @ c.T + model.output_noise
+    return Forecast(means @ c.T + offsets, outputs.reshape(steps, m, m), means, covs)
+
+
+def sample_states(
+    model: StateSpace, steps: int, seed: Seed = None, inputs: Array | None = None
+) -> tuple[Array, Array]:
+    """States (T, n) and outputs (T, m) drawn from the model.
+
+    >>> walk = StateSpace([[1.0]], [[1.0]], [[1.0]], [[1.0]], initial_covariance=[[1.0]])
+    >>> [part.shape for part in sample_states(walk, 3, 0)]
+    [(3, 1), (3, 1)]
+    """
+    if steps < 1:
+        raise DataError(f"a sample of {steps} steps; give at least 1")
+    if model.initial_covariance is None:
+        raise ModelError("a flat prior cannot be sampled; give initial_covariance")
+    for name in model.varying:
+        if len(getattr(model, name)) < steps:
+            raise DataError(f"{name} is given for fewer than {steps} steps")
+    rng = generator(seed)
+    n, m = model.n_states, model.n_outputs
+    q, r = (_roots(_leading(p, 2)) for p in (model.state_noise, model.output_noise))
+    a, c = _leading(model.transition, 2), _leading(model.output, 2)
+    drift = np.broadcast_to(_drift(model, inputs, steps), (max(steps, 1), n))
+    states = np.einsum("tij,tj->ti", np.broadcast_to(q[:steps], (steps, n, n)),
+                       rng.normal(size=(steps, n)))  # fmt: skip
+    noise = np.einsum("tij,tj->ti", np.broadcast_to(r[:steps], (steps, m, m)),
+                      rng.normal(size=(steps, m)))  # fmt: skip
+    root0 = _roots(model.initial_covariance[None])[0]
+    states[0] = model.initial_mean + root0 @ rng.normal(size=n)
+    for t in range(1, steps):
+        states[t] += a[t if len(a) > 1 else 0] @ states[t - 1] + drift[t]
+    outputs = np.einsum("tij,tj->ti", np.broadcast_to(c[:steps], (steps, m, n)), states)
+    return states, outputs + output_means(model, inputs, steps) + noise

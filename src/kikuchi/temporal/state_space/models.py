@@ -1,0 +1,273 @@
+"""`LinearGaussianSSM`: linear Gaussian state spaces as an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.seeds import Seed
+from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
+from kikuchi.temporal.state_space.inference import (
+    Forecast,
+    filter_states,
+    forecast_states,
+    sample_states,
+    smooth_states,
+)
+from kikuchi.temporal.state_space.learning import (
+    StateConstraints,
+    StateStatistics,
+    expected_statistics,
+    first_guess,
+    gradient,
+    maximise,
+    pack,
+    unpack,
+)
+from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.training.checkpoint import Arrays
+
+Noise = Literal["full", "diagonal", "isotropic"]
+
+
+class _StateSpaceFit:
+    """What a fit leaves behind; annotations of a dataclass would be options."""
+
+    model_: StateSpace
+    log_likelihood_: float
+
+
+@dataclass(eq=False, repr=False)
+class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
+    """Linear Gaussian state space.
+
+    x_t = A x_t-1 + B u_t + b + noise, y_t = C x_t + D u_t + d + noise.
+
+    Learnt by EM or along the gradient of the log-likelihood, from one sequence or several, with
+    missing values (NaN) and known inputs. The answers of `filter` and `smooth` hold means,
+    covariances and the log-likelihood.
+
+    Attributes
+    ----------
+    model_ (the parameters, a `StateSpace`), log_likelihood_, trace_, converged_, stopped_, n_iter_,
+    warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> level = np.cumsum(0.3 * rng.normal(size=200))
+    >>> noisy = level[:, None] + rng.normal(size=(200, 1))
+    >>> ssm = LinearGaussianSSM(state=1, max_iter=500).fit(noisy)
+    >>> smooth = ssm.smooth(level[:, None])
+    >>> smooth.mean.shape, smooth.covariance.shape, smooth.pair_covariance.shape
+    ((200, 1), (200, 1, 1), (199, 1, 1))
+    >>> ssm.forecast(level[:, None], 3).mean.shape
+    (3, 1)
+
+    Reference: HOJ-M5, HOJ-M6, HOJ-I6, HOJ-I7.
+    """
+
+    file_kind: ClassVar[str] = "state-space"
+
+    state: int = option(1, "Dimensions of the state.", low=1)
+    _: KW_ONLY
+    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
+    state_noise: Noise = option("full", "Covariance of the state noise: full, diagonal, isotropic.")
+    output_noise: Noise = option(
+        "diagonal", "Covariance of the output noise: full, diagonal, isotropic."
+    )
+    initial: Literal["learnt", "fixed", "flat"] = option(
+        "learnt", "First state: learnt (covariance from two sequences on), fixed or flat (unknown)."
+    )
+    fixed: tuple[str, ...] | list[str] = option((), "Names of parameters that stay as in start.")
+    patterns: Mapping[str, Any] | None = option(
+        None, "By name a table: numbers stay, equal texts are one tied number."
+    )
+    start: StateSpace | None = option(None, "Parameters before learning; by default from the data.")
+    form: Literal["auto", "covariance", "information", "square-root"] = option(
+        "auto", "Form of the recursions: auto, covariance, information or square-root."
+    )
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def from_parameters(cls, model: StateSpace, **options: Any) -> Self:
+        """An estimator that holds these parameters, as if it had been fitted to them.
+
+        >>> walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
+        >>> LinearGaussianSSM.from_parameters(walk).log_likelihood([[0.0], [1.0]]) < 0
+        True
+        """
+        made = cls(state=model.n_states, **options)
+        made.model_, made.n_features_in_ = model, model.n_outputs
+        made.log_likelihood_ = float("nan")
+        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
+        return made
+
+    def _constraints(self) -> StateConstraints:
+        return StateConstraints(
+            frozenset(self.fixed), self.patterns, self.state_noise, self.output_noise
+        )
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, Y: Any, y: object = None, *, inputs: Any = None) -> Self:
+        """Learn from outputs Y (time, outputs), or a list of such tables; NaN is missing.
+
+        `inputs` are known inputs (time, inputs), as many tables as Y.
+        """
+        return self._learn(Y, inputs, self.learner)
+
+    def fit_em(self, Y: Any, *, inputs: Any = None) -> Self:
+        """Learn by expectation maximisation."""
+        return self._learn(Y, inputs, "em")
+
+    def fit_gradient(self, Y: Any, *, inputs: Any = None) -> Self:
+        """Learn by L-BFGS along the gradient of the log-likelihood."""
+        return self._learn(Y, inputs, "gradient")
+
+    def _learn(self, Y: Any, inputs: Any, method: str) -> Self:
+        self._check_options()
+        sequences = self._sequences(Y, reset=True)
+        count = 0
+        if inputs is not None:
+            count = read_sequences([inputs] if sequences.single else inputs, "inputs").width
+        self._inputs = read_inputs(inputs, sequences, count)
+        beside = np.concatenate([u.ravel() for u in self._inputs])
+        try:
+            return self._fit(sequences, method, beside)
+        finally:
+            del self._inputs
+
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
+        k = self._inputs[0].shape[1]
+        model = self.start
+        if model is None:
+            if self.fixed:
+                raise MethodError(f"fixed={list(self.fixed)} needs start, the values to keep")
+            model = first_guess(sequences, self._inputs, self.state, rng)
+        elif (model.n_states, model.n_outputs, model.n_inputs) != (self.state, sequences.width, k):
+            raise DataError(
+                f"start has {model.n_states} states, {model.n_outputs} outputs and "
+                f"{model.n_inputs} inputs; asked for are {self.state}, {sequences.width} and {k}"
+            )
+        constraints = self._constraints()
+        constraints.check(model.n_states, model.n_outputs, k)
+        if self.initial == "flat":
+            model = model.updated(initial_covariance=None)
+        elif model.is_flat and self.start is None:
+            model = model.updated(initial_covariance=np.eye(self.state))
+        return unpack(model, pack(_shaped(model, constraints), constraints, first=False),
+                      constraints, first=False)  # fmt: skip
+
+    @property
+    def _first(self) -> bool:
+        return self.initial == "learnt"
+
+    def _expectation(
+        self, model: StateSpace, sequences: Sequences
+    ) -> tuple[float, StateStatistics]:
+        return expected_statistics(model, sequences, self._inputs, self.form)
+
+    def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
+        return maximise(model, statistics, self._constraints(), first=self._first)
+
+    def _pack(self, model: StateSpace) -> Array:
+        return pack(model, self._constraints(), first=self._first)
+
+    def _unpack(self, model: StateSpace, vector: Array) -> StateSpace:
+        return unpack(model, vector, self._constraints(), first=self._first)
+
+    def _gradient(self, model: StateSpace, statistics: StateStatistics) -> Array:
+        return gradient(model, statistics, self._constraints(), first=self._first)
+
+    def _read_model(self, arrays: Arrays) -> StateSpace:
+        return StateSpace.from_arrays(arrays)
+
+    # ------------------------------------------------------------------ asking
+
+    def filter(self, Y: Any, *, inputs: Any = None, steady: bool = True) -> Any:
+        """States given the outputs up to each step: `FilteredStates`, or a list for a list.
+
+        `steady` computes means only, once the covariance stays the same.
+        """
+        return self._each(filter_states, Y, inputs, steady=steady)
+
+    def smooth(self, Y: Any, *, inputs: Any = None, steady: bool = True) -> Any:
+        """States given all outputs: `SmoothedStates`, or a list for a list."""
+        return self._each(smooth_states, Y, inputs, steady=steady)
+
+    def _each(self, infer: Any, Y: Any, inputs: Any, **options: Any) -> Any:
+        model: StateSpace = self._model
+        sequences = self._sequences(Y)
+        every = read_inputs(inputs, sequences, model.n_inputs)
+        return sequences.answer(
+            [
+                infer(model, y, u if model.n_inputs else None, form=self.form, **options)
+                for y, u in zip(sequences.tables, every, strict=True)
+            ]
+        )
+
+    def log_likelihood(self, Y: Any, *, inputs: Any = None) -> float:
+        """log p(Y), summed over sequences; with a flat prior that of height 1."""
+        found = self.filter(Y, inputs=inputs)
+        return float(sum(f.log_likelihood for f in (found if isinstance(found, list) else [found])))
+
+    def score(self, Y: Any, y: object = None, *, inputs: Any = None) -> float:
+        """Log-likelihood per row."""
+        return self.log_likelihood(Y, inputs=inputs) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
+        """Outputs and states of the steps after the last row.
+
+        `inputs` has `steps` more rows than Y. Dynamics that explode until then are refused.
+        """
+        model: StateSpace = self._model
+        sequences = self._sequences(Y)
+        every = read_inputs(inputs, sequences, model.n_inputs, steps)
+        answers = []
+        for y, u in zip(sequences.tables, every, strict=True):
+            f = filter_states(model, y, u[: len(y)] if model.n_inputs else None, form=self.form)
+            if not f.proper[-1]:
+                raise DataError(f"{len(y)} rows do not determine the state yet; give more")
+            later = u[len(y) :] if model.n_inputs else None
+            answers.append(forecast_states(model, *f.last, steps, later))
+        answer: Forecast | list[Forecast] = sequences.answer(answers)
+        return answer
+
+    def sample(self, steps: int, *, inputs: Any = None, seed: Seed = None) -> tuple[Array, Array]:
+        """States (steps, n) and outputs (steps, m) drawn from the model."""
+        return sample_states(self._model, steps, seed, inputs)
+
+    def gain(self) -> Array:
+        """The Kalman gain (n, m) that constant dynamics tend to, by the filter itself.
+
+        Reference: HOJ-I6.
+        """
+        model: StateSpace = self._model
+        f = filter_states(
+            model.updated(initial_covariance=np.eye(model.n_states)),
+            np.zeros((2000, model.n_outputs)),
+            np.zeros((2000, model.n_inputs)),
+        )
+        return np.asarray(f.last[1] @ model.output.T @ np.linalg.pinv(model.output_noise))
+
+
+def _shaped(model: StateSpace, constraints: StateConstraints) -> StateSpace:
+    """The model with noise of the structures asked for, as a beginning."""
+    changes = {}
+    for name in ("state_noise", "output_noise"):
+        if name in constraints.fixed | constraints.held(model):
+            continue
+        noise = np.array(getattr(model, name))
+        if getattr(constraints, name) != "full":
+            noise = np.diag(np.diagonal(noise))
+        if getattr(constraints, name) == "isotropic":
+            noise = np.eye(len(noise)) * np.diagonal(noise).mean()
+        changes[name] = noise
+    return model.updated(**changes)
