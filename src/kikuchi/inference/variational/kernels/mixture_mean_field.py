@@ -278,13 +278,14 @@ def _smooth(w: Mixture, m: int, first: int, last: int) -> None:
             top = max(top, _log_overlap(overlap, disjoint, m, k))
     largest = 0.0
     if top > -np.inf:
+        row[: last - first] = 0.0
+        for k in range(n):
+            if weights[k] > 0.0:
+                share = weights[k] * np.exp(_log_overlap(overlap, disjoint, m, k) - top)
+                for x in range(first, last):
+                    row[x - first] += share * q[k, x]
         for x in range(first, last):
-            mass = 0.0
-            for k in range(n):
-                if weights[k] > 0.0:
-                    mass += (
-                        weights[k] * np.exp(_log_overlap(overlap, disjoint, m, k) - top) * q[k, x]
-                    )
+            mass = row[x - first]
             value = q[m, x] / mass if mass > 0.0 and q[m, x] > 0.0 else 0.0
             row[x - first] = value
             largest = max(largest, value)

@@ -1,0 +1,1 @@
+"""Compiled loops of belief networks: functions over flat arrays."""

@@ -1,0 +1,342 @@
+"""Coordinate ascent of mean field and mixtures in sigmoid networks, with the tilted local bound.
+
+For every unit with uncertain inputs, and every xi,
+
+    <log(1 + e^z)> <= xi <z> + log <e^{-xi z} + e^{(1 - xi) z}> = xi <z> + log(A + B),
+
+whose expectations are products over the parents. The best xi lies in [0, 1], and the problem is
+convex. As a function of one mean, A + B is linear, so that -log(A + B) is convex and lies above its
+tangent: setting a mean to the optimum of tangent plus entropy never lowers the bound. That is the
+fixed-point equation of Saul, Jaakkola and Jordan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kikuchi.core.arrays import U4, Array, Ints
+from kikuchi.core.compiled import njit
+from kikuchi.inference.variational.kernels.mixture_mean_field import (
+    _count,
+    _dot,
+    _log_overlap,
+    _smooth,
+    information,
+    overlaps,
+    set_scales,
+    set_weights,
+)
+from kikuchi.inference.variational.mixture_mean_field import Mixture
+
+if TYPE_CHECKING:
+    from kikuchi.beliefnets.models import Edges
+
+_NEWTON = 60
+_LEAST_GAIN = 1e-11  # nats that a step in xi must promise
+_TINY = 1e-300
+_REFRESH = 16  # sweeps after which overlaps are computed from scratch
+_HUGE = 1e150
+
+
+@njit(cache=True, error_model="numpy")
+def tilt(
+    net: Edges, unit: int, xi: float, means: Array, minus: Array, plus: Array, growth: Array
+) -> tuple[float, float, float, float, float, float]:
+    """log A and log B of a unit with mean and variance of its input under both tilted products.
+
+    `growth` is e^w of each edge; `minus` and `plus` become e^{-xi w} - 1 and e^{(1 - xi) w} - 1.
+    """
+    bias = net.bias[unit]
+    log_a, log_b = -xi * bias, (1.0 - xi) * bias
+    mean_a, mean_b, var_a, var_b = bias, bias, 0.0, 0.0
+    product_a, product_b = 1.0, 1.0
+    for p in range(net.into_first[unit], net.into_first[unit + 1]):
+        e = net.into[p]
+        w, mean = net.weights[e], means[net.tails[e]]
+        small = np.exp(-xi * w)
+        large = small * growth[e]
+        minus[e], plus[e] = small - 1.0, large - 1.0
+        factor_a, factor_b = 1.0 + mean * (small - 1.0), 1.0 + mean * (large - 1.0)
+        product_a *= factor_a
+        product_b *= factor_b
+        if not 1.0 / _HUGE < product_a < _HUGE:
+            log_a += np.log(product_a)
+            product_a = 1.0
+        if not 1.0 / _HUGE < product_b < _HUGE:
+            log_b += np.log(product_b)
+            product_b = 1.0
+        on_a, on_b = mean * small / factor_a, mean * large / factor_b
+        mean_a += w * on_a
+        mean_b += w * on_b
+        var_a += w * w * on_a * (1.0 - on_a)
+        var_b += w * w * on_b * (1.0 - on_b)
+    log_a += np.log(product_a)
+    log_b += np.log(product_b)
+    return log_a, log_b, mean_a, mean_b, var_a, var_b
+
+
+@njit(cache=True, error_model="numpy")
+def best_xi(
+    net: Edges,
+    unit: int,
+    xi: float,
+    mean_input: float,
+    means: Array,
+    minus: Array,
+    plus: Array,
+    growth: Array,
+) -> tuple[float, float, float]:
+    """The xi that minimises xi <z> + log(A + B), with log A and log B there: Newton in a bracket.
+
+    A step is taken only if it promises a gain; one that leaves the bracket becomes a bisection.
+    """
+    low, high = 0.0, 1.0
+    log_a, log_b = 0.0, 0.0
+    for _ in range(_NEWTON):
+        log_a, log_b, mean_a, mean_b, var_a, var_b = tilt(net, unit, xi, means, minus, plus, growth)
+        share = 1.0 / (1.0 + np.exp(log_a - log_b))
+        mean = (1.0 - share) * mean_a + share * mean_b
+        slope = mean_input - mean
+        curve = (
+            (1.0 - share) * (var_a + mean_a * mean_a)
+            + share * (var_b + mean_b * mean_b)
+            - mean * mean
+        )
+        if slope * slope <= 2.0 * _LEAST_GAIN * curve or high - low < 1e-15:
+            break
+        if slope > 0.0:
+            high = xi
+        else:
+            low = xi
+        moved = xi - slope / curve if curve > 0.0 else 0.5 * (low + high)
+        xi = moved if low < moved < high else 0.5 * (low + high)
+    return xi, log_a, log_b
+
+
+@njit(cache=True, error_model="numpy")
+def _set_inputs(net: Edges, means: Array, inputs: Array) -> None:
+    """<z> of every unit."""
+    inputs[:] = net.bias
+    for e in range(len(net.weights)):
+        inputs[net.heads[e]] += net.weights[e] * means[net.tails[e]]
+
+
+@njit(cache=True, error_model="numpy")
+def _settle(
+    net: Edges,
+    loose: Array,
+    means: Array,
+    xi: Array,
+    inputs: Array,
+    logs: Array,
+    shares: Array,
+    minus: Array,
+    plus: Array,
+    growth: Array,
+) -> float:
+    """The best xi of every unit; answers the bound of this component."""
+    total = 0.0
+    for i in range(len(xi)):
+        if loose[i] > 0.0:
+            found, log_a, log_b = best_xi(net, i, xi[i], inputs[i], means, minus, plus, growth)
+            xi[i] = found
+        else:
+            xi[i] = 0.5
+            log_a, log_b = -0.5 * inputs[i], 0.5 * inputs[i]
+        logs[i] = log_b - log_a
+        shares[i] = 1.0 / (1.0 + np.exp(-logs[i]))
+        top = max(log_a, log_b)
+        both = top + np.log1p(np.exp(-abs(logs[i])))
+        total += (means[i] - xi[i]) * inputs[i] - both
+        if 0.0 < means[i] < 1.0:
+            total -= means[i] * np.log(means[i]) + (1.0 - means[i]) * np.log1p(-means[i])
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _field(
+    net: Edges, unit: int, means: Array, xi: Array, inputs: Array, shares: Array, minus: Array,
+    plus: Array,
+) -> float:  # fmt: skip
+    """The log-odds to which the tangents of the children and the parents drive a unit."""
+    field = inputs[unit]
+    mean = means[unit]
+    for e in range(net.first[unit], net.first[unit + 1]):
+        i = net.heads[e]
+        field += net.weights[e] * (means[i] - xi[i])
+        field -= (1.0 - shares[i]) * minus[e] / (1.0 + mean * minus[e])
+        field -= shares[i] * plus[e] / (1.0 + mean * plus[e])
+    return float(field)
+
+
+@njit(cache=True, error_model="numpy")
+def _set_mean(
+    net: Edges, unit: int, new: float, means: Array, inputs: Array, logs: Array, shares: Array,
+    minus: Array, plus: Array,
+) -> None:  # fmt: skip
+    """Give a unit another mean, and its children what follows from it."""
+    old = means[unit]
+    means[unit] = new
+    for e in range(net.first[unit], net.first[unit + 1]):
+        i = net.heads[e]
+        inputs[i] += net.weights[e] * (new - old)
+        up = (1.0 + new * plus[e]) * (1.0 + old * minus[e])
+        down = (1.0 + old * plus[e]) * (1.0 + new * minus[e])
+        logs[i] += np.log(up / down)
+        shares[i] = 1.0 / (1.0 + np.exp(-logs[i]))
+
+
+@njit(cache=True, error_model="numpy")
+def _mixing_field(w: Mixture, m: int, first: int) -> float:
+    """What the bound on the information adds to the log-odds of one unit of component m.
+
+    Takes the unit out of the overlaps of component m.
+    """
+    on, off = w.smoothing[m, first + 1], w.smoothing[m, first]
+    field = np.log(max(on, _TINY)) - np.log(max(off, _TINY))
+    for k in range(len(w.weights)):
+        if w.weights[k] > 0.0:
+            _count(w.overlap, w.disjoint, k, m, _dot(w.smoothing, w.q, k, m, first, first + 2), -1)
+            outside = _log_overlap(w.overlap, w.disjoint, k, m)
+            if outside > -np.inf:
+                step = w.smoothing[k, first + 1] - w.smoothing[k, first]
+                field -= np.exp(w.log_scale[k] + outside) * step
+    return float(field)
+
+
+@njit(cache=True, error_model="numpy")
+def ascend(
+    net: Edges,
+    free: U4,
+    means: Array,
+    xi: Array,
+    weights: Array,
+    smoothing: Array,
+    tol: float,
+    max_sweeps: int,
+    bounds: Array,
+    informations: Array,
+    residuals: Array,
+    counts: Ints,
+) -> None:
+    """Ascend the bound of each row until no probability moves by more than `tol` in a sweep.
+
+    Arrays by row and component: `means`, `xi` (units), `weights`, `smoothing` (two per free unit).
+    Answers in the last four: bound, its part that is information, last change, sweeps.
+    """
+    n_rows, n, n_units = means.shape
+    n_free = len(free)
+    growth = np.exp(net.weights)
+    loose = np.zeros(n_units)
+    for f in range(n_free):
+        for e in range(net.first[free[f]], net.first[free[f] + 1]):
+            loose[net.heads[e]] = 1.0
+    inputs, logs, shares = np.empty((n, n_units)), np.empty((n, n_units)), np.empty((n, n_units))
+    minus, plus = np.zeros((n, len(growth))), np.zeros((n, len(growth)))
+    parts = np.empty(n)
+    q = np.empty((n, 2 * n_free))
+    first_states = np.arange(0, 2 * n_free + 1, 2)
+    log_scale, gains, row = np.zeros(n), np.zeros(n), np.zeros(2)
+    overlap, disjoint = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
+    for r in range(n_rows):
+        w = Mixture(weights[r], q, smoothing[r], log_scale, overlap, disjoint, gains, row)
+        for m in range(n):
+            for f in range(n_free):
+                q[m, 2 * f + 1] = means[r, m, free[f]]
+                q[m, 2 * f] = 1.0 - q[m, 2 * f + 1]
+            _set_inputs(net, means[r, m], inputs[m])
+            parts[m] = _settle(
+                net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m], minus[m],
+                plus[m], growth,
+            )  # fmt: skip
+        change, sweeps = np.inf, 0
+        if n > 1:
+            overlaps(first_states, w)
+            set_scales(w)
+        while sweeps < max_sweeps and change > tol and n_free > 0:
+            change = 0.0
+            for f in range(n_free):
+                unit = free[f]
+                for m in range(n):
+                    if weights[r, m] <= 0.0:
+                        continue
+                    field = _field(
+                        net, unit, means[r, m], xi[r, m], inputs[m], shares[m], minus[m], plus[m]
+                    )
+                    if n > 1:
+                        field += _mixing_field(w, m, 2 * f)
+                    new = 1.0 / (1.0 + np.exp(-field))
+                    change = max(change, abs(new - means[r, m, unit]))
+                    _set_mean(
+                        net, unit, new, means[r, m], inputs[m], logs[m], shares[m], minus[m],
+                        plus[m],
+                    )  # fmt: skip
+                    q[m, 2 * f + 1], q[m, 2 * f] = new, 1.0 - new
+                    if n > 1:
+                        for k in range(n):
+                            if weights[r, k] > 0.0:
+                                inside = _dot(w.smoothing, q, k, m, 2 * f, 2 * f + 2)
+                                _count(overlap, disjoint, k, m, inside, 1)
+                if n > 1:
+                    for m in range(n):
+                        if weights[r, m] > 0.0:
+                            _smooth(w, m, 2 * f, 2 * f + 2)
+            for m in range(n):
+                if weights[r, m] > 0.0:
+                    _set_inputs(net, means[r, m], inputs[m])
+                    parts[m] = _settle(
+                        net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m],
+                        minus[m], plus[m], growth,
+                    )  # fmt: skip
+            if n > 1:
+                if sweeps % _REFRESH == 0:  # sums and differences drift
+                    overlaps(first_states, w)
+                set_scales(w)
+                set_weights(w, parts)
+                set_scales(w)
+            sweeps += 1
+        told = 0.0
+        if n > 1:
+            overlaps(first_states, w)
+            set_scales(w)
+            told = information(w)[1]
+        total = 0.0
+        for m in range(n):
+            if weights[r, m] > 0.0:
+                total += weights[r, m] * parts[m]
+        bounds[r], informations[r] = total + told, told
+        residuals[r], counts[r] = 0.0 if n_free == 0 else change, sweeps
+
+
+@njit(cache=True, error_model="numpy")
+def add_gradient(
+    net: Edges,
+    means: Array,
+    xi: Array,
+    weights: Array,
+    to_weights: Array,
+    to_bias: Array,
+) -> None:
+    """Add the gradient of the sum of the rows' bounds, all else held."""
+    n_rows, n, n_units = means.shape
+    growth = np.exp(net.weights)
+    minus, plus = np.zeros(len(growth)), np.zeros(len(growth))
+    for r in range(n_rows):
+        for m in range(n):
+            a = weights[r, m]
+            if a <= 0.0:
+                continue
+            mu, x = means[r, m], xi[r, m]
+            for i in range(n_units):
+                log_a, log_b, _, _, _, _ = tilt(net, i, x[i], mu, minus, plus, growth)
+                share = 1.0 / (1.0 + np.exp(log_a - log_b))
+                to_bias[i] += a * (mu[i] - share)
+                for p in range(net.into_first[i], net.into_first[i + 1]):
+                    e = net.into[p]
+                    mean = mu[net.tails[e]]
+                    on_a = mean * (minus[e] + 1.0) / (1.0 + mean * minus[e])
+                    on_b = mean * (plus[e] + 1.0) / (1.0 + mean * plus[e])
+                    step = (mu[i] - x[i]) * mean + (1.0 - share) * x[i] * on_a
+                    to_weights[e] += a * (step - share * (1.0 - x[i]) * on_b)
