@@ -108,5 +108,12 @@ from kikuchi.learning.structure.graphs import mutual_information as mutual_infor
 from kikuchi.learning.structure.graphs import random_augmentation as random_augmentation
 from kikuchi.learning.structure.induction import induce_features as induce_features
 from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
+from kikuchi.query.answers import Distributions as Distributions
+from kikuchi.query.answers import JointDistribution as JointDistribution
+from kikuchi.query.foreign import as_model as as_model
+from kikuchi.query.foreign import to_networkx as to_networkx
+from kikuchi.query.foreign import to_pgmpy as to_pgmpy
+from kikuchi.query.foreign import to_pyagrum as to_pyagrum
+from kikuchi.query.query import query as query
 
 __version__: str

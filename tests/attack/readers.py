@@ -223,11 +223,11 @@ def make_targets(folder: Path) -> Iterator[Target]:
 
 
 def graph_targets() -> Iterator[Target]:
-    from kikuchi.cli.names import names_file, with_names
     from kikuchi.data import example
     from kikuchi.graphs.formats import parse, read, read_evidence
     from kikuchi.graphs.formats.bif import bif_text
     from kikuchi.graphs.formats.fg import fg_text, read_fg
+    from kikuchi.graphs.formats.names import names_file, with_names
     from kikuchi.graphs.formats.uai import read_uai, uai_text
     from kikuchi.graphs.regions.builders import read_roots
 

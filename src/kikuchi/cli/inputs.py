@@ -23,8 +23,8 @@ STANDARD_INPUT = "-"
 def load_model(word: str, format: str | None = None) -> FactorGraph:
     """The model in a file, on standard input (`-`), or the bundled one of `example:NAME`.
 
-    Names that stand beside the file are put in (`kikuchi.cli.names`). `format` is the ending of the
-    format where the name has none.
+    Names that stand beside the file are put in (`kikuchi.graphs.formats.names`). `format` is the
+    ending of the format where the name has none.
     """
     if format is not None or word == STANDARD_INPUT:
         return _model_of_format(word, format)
@@ -32,8 +32,8 @@ def load_model(word: str, format: str | None = None) -> FactorGraph:
         from kikuchi.data import example
 
         return example(word.removeprefix(EXAMPLE))
-    from kikuchi.cli.names import with_names
     from kikuchi.graphs.formats import read
+    from kikuchi.graphs.formats.names import with_names
 
     return with_names(read(word), word)
 

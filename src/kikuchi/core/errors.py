@@ -12,6 +12,7 @@ from os import PathLike, fspath
 
 from kikuchi.core.text import one_line
 
+_MOST_NAMES = 40  # in a list of what is known
 _LONGEST = 2000  # characters of a message, which may repeat what a file holds
 
 
@@ -84,5 +85,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    listing = "known: " + ", ".join(names)
+    more = len(names) - _MOST_NAMES
+    listing = "known: " + ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
     return f"did you mean '{near[0]}'? {listing}" if near else listing

@@ -44,9 +44,7 @@ def as_cardinalities(cardinalities: ArrayLike) -> U4:
 def variable_number(variable: int | str, index: Mapping[str, int], count: int) -> int:
     if isinstance(variable, str):
         if variable not in index:
-            hint = (
-                suggestion(variable, list(index)[:20]) if index else "the variables have no names"
-            )
+            hint = suggestion(variable, list(index)) if index else "the variables have no names"
             raise ModelError(f"there is no variable '{variable}'; {hint}")
         return index[variable]
     if not isinstance(variable, int | np.integer) or isinstance(variable, bool | np.bool_):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
+from kikuchi.core.labelled import dataset, html_states, long_frame
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 FactorTables = Callable[[], Array]
 Covariance = Callable[[Ints], Array]  # of the states of some variables
+Joint = Callable[[list[int]], Array]  # of some variables, an axis for each
+
+_SHOWN_IN_HTML = 40  # variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,7 @@ class Beliefs:
     max_product: bool = False
     _factor_tables: FactorTables | None = None
     _covariance: Covariance | None = None
+    _joint: Joint | None = None
 
     def __getitem__(self, variable: Variable) -> Array:
         """Marginal of one variable, given by number or name."""
@@ -116,6 +122,45 @@ class Beliefs:
             raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
         return self._factor_tables()
 
+    def joint(self, variables: Sequence[Variable]) -> Array:
+        """Joint distribution of some variables, an axis for each, in the order given.
+
+        Exact methods give that of any variables, at the price of a run; others where a factor of
+        the model holds them all, by its belief.
+
+        >>> import kikuchi as kk
+        >>> pairs = [((0, 1), [[1, 2], [3, 4]]), ((1, 2), [[1, 0], [1, 1]])]
+        >>> chain = kk.FactorGraph([2] * 3, pairs)
+        >>> kk.infer(chain, "jt").joint([2, 0]).round(6).tolist()
+        [[0.1875, 0.4375], [0.125, 0.25]]
+        """
+        asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)
+        chosen = [self.graph.index(v) for v in asked]
+        if len(set(chosen)) != len(chosen):
+            raise ModelError(f"joint: a variable is asked twice in {asked}")
+        if self.max_product:
+            raise KikuchiError(f"{self.method} gives max-marginals, and no joint distributions")
+        if len(chosen) == 1:
+            return self[chosen[0]]
+        for factor in self.graph.neighbours(chosen[0]) if chosen else ():
+            scope = self.graph.scope(factor)
+            if set(chosen) <= set(scope) and self._has_factors:
+                others = tuple(k for k, v in enumerate(scope) if v not in chosen)
+                table = self.factor(factor).sum(axis=others)
+                left = [v for v in scope if v in chosen]
+                return np.transpose(table, [left.index(v) for v in chosen])
+        if self._joint is not None:
+            return self._joint(chosen)
+        names = ", ".join(self.graph.label(v) for v in chosen)
+        raise KikuchiError(
+            f"{self.method} gives the joint of variables that share a factor, and none holds "
+            f"{names}; use jt"
+        )
+
+    @property
+    def _has_factors(self) -> bool:
+        return self._factor_tables is not None or "flat_factors" in self.__dict__
+
     def covariance(self, variables: Sequence[Variable] | None = None) -> Array:
         """The matrix of Cov(1[x_i = k], 1[x_j = l]) (TEH-I7, HOJ-I11).
 
@@ -155,6 +200,10 @@ class Beliefs:
             "stopped": self.stopped,
             "iterations": self.iterations,
             "seconds": self.seconds,
+            "variables": None if self.graph.names is None else list(self.graph.names),
+            "state_names": None
+            if self.graph.states is None
+            else [list(names) for names in self.graph.states],
             "max_marginals" if self.max_product else "marginals": [
                 belief.tolist() for belief in self.variable_beliefs
             ],
@@ -163,6 +212,52 @@ class Beliefs:
             "warnings": list(self.warnings),
             "diagnostics": {k: _plain(v) for k, v in self.diagnostics.items()},
         }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row for each state of each variable.
+
+        Its columns are variable, state and probability; max_marginal after max-product.
+
+        >>> import kikuchi as kk
+        >>> kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt").to_pandas()
+          variable state  probability
+        0        0     0         0.25
+        1        0     1         0.75
+        """
+        return long_frame(self._labelled(), "max_marginal" if self.max_product else "probability")
+
+    def to_xarray(self) -> Any:
+        """A Dataset of xarray with one array for each variable, over a dimension of its name."""
+        word = "max_marginal" if self.max_product else "p"
+        return dataset(self._labelled(), word, method=self.method)
+
+    def _labelled(self, most: int | None = None) -> list[tuple[str, Sequence[str], Array]]:
+        """Names of the variables and their states, with the beliefs."""
+        graph, numbers = self.graph, self.variable_beliefs
+        return [
+            (
+                graph.label(v),
+                tuple(map(str, range(len(numbers[v]))))
+                if graph.states is None
+                else graph.states[v],
+                numbers[v],
+            )
+            for v in range(graph.n_variables if most is None else min(most, graph.n_variables))
+        ]
+
+    def _repr_html_(self) -> str:
+        word = "max-marginal" if self.max_product else "probability"
+        more = self.graph.n_variables - _SHOWN_IN_HTML
+        note = repr(self) + (f"; {more} more variables not shown" if more > 0 else "")
+        table = html_states(self._labelled(_SHOWN_IN_HTML), word)
+        return f"{table}<p><small>{escape(note)}</small></p>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Data only: factor beliefs are computed for it; covariances stay behind with the run."""
+        state = dict(self.__dict__)
+        if self._factor_tables is not None:
+            state["flat_factors"] = self.flat_factors
+        return {**state, "_factor_tables": None, "_covariance": None}
 
     def plot(self) -> Figure:
         """Figure of the convergence and the marginals: bars, an image of a grid, or a histogram."""

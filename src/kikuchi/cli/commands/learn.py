@@ -105,10 +105,10 @@ def learn(
 ) -> None:
     """Learn the parameters of a model from a table of data."""
     from kikuchi.cli.console import ProgressBar
-    from kikuchi.cli.names import write_names
     from kikuchi.cli.outputs import check_model_suffix
     from kikuchi.cli.startup import defer_blas
     from kikuchi.graphs.formats import write
+    from kikuchi.graphs.formats.names import write_names
 
     defer_blas()
     chosen = learner.choose()

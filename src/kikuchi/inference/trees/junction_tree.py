@@ -7,8 +7,8 @@ most probable states, joint marginals and samples, all exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
-from kikuchi.inference.beliefs import Covariance
+from kikuchi.inference.beliefs import Beliefs, Covariance
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
 from kikuchi.inference.trees.engine import (
@@ -164,6 +164,13 @@ class JunctionTree(Method):
                 "arithmetic": "logarithms" if tree.logs else "linear",
             },
         )
+
+    def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
+        beliefs = super()._answer(reduced, solution, run)
+        if self.mode == "max":
+            return beliefs
+        budget = Budget(bytes=run.clock.budget.bytes)
+        return replace(beliefs, _joint=partial(_joint_of, reduced, self.order, self.seed, budget))
 
     def _covariance_of(self, graph: FactorGraph, marginals: Array, run: MethodRun) -> Covariance:
         """Covariances by one run for each state of the variables asked for, less one of each."""
@@ -313,6 +320,13 @@ class CalibratedTree:
 def unconditioned(graph: FactorGraph) -> Conditioned:
     """A graph as it is, as if reduced by no evidence."""
     return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
+
+
+def _joint_of(
+    reduced: Conditioned, order: PlanOrder, seed: int | None, budget: Budget, variables: list[int]
+) -> Array:
+    """The joint marginal of any variables, by a run of its own."""
+    return CalibratedTree(make_plan(reduced, order, seed), "shafer-shenoy", budget).joint(variables)
 
 
 def _holding_clique(plan: TreePlan, variables: list[int]) -> int | None:

@@ -1,0 +1,97 @@
+"""Numbers with names for other programs: tables of pandas, arrays of xarray, HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import MissingExtraError
+
+Rows = Sequence[tuple[str, Sequence[str], Array]]
+"""The name of a variable, the names of its states, and a number for each."""
+
+
+def pandas_module() -> Any:
+    """pandas, or an error that says how to get it."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError(
+            "a table of pandas needs pandas; pip install 'kikuchi[data]'"
+        ) from None
+    return pandas
+
+
+def xarray_module() -> Any:
+    """xarray, or an error that says how to get it."""
+    try:
+        import xarray
+    except ImportError:
+        raise MissingExtraError(
+            "arrays with names need xarray; pip install 'kikuchi[data]'"
+        ) from None
+    return xarray
+
+
+def long_frame(rows: Rows, column: str) -> Any:
+    """A DataFrame with one row for each state of each variable."""
+    values = [values for *_, values in rows]
+    return pandas_module().DataFrame(
+        {
+            "variable": [name for name, states, _ in rows for _ in states],
+            "state": [state for _, states, _ in rows for state in states],
+            column: np.concatenate(values) if values else np.zeros(0),
+        }
+    )
+
+
+def dataset(rows: Rows, word: str, **attributes: Any) -> Any:
+    """A Dataset of xarray: for each variable an array `word(name)` over a dimension `name`."""
+    xarray = xarray_module()
+    arrays = {
+        f"{word}({name})": xarray.DataArray(values, dims=[name], coords={name: list(states)})
+        for name, states, values in rows
+    }
+    return xarray.Dataset(arrays, attrs=attributes)
+
+
+# ---------------------------------------------------------------------- notebooks
+
+
+def bar(share: float) -> str:
+    """A bar as wide as a share of 100 pixels.
+
+    >>> bar(0.5)
+    '<div style="background:#4c78a8;height:0.8em;width:50.0px"></div>'
+    """
+    return f'<div style="background:#4c78a8;height:0.8em;width:{100 * share:.1f}px"></div>'
+
+
+def html_states(rows: Rows, column: str = "probability") -> str:
+    """A table of states, numbers and bars, the name of a variable beside its first state."""
+    body = []
+    for name, states, values in rows:
+        for k, (state, value) in enumerate(zip(states, values.tolist(), strict=True)):
+            label = f'<th rowspan="{len(states)}">{escape(name)}</th>' if k == 0 else ""
+            body.append(
+                f"<tr>{label}<td>{escape(state)}</td><td>{value:.6g}</td><td>{bar(value)}</td></tr>"
+            )
+    head = f"<tr><th>variable</th><th>state</th><th>{escape(column)}</th><th></th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def html_facts(title: str, facts: Sequence[tuple[str, str]], note: str = "") -> str:
+    """A small table of labels and values under a title.
+
+    >>> html_facts("A model", [("factors", "3")])
+    '<p><b>A model</b></p><table><tbody><tr><th>factors</th><td>3</td></tr></tbody></table>'
+    """
+    body = "".join(
+        f"<tr><th>{escape(label)}</th><td>{escape(value)}</td></tr>" for label, value in facts
+    )
+    end = f"<p><small>{escape(note)}</small></p>" if note else ""
+    return f"<p><b>{escape(title)}</b></p><table><tbody>{body}</tbody></table>{end}"

@@ -1,0 +1,296 @@
+"""Answers with names: distributions of variables, joint distributions, and their portable forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import ModelError, suggestion
+from kikuchi.core.labelled import (
+    bar,
+    dataset,
+    html_states,
+    long_frame,
+    pandas_module,
+    xarray_module,
+)
+from kikuchi.core.text import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = 12  # variables in a terminal
+_SHOWN_IN_HTML = 40
+_SHOWN_STATES = 12
+
+
+class StateDistribution(Mapping[str, float]):
+    """Probabilities of the states of one variable, by the name or the number of a state.
+
+    >>> coin = StateDistribution("coin", ("heads", "tails"), np.array([0.25, 0.75]))
+    >>> coin["tails"], coin[0], coin.most_probable
+    (0.75, 0.25, 'tails')
+    >>> coin
+    coin: heads 0.25, tails 0.75
+    """
+
+    __slots__ = ("name", "states", "values_array")
+
+    def __init__(self, name: str, states: tuple[str, ...], values: Array) -> None:
+        self.name = name
+        self.states = states
+        self.values_array = values
+
+    def __getitem__(self, state: str | int) -> float:
+        if isinstance(state, str):
+            if state not in self.states:
+                hint = suggestion(state, self.states)
+                raise ModelError(f"variable {self.name} has no state '{state}'; {hint}")
+            return float(self.values_array[self.states.index(state)])
+        if not 0 <= state < len(self.states):
+            raise ModelError(
+                f"variable {self.name} has states 0..{len(self.states) - 1}, got {state}"
+            )
+        return float(self.values_array[state])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.states)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.values_array, dtype=dtype)
+
+    @property
+    def most_probable(self) -> str:
+        """The state of the greatest probability; of equals the first."""
+        return self.states[int(np.argmax(self.values_array))]
+
+    def __repr__(self) -> str:
+        pairs = zip(self.states, self.values_array.tolist(), strict=True)
+        return printable(f"{self.name}: " + _states_text(list(pairs)))
+
+    def _repr_html_(self) -> str:
+        return html_states([(self.name, self.states, self.values_array)])
+
+
+def _states_text(pairs: Sequence[tuple[str, float]]) -> str:
+    shown = ", ".join(f"{state} {value:.6g}" for state, value in pairs[:_SHOWN_STATES])
+    more = len(pairs) - _SHOWN_STATES
+    return shown + (f", and {more} more states" if more > 0 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class QueryAnswer:
+    """What every answer to a query says besides its probabilities.
+
+    `log_evidence` is the logarithm of the probability of the evidence (of its weight, in a model
+    that is not normalised), None where the method has none; `exact` says whether the method is;
+    `converged` is False if an approximation did not converge, and `warnings` say more.
+    """
+
+    method: str = field(kw_only=True)
+    log_evidence: float | None = field(kw_only=True, default=None)
+    exact: bool = field(kw_only=True, default=True)
+    converged: bool = field(kw_only=True, default=True)
+    warnings: tuple[str, ...] = field(kw_only=True, default=())
+
+    def _about(self) -> str:
+        words = [self.method, "exact" if self.exact else "approximate"]
+        if not self.converged:
+            words.append("not converged")
+        if self.log_evidence is not None:
+            words.append(f"log evidence {self.log_evidence:.6f}")
+        return ", ".join(words)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "exact": self.exact,
+            "converged": self.converged,
+            "log_evidence": self.log_evidence,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
+    """The distribution of each variable that was asked for, by name (or by number as text).
+
+    >>> import kikuchi as kk
+    >>> answer = kk.query(kk.example("asia"), ["lung", "bronc"], evidence={"dysp": "yes"})
+    >>> round(answer["bronc"]["yes"], 4)
+    0.834
+    >>> answer
+    lung   no 0.897241, yes 0.102759
+    bronc  no 0.166033, yes 0.833967
+    (jt, exact, log evidence -0.830180)
+    """
+
+    names: tuple[str, ...]
+    states: tuple[tuple[str, ...], ...]
+    values_by_variable: tuple[Array, ...]
+
+    def __getitem__(self, variable: str | int) -> StateDistribution:
+        name = str(variable)
+        if name not in self.names:
+            raise ModelError(f"the answer has no variable '{name}'; {suggestion(name, self.names)}")
+        k = self.names.index(name)
+        return StateDistribution(name, self.states[k], self.values_by_variable[k])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: probabilities by names of variables and of states."""
+        return {
+            **self._facts(),
+            "distributions": {
+                name: dict(zip(states, values.tolist(), strict=True))
+                for name, states, values in self._rows()
+            },
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each state of each variable: columns variable, state and probability."""
+        frame: pd.DataFrame = long_frame(self._rows(), "probability")
+        return frame
+
+    def to_xarray(self) -> Any:
+        """A data set with one array for each variable, over a dimension of the same name."""
+        return dataset(self._rows(), "p", method=self.method)
+
+    def _rows(self) -> list[tuple[str, tuple[str, ...], Array]]:
+        return list(zip(self.names, self.states, self.values_by_variable, strict=True))
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max((len(name) for name, *_ in rows[:_SHOWN]), default=0)
+        lines = [
+            f"{name:<{width}}  {_states_text(list(zip(states, values.tolist(), strict=True)))}"
+            for name, states, values in rows[:_SHOWN]
+        ]
+        if len(rows) > _SHOWN:
+            lines.append(f"... and {len(rows) - _SHOWN} more variables")
+        return "\n".join(printable(line) for line in [*lines, f"({self._about()})"])
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        more = len(rows) - _SHOWN_IN_HTML
+        note = self._about() + (f"; {more} more variables not shown" if more > 0 else "")
+        return html_states(rows[:_SHOWN_IN_HTML]) + f"<p><small>{escape(note)}</small></p>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointDistribution(QueryAnswer):
+    """The joint distribution of some variables: `table` has an axis for each, in the order asked.
+
+    >>> import kikuchi as kk
+    >>> answer = kk.query(kk.example("asia"), joint=("lung", "bronc"), evidence={"smoke": "yes"})
+    >>> answer.table.shape, round(answer.probability(lung="yes", bronc="yes"), 6)
+    ((2, 2), 0.06)
+    >>> answer["bronc"]
+    bronc: no 0.4, yes 0.6
+    """
+
+    names: tuple[str, ...]
+    states: tuple[tuple[str, ...], ...]
+    table: Array
+
+    def __getitem__(self, variable: str | int) -> StateDistribution:
+        """The marginal of one of the variables."""
+        k = self._axis(str(variable))
+        others = tuple(j for j in range(len(self.names)) if j != k)
+        return StateDistribution(self.names[k], self.states[k], self.table.sum(axis=others))
+
+    def _axis(self, name: str) -> int:
+        if name not in self.names:
+            raise ModelError(f"the joint has no variable '{name}'; {suggestion(name, self.names)}")
+        return self.names.index(name)
+
+    def probability(self, states: Mapping[str, str | int] | None = None, /, **named: Any) -> float:
+        """The probability that variables are in given states, the others summed out."""
+        where: list[Any] = [slice(None)] * len(self.names)
+        for name, state in {**(states or {}), **named}.items():
+            k = self._axis(str(name))
+            if isinstance(state, str):
+                if state not in self.states[k]:
+                    hint = suggestion(state, self.states[k])
+                    raise ModelError(f"variable {name} has no state '{state}'; {hint}")
+                where[k] = self.states[k].index(state)
+            else:
+                where[k] = int(state)
+        return float(self.table[tuple(where)].sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: the table as nested lists, with the names of its axes."""
+        return {
+            **self._facts(),
+            "variables": list(self.names),
+            "states": [list(states) for states in self.states],
+            "joint": self.table.tolist(),
+        }
+
+    def to_pandas(self) -> pd.Series:
+        """Probabilities with one level of the index for each variable."""
+        pandas = pandas_module()
+        index = pandas.MultiIndex.from_product(self.states, names=self.names)
+        series: pd.Series = pandas.Series(self.table.ravel(), index=index, name="probability")
+        return series
+
+    def to_xarray(self) -> Any:
+        """An array with a named dimension for each variable."""
+        coords = {n: list(s) for n, s in zip(self.names, self.states, strict=True)}
+        return xarray_module().DataArray(
+            self.table,
+            dims=self.names,
+            coords=coords,
+            name="probability",
+            attrs={"method": self.method},
+        )
+
+    def _top(self, most: int) -> list[tuple[tuple[str, ...], float]]:
+        flat = self.table.ravel()
+        order = np.argsort(-flat, kind="stable")[:most]
+        places = np.array(np.unravel_index(order, self.table.shape)).T
+        return [
+            (tuple(s[i] for s, i in zip(self.states, place, strict=True)), float(flat[k]))
+            for place, k in zip(places.tolist(), order.tolist(), strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        rows = [
+            (", ".join(f"{n}={s}" for n, s in zip(self.names, states, strict=True)), value)
+            for states, value in self._top(_SHOWN)
+        ]
+        width = max((len(text) for text, _ in rows), default=0)
+        lines = [f"{text:<{width}}  {value:.6g}" for text, value in rows]
+        if self.table.size > _SHOWN:
+            lines.append(f"... and {self.table.size - _SHOWN} less probable ones")
+        return "\n".join(printable(line) for line in [*lines, f"({self._about()})"])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        rows = self._top(_SHOWN_IN_HTML)
+        most = rows[0][1] if rows else 1.0
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{escape(state)}</td>" for state in states)
+            + f"<td>{value:.6g}</td><td>{bar(value / most if most else 0.0)}</td></tr>"
+            for states, value in rows
+        )
+        more = self.table.size - len(rows)
+        note = self._about() + (f"; {more} less probable rows not shown" if more else "")
+        return (
+            f"<table><thead><tr>{head}<th>probability</th><th></th></tr></thead>"
+            f"<tbody>{body}</tbody></table><p><small>{escape(note)}</small></p>"
+        )

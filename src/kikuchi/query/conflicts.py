@@ -1,0 +1,77 @@
+"""Evidence of probability zero: a small set of observations that cannot be together."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.query.cache import cache_of
+from kikuchi.query.pattern_tree import EvidencePattern
+from kikuchi.query.question import Given, state_labels
+
+_SECONDS = 1.0  # of a search for a small set
+
+
+def impossible(graph: FactorGraph, known: Given) -> ImpossibleEvidenceError:
+    """The error for evidence of probability zero, with what contradicts what."""
+    likely = {v: w for v, w in known.weights.items() if (w == 0).any()}
+    if known.marginals or not (known.states or likely):
+        return ImpossibleEvidenceError(
+            "the model gives no state that agrees with the evidence a positive weight"
+        )
+    conflict, minimal = conflicting(graph, known)
+    if not conflict:
+        return ImpossibleEvidenceError(
+            "the model gives no state a positive weight, whatever is observed"
+        )
+    texts = [
+        f"{graph.label(v)}={state_labels(graph, v)[known.states[v]]}"
+        if v in known.states
+        else f"the likelihood of {graph.label(v)}"
+        for v in conflict
+    ]
+    if len(texts) == 1:
+        return ImpossibleEvidenceError(
+            f"the evidence has probability zero: {texts[0]} alone is impossible; take it out"
+        )
+    smaller = "" if minimal else " (there may be a smaller set)"
+    return ImpossibleEvidenceError(
+        f"the evidence has probability zero: {', '.join(texts)} together are impossible"
+        f"{smaller}; take one of them out"
+    )
+
+
+def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
+    """Variables whose evidence is impossible together, and whether none of them can be spared.
+
+    Observations are taken away one by one; one without which the rest is possible is kept.
+    """
+    evidence = {**{v: _indicator(graph, v, k) for v, k in known.states.items()}, **known.weights}
+    order = tuple(sorted(evidence))
+    clock = Budget(seconds=10 * _SECONDS).start()
+    tree = cache_of(graph).tree(EvidencePattern((), order), clock)
+    states = np.zeros((1, 0), dtype=np.int32)
+    kept = dict(evidence)
+    began = time.perf_counter()
+    try:
+        for v in order:
+            if time.perf_counter() - began > _SECONDS:
+                return sorted(kept), False
+            rest = {u: w for u, w in kept.items() if u != v}
+            row = np.concatenate([rest.get(u, np.ones(len(evidence[u]))) for u in order])
+            if tree.run(states, row[None], clock)[0][0] == -np.inf:
+                kept = rest
+    except BudgetError:
+        return sorted(kept), False
+    return sorted(kept), True
+
+
+def _indicator(graph: FactorGraph, v: int, state: int) -> Array:
+    out = np.zeros(int(graph.cardinalities[v]))
+    out[state] = 1.0
+    return out

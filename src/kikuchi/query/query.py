@@ -1,0 +1,354 @@
+"""`query`: distributions of named variables given evidence (HOJ-I4, LIU-M4).
+
+Small and moderate models are answered exactly by a junction tree that is kept with the model and
+shared by all questions with the same evidence pattern; where such a tree is too costly, by `auto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import EvidenceError, KikuchiError, ModelError
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.beliefs import Beliefs
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import METHODS, infer
+from kikuchi.query.answers import Distributions, JointDistribution
+from kikuchi.query.cache import ModelCache, cache_of, empty_weights
+from kikuchi.query.conflicts import impossible
+from kikuchi.query.foreign import as_model
+from kikuchi.query.pattern_tree import PatternTree
+from kikuchi.query.question import Given, asked_variables, given, state_labels
+
+_EXACT = ("auto", "jt", "exact")
+_MATCHED = 1e-10  # largest difference from an observed marginal
+_MOST_SWEEPS = 1000
+_DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
+
+
+def query(
+    model: Any,
+    variables: Sequence[Variable] | Variable | None = None,
+    *,
+    joint: Sequence[Variable] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
+    likelihood: Mapping[Any, Any] | None = None,
+    observed_marginals: Mapping[Any, Any] | None = None,
+    method: str | Method = "auto",
+    budget: Budget | None = None,
+    seconds: float | None = None,
+) -> Any:
+    """Distributions of variables given evidence, with their names.
+
+    Parameters
+    ----------
+    model : a `FactorGraph`, a path, or what `as_model` takes. A model of another library is
+        converted at every call; convert it once where there are many questions.
+    variables : the variables asked for, by name or number; all that are not observed by default.
+    joint : variables whose joint distribution is asked for, in place of `variables`.
+    evidence : observed states, by name or number.
+    likelihood : virtual evidence: of a variable, the probability of what was seen given each of its
+        states, up to a factor; in the order of the states, or by their names.
+    observed_marginals : Jeffrey's rule: the distribution that a variable shall have afterwards.
+        Of all distributions with these marginals the answer is that of the least divergence from
+        the model.
+    method : "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one,
+        or the text of any inference method.
+    budget, seconds : limits of the run.
+
+    >>> import kikuchi as kk
+    >>> asia = kk.example("asia")
+    >>> kk.query(asia, "lung", evidence={"xray": "yes", "smoke": "yes"})
+    lung  no 0.354009, yes 0.645991
+    (jt, exact, log evidence -2.578966)
+    >>> round(kk.query(asia, "lung", likelihood={"smoke": [0.2, 0.8]})["lung"]["yes"], 6)
+    0.082
+    >>> round(kk.query(asia, "lung", observed_marginals={"smoke": [0.1, 0.9]})["lung"]["yes"], 6)
+    0.091
+    """
+    graph = model if isinstance(model, FactorGraph) else as_model(model)
+    clock = (budget or Budget(seconds=seconds)).start()
+    known = given(graph, evidence, likelihood, observed_marginals)
+    if joint is not None:
+        if variables is not None:
+            raise ModelError("ask for `variables` or for a `joint`, not for both")
+        together = asked_variables(graph, joint, "joint")
+        if not together:
+            raise ModelError("joint: name at least one variable")
+        return _joint_answer(graph, together, known, method, clock)
+    if variables is None:
+        asked = [v for v in range(graph.n_variables) if v not in known.states]
+    else:
+        asked = asked_variables(graph, variables, "variables")
+    return _single_answers(graph, asked, known, method, clock)
+
+
+# ---------------------------------------------------------------------- single variables
+
+
+def _single_answers(
+    graph: FactorGraph, asked: list[int], known: Given, method: str | Method, clock: Clock
+) -> Distributions:
+    names = tuple(graph.label(v) for v in asked)
+    states = tuple(state_labels(graph, v) for v in asked)
+    found = _exact_row(graph, set(asked), (), known, method, clock)
+    if found is not None:
+        tree, log_z, row, warnings = found
+        values = tuple(_marginal(graph, tree, row, known, v) for v in asked)
+        return Distributions(
+            names,
+            states,
+            values,
+            method="jt",
+            log_evidence=None if known.marginals else log_z,
+            converged=not warnings,
+            warnings=warnings,
+        )
+    beliefs, number = _inferred(graph, set(asked), (), known, method, clock)
+    values = tuple(_belief(graph, beliefs, number, known, v) for v in asked)
+    return Distributions(names, states, values, **_facts(beliefs, known))
+
+
+def _marginal(graph: FactorGraph, tree: PatternTree, row: Array, known: Given, v: int) -> Array:
+    if v in known.states:
+        return _point(graph, v, known.states[v])
+    if graph.cardinalities[v] == 1 and v not in known.weights:
+        return np.ones(1)
+    k = int(tree.number[v])
+    at = int(tree.target_at[k])
+    return row[at : at + int(tree.target_size[k])]
+
+
+def _belief(
+    graph: FactorGraph, beliefs: Beliefs, number: Mapping[int, int], known: Given, v: int
+) -> Array:
+    return _point(graph, v, known.states[v]) if v in known.states else beliefs[number[v]]
+
+
+def _point(graph: FactorGraph, v: int, state: int) -> Array:
+    out = np.zeros(int(graph.cardinalities[v]))
+    out[state] = 1.0
+    return out
+
+
+# ---------------------------------------------------------------------- joints
+
+
+def _joint_answer(
+    graph: FactorGraph, asked: list[int], known: Given, method: str | Method, clock: Clock
+) -> JointDistribution:
+    names = tuple(graph.label(v) for v in asked)
+    states = tuple(state_labels(graph, v) for v in asked)
+    shape = tuple(map(len, states))
+    size = float(np.prod(np.array(shape, dtype=np.float64)))
+    clock.budget.require_bytes(
+        int(8 * size), f"the joint of {len(asked)} variables", "ask for fewer"
+    )
+    free = tuple(v for v in asked if v not in known.states)
+    found = _exact_row(graph, set(asked), free, known, method, clock)
+    if found is None:
+        beliefs, number = _inferred(graph, set(asked), free, known, method, clock)
+        inner = beliefs.joint([number[v] for v in free]) if free else np.ones(())
+        facts = _facts(beliefs, known)
+    else:
+        tree, log_z, row, warnings = found
+        inner = _tree_joint(graph, tree, row, free)
+        facts = {
+            "method": "jt",
+            "log_evidence": None if known.marginals else log_z,
+            "converged": not warnings,
+            "warnings": warnings,
+        }
+    table = np.zeros(shape)
+    where = tuple(known.states.get(v, slice(None)) for v in asked)
+    table[where] = inner.reshape(table[where].shape)
+    return JointDistribution(names, states, table, **facts)
+
+
+def _tree_joint(graph: FactorGraph, tree: PatternTree, row: Array, free: tuple[int, ...]) -> Array:
+    """The joint of the variables in the order asked; the tree has them in rising order."""
+    if not free:
+        return np.ones(())
+    ordered = sorted(free)
+    table = row.reshape([int(graph.cardinalities[v]) for v in ordered])
+    return np.transpose(table, [ordered.index(v) for v in free])
+
+
+# ---------------------------------------------------------------------- exact
+
+
+def _exact_row(
+    graph: FactorGraph,
+    asked: set[int],
+    together: tuple[int, ...],
+    known: Given,
+    method: str | Method,
+    clock: Clock,
+) -> tuple[PatternTree, float, Array, tuple[str, ...]] | None:
+    """The answer of the tree, or None where the method is another one or the tree costs too much.
+
+    The tree is insisted upon if the method is; its own errors then say what it lacks.
+    """
+    if not isinstance(method, str) or method not in _EXACT:
+        return None
+    cache = cache_of(graph)
+    weighted = tuple(sorted({*known.weights, *known.marginals}))
+    observed = tuple(sorted(known.states))
+    tree = cache.tree_for(observed, weighted, asked, tuple(sorted(together)), clock)
+    if method == "auto" and not affordable(tree, clock.budget):
+        return None
+    states = np.array([[known.states[v] for v in observed]], dtype=np.int32)
+    if known.marginals:
+        return tree, *_matched(cache, tree, known, states, clock)
+    weights = empty_weights(1)
+    if weighted:
+        weights = np.concatenate([known.weights[v] for v in weighted])[None]
+    log_z, row = cache.row(tree, states, weights, clock)
+    if log_z == -np.inf:
+        raise impossible(graph, known)
+    return tree, log_z, row, ()
+
+
+def affordable(tree: PatternTree, budget: Budget) -> bool:
+    """Whether a tree fits the memory and the time of a budget."""
+    if tree.program is not None:
+        return True
+    if not tree.plan.complete or (budget.bytes is not None and tree.plan.bytes > budget.bytes):
+        return False
+    limit = _DEFAULT_SECONDS if budget.seconds is None else 0.5 * budget.seconds
+    return tree.plan.seconds() <= limit
+
+
+def _matched(
+    cache: ModelCache, tree: PatternTree, known: Given, states: Any, clock: Clock
+) -> tuple[float, Array, tuple[str, ...]]:
+    """Weights of the variables with observed marginals, by iterative proportional fitting."""
+    graph = cache.graph
+    weights = {**known.weights, **{v: np.ones(len(q)) for v, q in known.marginals.items()}}
+    order = [int(v) for v in tree.weighted]
+    if tree.pattern.together:  # the marginals are read from a tree without the joint
+        plain = cache.tree_for(tree.pattern.observed, tree.pattern.weighted, set(), (), clock)
+        _, _, warnings = _matched_weights(graph, plain, known, states, weights, clock)
+    else:
+        _, _, warnings = _matched_weights(graph, tree, known, states, weights, clock)
+    row = np.concatenate([weights[v] for v in order])[None]
+    log_z, out = tree.run(states, row, clock)
+    return float(log_z[0]), out[0], warnings
+
+
+def _matched_weights(
+    graph: FactorGraph,
+    tree: PatternTree,
+    known: Given,
+    states: Any,
+    weights: dict[int, Array],
+    clock: Clock,
+) -> tuple[float, Array, tuple[str, ...]]:
+    """Change `weights` until every observed marginal is met."""
+    order = [int(v) for v in tree.weighted]
+    worst = np.inf
+    for _ in range(_MOST_SWEEPS):
+        worst = 0.0
+        for v, wanted in known.marginals.items():
+            row = np.concatenate([weights[u] for u in order])[None]
+            log_z, out = tree.run(states, row, clock)
+            if log_z[0] == -np.inf:
+                raise impossible(graph, known)
+            found = _marginal(graph, tree, out[0], known, v)
+            if np.any((found == 0.0) & (wanted > 0.0)):
+                raise EvidenceError(
+                    f"variable {graph.label(v)}: an observed marginal gives a chance to a state "
+                    "that the model and the evidence exclude"
+                )
+            worst = max(worst, float(np.abs(found - wanted).max()))
+            ratio = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0.0)
+            weights[v] = weights[v] * ratio
+            weights[v] /= weights[v].max()
+        if worst <= _MATCHED:
+            return float(log_z[0]), out[0], ()
+        if clock.expired:
+            break
+    warning = f"the observed marginals are met to {worst:.2g} only; they may contradict each other"
+    return float(log_z[0]), out[0], (warning,)
+
+
+# ---------------------------------------------------------------------- any other method
+
+
+def _inferred(
+    graph: FactorGraph,
+    asked: set[int],
+    together: tuple[int, ...],
+    known: Given,
+    method: str | Method,
+    clock: Clock,
+) -> tuple[Beliefs, dict[int, int]]:
+    """Beliefs by an inference method on the model without its barren variables, and the number that
+    each variable has there.
+    """
+    left_out = cache_of(graph).barren({*known.variables, *asked})
+    part, numbers = without_variables(graph, left_out)
+    fields = [(numbers[v], _log(w)) for v, w in known.weights.items()]
+    if fields:
+        part = part.with_fields(fields)
+    observed: dict[int, Any] = {numbers[v]: k for v, k in known.states.items()}
+    observed |= {numbers[v]: q for v, q in known.marginals.items()}
+    beliefs = infer(part, method, evidence=observed, budget=_rest(clock))
+    if beliefs.max_product:
+        raise KikuchiError(
+            f"{beliefs.method} gives max-marginals, which are no probabilities of states; ask "
+            "`most_probable` for the best state, or query with mode=sum"
+        )
+    return beliefs, numbers
+
+
+def without_variables(
+    graph: FactorGraph, left_out: frozenset[int]
+) -> tuple[FactorGraph, dict[int, int]]:
+    """The model without barren variables and their tables, and the new numbers of the others."""
+    if not left_out:
+        return graph, {v: v for v in range(graph.n_variables)}
+    assert graph.children is not None  # only directed models have barren variables
+    kept = [v for v in range(graph.n_variables) if v not in left_out]
+    numbers = {v: k for k, v in enumerate(kept)}
+    factors = np.flatnonzero(~np.isin(graph.children, list(left_out))).tolist()
+    part = FactorGraph(
+        graph.cardinalities[kept],
+        [([numbers[v] for v in graph.scope(a)], graph.log_table(a)) for a in factors],
+        log=True,
+        names=None if graph.names is None else [graph.names[v] for v in kept],
+        states=None if graph.states is None else [graph.states[v] for v in kept],
+        log_constant=graph.log_constant,
+        children=[numbers[int(graph.children[a])] for a in factors],
+    )
+    return part, numbers
+
+
+def _rest(clock: Clock) -> Budget:
+    limit = clock.budget.seconds
+    if limit is None:
+        return clock.budget
+    left = max(limit - clock.seconds, 1e-3)
+    return Budget(clock.budget.iterations, left, clock.budget.bytes)
+
+
+def _log(weights: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(weights))
+
+
+def _facts(beliefs: Beliefs, known: Given) -> dict[str, Any]:
+    cls = METHODS.parse(beliefs.method.partition(" ")[0])
+    exact = cls.exactness == "always" or beliefs.log_z_lower == beliefs.log_z_upper is not None
+    return {
+        "method": beliefs.method,
+        "log_evidence": None if known.marginals else beliefs.log_z,
+        "exact": bool(exact),
+        "converged": beliefs.converged,
+        "warnings": beliefs.warnings,
+    }

@@ -1,0 +1,168 @@
+"""A question in numbers: what is observed, weighted and asked, with every name checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.errors import EvidenceError, ModelError
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+
+Weights = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is known: observed states, likelihoods and observed marginals, by variable number."""
+
+    states: dict[int, int]
+    weights: dict[int, Array]
+    marginals: dict[int, Array]
+
+    @property
+    def variables(self) -> set[int]:
+        """All variables that something is known about."""
+        return {*self.states, *self.weights, *self.marginals}
+
+
+def given(
+    graph: FactorGraph,
+    evidence: Mapping[Any, Any] | None = None,
+    likelihood: Weights | None = None,
+    observed_marginals: Weights | None = None,
+) -> Given:
+    """The three kinds of evidence as numbers, each variable in one of them at most.
+
+    >>> graph = FactorGraph([2, 2], [], names=["a", "b"])
+    >>> given(graph, {"a": 1}, {"b": [0.8, 0.4]})
+    Given(states={0: 1}, weights={1: array([0.8, 0.4])}, marginals={})
+    """
+    states: dict[int, int] = {}
+    for variable, value in (evidence or {}).items():
+        v = _number(graph, variable)
+        if np.ndim(value):
+            raise EvidenceError(
+                f"variable {graph.label(v)}: evidence is a state; give weights of states by "
+                "likelihood=, or the marginal that it shall have by observed_marginals="
+            )
+        state = graph.state_index(v, value)
+        if states.get(v, state) != state:
+            raise EvidenceError(f"variable {graph.label(v)} is observed twice, differently")
+        states[v] = state
+    weights = _weights(graph, likelihood)
+    exact, marginals = graph.observations(observed_marginals)
+    _apart(graph, states, weights, {**exact, **marginals})
+    return Given({**states, **exact}, weights, marginals)
+
+
+def _weights(graph: FactorGraph, likelihood: Weights | None) -> dict[int, Array]:
+    weights = {}
+    for variable, value in (likelihood or {}).items():
+        v = _number(graph, variable)
+        count = int(graph.cardinalities[v])
+        try:
+            numbers = np.asarray(_in_order(graph, v, value), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise EvidenceError(
+                f"variable {graph.label(v)}: {value!r} is not a list of weights"
+            ) from error
+        if numbers.shape != (count,):
+            raise EvidenceError(
+                f"variable {graph.label(v)} has {count} states; a likelihood needs as many weights"
+            )
+        if not np.isfinite(numbers).all() or numbers.min() < 0 or not numbers.max() > 0:
+            raise EvidenceError(
+                f"variable {graph.label(v)}: weights must be finite, >= 0 and not all 0, got "
+                f"{numbers.tolist()}"
+            )
+        if v in weights:
+            raise EvidenceError(f"variable {graph.label(v)} has two likelihoods")
+        weights[v] = numbers
+    return weights
+
+
+def _in_order(graph: FactorGraph, v: int, value: Any) -> Any:
+    """Weights in the order of the states, also if they were given by the states' names."""
+    if not isinstance(value, Mapping):
+        return value
+    ordered = [0.0] * int(graph.cardinalities[v])
+    for state, weight in value.items():
+        ordered[graph.state_index(v, state)] = weight
+    return ordered
+
+
+def _apart(graph: FactorGraph, *kinds: Iterable[int]) -> None:
+    seen: set[int] = set()
+    for kind in kinds:
+        twice = seen & set(kind)
+        if twice:
+            raise EvidenceError(
+                f"variable {graph.label(min(twice))} is given in two ways; give it as a state, a "
+                "likelihood or an observed marginal"
+            )
+        seen |= set(kind)
+
+
+def asked_variables(graph: FactorGraph, variables: Any, what: str) -> list[int]:
+    """Numbers of the variables that are asked for, in order, none twice."""
+    if isinstance(variables, str | int | np.integer):
+        return [graph.index(variables)]  # type: ignore[arg-type]
+    chosen = [graph.index(v) for v in variables]
+    if len(set(chosen)) != len(chosen):
+        raise ModelError(f"{what}: a variable is asked twice in {list(variables)}")
+    return chosen
+
+
+def _number(graph: FactorGraph, variable: Variable) -> int:
+    try:
+        return graph.index(variable)
+    except ModelError as error:
+        raise EvidenceError(str(error)) from error
+
+
+# ---------------------------------------------------------------------- names
+
+
+def state_labels(graph: FactorGraph, v: int) -> tuple[str, ...]:
+    """Names of a variable's states, or their numbers as texts."""
+    if graph.states is not None:
+        return graph.states[v]
+    return tuple(map(str, range(int(graph.cardinalities[v]))))
+
+
+# ---------------------------------------------------------------------- barren variables
+
+
+def barren_variables(graph: FactorGraph, needed: Iterable[int], normalised: Mask) -> frozenset[int]:
+    """Variables whose conditional tables sum to 1 whatever is asked: no needed variable descends
+    from them. None in models without directions.
+
+    A variable whose table is not `normalised` stays, and so do its ancestors.
+    """
+    if graph.children is None:
+        return frozenset()
+    stack = [*needed, *np.flatnonzero(~normalised).tolist()]
+    seen = set(stack)
+    factor_of = np.empty(graph.n_variables, dtype=np.int64)
+    factor_of[graph.children] = np.arange(graph.n_factors)
+    while stack:
+        for u in graph.scope(int(factor_of[stack.pop()])):
+            if u not in seen:
+                seen.add(u)
+                stack.append(u)
+    return frozenset(range(graph.n_variables)) - seen
+
+
+def normalised_tables(graph: FactorGraph) -> Mask:
+    """Of each variable, whether its conditional table sums to 1, to 1e-9."""
+    good = np.zeros(graph.n_variables, dtype=bool)
+    if graph.children is None:
+        return good
+    for a, child in enumerate(graph.children.tolist()):
+        sums = graph.table(a).sum(axis=graph.scope(a).index(child))
+        good[child] = bool(np.all(np.abs(sums - 1.0) <= 1e-9))
+    return good

@@ -1,0 +1,252 @@
+"""Queries against enumeration, and every way of asking."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError
+from kikuchi.query.cache import cache_of
+from kikuchi.query.pattern_tree import EvidencePattern, PatternTree
+from kikuchi.query.question import barren_variables, normalised_tables
+
+ASIA = kk.example("asia")
+
+
+def joint_table(graph: kk.FactorGraph, weights: dict[int, list[float]] | None = None) -> np.ndarray:
+    """The unnormalised joint of a small model by enumeration, with weights of some variables."""
+    cards = [int(c) for c in graph.cardinalities]
+    states = np.array(list(product(*map(range, cards))))
+    values = np.exp(graph.log_score(states)).reshape(cards)
+    for v, w in (weights or {}).items():
+        shape = [1] * len(cards)
+        shape[v] = cards[v]
+        values = values * np.reshape(w, shape)
+    return values
+
+
+def onto(table: np.ndarray, variables: tuple[int, ...]) -> np.ndarray:
+    others = tuple(k for k in range(table.ndim) if k not in variables)
+    left = sorted(variables)
+    out = table.sum(axis=others)
+    return np.transpose(out, [left.index(v) for v in variables]) / table.sum()
+
+
+@pytest.fixture(scope="module")
+def mixed() -> kk.FactorGraph:
+    """A loopy model with three kinds of variables, zeros, a single state and a loose variable."""
+    rng = np.random.default_rng(5)
+    cards = [2, 3, 2, 4, 1, 3, 2]
+    scopes = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 1), (3, 5, 0), (5,)]
+    factors = []
+    for scope in scopes:
+        table = rng.gamma(1.0, size=[cards[v] for v in scope])
+        table[rng.random(table.shape) < 0.1] = 0.0
+        factors.append((scope, table + (table.sum() == 0)))
+    states = [[f"{'abcdefg'[v]}{k}" for k in range(c)] for v, c in enumerate(cards)]
+    return kk.FactorGraph(cards, factors, names=list("abcdefg"), states=states)
+
+
+def test_marginals_joint_and_evidence_by_enumeration(mixed: kk.FactorGraph) -> None:
+    table = joint_table(mixed)
+    answer = kk.query(mixed)
+    assert list(answer) == list("abcdefg") and answer.exact
+    assert answer.log_evidence == pytest.approx(np.log(table.sum()), abs=1e-12)
+    for v, name in enumerate(answer):
+        np.testing.assert_allclose(answer[name].values_array, onto(table, (v,)), atol=1e-14)
+    sliced = table[:, 2:3]
+    joint = kk.query(mixed, joint=["f", "b", "a"], evidence={"b": "b2"})
+    expected = np.zeros((3, 3, 2))
+    expected[:, 2, :] = onto(sliced, (5, 0))
+    np.testing.assert_allclose(joint.table, expected, atol=1e-14)
+    assert joint.probability(f="f1", a=1) == pytest.approx(expected[1, :, 1].sum())
+
+
+def test_likelihood_and_observed_marginals_by_enumeration(mixed: kk.FactorGraph) -> None:
+    weights = {3: [0.5, 0.0, 2.0, 1.0], 5: [1.0, 0.2, 0.7]}
+    table = joint_table(mixed, weights)
+    named = {"d": weights[3], "f": {"f0": 1.0, "f1": 0.2, "f2": 0.7}}
+    answer = kk.query(mixed, ["a", "d"], likelihood=named)
+    np.testing.assert_allclose(answer["a"].values_array, onto(table, (0,)), atol=1e-14)
+    np.testing.assert_allclose(answer["d"].values_array, onto(table, (3,)), atol=1e-14)
+    assert answer.log_evidence == pytest.approx(np.log(table.sum()), abs=1e-12)
+    wanted = np.array([0.2, 0.5, 0.3])
+    jeffrey = kk.query(mixed, ["a", "b"], observed_marginals={"b": wanted})
+    plain = joint_table(mixed)
+    given_b = plain.sum(axis=(2, 3, 4, 5, 6))
+    np.testing.assert_allclose(
+        jeffrey["a"].values_array, (given_b / given_b.sum(axis=0)) @ wanted, atol=1e-9
+    )
+    both = kk.query(mixed, observed_marginals={"b": wanted, "f": [0.3, 0.3, 0.4]})
+    np.testing.assert_allclose(both["b"].values_array, wanted, atol=1e-9)
+    np.testing.assert_allclose(both["f"].values_array, [0.3, 0.3, 0.4], atol=1e-9)
+    joint = kk.query(mixed, joint=["a", "b"], observed_marginals={"b": wanted})
+    np.testing.assert_allclose(joint["a"].values_array, jeffrey["a"].values_array, atol=1e-9)
+    state = kk.query(mixed, "a", observed_marginals={"b": [0, 1, 0]})
+    again = kk.query(mixed, "a", evidence={"b": 1})
+    assert np.array_equal(state["a"].values_array, again["a"].values_array)
+
+
+def test_marked_rows_go_through_the_careful_engine() -> None:
+    """Entries far apart: the fast rows would underflow, the answer is that of logarithms."""
+    n = 12
+    pairs = [((i, i + 1), [[1e-120, 1.0], [1.0, 1e-160]]) for i in range(n - 1)]
+    graph = kk.FactorGraph([2] * n, [*pairs, ((0,), [1e-200, 1.0])])
+    answer = kk.query(graph, [0, n - 1], evidence={n // 2: 0, n // 2 + 1: 0})
+    exact = kk.infer(graph, "jt", evidence={n // 2: 0, n // 2 + 1: 0})
+    np.testing.assert_allclose(answer["0"].values_array, exact[0], rtol=1e-12)
+    assert answer.log_evidence == pytest.approx(exact.log_z, rel=1e-13)
+    enumerated = kk.infer(graph, "enumerate", evidence={n // 2: 0, n // 2 + 1: 0})
+    assert answer.log_evidence == pytest.approx(enumerated.log_z, rel=1e-13)
+
+
+def test_fast_and_careful_rows_agree(mixed: kk.FactorGraph) -> None:
+    clock = Budget().start()
+    rng = np.random.default_rng(0)
+    cache = cache_of(mixed)
+    tree = PatternTree(mixed, cache.linear, EvidencePattern((1, 4), (3,)), clock)
+    states = np.zeros((7, 2), dtype=np.int32)
+    states[:, 0] = rng.integers(0, 3, 7)
+    weights = rng.random((7, 4))
+    weights[2] = [0.0, 0.0, 0.0, 3.0]
+    log_z, out = tree.run(states, weights, clock)
+    assert tree.program is not None
+    tree.program = None
+    slow_log_z, slow = tree.run(states, weights, clock)
+    np.testing.assert_allclose(log_z, slow_log_z, atol=1e-12)
+    np.testing.assert_allclose(out, slow, atol=1e-13)
+
+
+def test_plans_are_shared_and_barren_variables_left_out() -> None:
+    graph = ASIA.replaced()
+    cache = cache_of(graph)
+    kk.query(graph, "lung", evidence={"xray": "yes"})
+    kk.query(graph, "tub", evidence={"xray": "no"})
+    assert len(cache._trees) == 1
+    needed = {graph.index("lung"), graph.index("smoke")}
+    barren = barren_variables(graph, needed, normalised_tables(graph))
+    assert {graph.label(v) for v in barren} == {"asia", "tub", "bronc", "either", "xray", "dysp"}
+    tree = cache.tree(EvidencePattern((), (), (), barren), Budget().start())
+    log_z, out = tree.run(np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), Budget().start())
+    assert log_z[0] == pytest.approx(0.0, abs=1e-14)
+    whole = kk.query(graph, ["lung", "smoke"])
+    for k, v in enumerate(tree.variables):
+        at = int(tree.target_at[k])
+        np.testing.assert_allclose(out[0, at : at + 2], whole[graph.label(int(v))].values_array)
+
+
+def test_unnormalised_tables_are_never_barren() -> None:
+    graph = kk.FactorGraph(
+        [2, 2], [((0,), [0.5, 0.5]), ((0, 1), [[3.0, 1.0], [1.0, 1.0]])], children=[0, 1]
+    )
+    assert not barren_variables(graph, {0}, normalised_tables(graph))
+    values = kk.query(graph, 0, method="bp")["0"].values_array
+    np.testing.assert_allclose(values, [2 / 3, 1 / 3])
+
+
+def test_other_methods_and_their_joints() -> None:
+    exact = kk.query(ASIA, "lung", evidence={"smoke": "yes"})
+    bp = kk.query(ASIA, "lung", evidence={"smoke": "yes"}, method="bp")
+    assert not bp.exact and bp.method == "bp"
+    np.testing.assert_allclose(bp["lung"].values_array, exact["lung"].values_array, atol=1e-9)
+    joint = kk.query(ASIA, joint=("lung", "either"), method="bp")
+    expected = kk.query(ASIA, joint=("lung", "either"))
+    np.testing.assert_allclose(joint.table, expected.table, atol=1e-3)
+    with pytest.raises(kk.KikuchiError, match="none holds"):
+        kk.query(ASIA, joint=("asia", "xray"), method="bp")
+    with pytest.raises(kk.KikuchiError, match="max-marginals"):
+        kk.query(ASIA, "lung", method="jt:mode=max")
+    weighted = kk.query(ASIA, "lung", likelihood={"smoke": [0.2, 0.9]}, method="mf")
+    assert not weighted.exact
+
+
+def test_beliefs_give_joints_and_survive_pickle() -> None:
+    beliefs = kk.infer(ASIA, "jt", evidence={"dysp": "yes"})
+    expected = kk.query(ASIA, joint=("asia", "xray"), evidence={"dysp": "yes"}).table
+    np.testing.assert_allclose(beliefs.joint(["asia", "xray"]), expected, atol=1e-14)
+    again = pickle.loads(pickle.dumps(beliefs))
+    assert np.array_equal(again.flat_factors, beliefs.flat_factors)
+    np.testing.assert_allclose(again.joint(["asia", "xray"]), expected, atol=1e-14)
+    frame = beliefs.to_pandas()
+    row = frame[(frame.variable == "dysp") & (frame.state == "yes")]
+    assert row.probability.tolist() == [1.0]
+    assert "max_marginal" in kk.infer(ASIA, "jt:mode=max").to_pandas()
+    assert "<table>" in beliefs._repr_html_() and "lung" in beliefs._repr_html_()
+
+
+def test_answers_are_labelled_and_portable() -> None:
+    answer = kk.query(ASIA, ["xray", "bronc"], evidence={"dysp": "yes"})
+    assert answer["xray"]["yes"] == answer["xray"][1] and len(answer) == 2
+    assert dict(answer["xray"]).keys() == {"no", "yes"}
+    frame = answer.to_pandas()
+    assert frame.columns.tolist() == ["variable", "state", "probability"] and len(frame) == 4
+    again = pickle.loads(pickle.dumps(answer))
+    assert repr(again) == repr(answer)
+    html = answer._repr_html_()
+    assert html.count("<tr>") == 5 and "xray" in html
+    joint = kk.query(ASIA, joint=("xray", "bronc"), evidence={"dysp": "yes"})
+    series = joint.to_pandas()
+    assert series["yes", "no"] == joint.probability(xray="yes", bronc="no")
+    assert joint.to_dict()["variables"] == ["xray", "bronc"]
+    assert (
+        "<script>"
+        not in kk.query(kk.FactorGraph([2], [((0,), [1, 2])], names=["<script>"]))._repr_html_()
+    )
+    xarray = pytest.importorskip("xarray")
+    assert isinstance(joint.to_xarray(), xarray.DataArray)
+    assert float(answer.to_xarray()["p(xray)"].sel(xray="yes")) == answer["xray"]["yes"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "says"),
+    [
+        (lambda: kk.query(ASIA, "lnug"), ModelError, "did you mean 'lung'"),
+        (lambda: kk.query(ASIA, ["lung", "lung"]), ModelError, "twice"),
+        (lambda: kk.query(ASIA, "lung", joint=("a",)), ModelError, "not for both"),
+        (lambda: kk.query(ASIA, evidence={"dysp": "yse"}), EvidenceError, "did you mean 'yes'"),
+        (lambda: kk.query(ASIA, evidence={"dysp": [0.1, 0.9]}), EvidenceError, "likelihood="),
+        (lambda: kk.query(ASIA, likelihood={"dysp": [0.0, 0.0]}), EvidenceError, "not all 0"),
+        (lambda: kk.query(ASIA, likelihood={"dysp": [1.0]}), EvidenceError, "2 states"),
+        (
+            lambda: kk.query(ASIA, evidence={"dysp": 1}, likelihood={"dysp": [1, 1]}),
+            EvidenceError,
+            "two ways",
+        ),
+        (
+            lambda: kk.query(ASIA, evidence={"tub": "yes", "either": "no", "smoke": "yes"}),
+            ImpossibleEvidenceError,
+            "tub=yes, either=no together are impossible; take",
+        ),
+        (lambda: kk.query(3), ModelError, "builtins.int is not taken"),
+        (
+            lambda: kk.query(ASIA, observed_marginals={"either": [0.5, 0.5]}, evidence={"tub": 1}),
+            EvidenceError,
+            "exclude",
+        ),
+    ],
+)
+def test_bad_questions_get_one_clear_line(ask: object, kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says) as caught:
+        ask()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_tree_that_costs_too_much_is_left_to_auto() -> None:
+    grid = kk.grid(30, 30, seed=1)
+    answer = kk.query(grid, [0], budget=Budget(seconds=3.0, bytes=10**6))
+    assert not answer.exact or answer.method != "jt"
+    assert answer["0"].values_array.sum() == pytest.approx(1.0)
+
+
+def test_an_exact_answer_that_is_insisted_upon_is_refused_with_its_price() -> None:
+    grid = kk.grid(14, 14, seed=1)
+    with pytest.raises(kk.KikuchiError, match="junction tree"):
+        kk.query(grid, [0], method="exact", budget=Budget(bytes=10**5))
+    exact = kk.query(grid, [0], method="exact")
+    np.testing.assert_allclose(exact["0"].values_array, kk.infer(grid, "jt")[0], atol=1e-12)
