@@ -1,11 +1,14 @@
 """The estimators: what they find, files, and input that is refused."""
 
+import time
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening
+from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +29,26 @@ def test_square_models_find_the_sources(mixed, learner):
     rows, mixing = mixed
     model = ExpertICA(
         expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", epochs=25,
-        random_state=0,
+        start="rows", random_state=0,
     ).fit(rows)  # fmt: skip
     assert amari(model.filters_ @ mixing) < 1.0
     assert model.log_z().width == 0.0
+
+
+def test_the_exact_learner_is_infomax(mixed):
+    """With all rows in each update: the same filters up to their order and signs."""
+    rows, _ = mixed
+    model = ExpertICA(
+        expert="logistic", learner="exact", start="rows", batch_size=len(rows), learning_rate=0.2,
+        epochs=600, validation_fraction=0.0, random_state=0,
+    ).fit(rows)  # fmt: skip
+    infomax = InfomaxICA(tol=1e-9, random_state=1).fit(rows)
+    ours, theirs = model.filters_, infomax.components_
+    near = ours @ np.linalg.pinv(theirs)  # a permutation with signs
+    order = np.argmax(np.abs(near), axis=1)
+    signs = np.sign(near[np.arange(4), order])
+    assert sorted(order) == [0, 1, 2, 3]
+    assert ours == pytest.approx(signs[:, None] * theirs[order], abs=1e-4 * np.abs(theirs).max())
 
 
 def test_the_density_of_a_square_model_is_that_of_its_definition(mixed):
@@ -110,6 +129,44 @@ def test_an_improper_density_is_said():
     assert any("Z is infinite" in warning for warning in model.warnings_)
 
 
+def test_filters_begin_as_components(mixed):
+    """Two sets and a bit of the four sources; along rows where there are too few of them."""
+    rows, mixing = mixed
+    model = ExpertICA(n_features=9, random_state=0)
+    white = model._rows(rows, reset=True)
+    filters = model._begin(white, np.random.default_rng(0)).parameters["filters"]
+    assert np.linalg.norm(filters, axis=1) == pytest.approx(np.ones(9), rel=1e-5)
+    for part in (filters[:4], filters[4:8]):
+        assert amari(part @ model.whitening_.forward @ mixing) < 1.0
+    few = white[:39]
+    along = model._begin(few, np.random.default_rng(0)).parameters["filters"] @ few.T
+    assert (along / np.linalg.norm(few, axis=1)).max(axis=1) == pytest.approx(np.ones(9), rel=1e-5)
+
+
+def test_the_search_for_first_filters_keeps_to_the_time_limit():
+    """Components of many columns take longer than the limit: what was found by then is used."""
+    rows = np.random.default_rng(0).laplace(size=(30_000, 100))
+    model = ExpertICA(n_features=400, learner="cd:leapfrogs=2", seconds=1.0, random_state=0)
+    began = time.perf_counter()
+    model.fit(rows)
+    assert model.stopped_ == "seconds"
+    assert time.perf_counter() - began < 20.0  # compilation included
+
+
+def test_the_mean_of_the_last_epochs_is_the_answer(mixed):
+    """With a tiny rate nothing moves; with a larger one the mean lies between the epochs."""
+    found = {
+        average: ExpertICA(
+            expert="logistic", learner="equilibrium", start="rows", learning_rate=0.1, epochs=4,
+            average=average, random_state=0, validation_fraction=0.0,
+        ).fit(mixed[0])
+        for average in (0.0, 0.5)
+    }  # fmt: skip
+    infomax = InfomaxICA(random_state=0).fit(mixed[0]).score(mixed[0])
+    last, mean = (infomax - found[average].score(mixed[0]) for average in (0.0, 0.5))
+    assert 0 < mean < 0.5 * last
+
+
 @pytest.mark.parametrize("start", ["rows", "random"])
 def test_filters_begin_as_asked(mixed, start):
     model = ExpertICA(n_features=9, start=start, random_state=0)
@@ -122,5 +179,5 @@ def test_filters_begin_as_asked(mixed, start):
 
 
 def test_an_unknown_start_is_refused(mixed):
-    with pytest.raises(MethodError, match="start is rows or random"):
+    with pytest.raises(MethodError, match="start is ica, rows, random"):
         ExpertICA(start="zeros").fit(mixed[0])

@@ -39,13 +39,13 @@ def test_three_learners_separate_sixteen_sources():
     for learner in ("exact", "equilibrium", "cd:leapfrogs=10"):
         model = ExpertICA(
             expert="logistic", learner=learner, learning_rate=0.05, schedule="linear", epochs=4,
-            random_state=0,
+            start="rows", random_state=0,
         ).fit(rows)  # fmt: skip
         worst = 2 * SOURCES * (SOURCES - 1)
         found[learner] = worst * amari_distance(model.filters_, mixing)
     untrained = 2 * SOURCES * (SOURCES - 1) * amari_distance(
         ExpertICA(learner="exact", expert="logistic", learning_rate=1e-9, epochs=1,
-                  random_state=0).fit(rows).filters_, mixing)  # fmt: skip
+                  start="rows", random_state=0).fit(rows).filters_, mixing)  # fmt: skip
     assert max(found.values()) < 3.0 < untrained, found
     assert found["exact"] <= min(found.values()) + 1.0, found
 

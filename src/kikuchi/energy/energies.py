@@ -71,21 +71,6 @@ def random_filters(n_features: int, n_columns: int, rng: np.random.Generator) ->
     return np.asarray(filters / lengths, dtype=np.float32)
 
 
-def directions_of_rows(rows: Array, otherwise: Array, rng: np.random.Generator) -> Array:
-    """Filters of length 1 along different rows of the data; those of `otherwise` where there are
-    not enough rows, or a row has no direction.
-
-    >>> directions_of_rows(np.array([[0.0, 2.0]]), np.eye(2), np.random.default_rng(0)).tolist()
-    [[0.0, 1.0], [0.0, 1.0]]
-    """
-    filters = np.array(otherwise)
-    chosen = rows[rng.permutation(len(rows))[: len(filters)]]
-    lengths = np.linalg.norm(chosen, axis=1, keepdims=True)
-    known = np.flatnonzero(lengths > 0)
-    filters[known] = chosen[known] / lengths[known]
-    return filters
-
-
 @dataclass(frozen=True)
 class LinearExperts(EnergyFunction):
     """E(x) = sum_i E_i(w_i' x): one expert on each linear feature (TEH-M6, TEH-M12 to TEH-M14).

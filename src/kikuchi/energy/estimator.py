@@ -25,13 +25,13 @@ from kikuchi.energy.energies import (
     Energy,
     EnergyFunction,
     LinearExperts,
-    directions_of_rows,
     shapes_of,
     square_experts,
 )
 from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
 from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
+from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -44,7 +44,7 @@ from kikuchi.training.updates import loss_of
 _MOST_HELD_OUT = (
     1000  # score matching takes one derivative per column where features are not linear
 )
-_STARTS = ("rows", "random")
+_START_SHARE = 0.5  # of the time limit, which the search for first filters may take
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -88,7 +88,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         "cd", "cd, pcd, equilibrium, exact, score-matching, denoising or nce, with options."
     )
     start: str = option(
-        "rows", "First filters: along rows of the data (rows), or random directions (random)."
+        "ica",
+        "First filters: independent components (ica; rows where there are fewer than ten rows a "
+        "column), along rows of the data (rows), or random directions (random).",
     )
     whiten: str = option("zca", "Whitening of the rows: zca, pca or none.")
     n_components: int | None = option(None, "Principal components kept, as columns of pca.", low=1)
@@ -100,6 +102,13 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     )
     learning_rate: float = option(0.01, "First rate of the updates.", above=0)
     momentum: float = option(0.9, "Fraction of the velocity that sgd keeps.", low=0, below=1)
+    average: float = option(
+        0.0,
+        "Last fraction of the epochs of which the mean of the parameters is the answer; 0: the "
+        "last parameters.",
+        low=0,
+        high=1,
+    )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -143,10 +152,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                     f"parameters are for energies that are functions, not {energy.text}"
                 )
             values = energy.initial(columns, self.n_features or columns, rng)
-            if self.start not in _STARTS:
-                raise MethodError(f"start is {' or '.join(_STARTS)}, got {self.start!r}")
-            if self.start == "rows" and "filters" in values:
-                values["filters"] = directions_of_rows(rows, values["filters"], rng)
+            if self.start not in STARTS:
+                raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
+            if "filters" in values:
+                values["filters"] = self._first_filters(rows, values["filters"], rng)
         else:
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")
@@ -156,6 +165,35 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         self._check_energy(energy, values, rows[:100])
         self._base_rows = rows[:_BASE_ROWS]
         return EnergyParameters(values, {"energy": _name(energy), "learner": self.learner})
+
+    def _first_filters(self, rows: Array, random: Array, rng: np.random.Generator) -> Array:
+        """Filters before learning; the search for them counts as time of the fit."""
+        self._spent = 0.0
+        if self.start == "random":
+            return random
+        pieces = rows.reshape(-1, random.shape[1])  # the frames, where rows are sequences
+        if self.start == "rows":
+            return directions_of_rows(pieces, random, rng)
+        clock, run = Budget(seconds=self.seconds).start(), super()._run()
+
+        def going() -> bool:
+            run.progress(0, self.epochs, residual=None, objective=None)
+            return self.seconds is None or clock.seconds < _START_SHARE * self.seconds
+
+        with limited_threads(self.threads):
+            filters = independent_components(pieces, random, rng, going)
+        self._spent = clock.seconds
+        return filters
+
+    def _run(self) -> Run:
+        run = super()._run()
+        if self.seconds is not None:
+            left = self.seconds - self.__dict__.pop("_spent", 0.0)
+            run.clock = Budget(seconds=max(left, 1e-3)).start()
+        return run
+
+    def _averaged(self) -> float:
+        return self.average
 
     def _check_energy(self, energy: Energy, values: Any, rows: Array) -> None:
         """Refuse an energy whose values or gradients are not finite numbers, one per row."""

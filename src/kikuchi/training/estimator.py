@@ -262,6 +262,10 @@ class TrainedEstimator(Estimator):
         """What else must be said of a model that was trained on these rows."""
         return []
 
+    def _averaged(self) -> float:
+        """Last fraction of the epochs of which the mean of the parameters is the answer."""
+        return 0.0
+
     @property
     def _model(self) -> Any:
         check_is_fitted(self, self.model_attribute)
@@ -316,6 +320,7 @@ class TrainedEstimator(Estimator):
             run=self._run(),
             checkpoint=checkpoint,
             threads=self.threads,
+            average=self._averaged(),
             state=state,
         )
         self._keep(training, rng)
