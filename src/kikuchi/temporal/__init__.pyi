@@ -1,3 +1,15 @@
+from kikuchi.temporal.chains.emissions import CategoricalEmission as CategoricalEmission
+from kikuchi.temporal.chains.emissions import Emission as Emission
+from kikuchi.temporal.chains.emissions import GaussianEmission as GaussianEmission
+from kikuchi.temporal.chains.emissions import GivenEmission as GivenEmission
+from kikuchi.temporal.chains.emissions import MixtureEmission as MixtureEmission
+from kikuchi.temporal.chains.factorial import FactorialHMM as FactorialHMM
+from kikuchi.temporal.chains.factorial import FrameHoppingHMM as FrameHoppingHMM
+from kikuchi.temporal.chains.models import HMM as HMM
+from kikuchi.temporal.chains.models import HiddenMarkov as HiddenMarkov
+from kikuchi.temporal.chains.structured import AdditiveGaussian as AdditiveGaussian
+from kikuchi.temporal.chains.structured import EmissionTable as EmissionTable
+from kikuchi.temporal.chains.structured import HiddenChains as HiddenChains
 from kikuchi.temporal.gaussian import CanonicalGaussian as CanonicalGaussian
 from kikuchi.temporal.gaussian import MomentGaussian as MomentGaussian
 from kikuchi.temporal.state_space.inference import filter_states as filter_states

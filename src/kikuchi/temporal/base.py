@@ -54,8 +54,11 @@ class ExpectationMaximisation(Generic[Model]):
         maximisation: Callable[[Model, Any], Model],
         read: Callable[[Arrays], Model],
         rows: int,
+        carried: Callable[[], Arrays] = dict,
+        restore_carried: Callable[[Arrays], None] = lambda arrays: None,
     ) -> None:
         self.model, self.rows = model, rows
+        self.carried, self.restore_carried = carried, restore_carried
         self.expectation, self.maximisation, self.read = expectation, maximisation, read
         self.iterations, self.before = 0, -math.inf
         self._statistics: Any = None
@@ -63,12 +66,14 @@ class ExpectationMaximisation(Generic[Model]):
     def state(self) -> State:
         """Everything that the next step depends on."""
         told = {"iterations": np.array(self.iterations), "before": np.array(self.before)}
-        return {**told, **prefixed(self.model.to_arrays(), "model")}
+        beside = prefixed(self.carried(), "carried")
+        return {**told, **prefixed(self.model.to_arrays(), "model"), **beside}
 
     def restore(self, state: State) -> None:
         """Go on where the state was taken."""
         self.model = self.read(part(state, "model"))
         self.iterations, self.before = int(state["iterations"]), float(state["before"])
+        self.restore_carried(part(state, "carried"))
         self._statistics = self.expectation(self.model)[1]
 
     def steps(self) -> Iterator[Step]:
@@ -153,6 +158,13 @@ class SequenceEstimator(Estimator):
         """Gradient of the log-likelihood along the free parameters, from the statistics."""
         raise NotImplementedError
 
+    def _carried(self) -> Arrays:
+        """What expectations begin with, beside the model."""
+        return {}
+
+    def _restore_carried(self, arrays: Arrays) -> None:
+        """Go on with what `_carried` answered."""
+
     @property
     def _model(self) -> Any:
         check_is_fitted(self, "model_")
@@ -195,6 +207,8 @@ class SequenceEstimator(Estimator):
             self._maximisation,
             self._read_model,
             sequences.rows,
+            self._carried,
+            self._restore_carried,
         )
         run = self._sequence_run("log-likelihood")
         checkpoint = fit_checkpoint(self, rows)

@@ -15,6 +15,13 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import MethodError, suggestion
+from kikuchi.temporal.covariances import (
+    covariance_slope,
+    pack_covariance,
+    packed_length,
+    structured,
+    unpack_covariance,
+)
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.temporal.state_space.inference import SmoothedStates, output_means, smooth_states
 from kikuchi.temporal.state_space.parameters import StateSpace
@@ -255,7 +262,7 @@ def maximise(
             structure = getattr(constraints, noise)
             scatter = regression.scatter(w) / regression.count
             floor = _FLOOR * np.diagonal(regression.yy) / regression.count
-            changes[noise] = _structured(scatter, structure, floor)
+            changes[noise] = structured(scatter, structure, floor)
     if first and not model.is_flat:
         mean = statistics.first_mean / statistics.sequences
         if "initial_mean" not in constraints.fixed:
@@ -307,17 +314,6 @@ def _ridged(gram: Array) -> Array:
     return np.asarray(gram + _RIDGE * max(values[-1], 1e-300) * np.eye(len(gram)))
 
 
-def _structured(scatter: Array, structure: str, floor: Array) -> Array:
-    """The covariance of a structure that is nearest to the scatter in likelihood."""
-    variances = np.maximum(np.diagonal(scatter), floor)
-    if structure == "diagonal":
-        return np.diag(variances)
-    if structure == "isotropic":
-        return np.eye(len(scatter)) * float(variances.mean())
-    values, vectors = np.linalg.eigh(scatter)
-    return np.asarray((vectors * np.maximum(values, floor.min())) @ vectors.T)
-
-
 # ---------------------------------------------------------------------- gradient
 
 
@@ -331,7 +327,7 @@ def pack(model: StateSpace, constraints: StateConstraints, *, first: bool = True
         theta[number[number >= 0]] = values[number >= 0]
         parts.append(theta)
         if noise not in constraints.fixed | constraints.held(model):
-            parts.append(_pack_noise(getattr(model, noise), getattr(constraints, noise)))
+            parts.append(pack_covariance(getattr(model, noise), getattr(constraints, noise)))
     if first and not model.is_flat and "initial_mean" not in constraints.fixed:
         parts.append(np.asarray(model.initial_mean))
     return np.concatenate(parts)
@@ -352,8 +348,8 @@ def unpack(
         at += count
         if noise not in constraints.fixed | held:
             size = len(getattr(model, noise))
-            length = _noise_length(size, getattr(constraints, noise))
-            changes[noise] = _unpack_noise(vector[at : at + length], size,
+            length = packed_length(size, getattr(constraints, noise))
+            changes[noise] = unpack_covariance(vector[at : at + length], size,
                                            getattr(constraints, noise))  # fmt: skip
             at += length
     if first and not model.is_flat and "initial_mean" not in constraints.fixed:
@@ -381,46 +377,12 @@ def gradient(
         np.add.at(theta, number[number >= 0], slope[number >= 0])
         parts.append(theta)
         if noise not in constraints.fixed:
-            inverse = np.linalg.inv(covariance)
-            g = 0.5 * (inverse @ regression.scatter(values) @ inverse - regression.count * inverse)
-            parts.append(_noise_slope(g, covariance, getattr(constraints, noise)))
+            scatter, structure = regression.scatter(values), getattr(constraints, noise)
+            parts.append(covariance_slope(scatter, regression.count, covariance, structure))
     if first and not model.is_flat and "initial_mean" not in constraints.fixed:
         error = statistics.first_mean - statistics.sequences * model.initial_mean
         parts.append(np.linalg.solve(model.initial_covariance, error))
     return np.concatenate(parts)
-
-
-def _noise_length(size: int, structure: str) -> int:
-    return {"full": size * (size + 1) // 2, "diagonal": size, "isotropic": 1}[structure]
-
-
-def _pack_noise(covariance: Array, structure: str) -> Array:
-    if structure == "diagonal":
-        return np.log(np.diagonal(covariance))
-    if structure == "isotropic":
-        return np.log([np.diagonal(covariance).mean()])
-    factor = np.linalg.cholesky(covariance)
-    factor[np.diag_indices(len(factor))] = np.log(np.diagonal(factor))
-    return np.asarray(factor[np.tril_indices(len(factor))])
-
-
-def _unpack_noise(vector: Array, size: int, structure: str) -> Array:
-    if structure != "full":
-        return np.diag(np.exp(np.broadcast_to(vector, (size,))))
-    factor = np.zeros((size, size))
-    factor[np.tril_indices(size)] = vector
-    factor[np.diag_indices(size)] = np.exp(np.diagonal(factor))
-    return factor @ factor.T
-
-
-def _noise_slope(g: Array, covariance: Array, structure: str) -> Array:
-    if structure != "full":
-        slopes = np.diagonal(g) * np.diagonal(covariance)
-        return np.asarray(slopes if structure == "diagonal" else [slopes.sum()])
-    factor = np.linalg.cholesky(covariance)
-    slope = 2.0 * g @ factor
-    slope[np.diag_indices(len(factor))] *= np.diagonal(factor)
-    return np.asarray(slope[np.tril_indices(len(factor))])
 
 
 # ---------------------------------------------------------------------- the beginning

@@ -1,0 +1,1 @@
+"""Hidden Markov chains: one, or several in parallel that may skip frames, with any emissions."""

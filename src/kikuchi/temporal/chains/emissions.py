@@ -1,0 +1,535 @@
+"""What a hidden state emits: categories, Gaussians, mixtures of them, or given log-likelihoods.
+
+An emission answers log-likelihoods of rows in each state, and learns from rows weighted by the
+probabilities of states. Another kind, such as a flow, is one more class with the same methods.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.temporal.covariances import (
+    covariance_slope,
+    pack_covariance,
+    packed_length,
+    structured,
+    unpack_covariance,
+)
+from kikuchi.temporal.gaussian import is_positive
+from kikuchi.temporal.kernels.chains import gaussian_log_densities
+from kikuchi.training.checkpoint import Arrays
+
+_LOG_2PI = math.log(2.0 * math.pi)
+_FLOOR = 1e-6  # of variances, relative to those of all rows
+_LEAST = 1e-12  # weight of a state that is as good as empty
+
+
+class Emission:
+    """Base of emissions: override all of it."""
+
+    kind: ClassVar[str]
+    n_states: int
+    n_columns: int
+
+    @abstractmethod
+    def log_likelihood(self, rows: Array) -> Array:
+        """(rows, states); a row of NaN says nothing."""
+
+    @abstractmethod
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Sums over rows weighted by the probabilities of states; sums of sequences are added."""
+
+    @abstractmethod
+    def maximised(self, statistics: Any) -> Emission:
+        """The emission of greatest likelihood for these statistics."""
+
+    @abstractmethod
+    def mean(self) -> Array:
+        """Mean row of each state, (states, columns)."""
+
+    @abstractmethod
+    def variance(self) -> Array:
+        """Variance of each column in each state, (states, columns)."""
+
+    @abstractmethod
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """One row per state."""
+
+    @abstractmethod
+    def to_arrays(self) -> Arrays:
+        """The parameters by name."""
+
+    def pack(self) -> Array:
+        """Parameters as an unconstrained vector."""
+        raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
+
+    def unpack(self, vector: Array) -> Emission:
+        """The inverse of `pack`."""
+        raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
+
+    def gradient(self, statistics: Any) -> Array:
+        """Slope of the log-likelihood along `pack`."""
+        raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
+
+
+def add(one: tuple[Array, ...] | None, other: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Sums of statistics, part by part."""
+    return other if one is None else tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+# ---------------------------------------------------------------------- given
+
+
+@dataclass(frozen=True, eq=False)
+class GivenEmission(Emission):
+    """Rows are log-likelihoods of each state themselves, from a model of the user's."""
+
+    kind: ClassVar[str] = "given"
+    n_states: int
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """One per state."""
+        return self.n_states
+
+    def log_likelihood(self, rows: Array) -> Array:
+        """The rows; NaN counts as no evidence."""
+        return np.where(np.isnan(rows), 0.0, rows)
+
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Nothing is learnt."""
+        return ()
+
+    def maximised(self, statistics: Any) -> Emission:
+        """The same."""
+        return self
+
+    def mean(self) -> Array:
+        """There are no outputs."""
+        raise MethodError("given log-likelihoods have no outputs")
+
+    variance = mean
+
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """There are no outputs to draw."""
+        raise MethodError("given log-likelihoods cannot be sampled")
+
+    def to_arrays(self) -> Arrays:
+        """Only the number of states."""
+        return {"given": np.array(self.n_states)}
+
+    def pack(self) -> Array:
+        """Nothing."""
+        return np.zeros(0)
+
+    def unpack(self, vector: Array) -> Emission:
+        """The same."""
+        return self
+
+    def gradient(self, statistics: Any) -> Array:
+        """Nothing."""
+        return np.zeros(0)
+
+
+# ---------------------------------------------------------------------- categories
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalEmission(Emission):
+    """One column of categories 0, 1, ..., with a distribution per state; NaN is missing.
+
+    >>> e = CategoricalEmission(np.array([[0.9, 0.1], [0.5, 0.5]]))
+    >>> np.exp(e.log_likelihood(np.array([[0.0], [1.0]]))).round(3).tolist()
+    [[0.9, 0.5], [0.1, 0.5]]
+    """
+
+    kind: ClassVar[str] = "categorical"
+    n_columns: ClassVar[int] = 1  # type: ignore[misc]
+    probabilities: Array
+
+    @property
+    def n_states(self) -> int:  # type: ignore[override]
+        """Number of states."""
+        return len(self.probabilities)
+
+    def log_likelihood(self, rows: Array) -> Array:
+        """Logarithms of the probabilities of the categories."""
+        codes, known = category_codes(rows, self.probabilities.shape[1])
+        with np.errstate(divide="ignore"):
+            table = np.log(self.probabilities.T)
+        return np.where(known[:, None], table[codes], 0.0)
+
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Expected counts of categories in each state."""
+        codes, known = category_codes(rows, self.probabilities.shape[1])
+        counts = np.zeros(self.probabilities.T.shape)
+        np.add.at(counts, codes[known], posterior[known])
+        return (np.ascontiguousarray(counts.T),)
+
+    def maximised(self, statistics: Any) -> Emission:
+        """Relative counts; an empty state stays as it is."""
+        (counts,) = statistics
+        totals = counts.sum(axis=1, keepdims=True)
+        shares = counts / np.maximum(totals, _LEAST)
+        return CategoricalEmission(np.where(totals > _LEAST, shares, self.probabilities))
+
+    def mean(self) -> Array:
+        """Mean code."""
+        return np.asarray(self.probabilities @ np.arange(self.probabilities.shape[1])[:, None])
+
+    def variance(self) -> Array:
+        """Variance of the code."""
+        codes = np.arange(self.probabilities.shape[1])[:, None]
+        return np.asarray(self.probabilities @ codes**2 - self.mean() ** 2)
+
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """Draw categories."""
+        edges = np.cumsum(self.probabilities, axis=1)[states]
+        drawn = (edges < rng.random(len(states))[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
+
+    def to_arrays(self) -> Arrays:
+        """The table."""
+        return {"probabilities": self.probabilities}
+
+    def pack(self) -> Array:
+        """Logarithms of the probabilities."""
+        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
+
+    def unpack(self, vector: Array) -> Emission:
+        """Normalised exponentials."""
+        return CategoricalEmission(softmax(vector.reshape(self.probabilities.shape)))
+
+    def gradient(self, statistics: Any) -> Array:
+        """Counts minus expected counts."""
+        (counts,) = statistics
+        return softmax_slope(counts, self.probabilities)
+
+
+def category_codes(rows: Array, categories: int) -> tuple[Ints, Any]:
+    """Whole numbers of one column, 0 where missing, and where they are known."""
+    if rows.shape[1] != 1:
+        raise DataError(f"categories stand in one column; there are {rows.shape[1]}")
+    column = rows[:, 0]
+    known = ~np.isnan(column)
+    codes = np.where(known, column, 0.0)
+    wrong = (codes != np.round(codes)) | (codes < 0) | (codes >= categories)
+    if wrong.any():
+        raise DataError(
+            f"row {int(np.argmax(wrong))} has {codes[np.argmax(wrong)]:g}; categories are whole "
+            f"numbers from 0 to {categories - 1}"
+        )
+    return codes.astype(np.int64), known
+
+
+def softmax(logits: Array) -> Array:
+    """Normalised exponentials of the last axis."""
+    return np.asarray(np.exp(logits - logsumexp(logits, axis=-1, keepdims=True)))
+
+
+def softmax_slope(counts: Array, probabilities: Array) -> Array:
+    """Slope of sum counts * log softmax(logits)."""
+    return np.asarray(counts - counts.sum(axis=-1, keepdims=True) * probabilities).ravel()
+
+
+# ---------------------------------------------------------------------- Gaussians
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEmission(Emission):
+    """A Gaussian of each state: means (K, d), covariances (K, d, d) of a structure.
+
+    `tied` gives all states one covariance; `floor` is the least variance of each column. Rows may
+    have missing values: what is known is used.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    means: Array
+    covariances: Array
+    structure: str = "full"
+    tied: bool = False
+    floor: Array | None = None
+
+    def __post_init__(self) -> None:
+        means = np.array(self.means, dtype=np.float64)
+        covariances = np.array(self.covariances, dtype=np.float64)
+        if means.ndim != 2 or covariances.shape != (*means.shape, means.shape[-1]):
+            raise ModelError(
+                f"means of shape {means.shape} and covariances of shape {covariances.shape}; give "
+                "(K, d) and (K, d, d)"
+            )
+        for k, covariance in enumerate(covariances):
+            if not np.isfinite(means[k]).all() or not is_positive(covariance):
+                raise ModelError(f"the covariance of state {k} is not positive definite")
+        object.__setattr__(self, "means", means)
+        object.__setattr__(self, "covariances", covariances)
+
+    @property
+    def n_states(self) -> int:  # type: ignore[override]
+        """Number of states."""
+        return len(self.means)
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """Dimensions of a row."""
+        return int(self.means.shape[1])
+
+    def log_likelihood(self, rows: Array) -> Array:
+        """Log-densities; of rows with gaps those of what is known."""
+        out = np.empty((len(rows), self.n_states))
+        missing = np.isnan(rows)
+        if not missing.any():
+            self._densities(rows, np.arange(self.n_columns), out)
+            return out
+        patterns, which = np.unique(missing, axis=0, return_inverse=True)
+        for k, gone in enumerate(patterns):
+            here = which.reshape(-1) == k
+            part = np.zeros((int(here.sum()), self.n_states))
+            if not gone.all():
+                known = np.flatnonzero(~gone)
+                self._densities(np.ascontiguousarray(rows[here][:, known]), known, part)
+            out[here] = part
+        return out
+
+    def _densities(self, rows: Array, columns: Ints, out: Array) -> None:
+        covariances = self.covariances[:, columns[:, None], columns]
+        factors = np.linalg.cholesky(covariances)
+        whiteners = np.ascontiguousarray(np.linalg.inv(factors))
+        logs = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        norms = -logs - 0.5 * len(columns) * _LOG_2PI
+        gaussian_log_densities(
+            np.ascontiguousarray(rows), np.ascontiguousarray(self.means[:, columns]), whiteners,
+            norms, out,
+        )  # fmt: skip
+
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Weights, sums and sums of squares about the present means of the states."""
+        d = self.n_columns
+        missing = np.isnan(rows)
+        if missing.any():
+            return self._statistics_with_gaps(rows, missing, posterior)
+        centre = self.means.mean(axis=0)
+        centred = rows - centre
+        i, j = np.tril_indices(d)
+        products = centred[:, i] * centred[:, j]
+        first = posterior.T @ centred
+        low = posterior.T @ products
+        second = np.empty((self.n_states, d, d))
+        second[:, i, j] = low
+        second[:, j, i] = low
+        total = posterior.sum(axis=0)
+        outer = first[:, :, None] * centre
+        second = second + outer + np.swapaxes(outer, 1, 2)
+        second = second + total[:, None, None] * np.outer(centre, centre)
+        return total, first + total[:, None] * centre, second
+
+    def _statistics_with_gaps(self, rows: Array, missing: Array, posterior: Array) -> Any:
+        """Missing values are expected given what is known, in each state."""
+        k, d = self.means.shape
+        total, first, second = posterior.sum(axis=0), np.zeros((k, d)), np.zeros((k, d, d))
+        patterns, which = np.unique(missing, axis=0, return_inverse=True)
+        for number, gone in enumerate(patterns):
+            here = which.reshape(-1) == number
+            weight, known = posterior[here], ~gone
+            for s in range(k):
+                cov, mean = self.covariances[s], self.means[s]
+                filled, rest = np.where(gone, mean, rows[here]), np.zeros((d, d))
+                if gone.any():
+                    rest[np.ix_(gone, gone)] = cov[np.ix_(gone, gone)]
+                if gone.any() and known.any():
+                    gain = np.linalg.solve(cov[np.ix_(known, known)], cov[np.ix_(known, gone)])
+                    filled[:, gone] += (filled[:, known] - mean[known]) @ gain
+                    rest[np.ix_(gone, gone)] -= cov[np.ix_(gone, known)] @ gain
+                w = weight[:, s]
+                first[s] += w @ filled
+                second[s] += (filled * w[:, None]).T @ filled + w.sum() * rest
+        return total, first, second
+
+    def maximised(self, statistics: Any) -> Emission:
+        """Weighted means and covariances; an empty state stays as it is."""
+        total, first, second = statistics
+        enough = total > 1e-6
+        means = np.where(enough[:, None], first / np.maximum(total, _LEAST)[:, None], self.means)
+        scatter = second - means[:, :, None] * first[:, None] - first[:, :, None] * means[:, None]
+        scatter = scatter + total[:, None, None] * means[:, :, None] * means[:, None]
+        floor = self.floor
+        if floor is None:
+            floor = 1e-8 * np.diagonal(scatter.sum(axis=0)) / max(total.sum(), _LEAST) + 1e-300
+        if self.tied:
+            shared = structured(scatter.sum(axis=0) / total.sum(), self.structure, floor)
+            covariances = np.broadcast_to(shared, scatter.shape).copy()
+        else:
+            covariances = np.array(
+                [
+                    structured(s / t, self.structure, floor) if ok else old
+                    for s, t, ok, old in zip(scatter, total, enough, self.covariances, strict=True)
+                ]
+            )
+        return GaussianEmission(means, covariances, self.structure, self.tied, self.floor)
+
+    def mean(self) -> Array:
+        """The means."""
+        return self.means
+
+    def variance(self) -> Array:
+        """The variances."""
+        return np.diagonal(self.covariances, axis1=1, axis2=2)
+
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """Draw rows."""
+        roots = np.linalg.cholesky(self.covariances)
+        noise = rng.normal(size=(len(states), self.n_columns))
+        return np.asarray(self.means[states] + np.einsum("tij,tj->ti", roots[states], noise))
+
+    def to_arrays(self) -> Arrays:
+        """Means, covariances and the floor."""
+        floor = np.zeros(self.n_columns) if self.floor is None else self.floor
+        return {"means": self.means, "covariances": self.covariances, "floor": floor}
+
+    def pack(self) -> Array:
+        """Means, then the packed covariances (one if tied)."""
+        covs = self.covariances[:1] if self.tied else self.covariances
+        return np.concatenate(
+            [self.means.ravel(), *(pack_covariance(c, self.structure) for c in covs)]
+        )
+
+    def unpack(self, vector: Array) -> Emission:
+        """The inverse of `pack`."""
+        k, d = self.means.shape
+        length = packed_length(d, self.structure)
+        rest = vector[k * d :].reshape(-1, length)
+        covs = np.array([unpack_covariance(v, d, self.structure) for v in rest])
+        covs = np.broadcast_to(covs, (k, d, d)).copy()
+        means = vector[: k * d].reshape(k, d)
+        return GaussianEmission(means, covs, self.structure, self.tied, self.floor)
+
+    def gradient(self, statistics: Any) -> Array:
+        """Slopes of the expected log-density."""
+        total, first, second = statistics
+        m = self.means
+        errors = first - total[:, None] * m
+        slopes = np.linalg.solve(self.covariances, errors[:, :, None])[:, :, 0]
+        scatter = second - m[:, :, None] * first[:, None] - first[:, :, None] * m[:, None]
+        scatter = scatter + total[:, None, None] * m[:, :, None] * m[:, None]
+        if self.tied:
+            scatter, total = scatter.sum(axis=0)[None], total.sum()[None]
+        parts = [
+            covariance_slope(s, float(t), c, self.structure)
+            for s, t, c in zip(scatter, total, self.covariances[: len(total)], strict=True)
+        ]
+        return np.concatenate([slopes.ravel(), *parts])
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureEmission(Emission):
+    """A mixture of Gaussians of each state: weights (K, M), and K M Gaussians.
+
+    Reading the states of the Gaussians as pairs (state, component), everything is that of
+    `GaussianEmission` with posterior times responsibility.
+    """
+
+    kind: ClassVar[str] = "mixture"
+    weights: Array
+    parts: GaussianEmission
+
+    @property
+    def n_states(self) -> int:  # type: ignore[override]
+        """Number of states."""
+        return len(self.weights)
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """Dimensions of a row."""
+        return self.parts.n_columns
+
+    def _joint(self, rows: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights)
+        shape = (len(rows), *self.weights.shape)
+        return np.asarray(self.parts.log_likelihood(rows).reshape(shape) + logs)
+
+    def log_likelihood(self, rows: Array) -> Array:
+        """Log-densities of the mixtures."""
+        return np.asarray(logsumexp(self._joint(rows), axis=2))
+
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Those of the Gaussians, each row shared among components."""
+        share = softmax(self._joint(rows)) * posterior[:, :, None]
+        return self.parts.statistics(rows, share.reshape(len(rows), -1))
+
+    def maximised(self, statistics: Any) -> Emission:
+        """Shares of the components, and their Gaussians."""
+        counts = statistics[0].reshape(self.weights.shape)
+        totals = counts.sum(axis=1, keepdims=True)
+        weights = np.where(totals > _LEAST, counts / np.maximum(totals, _LEAST), self.weights)
+        parts = self.parts.maximised(statistics)
+        assert isinstance(parts, GaussianEmission)
+        return MixtureEmission(weights, parts)
+
+    def mean(self) -> Array:
+        """Means of the mixtures."""
+        means = self.parts.means.reshape(*self.weights.shape, -1)
+        return np.asarray(np.einsum("km,kmd->kd", self.weights, means))
+
+    def variance(self) -> Array:
+        """Variances of the mixtures."""
+        shape = (*self.weights.shape, -1)
+        second = self.parts.variance().reshape(shape) + self.parts.means.reshape(shape) ** 2
+        return np.asarray(np.einsum("km,kmd->kd", self.weights, second) - self.mean() ** 2)
+
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """Draw a component, then a row."""
+        edges = np.cumsum(self.weights, axis=1)[states]
+        part = (edges < rng.random(len(states))[:, None]).sum(axis=1)
+        part = np.minimum(part, self.weights.shape[1] - 1)
+        return self.parts.sample(states * self.weights.shape[1] + part, rng)
+
+    def to_arrays(self) -> Arrays:
+        """Weights and the arrays of the Gaussians."""
+        return {"weights": self.weights, **self.parts.to_arrays()}
+
+    def pack(self) -> Array:
+        """Logarithms of the weights, then the Gaussians."""
+        return np.concatenate([np.log(np.maximum(self.weights, 1e-12)).ravel(), self.parts.pack()])
+
+    def unpack(self, vector: Array) -> Emission:
+        """The inverse of `pack`."""
+        size = self.weights.size
+        parts = self.parts.unpack(vector[size:])
+        assert isinstance(parts, GaussianEmission)
+        return MixtureEmission(softmax(vector[:size].reshape(self.weights.shape)), parts)
+
+    def gradient(self, statistics: Any) -> Array:
+        """Slopes of the expected log-density."""
+        counts = statistics[0].reshape(self.weights.shape)
+        slopes = softmax_slope(counts, self.weights)
+        return np.concatenate([slopes, self.parts.gradient(statistics)])
+
+
+def read_emission(arrays: Arrays, structure: str, tied: bool) -> Emission:
+    """The emission of its arrays."""
+    if "given" in arrays:
+        return GivenEmission(int(arrays["given"]))
+    if "probabilities" in arrays:
+        return CategoricalEmission(np.array(arrays["probabilities"]))
+    gaussian = GaussianEmission(
+        np.array(arrays["means"]), np.array(arrays["covariances"]), structure, tied,
+        np.array(arrays["floor"]),
+    )  # fmt: skip
+    if "weights" in arrays:
+        return MixtureEmission(np.array(arrays["weights"]), gaussian)
+    return gaussian
+
+
+def variance_floor(rows: Array) -> Array:
+    """The least variance that a state may have, of each column."""
+    spread = np.nanvar(rows, axis=0)
+    return np.asarray(np.maximum(_FLOOR * spread, 1e-12))

@@ -1,0 +1,398 @@
+"""`FactorialHMM` and `FrameHoppingHMM`: several hidden chains that share their outputs."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
+from kikuchi.temporal.chains.structured import (
+    AdditiveGaussian,
+    ChainsPosterior,
+    EmissionTable,
+    HiddenChains,
+    exact_chains,
+    filter_chains,
+    mean_field_chains,
+)
+from kikuchi.temporal.sequences import Sequences
+from kikuchi.training.checkpoint import Arrays
+
+Method = Literal["mean-field", "exact"]
+
+_TRIAL = 15  # steps of EM of each random start
+_SMALL = 0.1  # variance of the outputs that is noise at the start
+
+
+class _ChainsStatistics(NamedTuple):
+    first: list[Array]
+    transitions: list[Array]
+    emission: Any
+
+
+class ChainsForecast(NamedTuple):
+    """Probabilities of the states of each chain, and mean and variance of Gaussian outputs."""
+
+    probabilities: list[Array]
+    mean: Array
+    variance: Array
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each output."""
+        return np.sqrt(self.variance)
+
+
+class _FactorialFit:
+    model_: HiddenChains
+    log_likelihood_: float
+
+
+@dataclass(eq=False, repr=False)
+class FactorialHMM(SequenceEstimator, _FactorialFit):
+    """Several hidden Markov chains whose states together produce each row.
+
+    Gaussian outputs are sums of the outputs of the chains; categorical ones (one column 0, 1, ...)
+    have a table of all combinations of states. Posteriors are by structured mean field, whose
+    objective is a lower bound on the log-likelihood, or exact where the product chain fits.
+
+    Attributes
+    ----------
+    model_ (starts, transitions, lags, emission), log_likelihood_ (the bound that EM reached),
+    trace_, converged_, stopped_, n_iter_, warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = np.repeat([0, 1, 0, 1], 50), np.tile([0, 0, 0, 1, 1], 40)
+    >>> Y = 3.0 * a[:, None] + 1.0 * b[:, None] + 0.2 * rng.normal(size=(200, 1))
+    >>> chains = FactorialHMM(chains=(2, 2), random_state=0).fit(Y)
+    >>> s = chains.smooth(Y)
+    >>> exact = chains.smooth(Y, method="exact")
+    >>> [p.shape for p in s.probabilities], bool(s.log_likelihood < exact.log_likelihood + 1e-9)
+    ([(200, 2), (200, 2)], True)
+
+    Reference: HOJ-X1, HOJ-M5, LAW-I24.
+    """
+
+    file_kind: ClassVar[str] = "factorial-markov"
+
+    chains: tuple[int, ...] | list[int] = option((2, 2), "Number of states of each chain.")
+    _: KW_ONLY
+    emission: Literal["gaussian", "categorical"] = option(
+        "gaussian", "Outputs: gaussian (sums over chains) or categorical (a table)."
+    )
+    covariance: Literal["full", "diagonal", "isotropic"] = option(
+        "full", "Covariance of Gaussian outputs: full, diagonal or isotropic."
+    )
+    restarts: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
+    pseudo_count: float = option(
+        0.0, "Added to each expected transition and start before rows are normalised.", low=0
+    )
+    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
+    start: HiddenChains | None = option(None, "Parameters before learning; by default random.")
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
+        """An estimator that holds these parameters, as if it had been fitted to them."""
+        kind: Any = model.emission.kind
+        made = cls(model.sizes, emission=kind, **options)
+        made._check_lags(model)
+        made.model_, made.n_features_in_ = model, model.emission.n_columns
+        made.log_likelihood_ = float("nan")
+        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
+        return made
+
+    def _chain_lags(self) -> tuple[int, ...]:
+        return (1,) * len(self.chains)
+
+    def _check_lags(self, model: HiddenChains) -> None:
+        if model.lags != self._chain_lags():
+            raise MethodError(f"lags {model.lags} are those of a FrameHoppingHMM")
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        sizes = list(self.chains)
+        if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
+            raise MethodError(f"chains are whole numbers of states, at least 1 each, got {sizes}")
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, Y: Any, y: object = None) -> Self:
+        """Learn from rows (time, outputs), or a list of such tables."""
+        return self._learn(Y, self.learner)
+
+    def fit_em(self, Y: Any) -> Self:
+        """Learn by expectation maximisation of the bound."""
+        return self._learn(Y, "em")
+
+    def fit_gradient(self, Y: Any) -> Self:
+        """Learn by L-BFGS along the gradient of the bound."""
+        return self._learn(Y, "gradient")
+
+    def _learn(self, Y: Any, method: str) -> Self:
+        self._check_options()
+        sequences = self._sequences(Y, reset=True)
+        self._floor = variance_floor(sequences.stacked())
+        self._beliefs: list[Array | None] = [None] * len(sequences.tables)
+        try:
+            return self._fit(sequences, method)
+        finally:
+            del self._beliefs, self._floor
+
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
+        if self.start is not None:
+            self._check_lags(self.start)
+            if self.start.sizes != tuple(self.chains):
+                raise DataError(f"start has chains {self.start.sizes}, asked for {self.chains}")
+            return self.start
+        clock, highest = Budget(seconds=self.seconds).start(), -np.inf
+        best = model = self._random(sequences, rng)
+        for number in range(self.restarts):
+            model = model if number == 0 else self._random(sequences, rng)
+            self._beliefs = [None] * len(sequences.tables)
+            for _ in range(_TRIAL if self.restarts > 1 else 0):
+                bound, statistics = self._expectation(model, sequences)
+                model = self._maximisation(model, statistics)
+            bound = self._expectation(model, sequences)[0] if self.restarts > 1 else 0.0
+            if bound > highest:
+                best, highest = model, bound
+            if clock.expired:
+                break
+        self._beliefs = [None] * len(sequences.tables)
+        return best
+
+    def _random(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
+        sizes = tuple(int(k) for k in self.chains)
+        transitions = []
+        for k in sizes:
+            p = rng.dirichlet(np.full(k, 5.0), size=k) + 2.0 * np.eye(k)
+            transitions.append(p / p.sum(axis=1, keepdims=True))
+        starts = tuple(np.full(k, 1.0 / k) for k in sizes)
+        emission = self._first(sequences.stacked(), sizes, rng)
+        return HiddenChains(starts, tuple(transitions), self._chain_lags(), emission)
+
+    def _first(self, rows: Array, sizes: tuple[int, ...], rng: np.random.Generator) -> Any:
+        if self.emission == "categorical":
+            highest = np.nanmax(rows)
+            if highest != int(highest) or highest < 0:
+                raise DataError(f"categories are whole numbers from 0, got {highest:g}")
+            table = rng.dirichlet(np.full(int(highest) + 1, 2.0), size=sizes)
+            return EmissionTable(table)
+        if np.isnan(rows).any():
+            raise DataError("chains with Gaussian outputs take no missing values; fill them in")
+        spread = (
+            np.cov(rows.T).reshape(rows.shape[1], -1) if len(rows) > 1 else np.eye(rows.shape[1])
+        )
+        spread = spread + np.diag(self._floor)
+        root = np.linalg.cholesky(spread)
+        spread = _SMALL * spread  # noise that explains everything is a fixed point
+        outputs = rng.normal(size=(sum(sizes), rows.shape[1])) @ root.T / np.sqrt(len(sizes))
+        outputs = outputs + rows.mean(axis=0) / len(sizes)
+        covariance: Array = np.diag(np.diagonal(spread)) if self.covariance != "full" else spread
+        if self.covariance == "isotropic":
+            covariance = np.eye(len(spread)) * np.diagonal(spread).mean()
+        return AdditiveGaussian(outputs, covariance, self.covariance)
+
+    def _expectation(self, model: HiddenChains, sequences: Sequences) -> tuple[float, Any]:
+        count = len(model.sizes)
+        total, emission = 0.0, None
+        first = [np.zeros(k) for k in model.sizes]
+        transitions = [np.zeros((k, k)) for k in model.sizes]
+        for number, rows in enumerate(sequences.tables):
+            p = mean_field_chains(model, rows)
+            before = self._beliefs[number]
+            if before is not None:  # where the last ones lead may be better: never lower
+                again = mean_field_chains(model, rows, beliefs=before)
+                p = again if again.log_likelihood > p.log_likelihood else p
+            self._beliefs[number] = p.beliefs
+            total += p.log_likelihood
+            emission = add(emission, model.emission.statistics(rows, p.beliefs, model.sizes))
+            for c in range(count):
+                first[c] += p.probabilities[c][: model.lags[c]].sum(axis=0)
+                transitions[c] += p.transitions[c]
+        return total, _ChainsStatistics(first, transitions, emission)
+
+    def _maximisation(self, model: HiddenChains, statistics: Any) -> HiddenChains:
+        extra = self.pseudo_count
+        return HiddenChains(
+            tuple(_normalised(f + extra) for f in statistics.first),
+            tuple(
+                _rows(t + extra, old)
+                for t, old in zip(statistics.transitions, model.transitions, strict=True)
+            ),
+            model.lags,
+            model.emission.maximised(statistics.emission, self._floor),
+        )
+
+    def _pack(self, model: HiddenChains) -> Array:
+        tables = [*model.starts, *model.transitions]
+        logs = [np.log(np.maximum(t, 1e-12)).ravel() for t in tables]
+        return np.concatenate([*logs, model.emission.pack()])
+
+    def _unpack(self, model: HiddenChains, vector: Array) -> HiddenChains:
+        tables, at = [], 0
+        for old in [*model.starts, *model.transitions]:
+            tables.append(softmax(vector[at : at + old.size].reshape(old.shape)))
+            at += old.size
+        n = len(model.sizes)
+        emission = model.emission.unpack(vector[at:])
+        return HiddenChains(tuple(tables[:n]), tuple(tables[n:]), model.lags, emission)
+
+    def _gradient(self, model: HiddenChains, statistics: Any) -> Array:
+        tables = [*model.starts, *model.transitions]
+        counts = [*statistics.first, *statistics.transitions]
+        slopes = [softmax_slope(c, t) for c, t in zip(counts, tables, strict=True)]
+        return np.concatenate([*slopes, model.emission.gradient(statistics.emission)])
+
+    def _carried(self) -> Arrays:
+        return {f"beliefs{k}": b for k, b in enumerate(self._beliefs) if b is not None}
+
+    def _restore_carried(self, arrays: Arrays) -> None:
+        for k in range(len(self._beliefs)):
+            self._beliefs[k] = np.array(arrays[f"beliefs{k}"]) if f"beliefs{k}" in arrays else None
+
+    def _read_model(self, arrays: Arrays) -> HiddenChains:
+        return HiddenChains.from_arrays(arrays, self.covariance)
+
+    # ------------------------------------------------------------------ asking
+
+    def smooth(self, Y: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities of the states of each chain given all rows: `ChainsPosterior`, or a list.
+
+        `method` is mean-field (log_likelihood is a lower bound) or exact.
+        """
+        infer: Any = mean_field_chains if method == "mean-field" else exact_chains
+        return self._each(Y, infer)
+
+    def filter(self, Y: Any, *, method: Method = "mean-field") -> Any:
+        """Probabilities given the rows up to each step, projected on independent chains after each
+        (exact for one chain or with method="exact").
+        """
+        if method == "exact":
+            return self._each(Y, lambda m, rows: exact_chains(m, rows, smooth=False))
+        return self._each(Y, filter_chains)
+
+    def _each(self, Y: Any, infer: Any) -> Any:
+        model: HiddenChains = self._model
+        sequences = self._sequences(Y)
+        return sequences.answer([infer(model, rows) for rows in sequences.tables])
+
+    def predict(self, Y: Any) -> Any:
+        """The most probable state of each chain at each step, (T, chains), or a list."""
+        sequences = self._sequences(Y)
+        found = [mean_field_chains(self._model, rows) for rows in sequences.tables]
+        return sequences.answer(
+            [np.stack([p.argmax(axis=1) for p in f.probabilities], axis=1) for f in found]
+        )
+
+    def log_likelihood(self, Y: Any, *, method: Method = "mean-field") -> float:
+        """A lower bound on log p(Y), or log p(Y) itself with method="exact"."""
+        found = self.smooth(Y, method=method)
+        every = [found] if isinstance(found, ChainsPosterior) else found
+        return float(sum(f.log_likelihood for f in every))
+
+    def score(self, Y: Any, y: object = None) -> float:
+        """The bound per row."""
+        return self.log_likelihood(Y) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int) -> Any:
+        """States and Gaussian outputs of the steps after the last row: `ChainsForecast`."""
+        if steps < 1:
+            raise DataError(f"a forecast of {steps} steps; give at least 1")
+        model: HiddenChains = self._model
+        if not isinstance(model.emission, AdditiveGaussian):
+            raise MethodError("forecasts are of Gaussian outputs")
+        sequences = self._sequences(Y)
+        answers = []
+        for rows in sequences.tables:
+            p = mean_field_chains(model, rows)
+            answers.append(_forecast(model, p.probabilities, steps))
+        return sequences.answer(answers)
+
+    def sample(self, steps: int, *, seed: Seed = None) -> tuple[list[Ints], Array]:
+        """States of each chain, (steps,) each, and rows (steps, outputs)."""
+        model: HiddenChains = self._model
+        return model.sample(steps, generator(seed))
+
+
+@dataclass(eq=False, repr=False)
+class FrameHoppingHMM(FactorialHMM):
+    """Hidden chains that may skip frames: chain c moves from frame t - lag_c to frame t.
+
+    A chain with lag l is l ordinary chains that take turns; with all lags 1 this is `FactorialHMM`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> beat = np.tile([0, 1, 1, 0], 50)
+    >>> Y = 2.0 * beat[:, None] + 0.3 * rng.normal(size=(200, 1))
+    >>> hopping = FrameHoppingHMM(chains=(2,), lags=(2,), random_state=0).fit(Y)
+    >>> bool(hopping.model_.transitions[0].trace() < 0.2)
+    True
+
+    Reference: LAW-M10, LAW-I24.
+    """
+
+    file_kind: ClassVar[str] = "frame-hopping-markov"
+
+    lags: tuple[int, ...] | list[int] = option(
+        (1, 2), "Frames that a transition of each chain spans."
+    )
+
+    @classmethod
+    def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
+        """An estimator that holds these parameters, as if it had been fitted to them."""
+        return super().from_parameters(model, lags=model.lags, **options)
+
+    def _chain_lags(self) -> tuple[int, ...]:
+        return tuple(int(lag) for lag in self.lags)
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        lags = list(self.lags)
+        if len(lags) != len(self.chains) or any(
+            not isinstance(lag, int | np.integer) or lag < 1 for lag in lags
+        ):
+            raise MethodError(
+                f"lags {lags} for {len(self.chains)} chains; give one of at least 1 for each"
+            )
+
+
+def _forecast(model: HiddenChains, probabilities: list[Array], steps: int) -> ChainsForecast:
+    emission = model.emission
+    assert isinstance(emission, AdditiveGaussian)
+    parts, first = [], 0
+    mean = np.zeros((steps, emission.n_columns))
+    variance = np.tile(np.diagonal(emission.covariance), (steps, 1))
+    chains = zip(model.starts, model.transitions, model.lags, probabilities, strict=True)
+    for start, transition, lag, p in chains:
+        before = list(p[-lag:])
+        if len(before) < lag:  # frames before the first one: a chain that has not begun
+            before = [None] * (lag - len(before)) + before
+        for t in range(steps):
+            source = before[t]
+            before.append(start if source is None else source @ transition)
+        later = np.array(before[lag:])
+        out = emission.outputs[first : first + len(start)]
+        part = later @ out
+        mean += part
+        variance += later @ out**2 - part**2
+        parts.append(later)
+        first += len(start)
+    return ChainsForecast(parts, mean, variance)
+
+
+def _normalised(counts: Array) -> Array:
+    return np.asarray(counts / counts.sum())
+
+
+def _rows(counts: Array, before: Array) -> Array:
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.where(totals > 1e-300, counts / np.maximum(totals, 1e-300), before)

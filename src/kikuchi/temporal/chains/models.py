@@ -1,0 +1,349 @@
+"""`HMM`: hidden Markov models as an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError
+from kikuchi.core.options import option
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.chains.emissions import (
+    CategoricalEmission,
+    Emission,
+    GaussianEmission,
+    GivenEmission,
+    MixtureEmission,
+    add,
+    read_emission,
+    softmax,
+    softmax_slope,
+    variance_floor,
+)
+from kikuchi.temporal.chains.inference import (
+    ChainPosterior,
+    chain_posterior,
+    check_chain,
+    most_probable_path,
+    sample_chain,
+)
+from kikuchi.temporal.sequences import Sequences
+from kikuchi.training.checkpoint import Arrays
+
+EmissionKind = Literal["gaussian", "categorical", "mixture", "given"]
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenMarkov:
+    """Start (K,), transition (K, K) and emission of a hidden Markov model, checked.
+
+    >>> HiddenMarkov([1.0], [[1.0]], GivenEmission(1)).n_states
+    1
+
+    Reference: HOJ-M5.
+    """
+
+    start: Array
+    transition: Array
+    emission: Emission
+
+    def __post_init__(self) -> None:
+        start, transition = check_chain(self.start, self.transition)
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "transition", transition)
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.start)
+
+    def to_arrays(self) -> Arrays:
+        """Start, transition and the arrays of the emission."""
+        return {"start": self.start, "transition": self.transition, **self.emission.to_arrays()}
+
+
+class ChainForecast(NamedTuple):
+    """Probabilities of states (steps, K), mean and variance of outputs (steps, d)."""
+
+    probabilities: Array
+    mean: Array
+    variance: Array
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each output."""
+        return np.sqrt(self.variance)
+
+
+class _ChainStatistics(NamedTuple):
+    first: Array
+    transitions: Array
+    emission: Any
+
+
+class _ChainFit:
+    model_: HiddenMarkov
+    log_likelihood_: float
+
+
+@dataclass(eq=False, repr=False)
+class HMM(SequenceEstimator, _ChainFit):
+    """Hidden Markov model, learnt by EM or along the gradient.
+
+    Outputs are Gaussian, mixtures of Gaussians, one column of categories 0, 1, ..., or `given`:
+    then the rows are log-likelihoods of each state from a model of your own. NaN is missing.
+
+    Attributes
+    ----------
+    model_ (start, transition, emission), log_likelihood_, trace_, converged_, stopped_, n_iter_,
+    warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> states = np.repeat([0, 1, 0, 1], 50)
+    >>> Y = np.array([[-2.0], [2.0]])[states] + rng.normal(size=(200, 1))
+    >>> hmm = HMM(2, random_state=0).fit(Y)
+    >>> path = hmm.predict(Y)
+    >>> bool(max(np.mean(path == states), np.mean(path != states)) > 0.97)
+    True
+
+    Reference: HOJ-M5.
+    """
+
+    file_kind: ClassVar[str] = "hidden-markov"
+
+    states: int = option(2, "Number of states.", low=1)
+    _: KW_ONLY
+    emission: EmissionKind = option(
+        "gaussian", "Outputs of a state: gaussian, categorical, mixture or given."
+    )
+    covariance: Literal["full", "diagonal", "isotropic"] = option(
+        "full", "Covariances of Gaussians: full, diagonal or isotropic."
+    )
+    tied: bool = option(False, "One covariance for all states.")
+    components: int = option(2, "Gaussians of each state of a mixture.", low=1)
+    pseudo_count: float = option(
+        0.0, "Added to each expected transition and start before rows are normalised.", low=0
+    )
+    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
+    start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
+
+    # ------------------------------------------------------------------ making
+
+    @classmethod
+    def from_parameters(cls, model: HiddenMarkov, **options: Any) -> Self:
+        """An estimator that holds these parameters, as if it had been fitted to them."""
+        kind: Any = model.emission.kind
+        made = cls(model.n_states, emission=kind, **options)
+        made.model_, made.n_features_in_ = model, model.emission.n_columns
+        made.log_likelihood_ = float("nan")
+        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
+        return made
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, Y: Any, y: object = None) -> Self:
+        """Learn from rows (time, outputs), or a list of such tables."""
+        return self._learn(Y, self.learner)
+
+    def fit_em(self, Y: Any) -> Self:
+        """Learn by expectation maximisation (Baum and Welch)."""
+        return self._learn(Y, "em")
+
+    def fit_gradient(self, Y: Any) -> Self:
+        """Learn by L-BFGS along the gradient of the log-likelihood."""
+        return self._learn(Y, "gradient")
+
+    def _learn(self, Y: Any, method: str) -> Self:
+        self._check_options()
+        return self._fit(self._sequences(Y, reset=True), method)
+
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
+        if self.start is not None:
+            if self.start.n_states != self.states:
+                raise DataError(f"start has {self.start.n_states} states, asked for {self.states}")
+            return self.start
+        k = self.states
+        rows = sequences.stacked()
+        stay = np.full((k, k), 0.1 / max(k - 1, 1)) + (0.9 - 0.1 / max(k - 1, 1)) * np.eye(k)
+        return HiddenMarkov(
+            np.full(k, 1.0 / k), stay / stay.sum(axis=1, keepdims=True), self._first(rows, rng)
+        )
+
+    def _first(self, rows: Array, rng: np.random.Generator) -> Emission:
+        """Emissions before learning."""
+        k = self.states
+        if self.emission == "given":
+            if rows.shape[1] != k:
+                raise DataError(f"log-likelihoods of {rows.shape[1]} states, asked for {k}")
+            return GivenEmission(k)
+        if self.emission == "categorical":
+            highest = np.nanmax(rows)
+            categories = int(highest) + 1 if highest == int(highest) and highest >= 0 else 1
+            return CategoricalEmission(rng.dirichlet(np.full(max(categories, 1), 2.0), size=k))
+        if self.emission == "mixture":
+            parts = self._gaussians(rows, k * self.components, rng, k)
+            return MixtureEmission(np.full((k, self.components), 1.0 / self.components), parts)
+        return self._gaussians(rows, k, rng, k)
+
+    def _gaussians(
+        self, rows: Array, k: int, rng: np.random.Generator, states: int
+    ) -> GaussianEmission:
+        from sklearn.cluster import KMeans
+
+        known = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+        floor = variance_floor(rows)
+        scale = np.sqrt(np.maximum(known.var(axis=0), 1e-300))
+        seed = int(rng.integers(2**31))
+        distinct = len(np.unique(known, axis=0))
+        centres = KMeans(min(k, distinct), n_init=5, random_state=seed).fit(known / scale)
+        means = centres.cluster_centers_ * scale
+        if len(means) < k:
+            means = means[np.arange(k) % len(means)] + 1e-3 * scale * rng.normal(
+                size=(k, len(scale))
+            )
+        order = np.argsort(means[:, 0], kind="stable")
+        spread = np.array([known[centres.labels_ == j].var(axis=0) for j in range(len(order))
+                           if (centres.labels_ == j).any()]).mean(axis=0)  # fmt: skip
+        covariance = np.diag(np.maximum(spread, np.maximum(floor, 1e-3 * scale**2)))
+        if self.covariance == "isotropic":
+            covariance = np.eye(len(covariance)) * np.diagonal(covariance).mean()
+        covariances = np.broadcast_to(covariance, (k, *covariance.shape)).copy()
+        return GaussianEmission(means[order], covariances, self.covariance, self.tied, floor)
+
+    def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
+        k, total, first = model.n_states, 0.0, np.zeros(model.n_states)
+        transitions, emission = np.zeros((k, k)), None
+        for rows in sequences.tables:
+            p = chain_posterior(
+                model.start, model.transition, model.emission.log_likelihood(rows), counts=True
+            )
+            total += p.log_likelihood
+            first += p.probabilities[0]
+            transitions += p.transitions
+            emission = add(emission, model.emission.statistics(rows, p.probabilities))
+        return total, _ChainStatistics(first, transitions, emission)
+
+    def _maximisation(self, model: HiddenMarkov, statistics: Any) -> HiddenMarkov:
+        return HiddenMarkov(
+            _shares(statistics.first[None] + self.pseudo_count, model.start[None])[0],
+            _shares(statistics.transitions + self.pseudo_count, model.transition),
+            model.emission.maximised(statistics.emission),
+        )
+
+    def _pack(self, model: HiddenMarkov) -> Array:
+        logs = [np.log(np.maximum(p, 1e-12)).ravel() for p in (model.start, model.transition)]
+        return np.concatenate([*logs, model.emission.pack()])
+
+    def _unpack(self, model: HiddenMarkov, vector: Array) -> HiddenMarkov:
+        k = model.n_states
+        return HiddenMarkov(
+            softmax(vector[:k]),
+            softmax(vector[k : k + k * k].reshape(k, k)),
+            model.emission.unpack(vector[k + k * k :]),
+        )
+
+    def _gradient(self, model: HiddenMarkov, statistics: Any) -> Array:
+        return np.concatenate(
+            [
+                softmax_slope(statistics.first, model.start),
+                softmax_slope(statistics.transitions, model.transition),
+                model.emission.gradient(statistics.emission),
+            ]
+        )
+
+    def _read_model(self, arrays: Arrays) -> HiddenMarkov:
+        emission = read_emission(arrays, self.covariance, self.tied)
+        return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        if self.model_.n_states != self.states or self.model_.emission.kind != self.emission:
+            raise DataError("its parameters are not those of its options")
+
+    # ------------------------------------------------------------------ asking
+
+    def filter(self, Y: Any) -> Any:
+        """Probabilities of states given the rows up to each step: `ChainPosterior`, or a list."""
+        return self._each(Y, smooth=False)
+
+    def smooth(self, Y: Any) -> Any:
+        """Probabilities of states given all rows: `ChainPosterior`, or a list for a list."""
+        return self._each(Y, smooth=True, counts=True)
+
+    def _each(self, Y: Any, **options: Any) -> Any:
+        model: HiddenMarkov = self._model
+        sequences = self._sequences(Y)
+        return sequences.answer(
+            [
+                chain_posterior(
+                    model.start, model.transition, model.emission.log_likelihood(rows), **options
+                )
+                for rows in sequences.tables
+            ]
+        )
+
+    def predict(self, Y: Any) -> Any:
+        """The most probable sequence of states (Viterbi), or a list of them."""
+        model: HiddenMarkov = self._model
+        sequences = self._sequences(Y)
+        paths = [
+            most_probable_path(model.start, model.transition, model.emission.log_likelihood(rows))[
+                0
+            ]
+            for rows in sequences.tables
+        ]
+        return sequences.answer(paths)
+
+    def log_likelihood(self, Y: Any) -> float:
+        """log p(Y), summed over sequences."""
+        found = self.filter(Y)
+        every = [found] if isinstance(found, ChainPosterior) else found
+        return float(sum(f.log_likelihood for f in every))
+
+    def score(self, Y: Any, y: object = None) -> float:
+        """Log-likelihood per row."""
+        return self.log_likelihood(Y) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int) -> Any:
+        """States and outputs of the steps after the last row: `ChainForecast`, or a list."""
+        if steps < 1:
+            raise DataError(f"a forecast of {steps} steps; give at least 1")
+        model: HiddenMarkov = self._model
+        sequences = self._sequences(Y)
+        answers = []
+        for rows in sequences.tables:
+            logs = model.emission.log_likelihood(rows)
+            p = chain_posterior(model.start, model.transition, logs, smooth=False)
+            answers.append(forecast_chain(model, p.probabilities[-1], steps))
+        return sequences.answer(answers)
+
+    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Ints, Array]:
+        """States (steps,) and rows (steps, outputs) drawn from the model."""
+        model: HiddenMarkov = self._model
+        rng = generator(seed)
+        states = sample_chain(model.start, model.transition, steps, rng)
+        return states, model.emission.sample(states, rng)
+
+
+def forecast_chain(model: HiddenMarkov, probabilities: Array, steps: int) -> ChainForecast:
+    """States and outputs of the steps after a state with these probabilities."""
+    p = np.empty((steps, model.n_states))
+    for t in range(steps):
+        probabilities = probabilities @ model.transition
+        p[t] = probabilities
+    means, variances = model.emission.mean(), model.emission.variance()
+    mean = p @ means
+    return ChainForecast(p, mean, p @ (variances + means**2) - mean**2)
+
+
+def _shares(counts: Array, before: Array) -> Array:
+    """Rows of counts as distributions; empty ones stay as they were."""
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.where(totals > 1e-300, counts / np.maximum(totals, 1e-300), before)

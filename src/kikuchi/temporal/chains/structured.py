@@ -1,0 +1,532 @@
+"""Several hidden chains that share their outputs: structured mean field, exact answers, emissions.
+
+Mean field keeps every chain whole: its posterior is exact given the expected log-likelihoods over
+the other chains, one forward-backward per chain and lag, and the bound on the log-likelihood rises
+with every update. Where the product of all chains fits, the exact answer is there as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import BudgetError, DataError, ModelError
+from kikuchi.temporal.chains.emissions import category_codes, softmax, softmax_slope
+from kikuchi.temporal.chains.inference import chain_posterior, check_chain, sample_chain
+from kikuchi.temporal.covariances import (
+    covariance_slope,
+    pack_covariance,
+    packed_length,
+    structured,
+    unpack_covariance,
+)
+from kikuchi.temporal.gaussian import is_positive
+from kikuchi.temporal.kernels import chains as kernels
+from kikuchi.training.checkpoint import Arrays
+
+MOST_STATES = 4096
+"""Most states of a product chain that is computed exactly."""
+
+_MOST_START = 100_000  # combinations of states that the start of mean field looks at
+_LEAST = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveGaussian:
+    """y_t ~ N(sum over chains of the output of the chain's state, covariance).
+
+    `outputs` (all states of all chains below each other, d), `covariance` (d, d).
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    outputs: Array
+    covariance: Array
+    structure: str = "full"
+
+    def __post_init__(self) -> None:
+        if not is_positive(np.asarray(self.covariance)):
+            raise ModelError("the covariance of the outputs is not positive definite")
+
+    @property
+    def n_columns(self) -> int:
+        """Dimensions of a row."""
+        return int(self.outputs.shape[1])
+
+    def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
+        """Log-likelihood of each row in each combination of states, (T, K_1, ..., K_C)."""
+        sums = np.zeros((*[1] * len(sizes), self.n_columns))
+        first = 0
+        for c, k in enumerate(sizes):
+            shape = [1] * len(sizes) + [self.n_columns]
+            shape[c] = k
+            sums = sums + self.outputs[first : first + k].reshape(shape)
+            first += k
+        means = sums.reshape(-1, self.n_columns)
+        factor = np.linalg.cholesky(self.covariance)
+        white = np.ascontiguousarray(np.linalg.inv(factor))[None]
+        norm = -np.log(np.diagonal(factor)).sum() - 0.5 * self.n_columns * math.log(2 * math.pi)
+        out = np.empty((len(rows), len(means)))
+        every = np.repeat(white, len(means), axis=0)
+        kernels.gaussian_log_densities(rows, means, every, np.full(len(means), norm), out)
+        return out.reshape(len(rows), *sizes)
+
+    def statistics(self, rows: Array, beliefs: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
+        """Sums of y y', y s' and s s' with the indicators s of all states of all chains."""
+        products = beliefs.T @ beliefs
+        first = 0
+        for k in sizes:
+            block = slice(first, first + k)
+            products[block, block] = np.diag(beliefs[:, block].sum(axis=0))
+            first += k
+        return rows.T @ rows, rows.T @ beliefs, products, np.array(float(len(rows)))
+
+    def maximised(self, statistics: tuple[Array, ...], floor: Array) -> AdditiveGaussian:
+        """Outputs by least squares (of least norm: constants move freely between chains)."""
+        yy, ys, ss, count = statistics
+        w = ys @ np.linalg.pinv(ss, hermitian=True)
+        cross = w @ ys.T
+        scatter = (yy - cross - cross.T + w @ ss @ w.T) / count
+        covariance = structured(scatter, self.structure, floor)
+        return AdditiveGaussian(np.ascontiguousarray(w.T), covariance, self.structure)
+
+    def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Rows of these states of the chains."""
+        starts = np.cumsum((0, *sizes))[:-1]
+        sums = sum(self.outputs[s + f] for s, f in zip(states, starts, strict=True))
+        noise = rng.normal(size=(len(states[0]), self.n_columns))
+        return np.asarray(sums + noise @ np.linalg.cholesky(self.covariance).T)
+
+    def to_arrays(self) -> Arrays:
+        """Outputs and covariance."""
+        return {"outputs": self.outputs, "covariance": self.covariance}
+
+    def pack(self) -> Array:
+        """Outputs, then the packed covariance."""
+        return np.concatenate(
+            [self.outputs.ravel(), pack_covariance(self.covariance, self.structure)]
+        )
+
+    def unpack(self, vector: Array) -> AdditiveGaussian:
+        """The inverse of `pack`."""
+        d, size = self.n_columns, self.outputs.size
+        length = packed_length(d, self.structure)
+        covariance = unpack_covariance(vector[size : size + length], d, self.structure)
+        return AdditiveGaussian(vector[:size].reshape(-1, d), covariance, self.structure)
+
+    def gradient(self, statistics: tuple[Array, ...]) -> Array:
+        """Slope of the expected log-density."""
+        yy, ys, ss, count = statistics
+        w = self.outputs.T
+        cross = w @ ys.T
+        scatter = yy - cross - cross.T + w @ ss @ w.T
+        slope = np.linalg.solve(self.covariance, ys - w @ ss).T
+        return np.concatenate(
+            [
+                slope.ravel(),
+                covariance_slope(scatter, float(count), self.covariance, self.structure),
+            ]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EmissionTable:
+    """One column of categories: probabilities (K_1, ..., K_C, categories)."""
+
+    kind: ClassVar[str] = "categorical"
+    probabilities: Array
+
+    n_columns: ClassVar[int] = 1
+
+    def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
+        """Log-likelihood of each row in each combination of states."""
+        codes, known = category_codes(rows, self.probabilities.shape[-1])
+        logs = np.moveaxis(np.log(np.maximum(self.probabilities, _LEAST)), -1, 0)[codes]
+        logs[~known] = 0.0
+        return np.asarray(logs)
+
+    def statistics(self, rows: Array, beliefs: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
+        """Expected counts of combinations with categories."""
+        codes, known = category_codes(rows, self.probabilities.shape[-1])
+        joint = _outer(_parts(beliefs, sizes))
+        counts = np.zeros((self.probabilities.shape[-1], *sizes))
+        np.add.at(counts, codes[known], joint[known])
+        return (np.moveaxis(counts, 0, -1),)
+
+    def maximised(self, statistics: tuple[Array, ...], floor: Array) -> EmissionTable:
+        """Relative counts."""
+        (counts,) = statistics
+        totals = counts.sum(axis=-1, keepdims=True)
+        shares = counts / np.maximum(totals, _LEAST)
+        return EmissionTable(np.where(totals > 1e-12, shares, self.probabilities))
+
+    def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Draw categories."""
+        edges = np.cumsum(self.probabilities[tuple(states)], axis=1)
+        drawn = (edges < rng.random(len(edges))[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
+
+    def to_arrays(self) -> Arrays:
+        """The table."""
+        return {"probabilities": self.probabilities}
+
+    def pack(self) -> Array:
+        """Logarithms of the probabilities."""
+        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
+
+    def unpack(self, vector: Array) -> EmissionTable:
+        """Normalised exponentials."""
+        return EmissionTable(softmax(vector.reshape(self.probabilities.shape)))
+
+    def gradient(self, statistics: tuple[Array, ...]) -> Array:
+        """Counts minus expected counts."""
+        return softmax_slope(statistics[0], self.probabilities)
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenChains:
+    """Starts, transitions and lags of several chains, and the emission that they share.
+
+    Reference: LAW-M10, HOJ-X1.
+    """
+
+    starts: tuple[Array, ...]
+    transitions: tuple[Array, ...]
+    lags: tuple[int, ...]
+    emission: AdditiveGaussian | EmissionTable
+
+    def __post_init__(self) -> None:
+        if not len(self.starts) == len(self.transitions) == len(self.lags) > 0:
+            raise ModelError("give one start, one transition and one lag per chain")
+        pairs = [
+            check_chain(s, p, f" of chain {c}")
+            for c, (s, p) in enumerate(zip(self.starts, self.transitions, strict=True))
+        ]
+        if any(lag < 1 for lag in self.lags):
+            raise ModelError(f"lags are at least 1, got {list(self.lags)}")
+        object.__setattr__(self, "starts", tuple(s for s, _ in pairs))
+        object.__setattr__(self, "transitions", tuple(p for _, p in pairs))
+        object.__setattr__(self, "lags", tuple(int(lag) for lag in self.lags))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of states of each chain."""
+        return tuple(len(s) for s in self.starts)
+
+    def to_arrays(self) -> Arrays:
+        """Everything by name."""
+        arrays: Arrays = {"lags": np.array(self.lags), **self.emission.to_arrays()}
+        for c, (start, transition) in enumerate(zip(self.starts, self.transitions, strict=True)):
+            arrays |= {f"start{c}": start, f"transition{c}": transition}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, structure: str) -> HiddenChains:
+        """The inverse of `to_arrays`."""
+        count = len(arrays["lags"])
+        emission: AdditiveGaussian | EmissionTable
+        if "outputs" in arrays:
+            outputs, covariance = (np.array(arrays[n]) for n in ("outputs", "covariance"))
+            emission = AdditiveGaussian(outputs, covariance, structure)
+        else:
+            emission = EmissionTable(np.array(arrays["probabilities"]))
+        return cls(
+            tuple(np.array(arrays[f"start{c}"]) for c in range(count)),
+            tuple(np.array(arrays[f"transition{c}"]) for c in range(count)),
+            tuple(int(lag) for lag in arrays["lags"]),
+            emission,
+        )
+
+    def sample(self, steps: int, rng: np.random.Generator) -> tuple[list[Ints], Array]:
+        """States of each chain and rows."""
+        states = [
+            sample_chain(s, p, steps, rng, lag)
+            for s, p, lag in zip(self.starts, self.transitions, self.lags, strict=True)
+        ]
+        return states, self.emission.sample(states, self.sizes, rng)
+
+
+class ChainsPosterior(NamedTuple):
+    """Probabilities of the states of each chain.
+
+    probabilities (one (T, K_c) per chain), log_likelihood (a lower bound, unless `exact`), exact,
+    converged, sweeps, transitions (expected numbers of transitions of each chain).
+    """
+
+    probabilities: list[Array]
+    log_likelihood: float
+    exact: bool
+    converged: bool
+    sweeps: int
+    transitions: list[Array]
+
+    @property
+    def beliefs(self) -> Array:
+        """All probabilities side by side, (T, sum of K_c)."""
+        return np.hstack(self.probabilities)
+
+
+# ---------------------------------------------------------------------- mean field
+
+
+def mean_field_chains(
+    model: HiddenChains, rows: Array, *, beliefs: Array | None = None, max_sweeps: int = 200,
+    tol: float = 1e-4,
+) -> ChainsPosterior:  # fmt: skip
+    """Structured mean field: chains are updated in turn until no probability changes by `tol`.
+
+    Parameters
+    ----------
+    model : the chains
+    rows : outputs (T, d), without missing values for Gaussian outputs
+    beliefs : probabilities to begin with (T, sum of K_c); by default those of each frame by itself
+    max_sweeps, tol : when to stop
+
+    Reference: LAW-I24, HOJ-X1.
+    """
+    if isinstance(model.emission, AdditiveGaussian):
+        work: Any = _GaussianFields(model, rows, beliefs)
+    else:
+        work = _TableFields(model, rows, beliefs)
+    count, steps = len(model.sizes), len(rows)
+    log_z, products = np.zeros(count), np.zeros(count)
+    transitions = [np.zeros((k, k)) for k in model.sizes]
+    spaces = [
+        (np.empty((steps, k)), np.empty((steps, k)), np.empty((steps, k))) for k in model.sizes
+    ]
+    sweeps, converged = 0, False
+    while sweeps < max_sweeps and not converged:
+        sweeps += 1
+        largest = 0.0
+        for c in range(count):
+            posterior, weights, fields = spaces[c]
+            work.fields(c, fields)
+            transitions[c][:] = 0.0
+            log_z[c], failed = kernels.forward_backward(
+                model.starts[c], model.transitions[c], fields, model.lags[c], True, posterior,
+                weights, transitions[c],
+            )  # fmt: skip
+            if failed >= 0:
+                raise DataError(f"chain {c}: no state can have produced row {failed}")
+            change, products[c] = work.accept(c, posterior, fields)
+            largest = max(largest, change)
+        converged = largest <= tol or count == 1
+    bound = work.expected() + float(np.sum(log_z - products))
+    return ChainsPosterior(
+        [p for p, _, _ in spaces], bound, count == 1, converged, sweeps, transitions
+    )
+
+
+class _GaussianFields:
+    """Expected log-likelihoods of additive Gaussian outputs, linear in the number of chains."""
+
+    def __init__(self, model: HiddenChains, rows: Array, beliefs: Array | None) -> None:
+        emission = model.emission
+        assert isinstance(emission, AdditiveGaussian)
+        if np.isnan(rows).any():
+            raise DataError("chains with Gaussian outputs take no missing values; fill them in")
+        self.sizes = np.array(model.sizes, dtype=np.int64)
+        self.outputs = np.ascontiguousarray(emission.outputs)
+        self.projected = np.ascontiguousarray(
+            np.linalg.solve(emission.covariance, self.outputs.T).T
+        )
+        self.halves = 0.5 * np.einsum("kd,kd->k", self.outputs, self.projected)
+        self.inverse = np.linalg.inv(emission.covariance)
+        self.log_det = float(np.linalg.slogdet(2 * np.pi * emission.covariance)[1])
+        start = _frames(model, rows) if beliefs is None else beliefs
+        self.beliefs = np.ascontiguousarray(start)
+        self.own = rows - self.beliefs @ self.outputs
+
+    def fields(self, chain: int, out: Array) -> None:
+        kernels.factorial_fields(
+            self.outputs,
+            self.projected,
+            self.halves,
+            chain,
+            self.own,
+            self.sizes,
+            self.beliefs,
+            out,
+        )
+
+    def accept(self, chain: int, posterior: Array, fields: Array) -> tuple[float, float]:
+        change, product = kernels.factorial_accept(
+            self.outputs, chain, self.sizes, posterior, self.own, self.beliefs, fields
+        )
+        return float(change), float(product)
+
+    def expected(self) -> float:
+        """Expected log-likelihood of all rows."""
+        squares = float(np.einsum("ti,ij,tj->", self.own, self.inverse, self.own, optimize=True))
+        variance, first = 2.0 * float(self.beliefs.sum(axis=0) @ self.halves), 0
+        for k in self.sizes.tolist():
+            part = self.beliefs[:, first : first + k] @ self.outputs[first : first + k]
+            variance -= float(np.einsum("ti,ij,tj->", part, self.inverse, part, optimize=True))
+            first += k
+        return -0.5 * (squares + variance + len(self.own) * self.log_det)
+
+
+class _TableFields:
+    """Expected log-likelihoods of any emission, from the table of all combinations."""
+
+    def __init__(self, model: HiddenChains, rows: Array, beliefs: Array | None) -> None:
+        self.sizes = model.sizes
+        check_product(model.sizes, _MOST_START, "the table of emissions")
+        self.table = model.emission.table(rows, model.sizes)
+        start = _frames(model, rows) if beliefs is None else beliefs
+        self.parts = _parts(np.array(start), self.sizes)
+
+    def fields(self, chain: int, out: Array) -> None:
+        table = np.moveaxis(self.table, chain + 1, 1)
+        others = [p for c, p in enumerate(self.parts) if c != chain]
+        for part in reversed(others):
+            table = np.einsum("t...k,tk->t...", table, part)
+        out[:] = table
+
+    def accept(self, chain: int, posterior: Array, fields: Array) -> tuple[float, float]:
+        change = float(np.abs(posterior - self.parts[chain]).max())
+        self.parts[chain] = posterior.copy()
+        return change, float((posterior * fields).sum())
+
+    def expected(self) -> float:
+        out = np.empty((len(self.table), self.sizes[0]))
+        self.fields(0, out)
+        return float((out * self.parts[0]).sum())
+
+
+def _frames(model: HiddenChains, rows: Array) -> Array:
+    """Probabilities of states from each frame by itself, with the starts as priors; those of the
+    starts where there are too many combinations.
+    """
+    if math.prod(model.sizes) > _MOST_START or len(model.sizes) == 1:
+        return np.tile(np.concatenate(model.starts), (len(rows), 1))
+    shares = [_stationary(p) for p in model.transitions]
+    table = model.emission.table(rows, model.sizes)
+    for c, share in enumerate(shares):
+        shape = [1] * table.ndim
+        shape[c + 1] = -1
+        table = table + np.log(np.maximum(share, 1e-30)).reshape(shape)
+    table = table - table.max(axis=tuple(range(1, table.ndim)), keepdims=True)
+    weights = np.exp(table)
+    parts = []
+    for c in range(len(model.sizes)):
+        axes = tuple(a for a in range(1, table.ndim) if a != c + 1)
+        part = weights.sum(axis=axes)
+        parts.append(part / part.sum(axis=1, keepdims=True))
+    return np.hstack(parts)
+
+
+def _stationary(transition: Array) -> Array:
+    """Shares of the states after many steps."""
+    share = np.full(len(transition), 1.0 / len(transition))
+    return np.asarray(
+        share @ np.linalg.matrix_power(0.5 * (transition + np.eye(len(transition))), 64)
+    )
+
+
+def _parts(beliefs: Array, sizes: tuple[int, ...]) -> list[Array]:
+    return [np.ascontiguousarray(p) for p in np.split(beliefs, np.cumsum(sizes)[:-1], axis=1)]
+
+
+def _outer(parts: list[Array]) -> Array:
+    joint = parts[0]
+    for part in parts[1:]:
+        joint = joint[..., None] * part.reshape(len(part), *[1] * (joint.ndim - 1), -1)
+    return joint
+
+
+# ---------------------------------------------------------------------- exact
+
+
+def check_product(sizes: tuple[int, ...], most: int, what: str) -> None:
+    """Refuse a product of chains that is too large."""
+    total = math.prod(sizes)
+    if total > most:
+        raise BudgetError(
+            f"{what} has {total} combinations of states, more than {most}; use mean field"
+        )
+
+
+def exact_chains(model: HiddenChains, rows: Array, *, smooth: bool = True) -> ChainsPosterior:
+    """Exact probabilities: by the product chain if all lags are equal, or by a junction tree."""
+    check_product(model.sizes, MOST_STATES, "the product chain")
+    if len(set(model.lags)) > 1:
+        if not smooth:
+            raise BudgetError("chains of different lags have no exact filter; use mean field")
+        return _junction_tree(model, rows)
+    start: Any = np.ones(1)
+    transition: Any = np.ones((1, 1))
+    for s, matrix in zip(model.starts, model.transitions, strict=True):
+        start, transition = np.kron(start, s), np.kron(transition, matrix)
+    logs = model.emission.table(rows, model.sizes).reshape(len(rows), -1)
+    p = chain_posterior(
+        start,
+        np.ascontiguousarray(transition),
+        logs,
+        lag=model.lags[0],
+        counts=smooth,
+        smooth=smooth,
+    )
+    joint = p.probabilities.reshape(len(rows), *model.sizes)
+    axes = range(len(model.sizes))
+    parts = [joint.sum(axis=tuple(a + 1 for a in axes if a != c)) for c in axes]
+    counts = []
+    if smooth:
+        pairs = p.transitions.reshape(*model.sizes, *model.sizes)
+        n = len(model.sizes)
+        counts = [pairs.sum(axis=tuple(a for a in range(2 * n) if a % n != c)) for c in axes]
+    return ChainsPosterior(parts, p.log_likelihood, True, True, 1, counts)
+
+
+def _junction_tree(model: HiddenChains, rows: Array) -> ChainsPosterior:
+    from kikuchi.graphs.factor_graph import FactorGraph
+    from kikuchi.inference.registry import METHODS
+
+    count, steps = len(model.sizes), len(rows)
+    table = model.emission.table(rows, model.sizes)
+    top = table.max(axis=tuple(range(1, table.ndim)), keepdims=True)
+    factors: list[Any] = []
+    for t in range(steps):
+        scope = tuple(range(t * count, (t + 1) * count))
+        factors.append((scope, np.exp(table[t] - top[t])))
+        for c, lag in enumerate(model.lags):
+            if t < lag:
+                factors.append(((scope[c],), model.starts[c]))
+            else:
+                factors.append((((t - lag) * count + c, scope[c]), model.transitions[c]))
+    graph = FactorGraph(list(model.sizes) * steps, factors)
+    beliefs = METHODS.parse("jt").run(graph)
+    parts = [
+        np.array([beliefs.marginals[t * count + c] for t in range(steps)]) for c in range(count)
+    ]
+    assert beliefs.log_z is not None
+    log_z = float(beliefs.log_z) + float(top.sum())
+    return ChainsPosterior(parts, log_z, True, True, 1, [])
+
+
+def filter_chains(model: HiddenChains, rows: Array) -> ChainsPosterior:
+    """Probabilities given the rows up to each step, each step projected on independent chains
+    (assumed density); exact for one chain.
+    """
+    check_product(model.sizes, _MOST_START, "the filter")
+    table = model.emission.table(rows, model.sizes)
+    count = len(model.sizes)
+    parts = [np.empty((len(rows), k)) for k in model.sizes]
+    total = 0.0
+    for t in range(len(rows)):
+        logs = table[t]
+        for c, lag in enumerate(model.lags):
+            prior = model.starts[c] if t < lag else parts[c][t - lag] @ model.transitions[c]
+            shape = [1] * count
+            shape[c] = -1
+            logs = logs + np.log(np.maximum(prior, _LEAST)).reshape(shape)
+        step = float(logsumexp(logs))
+        joint = np.exp(logs - step)
+        total += step
+        for c in range(count):
+            parts[c][t] = joint.sum(axis=tuple(a for a in range(count) if a != c))
+    return ChainsPosterior(parts, total, count == 1, True, 1, [])

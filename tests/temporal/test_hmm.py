@@ -1,0 +1,201 @@
+"""Hidden Markov models against enumeration, the junction tree and finite differences (HOJ-M5)."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import KikuchiError
+from kikuchi.temporal import (
+    HMM,
+    CategoricalEmission,
+    GaussianEmission,
+    GivenEmission,
+    HiddenMarkov,
+    MixtureEmission,
+)
+from kikuchi.temporal.chains.inference import chain_posterior, most_probable_path
+from kikuchi.temporal.sequences import read_sequences
+
+
+def random_chain(seed: int, k: int = 3) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(k)), rng.dirichlet(np.ones(k), size=k)
+
+
+def gaussian_model(seed: int = 0, k: int = 3, d: int = 2) -> HiddenMarkov:
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(k, d, d + 2))
+    covariances = roots @ np.swapaxes(roots, 1, 2) / d
+    means = 3 * rng.normal(size=(k, d))
+    return HiddenMarkov(*random_chain(seed, k), GaussianEmission(means, covariances))
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_posteriors_and_paths_equal_enumeration(lag: int) -> None:
+    start, transition = random_chain(1)
+    transition[0, 1] = 0.0
+    transition /= transition.sum(axis=1, keepdims=True)
+    logs = np.random.default_rng(2).normal(size=(6, 3)) * 2
+    logs[3, 2] = -np.inf
+    joint, best = {}, (-np.inf, ())
+    for path in itertools.product(range(3), repeat=6):
+        p = np.exp(sum(logs[t, s] for t, s in enumerate(path)))
+        for t, s in enumerate(path):
+            p *= start[s] if t < lag else transition[path[t - lag], s]
+        joint[path] = p
+        best = max(best, (p, path))
+    total = sum(joint.values())
+    answer = chain_posterior(start, transition, logs, lag=lag, counts=True)
+    known, pairs = np.zeros((6, 3)), np.zeros((3, 3))
+    for path, p in joint.items():
+        known[range(6), path] += p / total
+        for t in range(lag, 6):
+            pairs[path[t - lag], path[t]] += p / total
+    assert np.allclose(answer.probabilities, known) and np.allclose(answer.transitions, pairs)
+    assert np.isclose(answer.log_likelihood, np.log(total))
+    if lag == 1:
+        path, top = most_probable_path(start, transition, logs)
+        assert tuple(path) == best[1] and np.isclose(top, np.log(best[0]))
+
+
+def test_posteriors_equal_the_junction_tree() -> None:
+    start, transition = random_chain(3, 4)
+    logs = np.random.default_rng(4).normal(size=(12, 4))
+    factors: list[Any] = [((0,), start)]
+    factors += [((t,), np.exp(logs[t])) for t in range(12)]
+    factors += [((t, t + 1), transition) for t in range(11)]
+    tree = kk.infer(kk.FactorGraph([4] * 12, factors), "jt")
+    answer = chain_posterior(start, transition, logs)
+    assert np.allclose(answer.probabilities, np.array(tree.marginals))
+    assert np.isclose(answer.log_likelihood, tree.log_z)
+
+
+def test_far_away_outputs_do_not_underflow() -> None:
+    start, transition = np.array([1.0, 0.0]), np.array([[1.0, 0.0], [0.5, 0.5]])
+    logs = np.array([[0.0, 0.0], [-5000.0, 0.0], [0.0, 0.0]])
+    answer = chain_posterior(start, transition, logs)
+    assert (
+        np.isclose(answer.log_likelihood, -5000) and answer.probabilities[:, 0].tolist() == [1] * 3
+    )
+    with pytest.raises(KikuchiError, match="no state can have produced row 1"):
+        chain_posterior(start, transition, np.array([[0.0, 0.0], [-np.inf, 0.0]]))
+
+
+def test_filter_is_the_smoother_of_what_came_before() -> None:
+    model = gaussian_model()
+    hmm = HMM.from_parameters(model)
+    y = hmm.sample(8, seed=0)[1]
+    for t in range(8):
+        now = hmm.smooth(y[: t + 1])
+        assert np.allclose(hmm.filter(y).probabilities[t], now.probabilities[-1])
+    ahead = hmm.forecast(y, 3)
+    longer = hmm.smooth(np.vstack([y, np.full((3, 2), np.nan)]))
+    assert np.allclose(ahead.probabilities, longer.probabilities[8:])
+
+
+def models() -> dict[str, tuple[HiddenMarkov, HMM]]:
+    rng = np.random.default_rng(7)
+    chain = random_chain(5)
+    gaussian = gaussian_model(5)
+    g = gaussian.emission
+    assert isinstance(g, GaussianEmission)
+    diagonal = np.array([np.diag(np.diag(c)) for c in g.covariances])
+    many = gaussian_model(6, 6).emission
+    assert isinstance(many, GaussianEmission)
+    return {
+        "gaussian": (gaussian, HMM(3)),
+        "diagonal": (
+            HiddenMarkov(*chain, GaussianEmission(g.means, diagonal, "diagonal")),
+            HMM(3, covariance="diagonal"),
+        ),
+        "tied": (
+            HiddenMarkov(*chain, GaussianEmission(g.means, g.covariances[[0, 0, 0]], tied=True)),
+            HMM(3, tied=True),
+        ),
+        "mixture": (
+            HiddenMarkov(*chain, MixtureEmission(rng.dirichlet([2, 2], size=3), many)),
+            HMM(3, emission="mixture"),
+        ),
+        "categorical": (
+            HiddenMarkov(*chain, CategoricalEmission(rng.dirichlet(np.ones(4), size=3))),
+            HMM(3, emission="categorical"),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["gaussian", "diagonal", "tied", "mixture", "categorical"])
+def test_gradients_and_monotone_em(name: str) -> None:
+    model, hmm = models()[name]
+    y = HMM.from_parameters(model, covariance=hmm.covariance, tied=hmm.tied).sample(150, seed=1)[1]
+    y[5] = np.nan
+    if name in ("gaussian", "mixture"):
+        y[9, 0] = np.nan
+    sequences = read_sequences([y, y[:7]])
+    at = hmm._pack(model)
+    _, statistics = hmm._expectation(model, sequences)
+    slope = hmm._gradient(model, statistics)
+    for i in np.random.default_rng(0).choice(len(at), 12, replace=False):
+        step = np.zeros(len(at))
+        step[i] = 1e-5
+        high, low = (
+            hmm._expectation(hmm._unpack(model, at + s), sequences)[0] for s in (step, -step)
+        )
+        assert np.isclose(slope[i], (high - low) / 2e-5, rtol=1e-4, atol=1e-4)
+    values = []
+    for _ in range(15):
+        value, statistics = hmm._expectation(model, sequences)
+        values.append(value)
+        model = hmm._maximisation(model, statistics)
+    assert np.diff(values).min() > -1e-8 and values[-1] > values[0]
+
+
+def test_fit_finds_the_states_again(tmp_path: Path) -> None:
+    truth = HiddenMarkov(
+        [0.5, 0.5], [[0.95, 0.05], [0.1, 0.9]], GaussianEmission([[0.0], [3.0]], [[[1.0]], [[1.0]]])
+    )
+    states, y = HMM.from_parameters(truth).sample(2000, seed=0)
+    for learner in ("em", "gradient"):
+        hmm = HMM(2, learner=learner, random_state=0).fit(y)  # type: ignore[arg-type]
+        assert np.mean(hmm.predict(y) == states) > 0.95
+        assert np.allclose(hmm.model_.transition, truth.transition, atol=0.05)
+        assert hmm.log_likelihood_ > HMM.from_parameters(truth).log_likelihood(y)
+    hmm.save(tmp_path / "hmm.safetensors")
+    again = HMM.load(tmp_path / "hmm.safetensors")
+    assert np.array_equal(again.predict(y), hmm.predict(y))
+
+
+def test_log_likelihoods_of_the_users_own() -> None:
+    model = gaussian_model(2)
+    y = HMM.from_parameters(model).sample(3000, seed=0)[1]
+    logs = model.emission.log_likelihood(y)
+    given = HiddenMarkov(model.start, model.transition, GivenEmission(3))
+    ours = HMM.from_parameters(given).smooth(logs)
+    assert np.allclose(ours.probabilities, HMM.from_parameters(model).smooth(y).probabilities)
+    learnt = HMM(3, emission="given", tol=1e-4).fit(logs)
+    assert np.allclose(learnt.model_.transition, model.transition, atol=0.15)
+
+
+def test_one_clear_line_for_bad_chains() -> None:
+    y = np.random.default_rng(0).normal(size=(20, 2))
+    bad = {
+        "sums to": lambda: HiddenMarkov([0.5, 0.6], np.eye(2), GivenEmission(2)),
+        "no probabilities": lambda: HiddenMarkov([1.5, -0.5], np.eye(2), GivenEmission(2)),
+        "give \\(K,\\)": lambda: HiddenMarkov([1.0], np.eye(2), GivenEmission(2)),
+        "whole numbers from 0": lambda: HMM(2, emission="categorical").fit([[0.0], [1.5], [3.0]]),
+        "one column": lambda: HMM(2, emission="categorical").fit(np.ones((4, 2))),
+        "log-likelihoods of 2 states": lambda: HMM(3, emission="given").fit(y),
+        "is empty": lambda: HMM(2).fit(y[:0]),
+        "cannot be sampled": lambda: HMM(2, emission="given", max_iter=2).fit(y).sample(3),
+        "at least 1": lambda: HMM(2, max_iter=2).fit(y).forecast(y, 0),
+    }
+    for message, make in bad.items():
+        with pytest.raises(KikuchiError, match=message):
+            make()
+    one = HMM(2, random_state=0).fit(y[:1])
+    assert np.isfinite(one.log_likelihood_)
