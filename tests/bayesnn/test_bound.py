@@ -18,7 +18,7 @@ from kikuchi.bayesnn.bound import (
     n_free,
     weight_precisions,
 )
-from kikuchi.bayesnn.fitting import RegressionProblem
+from kikuchi.bayesnn.fitting import NetworkProblem
 from kikuchi.bayesnn.network import Network, precisions
 from kikuchi.bayesnn.posteriors import Weights, weight_posterior
 from kikuchi.bayesnn.structure import Pruning
@@ -97,7 +97,7 @@ def test_gradient_by_finite_differences(text, prior, skip):
     kept = Weights(weights.scale, jnp.asarray(np.where(removed, 0.0, 1.0)))
     rng = np.random.default_rng(3)
     for w in (weights, kept):
-        _, slope = descent(family, prior, flat, w, data, HYPER)
+        _, _, slope = descent(family, prior, flat, w, data, HYPER)
         way, e = rng.normal(size=len(flat)), 1e-5
         up, down = (
             float(descent(family, prior, flat + s * e * way, w, data, HYPER)[0]) for s in (1, -1)
@@ -149,7 +149,7 @@ def test_removing_a_unit_that_is_as_its_prior_raises_the_bound(prior):
     unused = network.units == 2
     mean = np.where(unused, 0.0, rng.normal(size=network.n_weights))
     sd = np.full(network.n_weights, 0.3)
-    problem = RegressionProblem(family, prior, data, HYPER)
+    problem = NetworkProblem(family, prior, data, HYPER)
     free = np.zeros(n_free(network, prior))
     weights = Weights(jnp.ones(network.n_weights), jnp.ones(network.n_weights))
     for _ in range(100):  # the unit's variances follow its precisions until both agree
@@ -161,7 +161,7 @@ def test_removing_a_unit_that_is_as_its_prior_raises_the_bound(prior):
     pruning = Pruning(problem, flat, weights, 1e-3)
     assert pruning._candidate(network.units) == 2
     before = float(found.value)
-    removal = pruning._try("unit", network.units, 2, before)
+    removal = pruning._try("unit", network.units == 2, 2, before)
     assert removal.kept
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from kikuchi.bayesnn import BayesianMLPRegressor
 from kikuchi.bayesnn.bound import descent
+from kikuchi.bayesnn.targets import SCALES
 from kikuchi.core.errors import DataError, MethodError
 
 
@@ -136,6 +137,51 @@ def test_one_function_is_compiled_for_one_shape(sine):
     assert descent._cache_size() == before
 
 
+def test_single_weights_are_removed(fitted, sine, tmp_path):
+    file = tmp_path / "net.safetensors"
+    fitted["diagonal"].save(file)
+    model = BayesianMLPRegressor.load(file).prune(*sine, weights=True)
+    assert model.bound_ > fitted["diagonal"].bound_
+    weights = [t for t in model.pruning_ if t["what"] == "weight"]
+    assert weights and weights[-1]["weights"] == 1  # ends with a single weight that has to stay
+    gone = sum(t["weights"] for t in model.pruning_ if t["after"] > t["before"])
+    assert gone == np.sum(~model.weights_kept_)
+    assert np.mean((model.predict(sine[0]) - fitted["diagonal"].predict(sine[0])) ** 2) < 0.02
+
+
+def test_counts_on_the_scale_of_their_roots(sine):
+    """Moments and intervals are those of draws, and the bound prefers the scale of the noise."""
+    x = sine[0]
+    rng = np.random.default_rng(2)
+    y = rng.poisson(20 * np.exp(1.2 * x[:, 0])).astype(float)
+    root, plain = (net("diagonal", scale=scale).fit(x, y) for scale in ("root", "plain"))
+    assert root.bound_ > plain.bound_ + 5
+    mean, sd = root.predict(x[:5], return_std=True)
+    draws = root.sample_y(x[:5], 4000, random_state=0)
+    assert draws.mean(axis=1) == pytest.approx(mean, rel=0.03)
+    assert draws.std(axis=1) == pytest.approx(sd, rel=0.08)
+    low, high = root.predict_interval(x)
+    assert 0.9 < np.mean((low <= y) & (y <= high)) <= 1.0
+    ends = np.quantile(draws, [0.025, 0.975], axis=1)
+    assert low[:5] == pytest.approx(ends[0], rel=0.1, abs=1)
+    assert high[:5] == pytest.approx(ends[1], rel=0.1, abs=1)
+    with pytest.raises(DataError, match="from 0 up"):
+        net(scale="root").fit(x, -y)
+    with pytest.raises(DataError, match="above 0"):
+        net(scale="log").fit(x, y - y.min())
+    with pytest.raises(DataError, match="level"):
+        root.predict_interval(x, 95)
+
+
+def test_logarithms_have_log_normal_moments():
+    scale = SCALES["log"]
+    draws = np.exp(0.3 + 0.5 * np.random.default_rng(0).normal(size=400_000))
+    mean, variance = scale.moments(np.array(0.3), np.array(0.25))
+    assert float(mean) == pytest.approx(draws.mean(), rel=5e-3)
+    assert float(variance) == pytest.approx(draws.var(), rel=2e-2)
+    assert scale.log_slope(np.array([2.0, 4.0])) == pytest.approx(-np.log(8.0))
+
+
 def test_a_fit_without_any_signal_says_so(sine):
     noise = np.random.default_rng(3).normal(size=60)
     model = net().fit(sine[0], noise)
@@ -150,6 +196,8 @@ def test_bad_input_is_refused(sine):
         net().fit(constant, y)
     with pytest.raises(DataError, match="all targets are equal"):
         net().fit(x, np.ones(60))
+    with pytest.raises(DataError, match="5 rows for 6 inputs"):
+        net().fit(np.random.default_rng(0).normal(size=(5, 6)), y[:5])
     with pytest.raises(DataError, match="at least 3 rows"):
         net().fit(x[:2], y[:2])
     with pytest.raises(ValueError, match="NaN"):

@@ -1,2 +1,3 @@
-from kikuchi.bayesnn.estimator import BayesianMLPRegressor as BayesianMLPRegressor
+from kikuchi.bayesnn.classifier import BayesianMLPClassifier as BayesianMLPClassifier
 from kikuchi.bayesnn.network import Network as Network
+from kikuchi.bayesnn.regressor import BayesianMLPRegressor as BayesianMLPRegressor

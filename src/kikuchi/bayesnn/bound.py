@@ -27,6 +27,7 @@ from kikuchi.bayesnn.network import Network, Precisions, precisions
 from kikuchi.bayesnn.posteriors import OutputMoments, WeightPosterior, Weights
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_SURE = 100.0  # a margin whose class is certain in double precision
 
 
 class GammaDensity(NamedTuple):
@@ -61,18 +62,84 @@ class Hyper(NamedTuple):
 
 
 class RegressionData(NamedTuple):
-    """Rows of inputs that end with a 1, and targets."""
+    """Rows of inputs that end with a 1, and targets with Gaussian noise."""
 
     x: Any
     y: Any
 
+    def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, GammaDensity]:
+        """Expected log density of the targets less the cost of the noise precision; its posterior.
+
+        Both with the best posterior of the precision for these moments.
+        """
+        error = 0.5 * jnp.sum((self.y - output.mean) ** 2 + output.variance)
+        n = self.y.shape[0]
+        beta = GammaDensity(hyper.beta.shape + 0.5 * n, hyper.beta.rate + error)
+        value = 0.5 * n * (beta.log_mean - _LOG_2PI) - beta.mean * error
+        return value - beta.divergence(hyper.beta), beta
+
+    def loss(self, f: Any, beta: Any) -> Any:
+        """Minus the log density of the targets at an output, up to a constant."""
+        return 0.5 * beta * jnp.sum((self.y - f) ** 2)
+
+    def curvature(self, f: Any, beta: Any) -> Any:
+        """Second derivatives of `loss` by the outputs."""
+        return jnp.broadcast_to(beta, f.shape)
+
+
+class ClassData(NamedTuple):
+    """Rows of inputs that end with a 1, and one column per network: of two classes one column of
+    -1 and 1, of more a column per class, 1 for that of the row and 0 for others.
+    """
+
+    x: Any
+    y: Any
+
+    def expected(self, output: OutputMoments, hyper: Hyper) -> tuple[Any, None]:
+        """Lower bound on the expected log probability of the classes.
+
+        Two classes: ln s(t f) >= ln s(xi) + (t f - xi) / 2 - l(xi) (f² - xi²) of the logistic
+        function s, whose best xi² is <f²>. More: the softmax is at least the product of
+        s(f_k - f_j) over all other classes j, and each factor is bounded in this way.
+        """
+        mean, square = self._margins(output)
+        xi = jnp.sqrt(square)
+        return jnp.sum(jax.nn.log_sigmoid(xi) + 0.5 * (mean - xi)), None
+
+    def _margins(self, output: OutputMoments) -> tuple[Any, Any]:
+        """Mean and mean square of the margins, which all should be positive."""
+        if self.y.shape[1] == 1:
+            mean = self.y[:, 0] * output.mean[0]
+            return mean, mean**2 + output.variance[0]
+        own = self.y.T  # (classes, rows)
+        mean = jnp.sum(own * output.mean, axis=0) - output.mean
+        square = mean**2 + jnp.sum(own * output.variance, axis=0) + output.variance
+        # the margin of a class against itself is left out: ln s(xi) + (mean - xi) / 2 = 0 there
+        return jnp.where(own > 0, _SURE, mean), jnp.where(own > 0, _SURE**2, square)
+
+    def loss(self, f: Any, beta: Any) -> Any:
+        """Minus the log probability of the classes at outputs (networks, rows)."""
+        del beta
+        if self.y.shape[1] == 1:
+            return -jnp.sum(jax.nn.log_sigmoid(self.y[:, 0] * f[0]))
+        return -jnp.sum(self.y.T * jax.nn.log_softmax(f, axis=0))
+
+    def curvature(self, f: Any, beta: Any) -> Any:
+        """Second derivatives of `loss` by each output."""
+        del beta
+        p = jax.nn.sigmoid(f) if self.y.shape[1] == 1 else jax.nn.softmax(f, axis=0)
+        return p * (1.0 - p)
+
+
+Data = RegressionData | ClassData
+
 
 class EvidenceBound(NamedTuple):
-    """The bound and what it is made of."""
+    """The bound and what it is made of; `beta` is None where there is no noise."""
 
     value: Any
     alpha: GammaDensity
-    beta: GammaDensity
+    beta: Any
     squares: Any
 
 
@@ -105,31 +172,47 @@ def gamma_posteriors(
     return GammaDensity(shape, prior.rate + 0.5 * incidence @ squares)
 
 
+class PriorTerms(NamedTuple):
+    """What the weights of a network add to the bound, and the posteriors of its precisions."""
+
+    value: Any
+    alpha: GammaDensity
+    squares: Any
+
+
+def prior_terms(
+    network: Network, prior: str, free: Any, moments: tuple[Any, Any], kept: Any, given: Any
+) -> PriorTerms:
+    """Expected log prior of weights with these means and variances, less the cost of precisions."""
+    groups = precisions(network, prior)
+    squares = moments[0] ** 2 + moments[1]
+    alpha = gamma_posteriors(groups, free, squares, kept, given)
+    log_alpha = weight_precisions(groups, alpha.log_mean, 0.0)
+    each = kept * (log_alpha - _LOG_2PI) - weight_precisions(groups, alpha.mean, 1.0) * squares
+    return PriorTerms(0.5 * jnp.sum(each) - jnp.sum(alpha.divergence(given)), alpha, squares)
+
+
 def evaluate(
     posterior: WeightPosterior,
     prior: str,
     flat: Any,
     weights: Weights,
-    data: RegressionData,
+    data: Data,
     hyper: Hyper,
 ) -> EvidenceBound:
     """The bound of a posterior, whose parameters are followed by the free log rates of `prior`."""
-    groups = precisions(posterior.network, prior)
+    network, count = posterior.network, posterior.n_networks
     q = posterior.read(flat[: posterior.size], weights)
-    output = posterior.output(q, data.x)
-    error = 0.5 * jnp.sum((data.y - output.mean) ** 2 + output.variance)
-    mean, variance = posterior.marginals(q)
-    squares = mean**2 + variance
-    alpha = gamma_posteriors(groups, flat[posterior.size :], squares, weights.kept, hyper.alpha)
-    n = data.y.shape[0]
-    beta = GammaDensity(hyper.beta.shape + 0.5 * n, hyper.beta.rate + error)
-    likelihood = 0.5 * n * (beta.log_mean - _LOG_2PI) - beta.mean * error
-    log_alpha = weight_precisions(groups, alpha.log_mean, 0.0)
-    each = weights.kept * (log_alpha - _LOG_2PI)
-    log_prior = 0.5 * jnp.sum(each - weight_precisions(groups, alpha.mean, 1.0) * squares)
-    cost = jnp.sum(alpha.divergence(hyper.alpha)) + beta.divergence(hyper.beta)
-    value = likelihood + log_prior + posterior.entropy(q, weights) - cost
-    return EvidenceBound(value, alpha, beta, squares)
+    expected, beta = data.expected(posterior.output(q, data.x), hyper)
+    free, moments = flat[posterior.size :], posterior.marginals(q)
+    terms = partial(prior_terms, network, prior, given=hyper.alpha)
+    if isinstance(data, RegressionData):
+        found = terms(free, moments, weights.kept)
+    else:
+        mean, variance, kept, rates = (a.reshape(count, -1) for a in (*moments, weights.kept, free))
+        found = jax.vmap(lambda f, m, v, k: terms(f, (m, v), k))(rates, mean, variance, kept)
+    value = expected + jnp.sum(found.value) + posterior.entropy(q, weights)
+    return EvidenceBound(value, found.alpha, beta, found.squares)
 
 
 def n_free(network: Network, prior: str) -> int:
@@ -141,33 +224,35 @@ def n_free(network: Network, prior: str) -> int:
 
 
 @partial(jax.jit, static_argnames=("posterior", "prior"))
-def bound(
-    posterior: WeightPosterior,
-    prior: str,
-    flat: Any,
-    weights: Weights,
-    data: RegressionData,
-    hyper: Hyper,
-) -> EvidenceBound:
-    """`evaluate`, compiled once per family and shape."""
-    return evaluate(posterior, prior, flat, weights, data, hyper)
-
-
-@partial(jax.jit, static_argnames=("posterior", "prior"))
 def descent(
     posterior: WeightPosterior,
     prior: str,
     flat: Any,
     weights: Weights,
-    data: RegressionData,
+    data: Data,
     hyper: Hyper,
 ) -> Any:
-    """Minus the bound, and its gradient, compiled once per family and shape."""
+    """Minus the bound, the bound with its parts, and the gradient; compiled once per shape."""
 
     def loss(parameters: Any) -> Any:
-        return -evaluate(posterior, prior, parameters, weights, data, hyper).value
+        found = evaluate(posterior, prior, parameters, weights, data, hyper)
+        return -found.value, found
 
-    return jax.value_and_grad(loss)(flat)
+    (value, found), slope = jax.value_and_grad(loss, has_aux=True)(flat)
+    return value, found, slope
+
+
+def bound(
+    posterior: WeightPosterior,
+    prior: str,
+    flat: Any,
+    weights: Weights,
+    data: Data,
+    hyper: Hyper,
+) -> EvidenceBound:
+    """`evaluate`, compiled."""
+    found: EvidenceBound = descent(posterior, prior, jnp.asarray(flat), weights, data, hyper)[1]
+    return found
 
 
 @partial(jax.jit, static_argnames=("posterior",))
@@ -177,18 +262,27 @@ def output(posterior: WeightPosterior, flat: Any, weights: Weights, x: Any) -> O
 
 
 @partial(jax.jit, static_argnames=("network",))
-def map_descent(network: Network, w: Any, data: RegressionData, alpha: Any, beta: Any) -> Any:
+def mode_descent(network: Network, w: Any, data: Data, alpha: Any, beta: Any) -> Any:
     """Minus the log posterior of weights at given precisions, and its gradient."""
 
     def loss(w: Any) -> Any:
-        residual = data.y - network.output(w, data.x)
-        return 0.5 * beta * jnp.sum(residual**2) + 0.5 * alpha * jnp.sum(w * w)
+        return data.loss(outputs_of(network, w, data), beta) + 0.5 * jnp.sum(alpha * w * w)
 
     return jax.value_and_grad(loss)(w)
 
 
 @partial(jax.jit, static_argnames=("network",))
-def map_precisions(network: Network, w: Any, data: RegressionData, alpha: Any, beta: Any) -> Any:
-    """Diagonal of the Gauss-Newton Hessian of minus the log posterior."""
-    slopes = jax.jacobian(lambda at: network.output(at, data.x))(w)
-    return alpha + beta * jnp.sum(slopes**2, axis=0)
+def mode_precision(network: Network, w: Any, data: Data, alpha: Any, beta: Any) -> Any:
+    """The Gauss-Newton Hessian of minus the log posterior."""
+    f = outputs_of(network, w, data)
+    slopes = jax.jacobian(lambda at: outputs_of(network, at, data))(w).reshape(-1, w.shape[0])
+    curved = slopes.T @ (data.curvature(f, beta).reshape(-1, 1) * slopes)
+    return curved + jnp.diag(jnp.broadcast_to(alpha, w.shape))
+
+
+def outputs_of(network: Network, w: Any, data: Data) -> Any:
+    """Outputs of one network, or (networks, rows) of those of classes one after the other."""
+    if isinstance(data, RegressionData):
+        return network.output(w, data.x)
+    each = w.reshape(data.y.shape[1], -1)
+    return jax.vmap(lambda own: network.output(own, data.x))(each)

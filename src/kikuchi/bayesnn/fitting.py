@@ -2,7 +2,9 @@
 
 A restart begins at random weights, goes to a mode of the posterior at fixed precisions, takes the
 curvature there for the first variances, and climbs the bound of independent weights. The best of
-them begins the last stage, so that correlated weights never end below independent ones.
+them begins the last stages, so that correlated weights never end below independent ones. Components
+of a mixture begin where the Gaussian of the curvature at the best has its mass, along the ridges
+that no component can follow alone, and have equal probabilities until they have settled.
 
 Reference: LAW-L10.
 """
@@ -17,14 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from kikuchi.bayesnn.bound import (
+    Data,
+    EvidenceBound,
     Hyper,
     RegressionData,
     bound,
     descent,
-    map_descent,
-    map_precisions,
+    mode_descent,
+    mode_precision,
+    weight_precisions,
 )
 from kikuchi.bayesnn.network import Network, precisions
+from kikuchi.bayesnn.networks import NetworksPosterior
 from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior, Weights
 from kikuchi.core.arrays import Array
 from kikuchi.core.lbfgs import Lbfgs
@@ -37,41 +43,90 @@ _START_STEPS = 100
 _WINDOW = 10  # steps over which the rise of the bound is judged
 _COARSE = 10.0  # how much larger the tolerance of restarts is
 _FIRST_ROUND = 50  # steps after which parameters are measured in the standard deviations so far
+_HELD_STEPS = 150  # most steps for which the probabilities of components are held
+_APART = (4.5, 2.5, 0.5)  # distances of components from the best, in standard deviations of the
+# curvature there; nearer ones are for those whose bound ends below that of independent weights
 
 
 @dataclass
-class RegressionProblem:
+class NetworkProblem:
     """What is fitted: the family, the prior, and the standardised data."""
 
     posterior: WeightPosterior
     prior: str
-    data: RegressionData
+    data: Data
     hyper: Hyper
 
+    @property
+    def diagonal(self) -> WeightPosterior:
+        """The family of restarts."""
+        network = self.posterior.network
+        if isinstance(self.data, RegressionData):
+            return DiagonalPosterior(network)
+        return NetworksPosterior(network, DiagonalPosterior(network), self.posterior.n_networks)
+
     def climber(
-        self, family: WeightPosterior, flat: Array, weights: Weights, **given: Any
+        self,
+        family: WeightPosterior,
+        flat: Array,
+        weights: Weights,
+        hold: bool = False,
+        **given: Any,
     ) -> Lbfgs:
-        """L-BFGS on minus the bound."""
+        """L-BFGS on minus the bound, with some parameters of the family held if asked for."""
+        held = np.flatnonzero(family.held) if hold else np.zeros(0, dtype=np.int64)
 
         def objective(at: Array) -> tuple[float, Array]:
-            value, slope = descent(
+            value, _, slope = descent(
                 family, self.prior, jnp.asarray(at), weights, self.data, self.hyper
+            )
+            gradient = np.array(slope)
+            gradient[held] = 0.0
+            return float(value), gradient
+
+        return Lbfgs(objective, flat, **given)
+
+    def mode(self, start: Array, alpha: float | Array, beta: float, steps: int) -> Array:
+        """A mode of the posterior of weights at fixed precisions."""
+        network = self.posterior.network
+
+        def objective(at: Array) -> tuple[float, Array]:
+            value, slope = mode_descent(
+                network, jnp.asarray(at), self.data, jnp.asarray(alpha), beta
             )
             return float(value), np.asarray(slope)
 
-        return Lbfgs(objective, flat, **given)
+        descending = Lbfgs(objective, start)
+        for _ in range(steps):
+            if not descending.step():
+                break
+        return descending.point
+
+    def curvature(self, mean: Array, alpha: float | Array, beta: float) -> Array:
+        """The Gauss-Newton Hessian of minus the log posterior there."""
+        network = self.posterior.network
+        found = mode_precision(network, jnp.asarray(mean), self.data, jnp.asarray(alpha), beta)
+        return np.asarray(found)
+
+    def precisions_of(self, found: EvidenceBound) -> tuple[Array, float]:
+        """Mean precision of each weight, and that of the noise (1 where there is none)."""
+        groups = precisions(self.posterior.network, self.prior)
+        means = np.asarray(found.alpha.mean).reshape(-1, len(groups.names))
+        alpha = [np.asarray(weight_precisions(groups, jnp.asarray(own), 1.0)) for own in means]
+        return np.concatenate(alpha), 1.0 if found.beta is None else float(found.beta.mean)
 
 
 @dataclass
 class VariationalFit:
     """The stages of a fit; everything that the next step depends on is in `state`."""
 
-    problem: RegressionProblem
+    problem: NetworkProblem
     starts: Array
     max_iter: int
     tol: float
     stage: int = -1
     iterations: int = 0
+    tried: int = 0
     round_ends: int = 0
     stuck: bool = False
     bounds: list[float] = field(default_factory=list)
@@ -86,19 +141,25 @@ class VariationalFit:
         return self.problem.posterior.network
 
     @property
-    def last(self) -> bool:
-        """Whether this is the stage of the family asked for."""
+    def holding(self) -> bool:
+        """Whether this is the stage of the family asked for with some of its parameters held."""
         return self.stage == len(self.starts)
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last stage, of the family asked for."""
+        return self.stage == len(self.starts) + 1
 
     @property
     def family(self) -> WeightPosterior:
         """The family of the present stage."""
-        return self.problem.posterior if self.last else DiagonalPosterior(self.network)
+        asked = self.holding or self.last
+        return self.problem.posterior if asked else self.problem.diagonal
 
     @property
     def weights(self) -> Weights:
         """Units of the parameters."""
-        return Weights(jnp.asarray(self.scale), jnp.ones(self.network.n_weights))
+        return Weights(jnp.asarray(self.scale), jnp.ones(self.problem.posterior.n_weights))
 
     # ------------------------------------------------------------------ going
 
@@ -131,6 +192,11 @@ class VariationalFit:
         if self.last:
             if spent or self.stuck:
                 raise StepAborted("iterations" if spent else "diverged")
+        elif self.holding:
+            if self.stuck or len(self.bounds) > _HELD_STEPS or self._risen <= self.tol:
+                nearer = self.bounds[-1] < self.best_bound and self.tried < len(_APART) - 1
+                self.tried += nearer
+                return self._begin(self.stage + (not nearer))
         elif spent or self.stuck or self._risen <= _COARSE * self.tol:
             self._keep()
             return self._begin(self.stage + 1)
@@ -139,48 +205,55 @@ class VariationalFit:
         return self.climber
 
     def _begin(self, stage: int) -> Lbfgs:
+        if stage == len(self.starts) and not self.problem.posterior.held.any():
+            stage += 1  # nothing to hold
         self.stage, self.round_ends, self.stuck = stage, _FIRST_ROUND, False
-        if self.last:
-            mean, sd, free = (self.best[name] for name in ("mean", "sd", "free"))
+        if self.last and self.problem.posterior.held.any():
+            assert self.climber is not None
+            climber = self.problem.climber(self.family, self.climber.point, self.weights)
+        elif self.last or self.holding:
+            climber = self._climb(*(self.best[name] for name in ("mean", "sd", "free")))
         else:
-            mean, sd = self._mode(self.starts[stage], _START_BETAS[stage % len(_START_BETAS)])
+            beta = _START_BETAS[stage % len(_START_BETAS)]
+            mean = self.problem.mode(self.starts[stage], _START_ALPHA, beta, _START_STEPS)
+            sd = 1.0 / np.sqrt(np.diag(self.problem.curvature(mean, _START_ALPHA, beta)))
             groups = precisions(self.network, self.problem.prior)
             shapes = float(self.problem.hyper.alpha.shape) + 0.5 * groups.incidence.sum(axis=1)
             free = np.log(shapes[groups.free])  # mean precisions of 1
-        climber = self._climb(mean, sd, free)
-        self.bounds = [-climber.value]
+            climber = self._climb(mean, sd, np.tile(free, self.problem.posterior.n_networks))
+        self.climber, self.bounds = climber, [-climber.value]
         return climber
 
     def _climb(self, mean: Array, sd: Array, free: Array) -> Lbfgs:
         self.scale = sd
-        flat = np.concatenate([self.family.initial(mean, sd, sd), free])
-        self.climber = self.problem.climber(self.family, flat, self.weights)
+        flat = np.concatenate([self._first(mean, sd, free), free])
+        hold = self.holding
+        self.climber = self.problem.climber(self.family, flat, self.weights, hold=hold)
         return self.climber
 
-    def _mode(self, start: Array, beta: float) -> tuple[Array, Array]:
-        """A mode of the posterior at fixed precisions, and standard deviations there."""
-
-        def objective(at: Array) -> tuple[float, Array]:
-            value, slope = map_descent(
-                self.network, jnp.asarray(at), self.problem.data, _START_ALPHA, beta
-            )
-            return float(value), np.asarray(slope)
-
-        descending = Lbfgs(objective, start)
-        for _ in range(_START_STEPS):
-            if not descending.step():
-                break
-        found = map_precisions(
-            self.network, jnp.asarray(descending.point), self.problem.data, _START_ALPHA, beta
+    def _first(self, mean: Array, sd: Array, free: Array) -> Array:
+        """Parameters of the family around independent weights with these means."""
+        count, problem = self.family.n_apart, self.problem
+        if not count:
+            return np.asarray(self.family.initial(mean, sd, sd))
+        flat = np.concatenate([problem.diagonal.initial(mean, sd, sd), free])
+        found = bound(
+            problem.diagonal, problem.prior, flat, self.weights, problem.data, problem.hyper
         )
-        return descending.point, 1.0 / np.sqrt(np.asarray(found))
+        whole = problem.curvature(mean, *problem.precisions_of(found))
+        noise = np.random.default_rng(0).standard_normal((count, len(mean)))
+        noise -= noise.mean(axis=0)
+        # noise with the covariance of the inverse curvature
+        away = np.linalg.solve(np.linalg.cholesky(whole).T, noise.T).T
+        places = mean + _APART[self.tried] / np.sqrt(len(mean)) * away
+        return np.asarray(self.family.initial_apart(mean, sd, sd, places))
 
     def _moments(self) -> dict[str, Array]:
         """Means and standard deviations of a diagonal stage, and free log rates."""
         assert self.climber is not None
         flat, size = self.climber.point, self.family.size
         q = self.family.read(jnp.asarray(flat[:size]), self.weights)
-        return {"mean": np.asarray(q.mean), "sd": np.asarray(q.sd), "free": flat[size:]}
+        return {"mean": np.ravel(q.mean), "sd": np.ravel(q.sd), "free": flat[size:]}
 
     def _keep(self) -> None:
         if self.bounds[-1] > self.best_bound:
@@ -196,12 +269,12 @@ class VariationalFit:
     def answer(self) -> tuple[Array, Weights]:
         """The best posterior so far: parameters and their units."""
         assert self.climber is not None
-        if self.last:
+        if self.last or self.holding:
             return self.climber.point, self.weights
         self._keep()
         mean, sd, free = (self.best[name] for name in ("mean", "sd", "free"))
         family = self.problem.posterior
-        weights = Weights(jnp.asarray(sd), jnp.ones(self.network.n_weights))
+        weights = Weights(jnp.asarray(sd), jnp.ones(family.n_weights))
         return np.concatenate([family.initial(mean, sd, sd), free]), weights
 
     # ------------------------------------------------------------------ checkpoints
@@ -209,7 +282,7 @@ class VariationalFit:
     def state(self) -> State:
         """Everything that the next step depends on."""
         assert self.climber is not None
-        numbers = np.array([self.stage, self.iterations, self.round_ends, self.stuck])
+        numbers = np.array([self.stage, self.iterations, self.tried, self.round_ends, self.stuck])
         return {
             "iterations": np.array(self.iterations),
             "numbers": numbers,
@@ -223,27 +296,28 @@ class VariationalFit:
 
     def restore(self, state: State) -> None:
         """Go on where the state was taken."""
-        self.stage, self.iterations, self.round_ends, stuck = (int(n) for n in state["numbers"])
+        numbers = [int(n) for n in state["numbers"]]
+        self.stage, self.iterations, self.tried, self.round_ends, stuck = numbers
         self.stuck = bool(stuck)
         self.starts, self.scale = np.asarray(state["starts"]), np.asarray(state["scale"])
         self.bounds = state["bounds"].tolist()
         self.best_bound, self.best = float(state["best_bound"]), part(state, "best")
         climbing = part(state, "climber")
         self.climber = self.problem.climber(
-            self.family, climbing["point"], self.weights, state=climbing
+            self.family, climbing["point"], self.weights, hold=self.holding, state=climbing
         )
 
 
-def random_starts(network: Network, count: int, rng: np.random.Generator) -> Array:
+def random_starts(
+    network: Network, count: int, rng: np.random.Generator, networks: int = 1
+) -> Array:
     """Random weights: those into a unit of a size that does not saturate it."""
-    starts = rng.standard_normal((count, network.n_weights))
-    starts[:, : network.n_into_hidden] /= np.sqrt(network.n_inputs + 1)
-    starts[:, network.n_into_hidden :] /= np.sqrt(network.n_hidden)
-    return starts
+    starts = rng.standard_normal((count, networks, network.n_weights))
+    starts[..., : network.n_into_hidden] /= np.sqrt(network.n_inputs + 1)
+    starts[..., network.n_into_hidden :] /= np.sqrt(network.n_hidden)
+    return starts.reshape(count, -1)
 
 
-def final_bound(problem: RegressionProblem, flat: Array, weights: Weights) -> Any:
+def final_bound(problem: NetworkProblem, flat: Array, weights: Weights) -> EvidenceBound:
     """The bound with the posteriors of all precisions."""
-    return bound(
-        problem.posterior, problem.prior, jnp.asarray(flat), weights, problem.data, problem.hyper
-    )
+    return bound(problem.posterior, problem.prior, flat, weights, problem.data, problem.hyper)

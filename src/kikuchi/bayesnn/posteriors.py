@@ -62,6 +62,31 @@ class WeightPosterior(ABC):
     def initial(self, mean: Any, sd: Any, scale: Any) -> Any:
         """Parameters of independent weights with these means and standard deviations."""
 
+    @property
+    def n_networks(self) -> int:
+        """How many networks the weights belong to."""
+        return 1
+
+    @property
+    def n_weights(self) -> int:
+        """All weights, of all networks."""
+        return self.n_networks * self.network.n_weights
+
+    @property
+    def n_apart(self) -> int:
+        """How many places for components a start needs; none if there is one component."""
+        return 0
+
+    def initial_apart(self, mean: Any, sd: Any, scale: Any, places: Any) -> Any:
+        """`initial`, with components at `places` (components, weights) if there are several."""
+        del places
+        return self.initial(mean, sd, scale)
+
+    @property
+    def held(self) -> Any:
+        """Which parameters are held at first, until the others have settled (True or False)."""
+        return np.zeros(self.size, dtype=bool)
+
     @abstractmethod
     def output(self, q: Any, x: Any) -> OutputMoments:
         """Moments of f at rows that end with a 1, in closed form."""
@@ -390,19 +415,34 @@ class MixturePosterior(WeightPosterior):
         return {"logits": (m,), **dict.fromkeys(names, (m, k))}
 
     def initial(self, mean: Any, sd: Any, scale: Any) -> Any:
-        """Components around these means, apart by a part of the standard deviations so that they
-        can separate, with smoothing functions that are wide.
-        """
+        """Components apart by a part of these standard deviations, each for itself."""
         rng = np.random.default_rng(0)
-        m, k = self.n_components, self.network.n_weights
-        apart = mean + _APART * sd * rng.standard_normal((m, k))
-        log_sd = np.broadcast_to(np.log(sd / scale), (m, k))
+        noise = rng.standard_normal((self.n_components, self.network.n_weights))
+        return self.initial_apart(mean, sd, scale, mean + _APART * sd * noise)
+
+    @property
+    def n_apart(self) -> int:
+        """One for each component."""
+        return self.n_components
+
+    def initial_apart(self, mean: Any, sd: Any, scale: Any, places: Any) -> Any:
+        """Components at these places, of equal probability, with smoothing functions twice as
+        wide; without places as `initial`.
+        """
+        if places is None:
+            return self.initial(mean, sd, scale)
+        log_sd = np.broadcast_to(np.log(sd / scale), places.shape)
         return self._pack(
-            mean=apart / scale,
+            mean=places / scale,
             log_sd=log_sd,
-            smoothing_mean=apart / scale,
+            smoothing_mean=places / scale,
             smoothing_log_sd=log_sd + math.log(_WIDE),
         )
+
+    @property
+    def held(self) -> Any:
+        """The probabilities: else components that begin badly are given up at once."""
+        return np.arange(self.size) < self.n_components
 
     def read(self, flat: Any, weights: Weights) -> WeightMixture:
         """Probabilities, components and smoothing functions."""

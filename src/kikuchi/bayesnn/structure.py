@@ -1,9 +1,9 @@
-"""Removing hidden units and inputs of a fitted network, tested by the bound.
+"""Removing hidden units, inputs and single weights of a fitted network, tested by the bound.
 
-A unit (or an input) is removed on trial together with its weights and their precisions, the bound
-is climbed again, and the removal stays if the bound has risen. Candidates come in the order of
-their effective number of parameters, the sum of 1 - <alpha> var(w), which is 0 where the posterior
-of the weights is their prior.
+What is removed on trial goes with its weights and their precisions, the bound is climbed again, and
+the removal stays if the bound has risen. Candidates come in the order of their effective number of
+parameters, the sum of 1 - <alpha> var(w), which is 0 where the posterior of the weights is their
+prior. Of single weights whole shares are tried at once, and half of a share that may not go.
 
 Reference: LAW-L11, LAW-T21.
 """
@@ -17,9 +17,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from kikuchi.bayesnn.bound import weight_precisions
-from kikuchi.bayesnn.fitting import RegressionProblem, final_bound
-from kikuchi.bayesnn.network import Indices, precisions
+from kikuchi.bayesnn.fitting import NetworkProblem, final_bound
+from kikuchi.bayesnn.network import Indices
 from kikuchi.bayesnn.posteriors import Weights
 from kikuchi.core.arrays import Array
 from kikuchi.core.run import Step
@@ -34,6 +33,7 @@ class Removal:
 
     what: str
     index: int
+    count: int
     before: float
     after: float
 
@@ -47,36 +47,65 @@ class Removal:
 class Pruning:
     """Greedy removal of units and inputs from a posterior."""
 
-    problem: RegressionProblem
+    problem: NetworkProblem
     flat: Array
     weights: Weights
     tol: float
+    single: bool = False
     trials: list[Removal] = field(default_factory=list)
 
     def effective_parameters(self) -> Array:
         """1 - <alpha> var(w) of each weight; 0 for weights that were removed."""
         found = final_bound(self.problem, self.flat, self.weights)
-        family, network = self.problem.posterior, self.problem.posterior.network
+        family = self.problem.posterior
         q = family.read(jnp.asarray(self.flat[: family.size]), self.weights)
-        alpha = weight_precisions(precisions(network, self.problem.prior), found.alpha.mean, 1.0)
-        determined = 1.0 - alpha * family.marginals(q)[1]
-        return np.asarray(determined * self.weights.kept, dtype=np.float64)
+        alpha, _ = self.problem.precisions_of(found)
+        determined = 1.0 - alpha * np.asarray(family.marginals(q)[1])
+        return np.asarray(determined * np.asarray(self.weights.kept), dtype=np.float64)
+
+    def owners(self) -> dict[str, Indices]:
+        """What each weight goes with: its hidden unit, its input (-1: none); inputs of all
+        networks go together.
+        """
+        network, count = self.problem.posterior.network, self.problem.posterior.n_networks
+        shift = np.arange(count).repeat(network.n_weights) * network.n_hidden
+        units = np.tile(network.units, count)
+        return {
+            "unit": np.where(units >= 0, units + shift, -1),
+            "input": np.tile(network.inputs, count),
+        }
 
     def steps(self) -> Iterator[Step]:
-        """One trial after the other, until neither a unit nor an input can go."""
-        network = self.problem.posterior.network
+        """One trial after the other, until neither a unit nor an input can go; then weights."""
         bound = float(final_bound(self.problem, self.flat, self.weights).value)
-        going = {"unit": network.units, "input": network.inputs}
+        going = self.owners()
         while going:
             for what, owners in list(going.items()):
                 index = self._candidate(owners)
-                removal = None if index is None else self._try(what, owners, index, bound)
-                if removal is None or not removal.kept:
+                if index is None or not self._try(what, owners == index, index, bound).kept:
                     del going[what]
-                if removal is not None:
-                    self.trials.append(removal)
-                    bound = max(bound, removal.after)
+                if index is not None:
+                    bound = max(bound, self.trials[-1].after)
                     yield Step(len(self.trials), objective=bound)
+        share = self.weights.kept.shape[0] // 4 if self.single else 0
+        while share:
+            order = self._weights_by_effect()
+            gone = np.zeros(self.weights.kept.shape[0], dtype=bool)
+            gone[order[:share]] = True
+            removal = self._try("weight", gone, int(order[0]), bound)
+            bound = max(bound, removal.after)
+            yield Step(len(self.trials), objective=bound)
+            left = len(self._weights_by_effect())
+            share = min(share, left // 2) if removal.kept else share // 2
+
+    def _weights_by_effect(self) -> Indices:
+        """Weights that are left, those with the fewest effective parameters first; no biases of the
+        output, without which nothing has a level.
+        """
+        network, count = self.problem.posterior.network, self.problem.posterior.n_networks
+        constant = np.tile(network.sources == network.sources.max(), count)
+        left = (np.asarray(self.weights.kept) > 0) & ~constant
+        return np.flatnonzero(left)[np.argsort(self.effective_parameters()[left])]
 
     def _candidate(self, owners: Indices) -> int | None:
         """The unit or input with the fewest effective parameters; None if only one is left."""
@@ -87,8 +116,9 @@ class Pruning:
         effective = self.effective_parameters()
         return int(left[np.argmin([effective[owners == n].sum() for n in left])])
 
-    def _try(self, what: str, owners: Indices, index: int, before: float) -> Removal:
-        kept = jnp.where(jnp.asarray(owners == index), 0.0, self.weights.kept)
+    def _try(self, what: str, gone: Any, index: int, before: float) -> Removal:
+        kept = jnp.where(jnp.asarray(gone), 0.0, self.weights.kept)
+        count = int(np.sum(gone & (np.asarray(self.weights.kept) > 0)))
         weights = Weights(self.weights.scale, kept)
         climber = self.problem.climber(self.problem.posterior, self.flat, weights)
         last: list[float] = [climber.value]
@@ -98,14 +128,18 @@ class Pruning:
             last.append(climber.value)
             if len(last) > _AGAIN and last[-1 - _AGAIN] - last[-1] <= self.tol:
                 break
-        removal = Removal(what, index, before, -climber.value)
+        removal = Removal(what, index, count, before, -climber.value)
+        self.trials.append(removal)
         if removal.kept:
             self.flat, self.weights = climber.point, weights
         return removal
 
     def path(self) -> list[dict[str, Any]]:
-        """The trials as plain data."""
+        """The trials as plain data; `weights` is how many weights went, `index` the first."""
         return [
-            {"what": t.what, "index": t.index, "before": t.before, "after": t.after}
+            {
+                "what": t.what, "index": t.index, "weights": t.count,
+                "before": t.before, "after": t.after,
+            }
             for t in self.trials
-        ]
+        ]  # fmt: skip
