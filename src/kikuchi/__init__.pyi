@@ -110,10 +110,16 @@ from kikuchi.learning.structure.induction import induce_features as induce_featu
 from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
 from kikuchi.query.answers import Distributions as Distributions
 from kikuchi.query.answers import JointDistribution as JointDistribution
+from kikuchi.query.case_files import predict_file as predict_file
 from kikuchi.query.foreign import as_model as as_model
 from kikuchi.query.foreign import to_networkx as to_networkx
 from kikuchi.query.foreign import to_pgmpy as to_pgmpy
 from kikuchi.query.foreign import to_pyagrum as to_pyagrum
+from kikuchi.query.marginal_map import marginal_map as marginal_map
+from kikuchi.query.most_probable import most_probable as most_probable
+from kikuchi.query.predict import predict_proba as predict_proba
 from kikuchi.query.query import query as query
+from kikuchi.query.what_matters import information_gain as information_gain
+from kikuchi.query.what_matters import sensitivity as sensitivity
 
 __version__: str

@@ -22,7 +22,10 @@ from kikuchi.cli.commands import (
     learn,
     learners,
     methods,
+    most_probable,
     patches,
+    predict,
+    query,
     regions,
     reproduce,
     sample,
@@ -88,6 +91,9 @@ _MODULES: tuple[Any, ...] = (
     *(
         info,
         infer,
+        query,
+        predict,
+        most_probable,
         compare,
         bounds,
         certify,
@@ -106,7 +112,7 @@ for _module in _MODULES:  # each holds a command of its own name, or a group of 
     if hasattr(_module, "app"):
         app.add_typer(_module.app, name=_name)
     else:
-        app.command(_name, cls=EstimatorCommand)(getattr(_module, _name))
+        app.command(_name.replace("_", "-"), cls=EstimatorCommand)(getattr(_module, _name))
 
 
 def _print_error(message: str) -> None:

@@ -258,7 +258,8 @@ class JointDistribution(QueryAnswer):
             attrs={"method": self.method},
         )
 
-    def _top(self, most: int) -> list[tuple[tuple[str, ...], float]]:
+    def most_probable(self, most: int) -> list[tuple[tuple[str, ...], float]]:
+        """The most probable joint states with their probabilities, in order."""
         flat = self.table.ravel()
         order = np.argsort(-flat, kind="stable")[:most]
         places = np.array(np.unravel_index(order, self.table.shape)).T
@@ -270,7 +271,7 @@ class JointDistribution(QueryAnswer):
     def __repr__(self) -> str:
         rows = [
             (", ".join(f"{n}={s}" for n, s in zip(self.names, states, strict=True)), value)
-            for states, value in self._top(_SHOWN)
+            for states, value in self.most_probable(_SHOWN)
         ]
         width = max((len(text) for text, _ in rows), default=0)
         lines = [f"{text:<{width}}  {value:.6g}" for text, value in rows]
@@ -280,7 +281,7 @@ class JointDistribution(QueryAnswer):
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
-        rows = self._top(_SHOWN_IN_HTML)
+        rows = self.most_probable(_SHOWN_IN_HTML)
         most = rows[0][1] if rows else 1.0
         body = "".join(
             "<tr>"

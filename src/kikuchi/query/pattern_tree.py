@@ -204,15 +204,33 @@ class PatternTree:
             tiny = ((weights > 0) & (weights < least)).any(axis=1)
             status[tiny] = GOOD + 1
 
-    def _run_carefully(self, states: States, weights: Array, out: Array, clock: Clock) -> float:
-        """One row through the engine that watches for underflow."""
+    def filled(self, states: States, weights: Array) -> TreePlan:
+        """The plan with the tables of one row."""
         with np.errstate(divide="ignore"):
             logs = [self._cut_tables(states), np.log(weights)]
         size = self.plan.graph.log_tables.size
         rest = np.zeros(size - sum(map(len, logs)))
         template = self.plan.graph.replaced(log_tables=np.concatenate([*logs, rest]))
         every = np.arange(template.n_variables), np.arange(template.n_factors)
-        plan = replace(self.plan, conditioned=Conditioned(template, template, {}, *every))
+        return replace(self.plan, conditioned=Conditioned(template, template, {}, *every))
+
+    def best(self, states: States, weights: Array, clock: Clock) -> tuple[Ints, Array] | None:
+        """The most probable state of the open variables and their max-marginals; None if the row is
+        impossible.
+        """
+        try:
+            found = propagate(
+                self.filled(states, weights), variable_targets, Watch(clock), mode="max"
+            )
+        except ImpossibleEvidenceError:
+            return None
+        assert found.state is not None  # mode="max" finds it
+        return found.state, found.out
+
+    def _run_carefully(self, states: States, weights: Array, out: Array, clock: Clock) -> float:
+        """One row through the engine that watches for underflow."""
+        plan = self.filled(states, weights)
+        template = plan.graph
         if not template.n_factors:
             out[:] = np.repeat(1.0 / self.target_size, self.target_size)
             return self.graph.log_constant + float(np.log(template.cardinalities).sum())

@@ -1,0 +1,118 @@
+"""`kikuchi most-probable`: the best states of all variables, or of some with the others summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kikuchi import __version__
+from kikuchi.cli import options
+from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.options import argument, option
+from kikuchi.cli.questions import LikelihoodTexts, Observations
+from kikuchi.core.answer import Answer, TextTable
+
+if TYPE_CHECKING:
+    from kikuchi.query.marginal_map import MarginalMap
+    from kikuchi.query.most_probable import Explanations
+
+Chosen = Annotated[
+    list[str] | None,
+    argument("[VARIABLE]...", "Variables to maximise over, the others summed out.  [all]"),
+]
+Best = Annotated[int, option("--best N", "How many states, the best first.")]
+
+
+@grouped
+def most_probable(
+    model: options.Model,
+    variables: Chosen = None,
+    observed: Observations = None,
+    likelihood: LikelihoodTexts = None,
+    best: Best = 1,
+    format: options.Format = None,
+    *,
+    limits: Limits,
+    output: Output,
+) -> None:
+    """Find the most probable states given evidence, exactly.
+
+    With variables named, their most probable joint state, all others summed out (marginal MAP):
+    exact where that fits, else bounded from both sides.
+    """
+    from kikuchi.cli.inputs import load_model, variable_number
+    from kikuchi.cli.questions import evidence_of, given_text, likelihoods_of
+    from kikuchi.cli.startup import defer_blas
+    from kikuchi.core.errors import EvidenceError, KikuchiError
+
+    budget = limits.budget
+    output.check(model)
+    defer_blas()
+    from kikuchi.query.marginal_map import marginal_map
+    from kikuchi.query.most_probable import most_probable as find
+
+    graph = load_model(model, format)
+    states, marginals = evidence_of(graph, observed)
+    if marginals:
+        raise EvidenceError("--given: observed marginals are for `kikuchi query`; give states")
+    weights = likelihoods_of(graph, likelihood)
+    text = given_text(graph, states)
+    if variables:
+        if best != 1:
+            raise KikuchiError("--best is for states of all variables; leave the names out")
+        asked = [variable_number(graph, word) for word in variables]
+        found = marginal_map(graph, asked, states, likelihood=weights, budget=budget)
+        finish(MarginalMapAnswer(model, text, found), output)
+        return
+    several = find(graph, states, best=best, likelihood=weights, budget=budget)
+    finish(BestStatesAnswer(model, text, several), output)
+
+
+@dataclass(frozen=True)
+class BestStatesAnswer(Answer):
+    """The best states as the screen and JSON show them."""
+
+    model: str
+    given: str
+    found: Explanations
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The question."""
+        return [("model", self.model), ("given", self.given), ("method", "jt, exact")]
+
+    def table(self) -> TextTable:
+        """A row for each variable, a column for each state of them all."""
+        head = ["variable", *(f"{k}." for k in range(1, len(self.found) + 1))]
+        rows = [[name, *(item[name] for item in self.found)] for name in self.found[0]]
+        rows.append(["probability", *(f"{item.probability:.6g}" for item in self.found)])
+        return TextTable(head, rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer with the model, what was given, and the version."""
+        head = {"model": self.model, "version": __version__, "given": self.given}
+        return {**head, **self.found.to_dict()}
+
+
+@dataclass(frozen=True)
+class MarginalMapAnswer(Answer):
+    """A marginal MAP state as the screen and JSON show it."""
+
+    model: str
+    given: str
+    found: MarginalMap
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The question and the weight of the state, or its bounds."""
+        weight = f"{self.found.log_weight:.9f}"
+        if not self.found.exact:
+            weight = f"at least {weight}, that of any at most {self.found.log_weight_upper:.9f}"
+        return [("model", self.model), ("given", self.given), ("log-weight", weight)]
+
+    def table(self) -> TextTable:
+        """The states."""
+        return TextTable(["variable", "state"], [list(pair) for pair in self.found.states.items()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer with the model, what was given, and the version."""
+        head = {"model": self.model, "version": __version__, "given": self.given}
+        return {**head, **self.found.to_dict()}

@@ -1,0 +1,115 @@
+"""`kikuchi predict`: the answers to all cases of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kikuchi import __version__
+from kikuchi.cli import options
+from kikuchi.cli.command import Limits, Output, finish, grouped
+from kikuchi.cli.options import argument, option
+from kikuchi.core.answer import Answer
+
+if TYPE_CHECKING:
+    from kikuchi.query.case_files import Prediction
+
+CasesFile = Annotated[str, argument("CASES", "Cases, one a row: .csv, .tsv or .parquet.")]
+Targets = Annotated[
+    str | None, option("--targets -t A,B", "Variables asked for, separated by commas.  [all]")
+]
+OutFile = Annotated[Path, option("--out -o OUT", "Answers: .csv, .tsv or .parquet.")]
+MethodText = Annotated[
+    str, option("--method -m TEXT", "auto, exact, or a method text such as bp:damping=0.5.")
+]
+Processes = Annotated[int, option("--processes N", "Worker processes.")]
+SkipImpossible = Annotated[
+    bool, option("--skip-impossible", "Leave the answers of cases of probability zero empty.")
+]
+
+
+@grouped
+def predict(
+    model: options.Model,
+    cases: CasesFile,
+    out: OutFile,
+    targets: Targets = None,
+    method: MethodText = "auto",
+    processes: Processes = 1,
+    skip_impossible: SkipImpossible = False,
+    cluster: options.Cluster = None,
+    format: options.Format = None,
+    *,
+    limits: Limits,
+    output: Output,
+) -> None:
+    """Answer every case of a table: distributions of the targets, a row for each case.
+
+    Columns of the table are named as the variables; empty cells are unknown. Targets are not read
+    as evidence. Rows stream through, so that a table may be of any length.
+    """
+    from kikuchi.cli.console import ProgressBar
+    from kikuchi.cli.inputs import load_model, variable_number
+    from kikuchi.cli.outputs import check_outputs
+    from kikuchi.cli.startup import defer_blas
+
+    budget = limits.budget
+    output.check(model, out)
+    check_outputs(cases, out)
+    defer_blas()
+    from kikuchi.core.cluster import optional_cluster
+    from kikuchi.query.case_files import predict_file
+
+    graph = load_model(model, format)
+    words = [word.strip() for word in (targets or "").split(",") if word.strip()]
+    asked = [variable_number(graph, word) for word in words]
+    with optional_cluster(cluster), ProgressBar("cases", quiet=output.quiet) as progress:
+        done = predict_file(
+            graph,
+            cases,
+            out,
+            asked or None,
+            method=method,
+            impossible="missing" if skip_impossible else "error",
+            processes=processes,
+            budget=budget,
+            progress=progress,
+        )
+    finish(PredictionAnswer(model, cases, done), output, written=[out])
+
+
+@dataclass(frozen=True)
+class PredictionAnswer(Answer):
+    """What was answered."""
+
+    model: str
+    cases: str
+    done: Prediction
+
+    def facts(self) -> list[tuple[str, str]]:
+        """How many cases, and which columns."""
+        from kikuchi.core import text
+
+        columns = self.done.columns
+        shown = ", ".join(columns[:6]) + (" ..." if len(columns) > 6 else "")
+        facts = [
+            ("model", self.model),
+            ("cases", f"{self.cases}: {text.count(self.done.rows, 'row')}"),
+            ("columns", f"{len(columns)}: {shown}"),
+        ]
+        if self.done.impossible:
+            facts.append(("impossible", text.count(self.done.impossible, "row")))
+        return facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same facts for programs."""
+        return {
+            "model": self.model,
+            "version": __version__,
+            "cases": self.cases,
+            "rows": self.done.rows,
+            "impossible": self.done.impossible,
+            "columns": list(self.done.columns),
+            "method": self.done.method,
+        }

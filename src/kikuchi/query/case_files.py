@@ -1,0 +1,281 @@
+"""Cases in files, answered as they stream through: CSV, TSV and Parquet, of any length."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
+from kikuchi.core.files import PathName, atomic_write, guarded_reading, is_compressed, suffix_of
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.text import from_cell, spreadsheet_cell
+from kikuchi.graphs.factor_graph import Variable
+from kikuchi.inference.method import Method
+from kikuchi.query.cases import Cases, CellReader
+from kikuchi.query.foreign import as_model
+from kikuchi.query.predict import (
+    Impossible,
+    answer_cases,
+    answer_columns,
+    distinct_rows,
+    require_possible_rows,
+)
+from kikuchi.query.question import asked_variables
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+_ROWS_AT_ONCE = 2**16
+_DELIMITERS = ",;\t"
+
+Chunk = tuple[int, Sequence[Any]]
+"""The number of the first row, and the columns."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was written: number of cases, of those that are impossible, and the columns."""
+
+    rows: int
+    impossible: int
+    columns: tuple[str, ...]
+    method: str
+
+
+def predict_file(
+    model: Any,
+    source: PathName,
+    out: PathName,
+    targets: Sequence[Variable] | Variable | None = None,
+    *,
+    method: str | Method = "auto",
+    impossible: Impossible = "error",
+    processes: int | None = 1,
+    budget: Budget | None = None,
+    progress: Progress = silent,
+) -> Prediction:
+    """Answer every case of a file and write the answers to another, a few thousand at a time.
+
+    The arguments are those of `predict_proba`; source and answers are CSV, TSV or Parquet by the
+    ending of their names (CSV and TSV also with .gz). Answers are written whole or not at all.
+
+    >>> import tempfile, pathlib, kikuchi as kk
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "cases.csv").write_text("xray,smoke\\nyes,yes\\n,no\\n")
+    >>> done = predict_file(kk.example("asia"), folder / "cases.csv", folder / "out.csv", ["lung"])
+    >>> done.rows, (folder / "out.csv").read_text().splitlines()[0]
+    (2, 'lung=no,lung=yes,log_evidence')
+    """
+    graph = as_model(model)
+    asked = (
+        list(range(graph.n_variables))
+        if targets is None
+        else asked_variables(graph, targets, "targets")
+    )
+    _check_ending(out, "the answers")
+    clock = (budget or Budget()).start()
+    columns = [*answer_columns(graph, asked), "log_evidence"]
+    rows = dead = 0
+    with _reading(source) as (names, chunks), _writing(out, columns) as write:
+        reader = CellReader(graph, names, set() if targets is None else set(asked))
+        for first, cells in chunks:
+            cases = _coded(reader, cells, first, f"{source}: ")
+            log_z, values = answer_cases(
+                graph, cases, asked, method, _left(clock, rows), processes=processes
+            )
+            if impossible == "error":
+                require_possible_rows(graph, cases, log_z, first, f"{source}: ")
+            write(values, log_z, cases)
+            rows += len(cases)
+            dead += int(np.count_nonzero(log_z == -np.inf))
+            progress(rows, 0, residual=None, objective=None)
+    if not rows:
+        raise DataError(f"{source}: there are names of columns but no rows")
+    text = method if isinstance(method, str) else method.text
+    return Prediction(rows, dead, tuple(columns), text)
+
+
+def _left(clock: Clock, rows: int) -> Clock:
+    limit = clock.budget.seconds
+    if limit is None:
+        return clock
+    if clock.expired:
+        raise BudgetError(
+            f"{rows} cases were answered when the {limit:g} seconds were over; allow more seconds"
+        )
+    left = Budget(clock.budget.iterations, limit - clock.seconds, clock.budget.bytes)
+    return left.start()
+
+
+def _coded(reader: CellReader, cells: Sequence[Any], first: int, source: str) -> Cases:
+    n = len(cells[0]) if len(cells) else 0
+    states = np.empty((n, len(reader.used)), dtype=np.int32)
+    for k, column in enumerate(reader.used):
+        states[:, k] = reader.codes(k, cells[column], first, source)
+    return Cases(reader.variables, states)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _check_ending(path: PathName, what: str) -> str:
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise DataError(f"{path}: no file of {what}; {suggestion(suffix, SUFFIXES)}")
+    if suffix == ".parquet" and is_compressed(path):
+        raise DataError(f"{path}: Parquet is compressed by itself; leave .gz out")
+    return suffix
+
+
+@contextmanager
+def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
+    """Names of the columns, and the rows in chunks; rows are counted from 1."""
+    suffix = _check_ending(path, "cases")
+    place = Path(path)
+    if not place.is_file():
+        raise DataError(f"{path}: there is no such file")
+    if suffix == ".parquet":
+        with _parquet(path) as file:
+            yield list(file.schema_arrow.names), _parquet_chunks(place, file)
+        return
+    with _open_text(place) as file:
+        with guarded_reading(place, "text"):
+            head = file.readline()
+        if not head.strip():
+            raise DataError(f"{path}: the file is empty")
+        delimiter = max(_DELIMITERS, key=head.count)
+        names = [from_cell(cell.strip()) for cell in next(csv.reader([head], delimiter=delimiter))]
+        yield names, _text_chunks(place, file, delimiter, len(names))
+
+
+def _open_text(place: Path) -> Any:
+    with guarded_reading(place, "text"):
+        if is_compressed(place):
+            return io.TextIOWrapper(gzip.open(place, "rb"), encoding="utf-8-sig", newline="")
+        return place.open(encoding="utf-8-sig", newline="")
+
+
+def _text_chunks(place: Path, file: Any, delimiter: str, width: int) -> Iterator[Chunk]:
+    reader = csv.reader(file, delimiter=delimiter)
+    first = 1
+    while True:
+        with guarded_reading(place, "text"):
+            rows = [row for row in islice(reader, _ROWS_AT_ONCE) if row]
+        if not rows:
+            return
+        for number, row in enumerate(rows, start=first):
+            if len(row) != width:
+                raise DataError(
+                    f"{place}: row {number} has {len(row)} cells, the header has {width}"
+                )
+        yield first, [_texts(column) for column in zip(*rows, strict=True)]
+        first += len(rows)
+
+
+def _texts(column: Sequence[str]) -> Any:
+    """A column of texts, without the marks that keep spreadsheets from running a cell."""
+    array = np.empty(len(column), dtype=object)
+    array[:] = column
+    if any(cell.startswith("'") for cell in set(column)):
+        array[:] = [from_cell(cell) for cell in column]
+    return array
+
+
+def _parquet(path: PathName) -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError(
+            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+        ) from None
+    with guarded_reading(path, "Parquet"):
+        return parquet.ParquetFile(path)
+
+
+def _parquet_chunks(place: Path, file: Any) -> Iterator[Chunk]:
+    first = 1
+    batches = file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
+    while True:
+        with guarded_reading(place, "Parquet"):
+            batch = next(batches, None)
+            cells = (
+                None
+                if batch is None
+                else [np.array(column.to_pylist(), dtype=object) for column in batch.columns]
+            )
+        if batch is None or cells is None:
+            return
+        yield first, cells
+        first += batch.num_rows
+
+
+# ---------------------------------------------------------------------- writing
+
+Write = Callable[[Array, Array, Cases], None]
+
+
+@contextmanager
+def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
+    if suffix_of(path) == ".parquet":
+        with atomic_write(path, "wb") as file, _parquet_writer(path, file, columns) as write:
+            yield write
+        return
+    delimiter = "\t" if suffix_of(path) == ".tsv" else ","
+    with atomic_write(path, "wb") as raw, _packed(raw, is_compressed(path)) as file:
+        head = io.StringIO()
+        csv.writer(head, delimiter=delimiter, lineterminator="\n").writerow(
+            [spreadsheet_cell(name) for name in columns]
+        )
+        file.write(head.getvalue().encode())
+
+        def write(values: Array, log_z: Array, cases: Cases) -> None:
+            cards = cases.states.max(axis=0, initial=-1) + 1
+            first, inverse = distinct_rows(cases.states, cards)  # equal cases, equal lines
+            lines = [
+                delimiter.join(map(repr, [*row, z])).encode() + b"\n"
+                if z > -np.inf
+                else delimiter.encode() * len(row) + b"-inf\n"
+                for row, z in zip(values[first].tolist(), log_z[first].tolist(), strict=True)
+            ]
+            file.writelines(map(lines.__getitem__, inverse.tolist()))
+
+        yield write
+
+
+@contextmanager
+def _packed(raw: IO[bytes], compressed: bool) -> Iterator[IO[bytes]]:
+    if not compressed:
+        yield raw
+        return
+    with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+        yield packed  # type: ignore[misc]
+
+
+@contextmanager
+def _parquet_writer(path: PathName, file: Any, columns: Sequence[str]) -> Iterator[Write]:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError(
+            f"{path}: Parquet needs pyarrow; pip install 'kikuchi[data]', or use CSV"
+        ) from None
+    schema = pyarrow.schema([(name, pyarrow.float64()) for name in columns])
+    with parquet.ParquetWriter(file, schema) as writer:
+
+        def write(values: Array, log_z: Array, cases: Cases) -> None:
+            gone = log_z == -np.inf
+            arrays = [pyarrow.array(column, mask=gone) for column in values.T]
+            table = pyarrow.Table.from_arrays([*arrays, pyarrow.array(log_z)], schema=schema)
+            writer.write_table(table)
+
+        yield write

@@ -1,0 +1,175 @@
+"""Cases of evidence as numbers: columns of a table matched to the variables of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kikuchi.core.arrays import Ints
+from kikuchi.core.errors import DataError, suggestion
+from kikuchi.core.tables import MISSING as MISSING_TEXTS
+from kikuchi.core.text import is_whole
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.query.pattern_tree import States
+from kikuchi.query.question import state_labels
+
+UNSEEN = -1  # a missing cell
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Rows of evidence: `states` has a column for each of `variables`, -1 where nothing is known;
+    `index` is what the rows were called, None for their numbers.
+    """
+
+    variables: list[int]
+    states: States
+    index: Any = None
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+class CellReader:
+    """Turns the cells of named columns into state numbers; what it has met it remembers."""
+
+    def __init__(self, graph: FactorGraph, columns: Sequence[str], unused: set[int]) -> None:
+        self.graph = graph
+        self.columns = [str(name) for name in columns]
+        numbers = [self._variable(name) for name in self.columns]
+        if len(set(numbers)) < len(numbers):
+            raise DataError("the cases have two columns for one variable")
+        self.used = [k for k, v in enumerate(numbers) if v not in unused]
+        self.variables = [numbers[k] for k in self.used]
+        self.known: list[dict[Any, int]] = [{} for _ in self.used]
+
+    def _variable(self, name: str) -> int:
+        graph = self.graph
+        if graph.names is not None:
+            if name in graph.names:
+                return graph.names.index(name)
+        else:
+            word = name.removeprefix("x")
+            if is_whole(word) and int(word) < graph.n_variables:
+                return int(word)
+        known = graph.names or [f"x{v}" for v in range(graph.n_variables)]
+        raise DataError(
+            f"column '{name}' is no variable of the model; drop it, or rename it: "
+            f"{suggestion(name, known)}"
+        )
+
+    def codes(self, k: int, cells: Any, first_row: int, source: str = "") -> NDArray[np.int32]:
+        """State numbers of the cells of the k-th used column."""
+        distinct, inverse = _distinct(cells)
+        table = np.array([self._code(k, cell) for cell in distinct] or [UNSEEN], dtype=np.int32)
+        out = table[inverse] if len(inverse) else np.zeros(0, dtype=np.int32)
+        if (table == UNSEEN - 1).any():
+            row = int(np.flatnonzero(out == UNSEEN - 1)[0])
+            v = self.variables[k]
+            raise DataError(
+                f"{source}row {first_row + row}, column '{self.columns[self.used[k]]}': "
+                f"{cells[row]!r} is no state; the states are "
+                f"{', '.join(state_labels(self.graph, v))} (empty for unknown)"
+            )
+        return out
+
+    def _code(self, k: int, cell: Any) -> int:
+        known = self.known[k]
+        try:
+            return known[cell]
+        except KeyError:
+            found = known[cell] = self._new_code(self.variables[k], cell)
+            return found
+        except TypeError:
+            return UNSEEN - 1
+
+    def _new_code(self, v: int, cell: Any) -> int:
+        """The number of a state, -1 for a missing cell, -2 for anything else."""
+        if cell is None or cell != cell or (isinstance(cell, str) and _is_missing(cell)):
+            return self._named(v, cell) if isinstance(cell, str) else UNSEEN
+        if isinstance(cell, float | np.floating) and float(cell).is_integer():
+            cell = int(cell)  # a column of whole numbers with gaps
+        if isinstance(cell, str):
+            found = self._named(v, cell)
+            return UNSEEN - 1 if found == UNSEEN else found
+        word = str(cell)
+        labels = state_labels(self.graph, v)
+        for candidate in (word, word.lower(), word.upper()):
+            if candidate in labels:
+                return labels.index(candidate)
+        whole = isinstance(cell, int | np.integer) and not isinstance(cell, bool | np.bool_)
+        in_range = whole and 0 <= cell < len(labels)
+        return int(cell) if in_range and not any(map(is_whole, labels)) else UNSEEN - 1
+
+    def _named(self, v: int, word: str) -> int:
+        labels = state_labels(self.graph, v)
+        for candidate in (word, word.strip()):
+            if candidate in labels:
+                return labels.index(candidate)
+        return UNSEEN
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in MISSING_TEXTS
+
+
+def _distinct(cells: Any) -> tuple[list[Any], Ints]:
+    """The distinct cells of a column and, for each cell, which of them it is."""
+    if type(cells).__module__.partition(".")[0] == "pandas":
+        import pandas
+
+        codes, found = pandas.factorize(cells, use_na_sentinel=False)
+        return list(found), np.asarray(codes, dtype=np.int64)
+    array = np.asarray(cells)
+    if array.dtype.kind in "iub":
+        found, inverse = np.unique(array, return_inverse=True)
+        return found.tolist(), inverse
+    seen: dict[Any, int] = {}
+    items = array.tolist() if array.ndim == 1 else list(cells)
+    places = np.fromiter(
+        (seen.setdefault(None if item != item else item, len(seen)) for item in items),
+        dtype=np.int64,
+        count=len(items),
+    )
+    return list(seen), places
+
+
+def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
+    """Cases from a DataFrame, a mapping of columns, or a sequence of mappings.
+
+    Variables in `unused` are left out: they are asked for, and not evidence.
+
+    >>> graph = FactorGraph([2, 2], [], names=["a", "b"], states=[["no", "yes"]] * 2)
+    >>> read_cases(graph, {"a": ["yes", None], "b": ["no", "yes"]}, set()).states.tolist()
+    [[1, 0], [-1, 1]]
+    """
+    columns, index = _columns(frame)
+    reader = CellReader(graph, list(columns), unused)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise DataError(f"the columns of the cases have different lengths: {sorted(lengths)}")
+    n = lengths.pop() if lengths else 0
+    cells = list(columns.values())
+    states = np.empty((n, len(reader.used)), dtype=np.int32)
+    for k, column in enumerate(reader.used):
+        states[:, k] = reader.codes(k, cells[column], 0)
+    return Cases(reader.variables, states, index)
+
+
+def _columns(frame: Any) -> tuple[dict[str, Any], Any]:
+    if isinstance(frame, Mapping):
+        return {str(name): list(column) for name, column in frame.items()}, None
+    if hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
+        columns = {str(name): frame[name] for name in frame.columns}
+        return columns, getattr(frame, "index", None)
+    if isinstance(frame, Sequence) and all(isinstance(row, Mapping) for row in frame):
+        names = list(dict.fromkeys(str(name) for row in frame for name in row))
+        return {name: [row.get(name) for row in frame] for name in names}, None
+    raise DataError(
+        f"cases of kind {type(frame).__name__} are not taken; give a DataFrame, a mapping of "
+        "columns, or a list of mappings"
+    )

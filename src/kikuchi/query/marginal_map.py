@@ -1,0 +1,290 @@
+"""Marginal MAP: the most probable states of some variables, the others summed out.
+
+Summing out first and maximising then is exact; where the tables of that order do not fit, the
+answer is bounded from both sides: from above by elimination in any order with buckets split to fit
+(max after sum is at most sum after max, and a sum of products at most the sum of one factor times
+the maximum of the other), from below by the weight of a state that was found by local search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
+from kikuchi.core.text import printable
+from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.registry import infer
+from kikuchi.inference.trees.junction_tree import JunctionTree
+from kikuchi.query.conflicts import impossible
+from kikuchi.query.foreign import as_model
+from kikuchi.query.question import Given, asked_variables, given, state_labels
+
+_MOST_ENTRIES = 2**24  # of one table in an exact elimination
+_BOUND_ENTRIES = 2**20  # of one table in an elimination that bounds
+_SWEEPS = 5  # of local search
+
+Table = tuple[tuple[int, ...], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalMap:
+    """The states found, and the logarithm of their probability together with the evidence.
+
+    `log_weight` is that of the states given here, exactly or from below; no states have more than
+    `log_weight_upper`. They are equal, and `exact` is True, where the elimination fits.
+    """
+
+    states: dict[str, str]
+    log_weight: float
+    log_weight_upper: float
+    exact: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "states": self.states,
+            "log_weight": self.log_weight,
+            "log_weight_upper": self.log_weight_upper,
+            "exact": self.exact,
+        }
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{name}={state}" for name, state in self.states.items())
+        if self.exact:
+            return printable(f"{states} (log-weight {self.log_weight:.6f}, exact)")
+        upper = f"at most {self.log_weight_upper:.6f} for any"
+        return printable(f"{states} (log-weight {self.log_weight:.6f}; {upper})")
+
+
+def marginal_map(
+    model: Any,
+    variables: Sequence[Variable],
+    evidence: Mapping[Any, Any] | None = None,
+    *,
+    likelihood: Mapping[Any, Any] | None = None,
+    budget: Budget | None = None,
+    seconds: float | None = None,
+) -> MarginalMap:
+    """The most probable joint state of some variables given evidence, all others summed out.
+
+    Parameters
+    ----------
+    model, evidence, likelihood : as in `query`.
+    variables : the variables whose states are wanted.
+    budget, seconds : limits; where an exact answer does not fit it is bounded from both sides.
+
+    >>> import kikuchi as kk
+    >>> kk.marginal_map(kk.example("asia"), ["smoke", "bronc"], {"dysp": "yes"})
+    smoke=yes, bronc=yes (log-weight -1.413539, exact)
+    """
+    graph = model if isinstance(model, FactorGraph) else as_model(model)
+    clock = (budget or Budget(seconds=seconds)).start()
+    known = given(graph, evidence, likelihood)
+    wanted = asked_variables(graph, variables, "variables")
+    if not wanted:
+        raise ModelError("variables: name at least one")
+    free = [v for v in wanted if v not in known.states]
+    tables = _tables(graph, known)
+    states, lower, upper = _solve(graph, tables, free, known, clock)
+    states = {**known.states, **states}
+    return MarginalMap(
+        {graph.label(v): state_labels(graph, v)[states[v]] for v in wanted},
+        lower,
+        upper,
+        lower == upper,
+    )
+
+
+def _tables(graph: FactorGraph, known: Given) -> list[Table]:
+    """Log-tables at the evidence, with one of each likelihood and the constant."""
+    tables: list[Table] = [((), np.array(graph.log_constant))]
+    for a in range(graph.n_factors):
+        scope = graph.scope(a)
+        where = tuple(known.states.get(v, slice(None)) for v in scope)
+        tables.append((tuple(v for v in scope if v not in known.states), graph.log_table(a)[where]))
+    with np.errstate(divide="ignore"):
+        tables += [((v,), np.log(w)) for v, w in known.weights.items()]
+    return tables
+
+
+def _solve(
+    graph: FactorGraph, tables: list[Table], free: list[int], known: Given, clock: Clock
+) -> tuple[dict[int, int], float, float]:
+    limit = _MOST_ENTRIES
+    if clock.budget.bytes is not None:
+        limit = min(limit, max(clock.budget.bytes // 64, 16))
+    hidden = set(range(graph.n_variables)) - set(free) - set(known.states)
+    try:
+        left = eliminate(graph, tables, hidden, limit, lambda v: _log_sum)
+        return _maximised(graph, left, free, known, clock)
+    except BudgetError:
+        return _bounded(graph, tables, free, known, clock, min(limit, _BOUND_ENTRIES))
+
+
+def _maximised(
+    graph: FactorGraph, tables: list[Table], free: list[int], known: Given, clock: Clock
+) -> tuple[dict[int, int], float, float]:
+    """The best state of a model over the wanted variables only."""
+    number = {v: k for k, v in enumerate(free)}
+    constant = sum(float(table) for scope, table in tables if not scope)
+    inner = [([number[v] for v in scope], table) for scope, table in tables if scope]
+    if constant == -np.inf or any(np.max(table) == -np.inf for _, table in inner):
+        raise impossible(graph, known)
+    part = FactorGraph(graph.cardinalities[free], inner, log=True, log_constant=constant)
+    try:
+        found = JunctionTree(mode="max").run(part, budget=clock.budget)
+    except ImpossibleEvidenceError:
+        raise impossible(graph, known) from None
+    assert found.state is not None  # mode="max" finds it
+    value = float(part.log_score(found.state))
+    return {v: int(found.state[number[v]]) for v in free}, value, value
+
+
+# ---------------------------------------------------------------------- elimination
+
+Reduce = Callable[[Array, int], Array]
+
+
+def eliminate(
+    graph: FactorGraph,
+    tables: list[Table],
+    variables: set[int],
+    limit: float,
+    how: Callable[[int], Reduce],
+    *,
+    split: bool = False,
+) -> list[Table]:
+    """Eliminate variables, each by its own reduction, the one with the smallest product first.
+
+    A product of more than `limit` entries is refused, or with `split` made in pieces, of which the
+    first is reduced as asked and the others by their maximum: an upper bound.
+    """
+    cards = graph.cardinalities.astype(np.float64)
+    left, tables = set(variables), list(tables)
+    while left:
+        v = min(left, key=lambda u: (_product_size(cards, tables, u), u))
+        bucket = [t for t in tables if v in t[0]]
+        tables = [t for t in tables if v not in t[0]]
+        if not split and _product_size(cards, bucket, v) > limit:
+            raise BudgetError("the tables of this elimination do not fit")
+        pieces = _pieces(cards, bucket, limit) if split else [bucket] if bucket else []
+        for k, piece in enumerate(pieces):
+            scope, table = _product(graph, piece)
+            reduce = how(v) if k == 0 else _maximum
+            axis = scope.index(v)
+            tables.append((scope[:axis] + scope[axis + 1 :], reduce(table, axis)))
+        if not bucket and how(v) is _log_sum:  # a variable without a factor counts its states
+            tables.append(((), np.array(float(np.log(cards[v])))))
+        left.discard(v)
+    return tables
+
+
+def _product_size(cards: Array, tables: list[Table], v: int) -> float:
+    scope = set().union(*(scope for scope, _ in tables if v in scope)) if tables else set()
+    return float(np.prod(cards[sorted(scope)])) if scope else 1.0
+
+
+def _pieces(cards: Array, bucket: list[Table], limit: float) -> list[list[Table]]:
+    """Tables in groups whose products fit, large ones first."""
+    groups: list[tuple[set[int], list[Table]]] = []
+    for table in sorted(bucket, key=lambda t: -t[1].size):
+        for scope, group in groups:
+            union = scope | set(table[0])
+            if float(np.prod(cards[sorted(union)])) <= limit:
+                scope |= union
+                group.append(table)
+                break
+        else:
+            groups.append((set(table[0]), [table]))
+    return [group for _, group in groups]
+
+
+def _product(graph: FactorGraph, tables: list[Table]) -> Table:
+    scope = tuple(sorted(set().union(*(scope for scope, _ in tables))))
+    total = np.zeros([int(graph.cardinalities[v]) for v in scope])
+    for names, table in tables:
+        order = sorted(range(len(names)), key=lambda k: names[k])
+        shape = [int(graph.cardinalities[v]) if v in names else 1 for v in scope]
+        total = total + np.transpose(table, order).reshape(shape)
+    return scope, total
+
+
+def _log_sum(table: Array, axis: int) -> Array:
+    top = table.max(axis=axis, keepdims=True)
+    safe = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(table - safe).sum(axis=axis)) + safe.squeeze(axis))
+
+
+def _maximum(table: Array, axis: int) -> Array:
+    return np.asarray(table.max(axis=axis))
+
+
+# ---------------------------------------------------------------------- bounds
+
+
+def _bounded(
+    graph: FactorGraph,
+    tables: list[Table],
+    free: list[int],
+    known: Given,
+    clock: Clock,
+    limit: float,
+) -> tuple[dict[int, int], float, float]:
+    """States by local search with their weight from below, and a bound on that of any states."""
+    wanted = set(free)
+    everything = set().union(*(scope for scope, _ in tables)) | wanted
+    left = eliminate(
+        graph,
+        tables,
+        everything,
+        limit,
+        lambda v: _maximum if v in wanted else _log_sum,
+        split=True,
+    )
+    upper = sum(float(table) for _, table in left)
+    if upper == -np.inf:
+        raise impossible(graph, known)
+    states, lower = _searched(graph, tables, free, clock)
+    return states, lower, max(upper, lower)
+
+
+def _searched(
+    graph: FactorGraph, tables: list[Table], free: list[int], clock: Clock
+) -> tuple[dict[int, int], float]:
+    """Coordinate ascent on the weight of the wanted states, from their most probable marginals."""
+    model = FactorGraph(
+        graph.cardinalities,
+        [(scope, table) for scope, table in tables if scope],
+        log=True,
+        log_constant=sum(float(table) for scope, table in tables if not scope),
+    )
+
+    def value(states: dict[int, int]) -> float:
+        try:
+            found = infer(model, "auto", evidence=states, budget=clock.budget)
+        except ImpossibleEvidenceError:
+            return -np.inf
+        return -np.inf if found.log_z_lower is None else float(found.log_z_lower)
+
+    start = infer(model, "auto", budget=clock.budget)
+    states = {v: int(np.argmax(start[v])) for v in free}
+    best = value(states)
+    for _ in range(_SWEEPS):
+        before = best
+        for v in free:
+            for k in range(int(graph.cardinalities[v])):
+                if k == states[v] or clock.expired:
+                    continue
+                tried = value({**states, v: k})
+                if tried > best:
+                    states, best = {**states, v: k}, tried
+        if best <= before or clock.expired:
+            break
+    return states, best

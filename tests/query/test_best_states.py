@@ -1,0 +1,125 @@
+"""Most probable states, marginal MAP, sensitivity and information gain against enumeration."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
+from kikuchi.query import marginal_map as module
+from oracle import random_model
+
+ASIA = kk.example("asia")
+
+
+def all_states(graph: kk.FactorGraph) -> tuple[np.ndarray, np.ndarray]:
+    states = np.array(list(product(*(range(int(c)) for c in graph.cardinalities))))
+    return states, graph.log_score(states)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_m_best_states_by_enumeration(seed: int) -> None:
+    graph = random_model(np.random.default_rng(seed), n=5, n_factors=6, zeros=0.2)
+    v = int(np.flatnonzero(graph.cardinalities > 1)[0])
+    weights = np.linspace(0.0, 1.0, int(graph.cardinalities[v]))
+    states, scores = all_states(graph)
+    with np.errstate(divide="ignore"):
+        scores = scores + np.log(weights)[states[:, v]]
+    possible = np.sort(scores[scores > -np.inf])[::-1]
+    found = kk.most_probable(graph, best=25, likelihood={v: weights})
+    got = [item.log_weight for item in found]
+    np.testing.assert_allclose(got, possible[:25], atol=1e-9)
+    assert len({tuple(item.numbers.tolist()) for item in found}) == len(found)
+    assert found.log_evidence == pytest.approx(np.logaddexp.reduce(possible), abs=1e-9)
+
+
+def test_best_states_with_evidence_are_labelled() -> None:
+    found = kk.most_probable(ASIA, {"xray": "yes", "smoke": "no"}, best=3)
+    assert found[0]["xray"] == "yes" and len(found[0]) == 8
+    assert found[0].probability > found[1].probability > found[2].probability
+    single = kk.infer(ASIA, "jt:mode=max", evidence={"xray": "yes", "smoke": "no"})
+    assert found[0].numbers.tolist() == single.state.tolist()
+    assert found.to_pandas().shape == (3, 10) and "<table>" in found._repr_html_()
+    everything = dict.fromkeys(ASIA.names, "no")
+    only = kk.most_probable(ASIA, everything, best=5)
+    assert len(only) == 1 and only[0].probability == pytest.approx(1.0)
+    with pytest.raises(ImpossibleEvidenceError, match="tub=yes, either=no"):
+        kk.most_probable(ASIA, {"tub": "yes", "either": "no"})
+
+
+def brute_map(graph: kk.FactorGraph, wanted: list[int]) -> tuple[tuple[int, ...], float]:
+    states, scores = all_states(graph)
+    best: dict[tuple[int, ...], float] = {}
+    for row, score in zip(states[:, wanted].tolist(), scores.tolist(), strict=True):
+        best[tuple(row)] = np.logaddexp(best.get(tuple(row), -np.inf), score)
+    top = max(best, key=lambda key: best[key])
+    return top, best[top]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marginal_map_by_enumeration_and_by_bounds(seed: int, monkeypatch) -> None:
+    graph = random_model(np.random.default_rng(20 + seed), n=6, n_factors=8, zeros=0.1)
+    wanted = [1, 4, 5]
+    top, value = brute_map(graph, wanted)
+    found = kk.marginal_map(graph, wanted)
+    assert found.exact and found.log_weight == pytest.approx(value, abs=1e-10)
+    assert tuple(int(found.states[str(v)]) for v in wanted) == top
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 1)
+    bounded = kk.marginal_map(graph, wanted)
+    assert bounded.log_weight <= value + 1e-9 <= bounded.log_weight_upper + 2e-9
+    assert bounded.exact == (bounded.log_weight == bounded.log_weight_upper)
+
+
+def test_marginal_map_differs_from_the_most_probable_state() -> None:
+    graph = kk.FactorGraph([2, 3], [((0, 1), [[0.2, 0.2, 0.2], [0.3, 0.1, 0.0]])])
+    assert kk.most_probable(graph)[0]["0"] == "1"
+    assert kk.marginal_map(graph, [0]).states == {"0": "0"}
+    assert kk.marginal_map(graph, [0], {1: 0}).states == {"0": "1"}
+
+
+def probability(graph: kk.FactorGraph, target: str, evidence: dict[str, str]) -> float:
+    return kk.query(graph, target, evidence=evidence, method="exact")[target]["yes"]
+
+
+@pytest.mark.parametrize("table", ["xray", "either", "smoke"])
+def test_sensitivity_by_finite_differences(table: str) -> None:
+    """Also for a table of zeros and ones, where entries can only grow or shrink."""
+    evidence = {"xray": "yes"}
+    found = kk.sensitivity(ASIA, "lung", "yes", evidence, tables=[table])
+    ((a, derivatives),) = found.derivatives.items()
+    axis = ASIA.scope(a).index(ASIA.index(table))
+    step = 1e-6
+    for place in np.ndindex(*derivatives.shape):
+        values = ASIA.table(a)
+        old = values[place]
+        way = step if old < 0.5 else -step
+        row = tuple(slice(None) if k == axis else i for k, i in enumerate(place))
+        rest = values[row].sum() - old
+        moved = values.copy()
+        moved[row] = values[row] * (1 - old - way) / rest if rest > 0 else -way
+        moved[place] = old + way
+        logs = ASIA.log_tables.copy()
+        with np.errstate(divide="ignore"):
+            logs[ASIA.table_offsets[a] : ASIA.table_offsets[a + 1]] = np.log(moved).ravel()
+        changed = probability(ASIA.replaced(log_tables=logs), "lung", evidence)
+        slope = (changed - found.probability) / way
+        assert derivatives[place] == pytest.approx(slope, abs=2e-4)
+    assert len(found.to_pandas()) == derivatives.size and "per unit" in repr(found)
+
+
+def test_information_gain_by_joints() -> None:
+    evidence = {"dysp": "yes"}
+    gains = kk.information_gain(ASIA, "lung", evidence)
+    assert list(gains.values()) == sorted(gains.values(), reverse=True)
+    for name in ("xray", "asia", "either"):
+        joint = kk.query(ASIA, joint=("lung", name), evidence=evidence).table
+        inside = joint > 0
+        flat = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+        expected = (joint[inside] * np.log(joint[inside] / flat[inside])).sum()
+        assert gains[name] == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ModelError, match="nothing to gain"):
+        kk.information_gain(ASIA, "dysp", evidence)
+    assert list(kk.information_gain(ASIA, "lung", evidence, candidates=["asia"])) == ["asia"]

@@ -1,0 +1,159 @@
+"""Batches of cases against one query each, and through files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import DataError, ImpossibleEvidenceError
+from kikuchi.graphs.directed import ancestral_sample
+from kikuchi.query.cases import read_cases
+from kikuchi.query.predict import distinct_rows
+
+pd = pytest.importorskip("pandas")
+ASIA = kk.example("asia")
+
+
+@pytest.fixture(scope="module")
+def cases() -> pd.DataFrame:
+    """Cases of asia with a random half of their cells missing."""
+    rows = ancestral_sample(ASIA, 60, seed=3)
+    rng = np.random.default_rng(1)
+    words = np.array([["no", "yes"]] * 8, dtype=object)
+    frame = pd.DataFrame(
+        {name: words[v][rows[:, v]] for v, name in enumerate(ASIA.names)},
+        index=[f"case {k}" for k in range(60)],
+    )
+    return frame.mask(rng.random(frame.shape) < 0.5)
+
+
+def expected(frame: pd.DataFrame, row: int, skip: tuple[str, ...] = ()) -> kk.Distributions:
+    cells = frame.iloc[row]
+    evidence = {k: v for k, v in cells.items() if isinstance(v, str) and k not in skip}
+    return kk.query(ASIA, list(ASIA.names), evidence=evidence)
+
+
+def test_every_case_equals_its_own_query(cases: pd.DataFrame) -> None:
+    table = kk.predict_proba(ASIA, cases)
+    assert table.index.tolist() == cases.index.tolist()
+    for row in range(len(cases)):
+        answer = expected(cases, row)
+        for name in ASIA.names:
+            for state in ("no", "yes"):
+                got = table[f"{name}={state}"].iloc[row]
+                assert got == pytest.approx(answer[name][state], abs=1e-13)
+        assert table.log_evidence.iloc[row] == pytest.approx(answer.log_evidence, abs=1e-12)
+
+
+def test_targets_are_predicted_and_not_read(cases: pd.DataFrame) -> None:
+    table = kk.predict_proba(ASIA, cases, ["lung", "tub"])
+    assert table.columns.tolist() == ["lung=no", "lung=yes", "tub=no", "tub=yes", "log_evidence"]
+    answer = expected(cases, 7, skip=("lung", "tub"))
+    assert table["tub=yes"].iloc[7] == pytest.approx(answer["tub"]["yes"], abs=1e-13)
+
+
+def test_approximate_methods_answer_row_by_row(cases: pd.DataFrame) -> None:
+    few = cases.iloc[:4]
+    table = kk.predict_proba(ASIA, few, ["lung"], method="bp")
+    for row in range(4):
+        evidence = {k: v for k, v in few.iloc[row].items() if isinstance(v, str) and k != "lung"}
+        beliefs = kk.infer(ASIA, "bp", evidence=evidence)
+        assert table["lung=yes"].iloc[row] == pytest.approx(beliefs["lung"][1], abs=1e-12)
+
+
+def test_processes_give_the_same_table(cases: pd.DataFrame) -> None:
+    one = kk.predict_proba(ASIA, cases, ["lung"])
+    two = kk.predict_proba(ASIA, cases, ["lung"], processes=2)
+    np.testing.assert_allclose(one.to_numpy(), two.to_numpy(), atol=1e-13)
+
+
+def test_many_rows_of_one_pattern_and_many_patterns() -> None:
+    graph = kk.random_graph(9, 0.4, seed=2)
+    rng = np.random.default_rng(0)
+    states = rng.integers(-1, 2, size=(700, 9)).astype(np.int32)
+    states[:300, :4] = rng.integers(0, 2, size=(300, 4))
+    states[:300, 4:] = -1
+    frame = {f"x{v}": [None if k < 0 else int(k) for k in states[:, v]] for v in range(9)}
+    table = kk.predict_proba(graph, frame).to_numpy()
+    for row in (0, 299, 300, 512, 699):
+        evidence = {v: int(k) for v, k in enumerate(states[row]) if k >= 0}
+        beliefs = kk.infer(graph, "enumerate", evidence=evidence)
+        np.testing.assert_allclose(table[row, :-1], beliefs.flat_marginals, atol=1e-12)
+        assert table[row, -1] == pytest.approx(beliefs.log_z, abs=1e-10)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
+def test_files_stream(cases: pd.DataFrame, ending: str, tmp_path, monkeypatch) -> None:
+    from kikuchi.query import case_files
+
+    monkeypatch.setattr(case_files, "_ROWS_AT_ONCE", 7)
+    source, out = tmp_path / f"cases{ending}", tmp_path / f"out{ending}"
+    if ending == ".parquet":
+        cases.reset_index(drop=True).to_parquet(source)
+    else:
+        cases.to_csv(source, sep="\t" if ending == ".tsv" else ",", index=False)
+    done = kk.predict_file(ASIA, source, out, ["lung", "xray"])
+    assert (done.rows, done.impossible) == (60, 0)
+    if ending == ".parquet":
+        written = pd.read_parquet(out)
+    else:
+        written = pd.read_csv(out, sep="\t" if ending == ".tsv" else ",")
+    direct = kk.predict_proba(ASIA, cases, ["lung", "xray"])
+    assert written.columns.tolist() == direct.columns.tolist()
+    np.testing.assert_allclose(written.to_numpy(), direct.to_numpy(), atol=1e-14)
+
+
+def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
+    frame = {"tub": ["no", "yes"], "either": ["no", "no"]}
+    with pytest.raises(ImpossibleEvidenceError, match=r"row 1: .*tub=yes, either=no together"):
+        kk.predict_proba(ASIA, frame, ["lung"])
+    table = kk.predict_proba(ASIA, frame, ["lung"], impossible="missing")
+    assert table["lung=no"].isna().tolist() == [False, True]
+    source = tmp_path / "cases.csv"
+    source.write_text("tub,either\nno,no\nyes,no\n")
+    with pytest.raises(ImpossibleEvidenceError, match=r"cases\.csv: row 2: "):
+        kk.predict_file(ASIA, source, tmp_path / "out.csv", ["lung"])
+    assert not (tmp_path / "out.csv").exists()
+    done = kk.predict_file(ASIA, source, tmp_path / "out.csv", ["lung"], impossible="missing")
+    assert done.impossible == 1
+    assert (tmp_path / "out.csv").read_text().splitlines()[2] == ",,-inf"
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        ({"tbu": ["no"]}, "column 'tbu' is no variable of the model.*did you mean 'tub'"),
+        (
+            {"tub": ["no", "maybe"]},
+            "row 1, column 'tub': 'maybe' is no state; the states are no, yes",
+        ),
+        ({"tub": ["no"], "lung": []}, "different lengths"),
+        ({"tub": [7]}, "row 0, column 'tub': 7 is no state"),
+        (5, "cases of kind int are not taken"),
+    ],
+)
+def test_bad_cases_get_one_clear_line(frame: object, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        kk.predict_proba(ASIA, frame)
+
+
+def test_cells_may_be_numbers_booleans_or_missing() -> None:
+    graph = kk.FactorGraph(
+        [2, 3, 2],
+        [],
+        names=["a", "b", "c"],
+        states=[["false", "true"], ["x", "y", "z"], ["0", "1"]],
+    )
+    frame = pd.DataFrame({"a": [True, False, None], "b": [2.0, np.nan, 0.0], "c": [1, 0, 1]})
+    found = read_cases(graph, frame, set()).states.tolist()
+    assert found == [[1, 2, 1], [0, -1, 0], [-1, 0, 1]]
+
+
+@pytest.mark.parametrize("cards", [[2, 2, 3], [2**40, 2**40, 3]])
+def test_distinct_rows(cards: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.integers(-1, 2, size=(50, 3)).astype(np.int32)
+    first, inverse = distinct_rows(states, cards)
+    assert np.array_equal(states[first][inverse], states)
+    assert len({tuple(row) for row in states.tolist()}) == len(first)
