@@ -112,6 +112,37 @@ def test_each_sensor_gets_its_noise_only_where_they_differ():
         assert matched_correlation(ica.transform(x), s).min() > 0.85
 
 
+@pytest.mark.filterwarnings("ignore:MeanFieldICA")
+def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more():
+    """As many sensors as sources: with one variance the loudest noise passes for a source."""
+    rng = np.random.default_rng(106)
+    rng.integers(4, 11)
+    level = rng.uniform(0.05, 1.0, size=7)
+    mixing = rng.normal(size=(7, 7))
+    s = rng.laplace(size=(10_000, 7))
+    noise = level * np.sqrt(2.0 * (mixing**2).sum(axis=1))
+    x = s @ mixing.T + noise * rng.normal(size=s.shape)
+    for kind in ("auto", "diagonal"):
+        ica = MeanFieldICA(7, noise=kind, random_state=0).fit(x)
+        assert ica.model_.noise.kind == "diagonal"
+        assert ica.noise_.sum() == pytest.approx(np.square(noise).sum(), rel=0.1)
+        ica.posterior = "importance:draws=2000"
+        found = ica.score_samples(x).sum()
+        ica.model_ = replace(
+            ica.model_, mixing=mixing, noise=_learned("diagonal", np.square(noise))
+        )
+        assert found > ica.score_samples(x).sum()
+
+
+def test_the_exponential_of_weights_is_that_of_the_library():
+    from kikuchi.ica.kernels.weighted import exponential
+
+    x = -np.concatenate([np.linspace(0.0, 5.0, 400), np.logspace(-12.0, 2.84, 400)])
+    found = np.array([exponential(value) for value in x])
+    np.testing.assert_allclose(found, np.exp(x), rtol=1e-13)
+    assert exponential(-1e4) < 1e-300
+
+
 def test_noise_that_samples_do_not_tell_is_not_called_found():
     """As many sensors as sources and little noise: its level is a matter of chance."""
     _, _, x = _laplace(5, (3, 3), 2000, 0.02)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.parallel import in_this_process
@@ -49,9 +49,12 @@ _PSEUDO = 4.0  # samples without noise that keep a fit to few samples from such 
 _NEXT = 4  # times as many are the next
 _STRONG = 1.0  # deviation of sources in units of noise that lets few samples do
 _MORE = 2500  # samples to begin with where it is less
-_OTHERS = 4000  # that fits to these are compared on
+_OTHERS = 2500  # that fits to these are compared on
+_TESTED = 8000  # that tell whether channels differ, where fewer leave it open:
+_OPEN = 0.25  # of the gain that BIC asks for
 _SOON = 8  # steps in which a good start comes near
 _PART_TIMES = 2  # as many draws as usual, at most
+_ROUGH = 15  # rotations that bring another start near enough
 _AGAIN = 4  # more starts where weak sources make several optima
 _NOISE_FRACTIONS = (1.8, 1.0, 0.4, 0.1, 0.02, 1e-3)
 _START_SAMPLES = 400
@@ -249,14 +252,18 @@ def _scored_model(
     several = task.start == "directions"
     order = rng.permutation(task.data.count)
     seen = replace(task, data=task.data.take(np.sort(order[:_SEEN])))
-    models = [_best_start(seen, rng) for _ in range(_STARTS if several else 1)]
     tall = len(task.priors) < task.data.channels
+    learned = task.noise if isinstance(task.noise, str) else ""
+    own = learned == KINDS[1] and not tall and task.data.channels > 1
+    if own:  # one variance for all channels first, as those of each mislead the first steps
+        seen = replace(seen, noise=KINDS[0])
+    models = [_best_start(seen, rng) for _ in range(_STARTS if several else 1)]
     size = max(_FEW, _EACH * task.data.channels * (len(task.priors) + 1))
     if not tall or weakest(models[0]) < _STRONG:
         size = max(size, _MORE)
     few = task.data.take(np.sort(order[:size]))
     others = task.data.take(np.sort(order[size : size + _OTHERS] if size < order.size else order))
-    choose = task.noise == AUTO
+    choose = learned == AUTO and task.data.channels > 1
     if choose and tall and _channels_differ(models[0], few, task):
         models, choose = _own_starts(models[0], seen, rng), False
     fits = [_fit_to_part(models[0], few, task, clock)]
@@ -268,15 +275,12 @@ def _scored_model(
     apart = [float(column_angles(m, best.model.mixing).max()) for m in mixings]
     settled = not several or sum(angle < _SAME for angle in apart) > 1
     choose = choose and not tall and stopped not in CUT_SHORT
-    if choose and _channels_differ(best.model, others, task):
+    rest = np.sort(order[size : size + _TESTED] if size < order.size else order)
+    if own or (choose and _channels_differ(best.model, others, task, rest)):
         start = _with_variances(best.model, None)
         best, stopped = _fit_to_part(start, few, task, clock, best.moments)
     if task.start == "ica" and few.observed is None and weakest(best.model) < WEAK:
-        fits = [(best, stopped)]
-        while len(fits) <= _AGAIN and fits[-1][1] not in CUT_SHORT:
-            start = _turned(best.model, few, task, rng)
-            fits.append(_fit_to_part(start, few, task, clock, limit=_SOON))
-        best, stopped = _likeliest(fits, others, task)
+        best, stopped = _turned_again((best, stopped), few, others, task, clock, rng)
     if stopped in CUT_SHORT:
         return best.model, stopped, False
     size = _NEXT * few.count
@@ -289,26 +293,74 @@ def _scored_model(
     return best.model, stopped, settled
 
 
+def _turned_again(
+    first: tuple[EMIteration, str],
+    few: Observations,
+    others: Observations,
+    task: RestartTask,
+    clock: Clock,
+    rng: np.random.Generator,
+) -> tuple[EMIteration, str]:
+    """The likeliest of a fit and of fits from other rotations, and why the last one stopped. The
+    search ends with the first that is worse by more than chance, or the second that is worse.
+    """
+    (best, stopped), start = first, first[0].model
+    value, worse = _likelihoods(best.model, others, task), 0
+    for _ in range(_AGAIN):
+        if stopped in CUT_SHORT or worse > 1:
+            break
+        turned = _turned(start, few, task, rng)
+        fit, stopped = _fit_to_part(turned, few, task, clock, limit=_SOON)
+        new = _likelihoods(fit.model, others, task)
+        gains = new - value
+        if float(gains.sum()) > 0.0:
+            best, value = fit, new
+        else:
+            clearly = float(gains.sum()) < -float(gains.std()) * math.sqrt(gains.size)
+            worse += 2 if clearly else 1
+    return best, stopped
+
+
 def _likeliest(
     fits: Sequence[tuple[EMIteration, str]], others: Observations, task: RestartTask
 ) -> tuple[EMIteration, str]:
     """The fit that makes samples most likely that it has not seen, and why the last one stopped."""
-    posterior = posterior_within_em(task.posterior)
-    values = [expectation(f.model, others, posterior, "none")[0].log_likelihood for f, _ in fits]
+    values = [float(_likelihoods(fit.model, others, task).sum()) for fit, _ in fits]
     return fits[int(np.argmax(values))][0], fits[-1][1]
 
 
-def _channels_differ(model: Model, data: Observations, task: RestartTask) -> bool:
+def _likelihoods(model: Model, data: Observations, task: RestartTask) -> Array:
+    """log p(x) of every sample."""
+    moments = posterior_within_em(task.posterior).solve(model.problem(data))
+    assert moments.log_z is not None  # scoring has it
+    return np.asarray(moments.log_z + model.log_base(data))
+
+
+def _channels_differ(
+    model: Model, data: Observations, task: RestartTask, rest: Ints | None = None
+) -> bool:
     """Whether BIC prefers a variance for each channel to one for all, by the score test: the gain
-    that the gradient and the information at equal variances promise.
+    that the gradient and the information at equal variances promise. Where some samples leave that
+    open, `rest` are the places of more.
     """
-    gains, moments = [], None
+    gain = _gain_of_channels(model, data, task)
+    if rest is not None and _OPEN < gain <= 1.0 and rest.size > data.count:
+        gain = _gain_of_channels(model, task.data.take(rest), task)
+    return gain > 1.0
+
+
+def _gain_of_channels(model: Model, data: Observations, task: RestartTask) -> float:
+    """What a variance for each channel would add to the log-likelihood, over what BIC asks for."""
+    own = _with_variances(model, None)
     posterior = posterior_within_em(task.posterior)
-    for trial in (model, _with_variances(model, None)):
-        now = evaluate(trial, data, posterior, moments, task.rules.mixing_prior)
-        moments = now.moments
-        gains.append(0.5 * data.count * float(now.gradient @ now.solve(now.gradient)))
-    return gains[1] - gains[0] > 0.5 * (data.channels - 1) * math.log(data.count)
+    now = evaluate(own, data, posterior, None, task.rules.mixing_prior)
+    size = model.mixing.size
+    merge = np.zeros((size + 1, size + data.channels))  # one variance moves all of them
+    merge[:size, :size], merge[size, size:] = np.eye(size), 1.0
+    together = merge @ now.information @ merge.T
+    same = replace(now, gradient=merge @ now.gradient, information=together)
+    less, more = (float(e.gradient @ e.solve(e.gradient)) for e in (same, now))
+    return data.count * (more - less) / ((data.channels - 1) * math.log(data.count))
 
 
 def _with_variances(model: Model, variances: Array | None) -> Model:
@@ -342,7 +394,8 @@ def _turned(model: Model, data: Observations, task: RestartTask, rng: np.random.
     """
     unit = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
     scaled = replace(data, x=data.x / unit)
-    start = initial_model("ica", scaled, task.priors, np.asarray(1.0), task.rules.mixing, rng)
+    kinds = task.priors, np.asarray(1.0), task.rules.mixing
+    start = initial_model("ica", scaled, *kinds, rng, _ROUGH)
     return replace(model, mixing=unit * _without_noise(start, scaled))
 
 

@@ -57,14 +57,15 @@ def initial_model(
     noise: str | Array,
     rule: str,
     rng: np.random.Generator,
+    rotations: int = _ROTATIONS,
 ) -> Model:
-    """A model to begin EM with."""
+    """A model to begin EM with; components are sought by so many `rotations` at most."""
     hot = make_noise(noise, data.variances)
     if data.count > _MOST_SAMPLES:
         data = data.take(np.sort(rng.choice(data.count, _MOST_SAMPLES, replace=False)))
     sources = len(priors)
     if name in ("ica", "pca"):
-        mixing, noise_now = _from_components(name, data, priors, hot, rng)
+        mixing, noise_now = _from_components(name, data, priors, hot, rng, rotations)
     elif name == "directions":
         mixing, noise_now = _scaled(_directions(data.x, sources, rng), data, priors), hot
     elif name == "samples":
@@ -114,6 +115,7 @@ def _from_components(
     priors: Sequence[SourcePrior],
     hot: Noise,
     rng: np.random.Generator,
+    rotations: int,
 ) -> tuple[Array, Noise]:
     centred = data.x - (data.x.sum(axis=1) / data.channel_counts)[:, None]
     if data.observed is not None:
@@ -131,7 +133,7 @@ def _from_components(
     if name == "pca":
         basis = np.linalg.qr(rng.standard_normal((sources, sources)))[0]
     else:
-        basis = rotation(white, rng)
+        basis = rotation(white, rng, rotations)
     sizes = np.sqrt(np.maximum(values - rest, 0.05 * values))
     mixing = (vectors * sizes) @ basis.T
     sources_now = basis @ white
@@ -169,16 +171,17 @@ def has_factors(channels: int, sources: int) -> bool:
     return sources < channels and (channels - sources) ** 2 >= channels + sources
 
 
-def rotation(white: Array, rng: np.random.Generator) -> Array:
+def rotation(white: Array, rng: np.random.Generator, most: int = _ROTATIONS) -> Array:
     """Independent directions of white data: the fixed point with tanh, all at once, kept
-    orthogonal; sub- and super-Gaussian sources alike.
+    orthogonal, by so many steps at most; sub- and super-Gaussian sources alike.
     """
     size, samples = white.shape
     basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
-    for _ in range(_ROTATIONS):
-        squashed = np.tanh(basis @ white)
-        slope = 1.0 - np.mean(squashed * squashed, axis=1)
-        new = _orthogonal(squashed @ white.T / samples - slope[:, None] * basis)
+    half = white.astype(np.float32)  # enough to begin with, in a fraction of the time
+    for _ in range(most):
+        squashed = np.tanh(basis.astype(np.float32) @ half)
+        slope = 1.0 - np.einsum("in,in->i", squashed, squashed).astype(np.float64) / samples
+        new = _orthogonal(squashed @ half.T / samples - slope[:, None] * basis)
         moved = float(np.abs(np.abs(np.einsum("ij,ij->i", new, basis)) - 1.0).max())
         basis = new
         if moved < _ROTATED:

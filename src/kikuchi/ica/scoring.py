@@ -23,7 +23,7 @@ from kikuchi.ica.model import Model, Observations, deviations
 from kikuchi.ica.noise import FLOOR, IndependentNoise
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
 
-_CHUNK = 2**16  # of the numbers that gradients of samples may take
+_CHUNK = 2**17  # of the numbers that gradients of samples may take
 _LEAST_ROWS = 4000  # that the information is estimated from, or
 _ROWS = 20  # as many for every parameter, if there are so many
 _RIDGE = 1e-4  # of the information in a parameter by itself, where others say the same
@@ -183,6 +183,8 @@ def evaluate(
     problem, size = model.problem(data), model.mixing.size
     noise = point_of(model).size - size
     own = noise > 1
+    stretched = mixing if data.observed is not None else basis @ mixing
+    products = np.einsum("di,dj->ijd", mixing, mixing).reshape(-1, model.channels)
     gradient, information = np.zeros(size + noise), np.zeros((size + noise, size + noise))
     mean, gamma, lam = (np.empty(problem.field.shape) for _ in range(3))
     total = 0.0
@@ -198,8 +200,9 @@ def evaluate(
         seen = _NOTHING if data.observed is None else data.observed[:, part]
         scores = np.empty((part.stop - begin, gradient.size))
         turned = x if data.observed is not None else basis @ x
-        stretched = mixing if data.observed is not None else basis @ mixing
-        sample_scores(x, seen, mixing, turned, stretched, moments.mean, second, own, scores)
+        left = x.T * (x - 2.0 * (mixing @ moments.mean)).T
+        left += second.reshape(len(second), -1) @ products
+        sample_scores(left, seen, turned, stretched, moments.mean, second, own, scores)
         gradient += scores.sum(axis=0)
         few = scores[::stride]
         information += few.T @ few

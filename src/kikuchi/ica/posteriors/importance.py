@@ -23,7 +23,7 @@ from kikuchi.ica.priors.prior import CompiledPrior
 
 _WIDTHS = np.array([1.1, 1.1, 1.1, 2.0])  # deviations of the draws, in turn
 _PAIRS = 16  # of draws: the least number, and every other is a multiple
-_POOL = 2**19  # normal numbers, in so many sets of draws as they fill
+_POOL = 2**17  # normal numbers, in so many sets of draws as they fill
 _SPREAD = 997.0  # of the values of a sample, so that their digits choose a set
 _MANY = 2.0  # mean of log(1 + relative variance of weights), above which they say little
 _LEAST_SETS = 8
