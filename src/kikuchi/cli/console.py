@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kikuchi.core.text import printable
+from kikuchi.core.compiling import COMPILING
+from kikuchi.core.text import printable, seconds
 
 if TYPE_CHECKING:
     from kikuchi.core.answer import Answer
@@ -22,6 +23,8 @@ class Screen:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
+        if not quiet:
+            COMPILING.tell = lambda: self.note("compiling loops; once, they are kept on disk ...")
 
     def line(self, text: str = "") -> None:
         """One line of the answer."""
@@ -49,6 +52,9 @@ class Screen:
                 self.table(*further)
         for remark in answer.remarks():
             self.line(remark)
+        if COMPILING.told:
+            spent = seconds(COMPILING.seconds)
+            self.note(f"compiling took {spent}, which no time above includes")
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Labels with their values."""

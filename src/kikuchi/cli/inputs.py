@@ -82,10 +82,8 @@ def make_budget(seconds: float | None, memory: str | None) -> Budget:
 
 def choose_method(word: str, seed: int | None) -> Method:
     """A method from its text, with the seed put in if it has one."""
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.inference.registry import parse_method
 
-    defer_blas()
     return with_seed(parse_method(word), seed)
 
 

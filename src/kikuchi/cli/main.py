@@ -67,9 +67,18 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
+
         from kikuchi import __version__
 
-        typer.echo(f"kikuchi {__version__}")
+        found = [f"kikuchi {__version__}", f"Python {platform.python_version()}"]
+        for name, package in (("NumPy", "numpy"), ("Numba", "numba"), ("JAX", "jax")):
+            try:
+                found.append(f"{name} {version(package)}")
+            except PackageNotFoundError:
+                found.append(f"no {name}")
+        typer.echo("\n".join(found))
         raise typer.Exit
 
 
@@ -77,7 +86,12 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+        typer.Option(
+            "--version",
+            help="Print the versions of kikuchi and of what it runs on.",
+            callback=_show_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Marginals and log Z of discrete probabilistic models, with how far to trust them.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -74,21 +73,3 @@ def _is_half_made(error: Any) -> bool:
     """Whether a destructor missed an attribute that an interrupted constructor would have set."""
     name = getattr(error.object, "__name__", "")
     return issubclass(error.exc_type, AttributeError) and name == "__del__"
-
-
-def defer_blas() -> None:
-    """Load Numba's array functions without SciPy's linear algebra, a quarter of the start-up.
-
-    On loading its first compiled loop Numba imports `scipy.linalg` only to see whether it is
-    there. The check is left out here; a loop that does use BLAS still imports it when compiled.
-    """
-    with suppress(ImportError, AttributeError):  # another version of Numba: only the time is lost
-        from numba.np import linalg
-
-        module: Any = linalg
-        check = module.ensure_blas
-        module.ensure_blas = lambda: None
-        try:
-            import numba.np.arraymath  # noqa: F401  (runs the check)
-        finally:
-            module.ensure_blas = check

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -22,9 +23,9 @@ class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
     `iterations` lowers a method's own `max_iterations`, never raises it. `seconds` count from the
-    start, set-up and planning included; iterations end with the best answer so far, a set-up that
-    takes longer with an error. `bytes` bounds what a run adds to the memory of the process; methods
-    refuse beforehand, with the figure.
+    start, set-up and planning included, compiling loops for the first time not; iterations end with
+    the best answer so far, a set-up that takes longer with an error. `bytes` bounds what a run adds
+    to the memory of the process; methods refuse beforehand, with the figure.
 
     >>> Budget(seconds=2.0, bytes=parse_bytes("2GB")).bytes
     2000000000
@@ -60,11 +61,17 @@ class Clock:
         self.budget = budget
         self.setting_up = True  # until the first iteration; `require_time` looks at it
         self._start = time.perf_counter()
+        self._compiled_before = COMPILING.seconds
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds since the start."""
-        return time.perf_counter() - self._start
+        """Wall-clock seconds since the start, those of compiling loops left out."""
+        return time.perf_counter() - self._start - self.compiling
+
+    @property
+    def compiling(self) -> float:
+        """Seconds since the start that went into compiling loops, once per machine."""
+        return COMPILING.seconds - self._compiled_before
 
     @property
     def expired(self) -> bool:
@@ -81,11 +88,11 @@ class Clock:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not count the time of the block: for loading compiled loops, once per process."""
-        began = time.perf_counter()
+        began = self.seconds
         try:
             yield
         finally:
-            self._start += time.perf_counter() - began
+            self._start += self.seconds - began
 
     @contextmanager
     def watching(self) -> Iterator[None]:

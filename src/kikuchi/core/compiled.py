@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.core.types import IntegerLiteral
+from numba.core.types.misc import unliteral
+
+from kikuchi.core.compiling import COMPILING
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
 _unsaid = [True]
@@ -27,7 +33,11 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
-        if cache and hasattr(loop, "enable_caching"):  # not with NUMBA_DISABLE_JIT
+        if not hasattr(loop, "enable_caching"):  # with NUMBA_DISABLE_JIT
+            return loop
+        template = loop.get_call_template
+        loop.get_call_template = lambda args, kws: template(*_without_values(args, kws))
+        if cache:
             try:
                 loop._cache = LoopCache(function)
             except RuntimeError:  # Numba has found no folder
@@ -35,6 +45,18 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         return loop
 
     return compiled
+
+
+def _without_values(args: Any, kws: Any) -> tuple[Any, Any]:
+    """Types of arguments of a call from another loop, whole numbers without their values.
+
+    Numba would compile a loop again for every constant that it is called with.
+    """
+    return tuple(map(_plain, args)), {name: _plain(kind) for name, kind in kws.items()}
+
+
+def _plain(kind: Any) -> Any:
+    return unliteral(kind) if isinstance(kind, IntegerLiteral) else kind
 
 
 class LoopCache(FunctionCache):  # type: ignore[misc]
@@ -59,6 +81,19 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
             self.disable()
 
 
+class _CompilingListener(event.Listener):  # type: ignore[misc]
+    """Hears of every compilation; loading a loop from disk is none."""
+
+    def on_start(self, event: Any) -> None:
+        COMPILING.begin()
+
+    def on_end(self, event: Any) -> None:
+        COMPILING.end()
+
+
+event.register("numba:compile", _CompilingListener())
+
+
 def _warn_once() -> None:
     if os.environ.setdefault(_WARNED, str(os.getpid())) == str(os.getpid()) and _unsaid:
         _unsaid.clear()
@@ -67,3 +102,24 @@ def _warn_once() -> None:
             "NUMBA_CACHE_DIR to a folder that can be written",
             stacklevel=4,
         )
+
+
+def _defer_blas() -> None:
+    """Load Numba's array functions without SciPy's linear algebra, a quarter of the start-up.
+
+    On loading its first compiled loop Numba imports `scipy.linalg` only to see whether it is
+    there. The check is left out here; a loop that does use BLAS still imports it when compiled.
+    """
+    with suppress(ImportError, AttributeError):  # another version of Numba: only the time is lost
+        from numba.np import linalg
+
+        module: Any = linalg
+        check = module.ensure_blas
+        module.ensure_blas = lambda: None
+        try:
+            import numba.np.arraymath  # noqa: F401  (runs the check)
+        finally:
+            module.ensure_blas = check
+
+
+_defer_blas()

@@ -182,13 +182,17 @@ class Method(Configured, ABC):
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
             reduced,
         )
-        if self.exactness == "always":
+        if self._certainly_exact(reduced.graph, run):
             return self._answer(reduced, self.solve(reduced.graph, run), run)
         require_possible(reduced.graph)  # exact methods see for themselves that Z = 0
         solution = self.solve(reduced.graph, run)
         if not targets and solution.log_z is not None and reduced.graph.n_factors:
             warn_outside_bounds(reduced.graph, solution)
         return self._answer(reduced, solution, run)
+
+    def _certainly_exact(self, graph: FactorGraph, run: MethodRun) -> bool:
+        """Whether the answer on this graph will be exact, so that nothing else need check it."""
+        return self.exactness == "always"
 
     def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         """Solve a graph that evidence has reduced already, as part of a run of another method."""

@@ -7,7 +7,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import BudgetError
-from kikuchi.inference.bounds import auto
+from kikuchi.inference.bounds import auto_exact
 from oracle import enumerate_exact, random_model
 
 
@@ -104,7 +104,7 @@ def test_exact_inference_is_tried_with_an_estimate_in_reserve(
         raise BudgetError("the time is over")
 
     monkeypatch.setattr(kk.JunctionTree, "solve_planned", too_slow)
-    monkeypatch.setattr(auto, "_SURE", 0.0)
+    monkeypatch.setattr(auto_exact, "_SURE", 0.0)
     beliefs = kk.infer(grid, "auto", budget=kk.Budget(seconds=1))
     assert "would have taken too long" in beliefs.diagnostics["why"]
     assert beliefs.diagnostics["tried"][0] == "bp:tol=1e-07"
@@ -128,3 +128,17 @@ def test_no_time_at_all_still_gives_an_answer() -> None:
         or beliefs.log_z_upper is None
         or (beliefs.log_z_lower <= beliefs.log_z_upper)
     )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_states_are_enumerated_without_compiled_loops(seed: int) -> None:
+    graph = random_model(np.random.default_rng(seed), n=6, zeros=0.2)
+    log_z, singles, _ = enumerate_exact(graph)
+    beliefs = kk.infer(graph)
+    assert beliefs.diagnostics["chosen"] == "enumerate"
+    assert beliefs.log_z_lower is not None
+    assert beliefs.log_z_lower <= log_z <= beliefs.log_z_upper
+    assert beliefs.log_z == pytest.approx(log_z, abs=1e-12)
+    np.testing.assert_allclose(beliefs.flat_marginals, np.concatenate(singles), atol=1e-13)
+    walked = kk.infer(graph, "jt")
+    np.testing.assert_allclose(beliefs.flat_factors, walked.flat_factors, atol=1e-12)

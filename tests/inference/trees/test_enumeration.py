@@ -90,14 +90,15 @@ def test_golden_values_of_the_catalogue() -> None:
 def test_chunks_change_nothing_and_their_sums_are_lower_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    graph = random_model(np.random.default_rng(5), n=7, zeros=0.2)
+    graph = random_model(np.random.default_rng(5), n=11, zeros=0.2)
     whole = kk.infer(graph, "enumerate")
     monkeypatch.setattr(enumeration, "_VISITS", 3)
     pieces = kk.infer(graph, "enumerate")
     assert len(pieces.trace) > 10
     assert pieces.log_z == whole.log_z
     np.testing.assert_array_equal(pieces.flat_factors, whole.flat_factors)
-    assert np.all(np.diff(pieces.trace.objective) >= 0)
+    sums = np.asarray(pieces.trace.objective)
+    assert np.all(np.diff(sums[np.isfinite(sums)]) >= 0)
     assert np.all(np.diff(pieces.trace.iterations) >= 0)
     assert pieces.trace.objective[-1] == whole.log_z
     assert pieces.trace.iterations[-1] == whole.diagnostics["states"]

@@ -52,14 +52,12 @@ def bounds(
     from kikuchi.cli import outputs
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_evidence, load_model, make_budget
-    from kikuchi.cli.startup import defer_blas
 
     budget = make_budget(seconds, memory)
     output.check(model, plot)
     outputs.check_picture_suffix(plot)
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
-    defer_blas()
     from kikuchi.inference.bounds.log_z_bounds import bounds as close
 
     with ProgressBar("bounds", quiet=output.quiet) as progress:

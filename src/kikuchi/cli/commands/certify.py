@@ -33,11 +33,9 @@ def certify(
     start and under every schedule. Where none holds, nothing is known either way.
     """
     from kikuchi.cli.inputs import load_evidence, load_model
-    from kikuchi.cli.startup import defer_blas
 
     budget = limits.budget
     output.check(model)
-    defer_blas()
     from kikuchi.inference.bounds.certificates import certify as prove
 
     graph = load_model(model, format)

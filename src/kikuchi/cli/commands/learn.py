@@ -106,11 +106,9 @@ def learn(
     """Learn the parameters of a model from a table of data."""
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.outputs import check_model_suffix
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.graphs.formats import write
     from kikuchi.graphs.formats.names import write_names
 
-    defer_blas()
     chosen = learner.choose()
     budget = limits.budget
     check_model_suffix(out)

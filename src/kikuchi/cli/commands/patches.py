@@ -74,11 +74,9 @@ def patches(
     The file holds the rows and every step, which models trained on it keep; `kikuchi train energy`
     and every other command that reads .npz files take it.
     """
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.energy.preparation import Patches
     from kikuchi.energy.preparation import patches as cut
 
-    defer_blas()
     if out.suffix.lower() != ".npz":
         raise KikuchiError(f"{out}: patches are written as .npz files")
     for source in sources:

@@ -106,10 +106,8 @@ def train(
     import numpy as np
 
     from kikuchi.cli.console import ProgressBar
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.training.trainer import COMPLETE
 
-    defer_blas()
     _check_names(kind, out, training, settings.get("n_hidden"))
     part = out.with_name(out.name + ".part")
     output.check(data, out)

@@ -16,6 +16,7 @@ from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
 _INDEX = np.uint64
+FEW_STATES = 2**10  # of the whole model: one table of them needs no compiled loop
 _VISITS = 2**18  # steps of the walk between two looks at the clock: about 10 ms
 
 
@@ -46,7 +47,7 @@ class Enumeration(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         total = self._count_states(graph)
-        walk = _Walk(graph)
+        walk = _JointTable(graph) if total <= FEW_STATES else _Walk(graph)
         self._walk_to_the_end(walk, total, run)
         if walk.best_score == -np.inf:
             raise ImpossibleEvidenceError(
@@ -82,7 +83,7 @@ class Enumeration(Method):
             )
         return total
 
-    def _walk_to_the_end(self, walk: _Walk, total: int, run: MethodRun) -> None:
+    def _walk_to_the_end(self, walk: _JointTable | _Walk, total: int, run: MethodRun) -> None:
         try:
             for step in walk.steps():
                 run.record(step, total)
@@ -92,12 +93,61 @@ class Enumeration(Method):
             raise BudgetError(_unfinished(walk, total, "it was interrupted")) from None
 
 
-def _unfinished(walk: _Walk, total: int, why: str) -> str:
+def _unfinished(walk: _JointTable | _Walk, total: int, why: str) -> str:
     bound = f"; so far log Z >= {walk.log_sum:.6g}" if walk.log_sum > -np.inf else ""
     return (
         f"enumeration is exact or nothing, and {why} after about {walk.done:.3g} of {total:.3g} "
         f"states{bound}; allow more seconds, or use jt, bp, mf or gibbs"
     )
+
+
+class _JointTable:
+    """The weights of all states of a small model as one table, in plain NumPy."""
+
+    def __init__(self, graph: FactorGraph) -> None:
+        self.graph = graph
+        self.finished = False
+        self.done = 0
+        self.log_sum = self.best_score = -math.inf
+
+    def steps(self) -> Iterator[Step]:
+        """All in one step."""
+        graph = self.graph
+        scores = np.zeros(graph.cardinalities)
+        for a in range(graph.n_factors):
+            axes = graph.scope(a)
+            table = graph.log_table(a).transpose(np.argsort(axes))
+            shape = np.ones(graph.n_variables, dtype=np.int64)
+            shape[list(axes)] = graph.shape(a)
+            scores += table.reshape(shape)
+        self._best = int(scores.argmax())
+        self.best_score = float(scores.flat[self._best])
+        if self.best_score > -math.inf:
+            self._weights = np.exp(scores - self.best_score)
+            mass = self._weights.sum()
+            self._weights /= mass
+            self.log_sum = self.best_score + math.log(mass)
+        self.finished, self.done = True, scores.size
+        yield Step(self.done, objective=self.log_sum)
+
+    def best_state(self) -> Ints:
+        """The state of largest weight."""
+        return np.array(np.unravel_index(self._best, self._weights.shape), dtype=np.int64)
+
+    def marginals(self) -> Array:
+        """Flat variable marginals."""
+        return np.concatenate([self._onto((v,)) for v in range(self.graph.n_variables)])
+
+    def factor_tables(self) -> Array:
+        """Flat factor marginals, laid out as the log-tables."""
+        scopes = map(self.graph.scope, range(self.graph.n_factors))
+        return np.concatenate([np.zeros(0), *map(self._onto, scopes)])
+
+    def _onto(self, scope: tuple[int, ...]) -> Array:
+        others = tuple(v for v in range(self.graph.n_variables) if v not in scope)
+        ranks = np.argsort(np.argsort(scope))
+        table = self._weights.sum(axis=others).transpose(ranks).ravel()
+        return np.asarray(table / table.sum())
 
 
 class _Walk:

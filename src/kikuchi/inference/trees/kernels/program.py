@@ -61,7 +61,7 @@ def new_program(lengths, n_cliques):
     )
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def begin(at, program, card, names, low, high):
     """Open an operation over names[low:high]; `at` counts ops, dims, steps, operands, actions."""
     o = at[0]
@@ -78,7 +78,7 @@ def begin(at, program, card, names, low, high):
     return o
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def add_table(at, program, o, axes, low, names, first, end, base, table):
     """Add an operand over names[first:end], laid out by rank like the axes themselves."""
     nd, d = program.ops[o, AXES], program.ops[o, DIMS]
@@ -97,7 +97,7 @@ def add_table(at, program, o, axes, low, names, first, end, base, table):
     at[3] += 1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def add_target(at, program, o, axes, low, targets, t, source):
     """Add the marginal target t, gathered at `source`, and the action that normalises it."""
     j, end = targets.offsets[t], targets.offsets[t + 1]
@@ -116,7 +116,7 @@ def add_target(at, program, o, axes, low, targets, t, source):
     return source + targets.sizes[t]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def add_action(at, program, kind, source, size, place, table, scale, opposite):
     """Add an action on temporary[source:source + size] to the current operation."""
     row = at[4]
@@ -127,21 +127,21 @@ def add_action(at, program, kind, source, size, place, table, scale, opposite):
     at[4] += 1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _add_separator(at, program, tree, o, low, j, base, table):
     """Add an operand over the separator above clique j."""
     first, end = tree.clique_offsets[j], tree.clique_offsets[j + 1] - tree.residual[j]
     add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, first, end, base, table)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _add_clique(at, program, tree, o, c, base):
     """Add an operand over all variables of clique c, the axes of operation o."""
     low, high = tree.clique_offsets[c], tree.clique_offsets[c + 1]
     add_table(at, program, o, tree.clique_vars, low, tree.clique_vars, low, high, base, -1)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def add_factors(at, program, tree, o, c):
     """Add the products of factors that clique c holds, as fixed inputs."""
     low = tree.clique_offsets[c]
@@ -190,7 +190,7 @@ def upward(lengths, tree, size, up, clique_tables):
     return program
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _add_inputs(at, program, tree, o, c, up, down):
     """Inputs of the downward walk of clique c: factors, message from the parent, children's."""
     low, ops = tree.clique_offsets[c], program.ops
@@ -207,7 +207,7 @@ def _add_inputs(at, program, tree, o, c, up, down):
     ops[o, CHECK] = BY_FLOORS if last > first else NEVER
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _read_separator(at, program, tree, j, table, targets, spare):
     """The operation that sums the belief of the separator above clique j onto its targets."""
     above, below = tree.clique_offsets[j], tree.clique_offsets[j + 1] - tree.residual[j]
