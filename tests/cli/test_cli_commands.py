@@ -288,7 +288,9 @@ def test_help_of_every_command() -> None:
 
 
 def test_version() -> None:
-    assert run("--version").stdout == f"kikuchi {kk.__version__}\n"
+    lines = run("--version").stdout.splitlines()
+    assert lines[0] == f"kikuchi {kk.__version__}"
+    assert f"NumPy {np.__version__}" in lines and lines[1].startswith("Python 3.")
 
 
 def test_plain_table_aligns_numbers_to_the_right() -> None:

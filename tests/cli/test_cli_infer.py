@@ -26,6 +26,8 @@ CONTRACT = {
     "stopped": str,
     "iterations": int,
     "seconds": float,
+    "variables": (list, type(None)),
+    "state_names": (list, type(None)),
     "marginals": list,
     "state": (list, type(None)),
     "score": (float, type(None)),
