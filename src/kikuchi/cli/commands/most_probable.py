@@ -42,12 +42,10 @@ def most_probable(
     """
     from kikuchi.cli.inputs import load_model, variable_number
     from kikuchi.cli.questions import evidence_of, given_text, likelihoods_of
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.core.errors import EvidenceError, KikuchiError
 
     budget = limits.budget
     output.check(model)
-    defer_blas()
     from kikuchi.query.marginal_map import marginal_map
     from kikuchi.query.most_probable import most_probable as find
 

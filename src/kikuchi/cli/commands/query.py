@@ -46,12 +46,10 @@ def query(
     """
     from kikuchi.cli.inputs import load_model, variable_number
     from kikuchi.cli.questions import evidence_of, given_text, likelihoods_of
-    from kikuchi.cli.startup import defer_blas
     from kikuchi.core.errors import ModelError
 
     budget = limits.budget
     output.check(model)
-    defer_blas()
     from kikuchi.query.query import query as ask
 
     graph = load_model(model, format)
