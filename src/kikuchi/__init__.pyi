@@ -99,6 +99,7 @@ from kikuchi.learning.scaling.scaling import GeneralisedScalingML as Generalised
 from kikuchi.learning.scaling.scaling import ProportionalFitting as ProportionalFitting
 from kikuchi.learning.scaling.targets import Targets as Targets
 from kikuchi.learning.scaling.ups_jt import UnifiedScalingML as UnifiedScalingML
+from kikuchi.learning.structure.families import fitted_network as fitted_network
 from kikuchi.learning.structure.features import Feature as Feature
 from kikuchi.learning.structure.features import Features as Features
 from kikuchi.learning.structure.graphs import chow_liu as chow_liu
@@ -106,7 +107,10 @@ from kikuchi.learning.structure.graphs import graph_from_text as graph_from_text
 from kikuchi.learning.structure.graphs import grow_cliques as grow_cliques
 from kikuchi.learning.structure.graphs import mutual_information as mutual_information
 from kikuchi.learning.structure.graphs import random_augmentation as random_augmentation
+from kikuchi.learning.structure.hill_climb import edge_confidence as edge_confidence
+from kikuchi.learning.structure.hill_climb import hill_climb as hill_climb
 from kikuchi.learning.structure.induction import induce_features as induce_features
+from kikuchi.learning.structure.pc import pc as pc
 from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
 from kikuchi.query.answers import Distributions as Distributions
 from kikuchi.query.answers import JointDistribution as JointDistribution

@@ -26,7 +26,7 @@ Graph = Annotated[
     str,
     option(
         "--graph -g G",
-        "Model file, example:NAME, chow-liu, grid:RxC, or EDGES.csv with two columns.",
+        "Model file, example:NAME, chow-liu, hill-climb:bic, pc, grid:RxC, or EDGES.csv.",
     ),
 ]
 Fitted = Annotated[Path, option("--out -o FITTED", "Where to write: .uai, .fg, .bif.")]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +27,8 @@ Edge = tuple[int, int]
 
 GRAPH_TEXTS: dict[str, str] = {
     "chow-liu": "the tree of greatest likelihood",
+    "hill-climb:SCORE": "a directed structure of high score: bic, aic or bdeu",
+    "pc": "a directed structure by tests of independence",
     "grid:RxC": "a grid with the columns of the data row by row, such as grid:8x8",
     "EDGES.csv": "a file with two columns: pairs of variables by name or number",
     "MODEL": "a model file; its tables are where learning starts",
@@ -303,6 +306,8 @@ def graph_from_text(text: str, data: Data | ArrayLike, *, smoothing: float = 0.0
         # What no row shows is not impossible: learning starts flat where the tables have zeros.
         zeros = np.isneginf(tree.log_tables).any()
         return tree.with_log_tables(np.zeros_like(tree.log_tables)) if zeros else tree
+    if name == "pc" or name.partition(":")[0] == "hill-climb":
+        return _directed(name, rows, smoothing)
     if name.startswith("grid"):
         return _pairwise(rows, _grid_edges(word, rows.n_variables))
     if re.sub(r"\.gz$", "", name).endswith((".csv", ".tsv")):
@@ -313,6 +318,18 @@ def graph_from_text(text: str, data: Data | ArrayLike, *, smoothing: float = 0.0
     from kikuchi.graphs.formats import read
 
     return read(word)
+
+
+def _directed(name: str, rows: Data, smoothing: float) -> FactorGraph:
+    """A directed structure with its tables of frequencies, none of them zero."""
+    from kikuchi.learning.structure.hill_climb import hill_climb
+    from kikuchi.learning.structure.pc import pc
+
+    pseudo_count = smoothing if smoothing > 0 else 1e-3
+    if name == "pc":
+        return pc(rows).network(pseudo_count=pseudo_count)
+    score: Any = name.partition(":")[2] or "bic"
+    return hill_climb(rows, score, pseudo_count=pseudo_count).graph
 
 
 def read_edges(path: str | Path, data: Data) -> list[Edge]:

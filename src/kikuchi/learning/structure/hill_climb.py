@@ -1,0 +1,436 @@
+"""Directed structures by hill climbing with a tabu list and restarts.
+
+A step adds, removes or turns one arrow, whichever raises the score most; where none does, the least
+loss is taken, and what was left is not gone back to for a while (tabu). A restart begins at the
+best structure with some random steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kikuchi.core import parallel
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import ModelError, suggestion
+from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.labelled import html_facts
+from kikuchi.core.progress import Progress, silent
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.data import Data
+from kikuchi.learning.structure.families import FamilyScores, ScoreName, fitted_network
+
+Arrow = tuple[int, int]
+NamedArrow = tuple[Any, Any]
+Step = tuple[Literal["add", "remove", "turn"], int, int]
+
+_GAIN = 1e-9  # a smaller gain is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class LearntStructure:
+    """Arrows that were found, their score, and the model with tables of frequencies.
+
+    `stopped` says why the search ended: "converged" (no step of any restart is better), "seconds",
+    "iterations" or "interrupted"; the best structure so far is here in any case.
+    """
+
+    graph: FactorGraph
+    arrows: tuple[Arrow, ...]
+    score: float
+    score_name: str
+    iterations: int
+    evaluations: int
+    seconds: float
+    stopped: str
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """(parent, child) by name."""
+        return [(self.graph.label(u), self.graph.label(v)) for u, v in self.arrows]
+
+    def __repr__(self) -> str:
+        return (
+            f"LearntStructure({len(self.arrows)} arrows, {self.score_name} {self.score:.3f}, "
+            f"{self.stopped})"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("variables", str(self.graph.n_variables)),
+            ("arrows", ", ".join(f"{u} → {v}" for u, v in self.edges[:60])),
+            (self.score_name, f"{self.score:.3f}"),
+            ("stopped", self.stopped),
+        ]
+        return html_facts("Learnt structure", facts)
+
+
+@safe_interrupts()
+def hill_climb(
+    data: Data | ArrayLike,
+    score: ScoreName = "bic",
+    *,
+    strength: float = 1.0,
+    max_parents: int | None = None,
+    required: Iterable[NamedArrow] = (),
+    forbidden: Iterable[NamedArrow] = (),
+    start: Iterable[NamedArrow] = (),
+    tabu: int = 20,
+    restarts: int = 10,
+    max_iterations: int = 100_000,
+    pseudo_count: float = 0.0,
+    seed: Seed = 0,
+    budget: Budget | None = None,
+    progress: Progress = silent,
+) -> LearntStructure:
+    """A directed structure of high score, by hill climbing, and its tables of frequencies.
+
+    Parameters
+    ----------
+    data : complete rows, as any learner takes them.
+    score : "bic", "aic", "bdeu" (with the prior's `strength`) or "likelihood".
+    max_parents : of a variable; no limit by default, but tables of more than 4 million entries are
+        left out.
+    required, forbidden : arrows (parent, child) by name or number that must or must not be there.
+    start : arrows to begin with, besides the required ones.
+    tabu : how many of the latest steps may not be undone, and how many steps without a new best
+        structure end a climb.
+    restarts : climbs from the best structure after random steps; each may only improve it.
+    pseudo_count : added to the counts of the fitted tables.
+    seed : of the random steps.
+    max_iterations, budget, progress : limits, and who is told.
+
+    >>> rows = [[a, b, a & b] for a in (0, 1) for b in (0, 1)] * 50
+    >>> found = hill_climb(rows)
+    >>> found.stopped, sorted(found.edges)
+    ('converged', [('0', '2'), ('1', '2')])
+    """
+    scores = FamilyScores(data, score, strength)
+    rules = _Rules.of(scores, required, forbidden, max_parents)
+    clock = (budget or Budget()).start()
+    climb = _Climb(scores, rules, tabu, clock, clock.iterations(max_iterations), progress)
+    begin = {*rules.required, *_arrows(scores.data, start, "start")}
+    _require_acyclic(scores.data, begin)
+    rng = generator(seed)
+    climb.run(_parent_sets(scores.n_variables, begin))
+    for _ in range(restarts):
+        if climb.stopped != "converged":
+            break
+        climb.run(climb.shaken(rng))
+    parents = climb.best
+    return LearntStructure(
+        fitted_network(scores.data, parents, pseudo_count=pseudo_count),
+        tuple((u, v) for v, chosen in enumerate(parents) for u in sorted(chosen)),
+        climb.best_score,
+        score,
+        climb.iterations,
+        scores.evaluations,
+        clock.seconds,
+        climb.stopped,
+    )
+
+
+# ---------------------------------------------------------------------- the search
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Arrows that must or must not be, and the most parents of a variable."""
+
+    required: frozenset[Arrow]
+    forbidden: frozenset[Arrow]
+    max_parents: float
+
+    @classmethod
+    def of(
+        cls,
+        scores: FamilyScores,
+        required: Iterable[NamedArrow],
+        forbidden: Iterable[NamedArrow],
+        max_parents: int | None,
+    ) -> _Rules:
+        must = frozenset(_arrows(scores.data, required, "required"))
+        never = frozenset(_arrows(scores.data, forbidden, "forbidden"))
+        if must & never:
+            u, v = min(must & never)
+            names = _names(scores.data)
+            raise ModelError(f"the arrow {names[u]} -> {names[v]} is both required and forbidden")
+        if max_parents is not None and max_parents < 0:
+            raise ModelError(f"max_parents must not be negative, got {max_parents}")
+        return cls(must, never, math.inf if max_parents is None else max_parents)
+
+
+class _Climb:
+    """The state of the search: parents of each variable, gains of all steps, the best so far."""
+
+    def __init__(
+        self,
+        scores: FamilyScores,
+        rules: _Rules,
+        tabu: int,
+        clock: Clock,
+        limit: int,
+        progress: Progress,
+    ) -> None:
+        self.scores, self.rules, self.clock, self.limit = scores, rules, clock, limit
+        self.patience = max(tabu, 1)
+        self.progress = progress
+        n = scores.n_variables
+        self.best: list[frozenset[int]] = [frozenset()] * n
+        self.best_score = -math.inf
+        self.iterations = 0
+        self.stopped = "converged"
+        self.allowed = ~np.eye(n, dtype=bool)
+        for u, v in rules.forbidden:
+            self.allowed[u, v] = False
+
+    def run(self, parents: list[frozenset[int]]) -> None:
+        """Climb from a structure until nothing better was found for a while."""
+        self.parents = list(parents)
+        n = self.scores.n_variables
+        self.own = np.array([self.scores.family(v, self.parents[v]) for v in range(n)])
+        self.add = np.full((n, n), -np.inf)
+        self.remove = np.full((n, n), -np.inf)
+        for v in range(n):
+            self._refresh(v)
+        total = float(self.own.sum())
+        self._keep(total)
+        latest: deque[Step] = deque(maxlen=self.patience)
+        without = 0
+        try:
+            while without < self.patience:
+                if self.clock.expired or self.iterations >= self.limit:
+                    self.stopped = "seconds" if self.clock.expired else "iterations"
+                    return
+                step, gain = self._best_step(latest)
+                if step is None:
+                    return
+                self._take(step)
+                latest.append(_undo(step))
+                total += gain
+                self.iterations += 1
+                without = 0 if self._keep(total) else without + 1
+                if self.iterations % 16 == 0:
+                    self.progress(
+                        self.iterations, self.limit, residual=None, objective=self.best_score
+                    )
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+
+    def _keep(self, total: float) -> bool:
+        if total <= self.best_score + _GAIN:
+            return False
+        self.best, self.best_score = list(self.parents), total
+        return True
+
+    def _refresh(self, v: int) -> None:
+        """Gains of all steps at the parents of v."""
+        chosen = self.parents[v]
+        self.own[v] = self.scores.family(v, chosen)
+        self.add[:, v] = -np.inf
+        if len(chosen) < self.rules.max_parents:
+            self.add[:, v] = self.scores.additions(v, chosen) - self.own[v]
+        self.remove[:, v] = -np.inf
+        for u in chosen:
+            if (u, v) not in self.rules.required:
+                self.remove[u, v] = self.scores.family(v, chosen - {u}) - self.own[v]
+
+    def _best_step(self, latest: Sequence[Step]) -> tuple[Step | None, float]:
+        below = _descendants(self.parents)
+        reaches = np.array([[bool(b >> v & 1) for v in range(len(below))] for b in below])
+        adding = np.where(self.allowed & ~reaches.T, self.add, -np.inf)
+        removing = self.remove.copy()
+        turning = np.where(self.allowed.T, self.remove + self.add.T, -np.inf)
+        for u, v in zip(*np.nonzero(np.isfinite(turning)), strict=True):
+            if (
+                any(below[u] >> int(p) & 1 for p in self.parents[v] if p != u)
+                or len(self.parents[u]) >= self.rules.max_parents
+            ):
+                turning[u, v] = -np.inf
+        for kind, u, v in latest:
+            {"add": adding, "remove": removing, "turn": turning}[kind][u, v] = -np.inf
+        best: tuple[Step | None, float] = (None, -math.inf)
+        steps: tuple[tuple[Any, Any], ...] = (
+            ("add", adding),
+            ("remove", removing),
+            ("turn", turning),
+        )
+        for kind, gains in steps:
+            place = int(np.argmax(gains))
+            u, v = divmod(place, len(gains))
+            if gains[u, v] > best[1]:
+                best = (kind, u, v), float(gains[u, v])
+        return best
+
+    def _take(self, step: Step) -> None:
+        kind, u, v = step
+        if kind == "add":
+            self.parents[v] |= {u}
+        else:
+            self.parents[v] -= {u}
+        self._refresh(v)
+        if kind == "turn":
+            self.parents[u] |= {v}
+            self._refresh(u)
+
+    def shaken(self, rng: np.random.Generator) -> list[frozenset[int]]:
+        """The best structure after some random steps that keep to the rules."""
+        parents = list(self.best)
+        n = self.scores.n_variables
+        wanted = max(3, n // 5)
+        for _ in range(50 * wanted):
+            u, v = (int(k) for k in rng.integers(0, n, 2))
+            if u in parents[v]:
+                if (u, v) not in self.rules.required:
+                    parents[v] -= {u}
+                    wanted -= 1
+            elif (
+                self.allowed[u, v]
+                and len(parents[v]) < self.rules.max_parents
+                and not _descendants(parents)[v] >> u & 1
+                and math.isfinite(self.scores.family(v, parents[v] | {u}))
+            ):
+                parents[v] |= {u}
+                wanted -= 1
+            if wanted <= 0:
+                break
+        return parents
+
+
+def _undo(step: Step) -> Step:
+    kind, u, v = step
+    if kind == "turn":
+        return "turn", v, u
+    return ("remove" if kind == "add" else "add"), u, v
+
+
+def _descendants(parents: Sequence[frozenset[int]]) -> list[int]:
+    """Of each variable, all that can be reached from it along arrows, itself too, as bits."""
+    n = len(parents)
+    children: list[list[int]] = [[] for _ in range(n)]
+    waiting = [0] * n
+    for v, chosen in enumerate(parents):
+        for u in chosen:
+            children[u].append(v)
+            waiting[u] += 1
+    below = [1 << v for v in range(n)]
+    ready = [v for v in range(n) if not waiting[v]]
+    while ready:
+        v = ready.pop()
+        for u in parents[v]:
+            below[u] |= below[v]
+            waiting[u] -= 1
+            if not waiting[u]:
+                ready.append(u)
+    return below
+
+
+# ---------------------------------------------------------------------- names
+
+
+def _names(data: Data) -> list[str]:
+    return list(data.names) if data.names else [str(v) for v in range(data.n_variables)]
+
+
+def _arrows(data: Data, arrows: Iterable[NamedArrow], what: str) -> set[Arrow]:
+    names = _names(data)
+
+    def number(word: Any) -> int:
+        if isinstance(word, str):
+            if word not in names:
+                raise ModelError(f"{what}: no column is '{word}'; {suggestion(word, names)}")
+            return names.index(word)
+        if not 0 <= int(word) < len(names):
+            raise ModelError(f"{what}: there is no column {word}")
+        return int(word)
+
+    found = set()
+    for arrow in arrows:
+        try:
+            u, v = arrow
+        except (TypeError, ValueError):
+            raise ModelError(f"{what}: {arrow!r} is no pair (parent, child)") from None
+        pair = number(u), number(v)
+        if pair[0] == pair[1]:
+            raise ModelError(f"{what}: {names[pair[0]]} cannot be its own parent")
+        found.add(pair)
+    return found
+
+
+def _parent_sets(n: int, arrows: Iterable[Arrow]) -> list[frozenset[int]]:
+    parents: list[set[int]] = [set() for _ in range(n)]
+    for u, v in arrows:
+        parents[v].add(u)
+    return [frozenset(chosen) for chosen in parents]
+
+
+def _require_acyclic(data: Data, arrows: set[Arrow]) -> None:
+    parents = _parent_sets(data.n_variables, arrows)
+    left = set(range(data.n_variables))
+    while True:
+        free = {v for v in left if not parents[v] & left}
+        if not free:
+            break
+        left -= free
+    if left:
+        names = ", ".join(_names(data)[v] for v in sorted(left))
+        raise ModelError(f"the arrows to begin with form a cycle through some of {names}")
+
+
+# ---------------------------------------------------------------------- bootstrap
+
+
+def edge_confidence(
+    data: Data | ArrayLike,
+    *,
+    samples: int = 100,
+    seed: Seed = 0,
+    processes: int | None = 1,
+    budget: Budget | None = None,
+    **options: Any,
+) -> dict[tuple[str, str], float]:
+    """How often each arrow is found when the rows are drawn anew with replacement.
+
+    Parameters
+    ----------
+    data : complete rows.
+    samples : how many times to draw and to learn.
+    seed : of the draws.
+    processes : worker processes; None for one for each core.
+    budget : limits; with too little time the samples that were finished count.
+    options : those of `hill_climb`.
+
+    >>> rows = [[k % 2, k % 2, (k // 2) % 2] for k in range(64)]
+    >>> found = edge_confidence(rows, samples=5)
+    >>> round(found.get(("0", "1"), 0) + found.get(("1", "0"), 0), 6)
+    1.0
+    """
+    rows = FamilyScores(data).data
+    if samples < 1:
+        raise ModelError(f"samples must be at least 1, got {samples}")
+    seeds = generator(seed).integers(0, 2**31, samples).tolist()
+    work = partial(_resampled, rows, options)
+    mapped = parallel.map(work, seeds, processes=processes, budget=budget)
+    counts: dict[Arrow, int] = {}
+    for arrows in mapped.values():
+        for arrow in arrows:
+            counts[arrow] = counts.get(arrow, 0) + 1
+    names, done = _names(rows), max(len(mapped.results), 1)
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return {(names[u], names[v]): count / done for (u, v), count in ordered}
+
+
+def _resampled(rows: Data, options: dict[str, Any], seed: int) -> tuple[Arrow, ...]:
+    """Arrows learnt from rows drawn with replacement."""
+    share = rows.weights / rows.weights.sum()
+    counts = generator(seed).multinomial(round(rows.total), share)
+    drawn = rows.like(rows.states, counts.astype(np.float64))
+    return hill_climb(drawn, **options).arrows

@@ -1,0 +1,1 @@
+"""Compiled counts of families."""
