@@ -1,2 +1,5 @@
 from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork as SigmoidBeliefNetwork
 from kikuchi.beliefnets.models import SigmoidNetwork as SigmoidNetwork
+from kikuchi.beliefnets.noisy_or import NoisyOrNetwork as NoisyOrNetwork
+from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel as DiagnosisModel
+from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier as ThresholdNetworkClassifier

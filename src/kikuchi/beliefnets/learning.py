@@ -17,7 +17,7 @@ from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
 from kikuchi.training.rule import GradientEstimate, Rule, State
 
-_SHAPE, _RATE = 1e-2, 1e-2  # of the gamma prior of precisions
+_SHAPE, _RATE = 1e-2, 1.0  # of the gamma prior of precisions: weights of size 1 are not unusual
 _SEEN = "seen"
 
 
