@@ -45,9 +45,9 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     Attributes
     ----------
     classes_, bound_ (lower bound on the log probability of the classes), relevance_ (root mean
-    square slope of the outputs by each input, in its standard deviations), precisions_,
-    hidden_kept_ (with a row per class if there are more than two), inputs_kept_, weights_kept_,
-    pruning_, trace_, converged_, stopped_, n_iter_, warnings_.
+    square slope of the outputs by each input, in its standard deviations), hidden_relevance_,
+    precisions_, hidden_kept_ (with a row per class if there are more than two), inputs_kept_,
+    weights_kept_, pruning_, trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(80, 2))
@@ -63,7 +63,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
 
     def _read(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[Array, Array]:
         rows, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
-        check_classification_targets(labels)
+        try:
+            check_classification_targets(labels)
+        except ValueError as error:
+            raise DataError(f"y: {error}") from None
         if reset:
             self._standardise(rows)
             self.classes_ = np.unique(labels)

@@ -30,7 +30,9 @@ from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumab
 
 _BLOCK = 512  # rows of one prediction; fewer are padded to a power of two, so that few are compiled
 _NO_EFFECT = 0.01  # standard deviations of the output per standard deviation of an input
-_FITTED = ("flat", "scale", "kept", "input_mean", "input_scale", "relevance_")
+_FITTED = (
+    "flat", "scale", "kept", "input_mean", "input_scale", "relevance_", "hidden_relevance_",
+)  # fmt: skip
 
 
 class NetworkResults:
@@ -38,11 +40,13 @@ class NetworkResults:
 
     bound_: float
     relevance_: Array
+    hidden_relevance_: Array
     hidden_kept_: Array
     inputs_kept_: Array
     weights_kept_: Array
     precisions_: dict[str, float]
     pruning_: list[dict[str, Any]]
+    columns_: list[str]
 
 
 @partial(jax.jit, static_argnames=("posterior",))
@@ -129,7 +133,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             if fit.climber is None:
                 raise KeyboardInterrupt
             flat, weights = fit.answer()
-            self._problem_, self.pruning_ = problem, []
+            self._problem_, self.pruning_, self.columns_ = problem, [], []
             self._keep(flat, weights)
         self._conclude(run, done, converged)
         return self
@@ -181,6 +185,10 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         self.precisions_ = dict(zip(labels, means, strict=True))
         slopes = _slopes(problem.posterior, jnp.asarray(flat), weights, problem.data.x)
         self.relevance_ = np.sqrt(np.mean(np.asarray(slopes), axis=0))
+        pruning = Pruning(problem, self._flat, weights, self.tol)
+        units, effective = pruning.owners()["unit"], pruning.effective_parameters(found)
+        each = [effective[units == h].sum() for h in range(count * network.n_hidden)]
+        self.hidden_relevance_ = np.array(each)
         self._set_kept()
 
     def _set_kept(self) -> None:
@@ -274,12 +282,13 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         held = (
             self._flat, *self._weights, self._input_mean, self._input_scale,
-            self.relevance_,
+            self.relevance_, self.hidden_relevance_,
         )  # fmt: skip
         about = {
             "bound": self.bound_,
             "precisions": self.precisions_,
             "pruning": self.pruning_,
+            "columns": self.columns_,
             **self._facts(),
         }
         return dict(zip(_FITTED, held, strict=True)), {}, about
@@ -303,14 +312,16 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         free = family.n_networks * len(precisions(self._network, self.prior).free)
         weights = (family.n_weights,)
         shapes = {"flat": (family.size + free,), "scale": weights, "kept": weights}
+        shapes["hidden_relevance_"] = (family.n_networks * self.hidden,)
         for name, array in held.items():
             wanted = shapes.get(name, (self.n_features_in_,))
             if array.shape != wanted or not np.all(np.isfinite(array)):
                 raise DataError(f"its {name} is not that of such a network")
         self._flat, self._weights = held["flat"], Weights(held["scale"], held["kept"])
         self._input_mean, self._input_scale = held["input_mean"], held["input_scale"]
-        self.relevance_ = held["relevance_"]
+        self.relevance_, self.hidden_relevance_ = held["relevance_"], held["hidden_relevance_"]
         self.bound_ = of_type(about, "bound", float)
         self.precisions_ = dict(of_type(about, "precisions", dict))
         self.pruning_ = of_type(about, "pruning", list)
+        self.columns_ = [str(name) for name in of_type(about, "columns", list)]
         self._set_kept()

@@ -47,8 +47,9 @@ class BayesianMLPRegressor(RegressorMixin, BayesianNetworkEstimator):  # type: i
     bound_ (lower bound on the log density of the targets), relevance_ (root mean square slope of
     the prediction by each input, in standard deviations of target and input), noise_ (standard
     deviation, on the scale of the targets), precisions_ (mean precision of each group of weights,
-    standardised), hidden_kept_, inputs_kept_ and weights_kept_ (which have not been removed by
-    `prune`), pruning_ (the trials of `prune`), trace_, converged_, stopped_, n_iter_, warnings_.
+    standardised), hidden_relevance_ (effective number of parameters of each unit), hidden_kept_,
+    inputs_kept_ and weights_kept_ (which have not been removed by `prune`), pruning_ (the trials of
+    `prune`), trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(80, 2))

@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from kikuchi.bayesnn.bound import EvidenceBound
 from kikuchi.bayesnn.fitting import NetworkProblem, final_bound
 from kikuchi.bayesnn.network import Indices
 from kikuchi.bayesnn.posteriors import Weights
@@ -54,9 +55,10 @@ class Pruning:
     single: bool = False
     trials: list[Removal] = field(default_factory=list)
 
-    def effective_parameters(self) -> Array:
+    def effective_parameters(self, found: EvidenceBound | None = None) -> Array:
         """1 - <alpha> var(w) of each weight; 0 for weights that were removed."""
-        found = final_bound(self.problem, self.flat, self.weights)
+        if found is None:
+            found = final_bound(self.problem, self.flat, self.weights)
         family = self.problem.posterior
         q = family.read(jnp.asarray(self.flat[: family.size]), self.weights)
         alpha, _ = self.problem.precisions_of(found)

@@ -36,8 +36,8 @@ class EstimatorOptions:
 
     `classes` maps the words of the command line to classes of the package `home`, or to
     `package:Class`; `noun` is what such a word names. `flags` maps a field to its option with its
-    letter and metavar, such as `--learner -l TEXT`. `defaults` take the place of those of the
-    classes.
+    letter and metavar, such as `--learner -l TEXT`. `same` maps a field of one class to that of
+    another whose option gives both. `defaults` take the place of those of the classes.
     """
 
     home: str
@@ -45,13 +45,15 @@ class EstimatorOptions:
     flags: Mapping[str, str]
     noun: str = "method"
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    same: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def fields(self) -> dict[str, dict[str, dataclasses.Field[Any]]]:
-        """The fields of each class by name."""
-        return {
-            word: {f.name: f for f in dataclasses.fields(self.find(word))} for word in self.classes
-        }
+        """The fields of each class by the name of their option."""
+        return {word: self._own(word) for word in self.classes}
+
+    def _own(self, word: str) -> dict[str, dataclasses.Field[Any]]:
+        return {self.same.get(f.name, f.name): f for f in dataclasses.fields(self.find(word))}
 
     def named(self, words: Sequence[str]) -> EstimatorOptions:
         """Those of the package whose class one of the words names; all if none does."""
@@ -85,14 +87,16 @@ class EstimatorOptions:
 
         cls = self.find(word)
         hints = option_hints(cls)
-        fields = {f.name: f for f in dataclasses.fields(cls)}
+        fields = self._own(word)
         for name, value in given.items():
             flag = self.flags.get(name, f"--{name.replace('_', '-')}").split()[0]
             if name not in fields:
                 raise MethodError(f"{word} has no option {flag}; leave it out")
-            checked_value(flag, fields[name], hints[name], value)
-        defaults = {name: value for name, value in self.defaults.items() if name in fields}
-        return cls(**{**defaults, **given, **more})
+            checked_value(flag, fields[name], hints[fields[name].name], value)
+        own = {fields[name].name: value for name, value in given.items()}
+        names = {f.name for f in fields.values()}
+        defaults = {name: value for name, value in self.defaults.items() if name in names}
+        return cls(**{**defaults, **own, **more})
 
     def parameters(self) -> list[Any]:
         """The parameters of the command, as typer makes them."""
@@ -110,7 +114,7 @@ class EstimatorOptions:
                 name, None, Annotated[str | None, option(self.flags[name], "", hidden=True)]
             )
         field = self.fields[words[0]][name]
-        kinds, _ = option_types(option_hints(self.find(words[0]))[name])
+        kinds, _ = option_types(option_hints(self.find(words[0]))[field.name])
         kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
         first = {self._place(w)[0]: w for w in reversed(words)}  # one for each package
         texts = [str(self.fields[w][name].metadata["help"]).rstrip(".") for w in first.values()]
@@ -131,7 +135,8 @@ class EstimatorOptions:
         return keyword(name, default, Annotated[hint, option(self.flags[name], f"{help}.")])
 
     def _default(self, word: str, name: str) -> Any:
-        return self.defaults.get(name, self.fields[word][name].default)
+        field = self.fields[word][name]
+        return self.defaults.get(field.name, field.default)
 
 
 class EstimatorCommand(TyperCommand):
@@ -158,9 +163,9 @@ class EstimatorCommand(TyperCommand):
         return super().get_params(ctx)
 
 
-def fit_quietly(estimator: Any, rows: Any) -> Any:
+def fit_quietly(estimator: Any, *data: Any) -> Any:
     """Fit; what there is to say is in `warnings_`, and shown once at the end."""
     import warnings
 
     with warnings.catch_warnings(action="ignore"):
-        return estimator.fit(rows)
+        return estimator.fit(*data)

@@ -22,6 +22,18 @@ class TrainingRows(NamedTuple):
     shape: tuple[int, ...] | None
 
 
+class SupervisedRows(NamedTuple):
+    """Inputs and targets to learn from, those held out (None without), and names of the columns,
+    the target last.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    held_out: NDArray[Any] | None
+    held_out_y: NDArray[Any] | None
+    names: list[str]
+
+
 @dataclass(frozen=True)
 class RowOptions:
     """What is done to a table of numbers before a machine learns from it."""
@@ -73,6 +85,38 @@ class RowOptions:
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
         return TrainingRows(*self._divided(values, seed), shape)
+
+    def read_target(self, path: str, target: str, seed: int) -> SupervisedRows:
+        """The columns of a file apart from `target`, and that column (a name, or a number)."""
+        import numpy as np
+
+        from kikuchi.core.tables import read_table
+
+        names = read_table(path, arrays=("data", "X")).names
+        values = self._columns(path)
+        dropped = {n for n in (self.drop or "").replace(" ", "").split(",") if n}
+        if names is None or len(names) - len(dropped) != values.shape[1]:
+            names = tuple(str(k) for k in range(values.shape[1]))
+        else:
+            names = tuple(n for n in names if n not in dropped)
+        if target in names:
+            place = names.index(target)
+        elif is_whole(target.removeprefix("-")) and -len(names) <= int(target) < len(names):
+            place = int(target) % len(names)
+        else:
+            raise DataError(
+                f"--target {target}: {path} has no such column (columns: {', '.join(names[:8])}"
+                f"{' ...' if len(names) > 8 else ''})"
+            )
+        if len(names) < 2:
+            raise DataError(f"{path}: no column is left beside the target {target}")
+        inputs = np.delete(np.arange(len(names)), place)
+        scaled = self._scaled(values[:, inputs])
+        rows, held_out = self._divided(np.column_stack([scaled, values[:, place]]), seed)
+        told = [*(names[k] for k in inputs), names[place]]
+        if held_out is None:
+            return SupervisedRows(rows[:, :-1], rows[:, -1], None, None, told)
+        return SupervisedRows(rows[:, :-1], rows[:, -1], held_out[:, :-1], held_out[:, -1], told)
 
     def _columns(self, path: str) -> NDArray[Any]:
         """The columns that are kept, complete."""

@@ -17,8 +17,49 @@ def is_trained(model: str) -> bool:
     return suffix_of(model) == ".safetensors"
 
 
+def kind_of_trained(model: str) -> str:
+    """What a file says that it holds; nothing if it is no file of ours."""
+    from kikuchi.core.files import guarded_reading
+
+    with guarded_reading(model, "a trained model"):
+        from safetensors import safe_open
+
+        with safe_open(model, framework="np") as file:
+            return str((file.metadata() or {}).get("format", "")).removeprefix("kikuchi ")
+
+
+def _score_of_network(model: str, data: str) -> Answer:
+    """How well a Bayesian network predicts the column of a file that it was trained for."""
+    from kikuchi.bayesnn import BayesianMLPClassifier, BayesianMLPRegressor
+    from kikuchi.bayesnn.evaluation import NetworkEvaluation
+    from kikuchi.cli.rows import RowOptions
+    from kikuchi.training.checkpoint import load
+
+    _, facts = load(model, (f"kikuchi {BayesianMLPRegressor.file_kind}",))
+    kinds = {c.__name__: c for c in (BayesianMLPRegressor, BayesianMLPClassifier)}
+    name = str(facts.get("about", {}).get("estimator"))
+    estimator: Any = kinds.get(name, BayesianMLPRegressor).load(model)
+    target = estimator.columns_[-1] if estimator.columns_ else "-1"
+    table = RowOptions().read_target(data, target, 0)
+    if table.x.shape[1] != estimator.n_features_in_:
+        raise DataError(
+            f"{data}: {table.x.shape[1]} columns beside {target}, but {model} has "
+            f"{estimator.n_features_in_} inputs"
+        )
+    if estimator.columns_ and table.names != estimator.columns_:
+        wanted = ", ".join(estimator.columns_[:8])
+        raise DataError(f"{data}: other columns than those of {model} ({wanted})")
+    return NetworkEvaluation(estimator, data, table.x, table.y, new=True)
+
+
 def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
-    """How well an energy model explains the rows of a file."""
+    """How well an energy model or a Bayesian network explains the rows of a file."""
+    if kind_of_trained(model) == "bayesian-network":
+        return _score_of_network(model, data)
+    return _score_of_energy(model, data, seconds)
+
+
+def _score_of_energy(model: str, data: str, seconds: float | None) -> Answer:
     import numpy as np
 
     from kikuchi.cli.rows import RowOptions

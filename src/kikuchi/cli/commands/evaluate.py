@@ -31,7 +31,8 @@ def evaluate(
     """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals.
 
     MODEL may be an energy model that `kikuchi train energy` wrote (.safetensors), DATA then rows of
-    numbers or patches: the log-density is exact, or between bounds.
+    numbers or patches: the log-density is exact, or between bounds. Of a network of `kikuchi train
+    bayesnn` the errors and the calibration of its predictions are measured.
     """
     from kikuchi.cli.inputs import load_model
     from kikuchi.cli.trained import is_trained, score_of_trained

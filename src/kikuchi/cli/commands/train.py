@@ -1,4 +1,4 @@
-"""`kikuchi train`: Boltzmann machines and energy models from tables of numbers."""
+"""`kikuchi train`: Boltzmann machines, energy models and Bayesian networks from tables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     from kikuchi.training.estimator import TrainedEstimator
 
 ENERGY = "energy"
+NETWORKS = ("bayesnn", "bayesnn-classes")
 LOG_Z = ("exact", "ais")
 
 MODELS = EstimatorOptions(
     "kikuchi.boltzmann",
-    {"rbm": "RBM", "machine": "BoltzmannMachine", ENERGY: "kikuchi.energy:ExpertICA"},
+    {
+        "rbm": "RBM",
+        "machine": "BoltzmannMachine",
+        ENERGY: "kikuchi.energy:ExpertICA",
+        "bayesnn": "kikuchi.bayesnn:BayesianMLPRegressor",
+        "bayesnn-classes": "kikuchi.bayesnn:BayesianMLPClassifier",
+    },
     {
         "n_hidden": "--hidden N",
         "architecture": "--architecture A",
@@ -41,14 +48,25 @@ MODELS = EstimatorOptions(
         "schedule": "--schedule S",
         "batch_size": "--batch N",
         "epochs": "--epochs N",
+        "posterior": "--posterior P",
+        "prior": "--prior P",
+        "skip": "--skip",
+        "scale": "--scale S",
+        "restarts": "--restarts N",
+        "max_iter": "--steps N",
     },
     noun="kind of model",
     defaults={"n_hidden": 100},
+    same={"hidden": "n_hidden"},
 )
 
 Kind = Annotated[
     str,
-    argument("KIND", "rbm (restricted), machine (any --architecture), or energy (experts)."),
+    argument(
+        "KIND",
+        "rbm (restricted), machine (any --architecture), energy (experts), or Bayesian networks: "
+        "bayesnn (of numbers) and bayesnn-classes.",
+    ),
 ]
 Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
 ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensors.")]
@@ -58,6 +76,8 @@ ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensor
 class TrainingOptions:
     """How the training is run and measured."""
 
+    target: str | None = flag("--target COLUMN", "Column that Bayesian networks predict.")
+    prune: bool = flag("--prune", "Remove inputs and units of a Bayesian network.", False)
     log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
     double: bool = flag("--double", "float64; otherwise float32.", False)
     resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
@@ -74,7 +94,8 @@ class TrainingOptions:
 
     def estimator(self, kind: str, given: Given, part: Path, progress: Any) -> TrainedEstimator:
         """The estimator, which keeps its state in `part`."""
-        more = {} if kind == ENERGY else {"dtype": "float64" if self.double else "float32"}
+        plain = kind == ENERGY or kind in NETWORKS
+        more = {} if plain else {"dtype": "float64" if self.double else "float32"}
         estimator: TrainedEstimator = MODELS.make(
             kind,
             given,
@@ -98,9 +119,10 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-    """Train a Boltzmann machine or an energy model and save it.
+    """Train a Boltzmann machine, an energy model or a Bayesian network and save it.
 
-    `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote.
+    `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
+    `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
     """
     import numpy as np
@@ -112,6 +134,9 @@ def train(
     part = out.with_name(out.name + ".part")
     output.check(data, out)
     training.check(part)
+    if kind in NETWORKS:
+        _train_network(kind, data, out, settings, preparation, training, output)
+        return
     room = "energy" if kind == ENERGY else "boltzmann"
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
     if kind == ENERGY:
@@ -132,7 +157,7 @@ def train(
     if estimator.stopped_ in COMPLETE:
         part.unlink(missing_ok=True)
     elif part.exists():
-        notes = [f"stopped ({estimator.stopped_}); --resume goes on from {part}"]
+        notes = [_resuming(estimator, part)]
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.energy_page import energy_report
@@ -140,6 +165,49 @@ def train(
 
         report: Any = energy_report if kind == ENERGY else train_report
         report(evaluation, path, command=command)
+
+    head = {"data": data, "out": str(out), "version": __version__}
+    finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
+
+
+def _resuming(estimator: Any, part: Path) -> str:
+    return f"stopped ({estimator.stopped_}); --resume goes on from {part}"
+
+
+def _train_network(
+    kind: str,
+    data: str,
+    out: Path,
+    settings: Given,
+    preparation: RowOptions,
+    training: TrainingOptions,
+    output: PageOutput,
+) -> None:
+    """Fit a Bayesian network to a column by all others."""
+    from kikuchi.cli.console import ProgressBar
+
+    assert training.target is not None
+    part = out.with_name(out.name + ".part")
+    table = preparation.read_target(data, training.target, training.seed)
+    with ProgressBar(kind, quiet=output.quiet) as bar:
+        estimator: Any = training.estimator(kind, settings, part, bar)
+        fit_quietly(estimator, table.x, table.y)
+        whole = estimator.stopped_ not in ("seconds", "interrupted")
+        if training.prune and whole:
+            estimator.prune()
+    estimator.columns_ = table.names
+    estimator.set_params(checkpoint=None, progress=None).save(out)
+    if whole:
+        part.unlink(missing_ok=True)
+    notes = [_resuming(estimator, part)] if part.exists() else []
+    evaluation: Any = import_module("kikuchi.bayesnn.evaluation").NetworkEvaluation(
+        estimator, data, table.x, table.y, table.held_out, table.held_out_y
+    )
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.bayesnn_page import network_report
+
+        network_report(evaluation, path, command=command)
 
     head = {"data": data, "out": str(out), "version": __version__}
     finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
@@ -155,3 +223,10 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{training.log_z}'")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
+    if kind in NETWORKS:
+        if training.target is None:
+            raise KikuchiError(f"{kind} predicts a column: give its name as --target")
+        if training.double or training.log_z is not None:
+            raise KikuchiError(f"{kind} is fitted in float64 by a bound: no --double, no --log-z")
+    elif training.target is not None or training.prune:
+        raise KikuchiError(f"--target and --prune are for {' and '.join(NETWORKS)}")

@@ -1,0 +1,120 @@
+"""The page of a Bayesian network: its fit with bands, calibration, relevance, and the bound."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.plots import networks as plots
+from kikuchi.plots.convergence import convergence
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, versions
+
+if TYPE_CHECKING:
+    from kikuchi.bayesnn.evaluation import NetworkEvaluation
+
+_MOST_ROWS = 400  # drawn
+
+
+def network_report(
+    evaluation: NetworkEvaluation, path: str | PathLike[str], *, command: str | None = None
+) -> None:
+    """Write one self-contained page."""
+    e = evaluation.estimator
+    name = type(e).__name__
+    options = ", ".join(f"{option}={value}" for option, value in e.plain_options().items())
+    if evaluation.regression:
+        tiles = [
+            Tile("RMSE", f"{evaluation.scores['rmse']:.4g}"),
+            Tile("R²", f"{evaluation.scores['r_squared']:.3f}"),
+            Tile("in 95 % intervals", f"{evaluation.scores['coverage_95']:.0%}"),
+        ]
+    else:
+        tiles = [
+            Tile("accuracy", f"{evaluation.scores['accuracy']:.1%}"),
+            Tile("log-probability per row", f"{evaluation.scores['log_probability']:.3f}"),
+        ]
+    Report(
+        title=f"{name} on {evaluation.source}",
+        subtitle="A network whose weights have a variational posterior",
+        warnings=evaluation.warnings,
+        tiles=[
+            Tile("fit", e.stopped_, "good" if e.converged_ else "bad"),
+            Tile("bound", f"{e.bound_:.1f} nats"),
+            Tile("time", text.seconds(evaluation.seconds)),
+            *tiles,
+        ],
+        sections={
+            "Model": [Facts([*evaluation.facts(), ("options", options)])],
+            "Predictions": _predictions(evaluation),
+            "Relevance": [_relevance(evaluation), evaluation.table()],
+            "Structure": _structure(evaluation),
+            "Bound": [
+                Picture(
+                    convergence({e.posterior: e.trace_}),
+                    "The bound step by step: restarts with independent weights one after the "
+                    "other, then the posterior asked for from the best of them. It falls only "
+                    "where the next restart begins.",
+                )
+            ],
+            "Versions": [Facts(versions())],
+        },
+        python=f"from kikuchi.bayesnn import {name}\nnet = {e!r}.fit(X, y)",
+    ).write(path, command)
+
+
+def _predictions(evaluation: NetworkEvaluation) -> list[Item]:
+    from kikuchi.bayesnn import BayesianMLPRegressor
+
+    x, y = evaluation.judged_rows
+    e, shown = evaluation.estimator, evaluation.judged
+    if not isinstance(e, BayesianMLPRegressor):
+        expected, found, count = evaluation.reliability()
+        figure = plots.calibration(
+            expected, found, int(np.median(count)), xlabel="predicted probability",
+            ylabel="share that came true",
+        )  # fmt: skip
+        return [Picture(figure, f"Probabilities of all classes in ten bins, {shown}.")]
+    some = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(np.intp))
+    low, high = e.predict_interval(x[some])
+    target = e.columns_[-1] if e.columns_ else "target"
+    levels = list(evaluation.coverage)
+    return [
+        Picture(
+            plots.predictions(y[some], np.asarray(e.predict(x[some])), low, high, target),
+            f"Predictions with 95 % intervals that include the noise, {shown}; vermillion: targets "
+            "outside their interval.",
+        ),
+        Picture(
+            plots.calibration(
+                levels, list(evaluation.coverage.values()), len(y), xlabel="level of the intervals",
+                ylabel="share of targets inside",
+            ),
+            f"Share of targets within central intervals, {shown}. Grey: 95 % of what chance gives "
+            f"with {len(y)} rows.",
+        ),
+    ]  # fmt: skip
+
+
+def _relevance(evaluation: NetworkEvaluation) -> Picture:
+    e = evaluation.estimator
+    inputs = dict(zip(evaluation.names, e.relevance_.tolist(), strict=True))
+    figure = plots.relevances(inputs, e.inputs_kept_, e.hidden_relevance_, e.hidden_kept_)
+    return Picture(
+        figure,
+        "Left: slope of the prediction by each input. Right: of each hidden unit, how many of its "
+        "weights the data determine (0: the unit is as its prior). Grey: removed.",
+    )
+
+
+def _structure(evaluation: NetworkEvaluation) -> list[Item]:
+    trials = evaluation.estimator.pruning_
+    if not trials:
+        return []
+    caption = (
+        "The bound after each trial; a removal stays if the bound has risen. Trials far below are "
+        "cut off."
+    )
+    return [Picture(plots.pruning_path(trials), caption)]
