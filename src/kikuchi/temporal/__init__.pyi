@@ -12,6 +12,15 @@ from kikuchi.temporal.chains.structured import EmissionTable as EmissionTable
 from kikuchi.temporal.chains.structured import HiddenChains as HiddenChains
 from kikuchi.temporal.gaussian import CanonicalGaussian as CanonicalGaussian
 from kikuchi.temporal.gaussian import MomentGaussian as MomentGaussian
+from kikuchi.temporal.moments.inference import expectation_propagation as expectation_propagation
+from kikuchi.temporal.moments.inference import moment_filter as moment_filter
+from kikuchi.temporal.moments.inference import particle_filter as particle_filter
+from kikuchi.temporal.moments.inference import particle_smoother as particle_smoother
+from kikuchi.temporal.moments.models import MomentSSM as MomentSSM
+from kikuchi.temporal.moments.models import ProbitFilter as ProbitFilter
+from kikuchi.temporal.moments.models import probit_gains as probit_gains
+from kikuchi.temporal.moments.temporal_ica import LaplaceWalks as LaplaceWalks
+from kikuchi.temporal.moments.temporal_ica import TemporalICA as TemporalICA
 from kikuchi.temporal.state_space.inference import filter_states as filter_states
 from kikuchi.temporal.state_space.inference import smooth_states as smooth_states
 from kikuchi.temporal.state_space.models import LinearGaussianSSM as LinearGaussianSSM

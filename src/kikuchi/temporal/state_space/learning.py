@@ -88,14 +88,17 @@ def expected_statistics(
         sum_v, sum_pair, first, last = s.covariance_sums()
         total.first_mean += s.mean[0]
         total.first_second += first + np.outer(s.mean[0], s.mean[0])
-        total.state += _state_regression(s, u, sum_v - first, sum_v - last, sum_pair)
+        total.state += state_regression(s, u, sum_v - first, sum_v - last, sum_pair)
         total.output += _output_regression(model, s, y, u, sum_v)
     return log_likelihood, total
 
 
-def _state_regression(
+def state_regression(
     s: SmoothedStates, u: Array, now: Array, before: Array, pair: Array
 ) -> Regression:
+    """Sums of products of states with those before them: covariances of all but the first step,
+    of all but the last, and of neighbours are given as sums.
+    """
     n = s.mean.shape[1]
     z = np.column_stack([s.mean[:-1], u[1:], np.ones(len(s.mean) - 1)])
     x = s.mean[1:]

@@ -1,0 +1,1 @@
+"""Moment passing: assumed-density filtering and expectation propagation for any scalar emission."""

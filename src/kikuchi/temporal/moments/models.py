@@ -1,0 +1,312 @@
+"""`ProbitFilter`, on-line classification with uncertainty, and `MomentSSM`, any scalar outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.special import ndtr
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal.kernels.tilted import probit_gain, probit_pass, probit_refit
+from kikuchi.temporal.moments.emissions import EMISSIONS, ScalarEmission
+from kikuchi.temporal.moments.inference import (
+    MomentStates,
+    expectation_propagation,
+    moment_filter,
+)
+from kikuchi.temporal.sequences import read_sequences
+from kikuchi.temporal.state_space.inference import Forecast, forecast_states, sample_states
+from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
+from kikuchi.training.trainer import TrainingTrace
+
+_CLOSE = 1e-8  # change of a linear predictor in standard deviations that counts as none
+
+
+def probit_gains(kappa: Any) -> tuple[Array, Array]:
+    """Gains of mean and covariance of the probit filter: r = D / Phi and H = (kappa + r) r.
+
+    Surprising labels (kappa far below 0) move the state most, unsurprising ones hardly.
+
+    >>> [round(float(g), 6) for g in probit_gains(0.0)]
+    [0.797885, 0.63662]
+
+    Reference: HOJ-E10, HOJ-I23.
+    """
+    points = np.asarray(kappa, dtype=np.float64)
+    found = [probit_gain(k)[:2] for k in points.ravel().tolist()]
+    r, h = np.array(found).reshape(-1, 2).T
+    return r.reshape(points.shape), h.reshape(points.shape)
+
+
+class _ProbitFit:
+    classes_: np.ndarray
+    mean_: Array
+    covariance_: Array
+    log_evidence_: float
+    n_seen_: int
+
+
+@dataclass(eq=False, repr=False)
+class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc]
+    """On-line probit classification: weights with a Gaussian posterior that may drift.
+
+    p(label 1 | x) = Phi(w' x). Each label updates mean and covariance of the weights by their exact
+    moments (assumed-density filtering); between labels the weights walk by N(0, drift I), so that
+    old labels are forgotten. `fit` is one pass in the order of the rows, `partial_fit` goes on.
+    More passes of `fit` make it expectation propagation, whose answer and evidence no longer depend
+    on the order.
+
+    Attributes
+    ----------
+    mean_, covariance_ (of the weights; the last is the intercept), log_evidence_ (of all labels so
+    far, each predicted before it was seen), classes_, n_seen_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = np.where(X[:, 0] - X[:, 1] > 0, 1, -1)
+    >>> clf = ProbitFilter(drift=1e-3).partial_fit(X, y)
+    >>> bool(clf.score(X, y) > 0.95)
+    True
+
+    Reference: HOJ-M13, HOJ-I23.
+    """
+
+    file_kind: ClassVar[str] = "probit-filter"
+
+    drift: float = option(0.0, "Variance of the steps of each weight between labels.", low=0)
+    _: KW_ONLY
+    prior: float = option(10.0, "Variance of each weight before the first label.", above=0)
+    intercept: bool = option(True, "Also learn a constant.")
+    passes: int = option(
+        1, "Passes of fit; those after the first refit each label's Gaussian (drift 0).", low=1
+    )
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """One pass over rows X and labels y of two classes, from the prior."""
+        self._check_options()
+        for name in ("mean_", "covariance_", "classes_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        if self.passes > 1 and self.drift > 0:
+            raise MethodError("passes > 1 are for weights that stand still; give drift=0")
+        self._pass(X, y, None, reset=True)
+        return self._refit(X, y) if self.passes > 1 else self
+
+    def _refit(self, X: Any, y: Any) -> Self:
+        """Expectation propagation: passes that take each label out and put it in again."""
+        rows, labels = validate_data(self, X, y, reset=False, dtype=np.float64)
+        design = self._design(rows)
+        signs = np.where(labels == self.classes_[-1], 1.0, -1.0)
+        n = design.shape[1]
+        sites, masses = np.zeros((len(rows), 2)), np.zeros(len(rows))
+        self.mean_, self.covariance_ = np.zeros(n), self.prior * np.eye(n)
+        trace, change = TrainingTrace(), math.inf
+        for number in range(1, self.passes + 1):
+            change = float(probit_refit(design, signs, sites, self.mean_, self.covariance_, masses))
+            trace.record(number, residual=change)
+            if change <= _CLOSE:
+                break
+        log_det = float(np.linalg.slogdet(self.covariance_ / self.prior)[1])
+        square = float(self.mean_ @ np.linalg.solve(self.covariance_, self.mean_))
+        self.log_evidence_ = 0.5 * (log_det + square) + float(masses.sum())
+        stopped = "converged" if change <= _CLOSE else "passes"
+        self._ended(self.n_seen_, stopped, True, [], trace)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Go on with more rows; `classes` names both if the first rows have only one."""
+        self._check_options()
+        return self._pass(X, y, classes, reset=not hasattr(self, "mean_"))
+
+    def _pass(self, X: Any, y: Any, classes: Any, *, reset: bool) -> Self:
+        rows, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        check_classification_targets(labels)
+        if reset:
+            self._begin(labels, classes)
+        known = np.isin(labels, self.classes_)
+        if not known.all():
+            raise DataError(
+                f"label {labels[~known][0]!r} is none of the two, {self.classes_.tolist()}"
+            )
+        signs = np.where(labels == self.classes_[-1], 1.0, -1.0)
+        chances = np.empty(len(rows))
+        self.log_evidence_ += float(
+            probit_pass(
+                self._design(rows), signs, self.drift, self.mean_, self.covariance_, chances
+            )
+        )
+        self.n_seen_ += len(rows)
+        self.predicted_ = chances
+        self._ended(self.n_seen_, "rows", True, [], TrainingTrace())
+        return self
+
+    def _begin(self, labels: np.ndarray, classes: Any) -> None:
+        found = np.unique(labels if classes is None else classes)
+        if len(found) > 2:
+            kind = type_of_target(labels, input_name="y", raise_unknown=True)
+            raise DataError(
+                f"Only binary classification is supported. The type of the target is {kind}; there "
+                f"are {len(found)} classes"
+            )
+        if len(found) < 2:
+            if set(found.tolist()) <= {-1, 1}:
+                found = np.array([-1, 1])
+            else:
+                raise DataError(
+                    f"all labels are {found[0]!r}, there is 1 class; name both: "
+                    "partial_fit(X, y, classes=[...])"
+                )
+        self.classes_ = found
+        n = self.n_features_in_ + self.intercept
+        self.mean_, self.covariance_ = np.zeros(n), self.prior * np.eye(n)
+        self.log_evidence_, self.n_seen_ = 0.0, 0
+
+    def _design(self, rows: Array) -> Array:
+        columns = [rows, np.ones((len(rows), 1))] if self.intercept else [rows]
+        return np.ascontiguousarray(np.hstack(columns))
+
+    def decision_function(self, X: Any) -> Array:
+        """Mean of the linear predictor over its standard deviation with the noise: the label is
+        the second class with the probability Phi of it.
+        """
+        check_is_fitted(self, "mean_")
+        design = self._design(validate_data(self, X, reset=False, dtype=np.float64))
+        variance = np.einsum("ti,ij,tj->t", design, self.covariance_, design)
+        return np.asarray(design @ self.mean_ / np.sqrt(1.0 + variance))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of both classes, the uncertainty of the weights included."""
+        p = np.asarray(ndtr(self.decision_function(X)))
+        return np.stack([1.0 - p, p], axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The more probable class."""
+        check_is_fitted(self, "mean_")
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    # ------------------------------------------------------------------ files
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays = {"mean": self.mean_, "covariance": self.covariance_}
+        about = {
+            "classes": self.classes_.tolist(), "log_evidence": self.log_evidence_,
+            "seen": self.n_seen_,
+        }  # fmt: skip
+        return arrays, {}, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        self.mean_, self.covariance_ = np.array(arrays["mean"]), np.array(arrays["covariance"])
+        self.classes_ = np.array(about["classes"])
+        self.log_evidence_, self.n_seen_ = float(about["log_evidence"]), int(about["seen"])
+        if len(self.classes_) != 2 or self.covariance_.shape != (len(self.mean_),) * 2:
+            raise DataError("its arrays do not fit together")
+
+
+class MomentSSM:
+    """Linear Gaussian dynamics whose scalar outputs are labels, counts, outliers or intervals.
+
+    Parameters
+    ----------
+    model : dynamics, prior, and the row and offset of the linear predictor, a `StateSpace` of one
+        output (its output_noise is not used)
+    emission : probit, logistic, poisson, student or quantised with options as text, such as
+        "student:dof=3,scale=0.2", or an object
+
+    >>> walk = StateSpace([[1.0]], [[1.0]], [[0.05]], [[0.0]], initial_covariance=[[1.0]])
+    >>> counts = MomentSSM(walk, "poisson")
+    >>> states, y = counts.sample(50, seed=0)
+    >>> s = counts.smooth(y)
+    >>> s.mean.shape, s.converged
+    ((50, 1), True)
+
+    Reference: HOJ-I22, HOJ-M13.
+    """
+
+    def __init__(self, model: StateSpace, emission: str | ScalarEmission = "probit") -> None:
+        self.model = model
+        self.emission: ScalarEmission = EMISSIONS.parse(emission)
+
+    def _columns(self, Y: Any) -> Any:
+        sequences = read_sequences(Y)
+        if sequences.width != 1:
+            raise DataError(f"outputs are one column, there are {sequences.width}")
+        return sequences
+
+    def filter(self, Y: Any) -> Any:
+        """States given the outputs up to each step, by assumed-density filtering."""
+        sequences = self._columns(Y)
+        return sequences.answer(
+            [moment_filter(self.model, self.emission, y) for y in sequences.tables]
+        )
+
+    def smooth(self, Y: Any, *, damping: float = 0.2, max_iterations: int = 100) -> Any:
+        """States given all outputs, by expectation propagation."""
+        sequences = self._columns(Y)
+        return sequences.answer(
+            [
+                expectation_propagation(
+                    self.model, self.emission, y, damping=damping, max_iterations=max_iterations
+                )
+                for y in sequences.tables
+            ]
+        )
+
+    def log_likelihood(self, Y: Any, *, method: Literal["ep", "filter"] = "ep") -> float:
+        """Approximate log p(Y), summed over sequences."""
+        if method not in ("ep", "filter"):
+            raise MethodError(f"method is ep or filter, got {method!r}")
+        found = self.smooth(Y) if method == "ep" else self.filter(Y)
+        every = [found] if isinstance(found, MomentStates) else found
+        return float(sum(s.log_evidence for s in every))
+
+    def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
+        """Linear predictors and states of the steps after the last output."""
+        sequences = self._columns(Y)
+        answers = []
+        for y in sequences.tables:
+            f = moment_filter(self.model, self.emission, y)
+            answers.append(forecast_states(self.model, f.mean[-1], f.covariance[-1], steps))
+        answer: Forecast | list[Forecast] = sequences.answer(answers)
+        return answer
+
+    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
+        """States (steps, n) and outputs (steps, 1)."""
+        rng = generator(seed)
+        quiet = self.model.updated(output_noise=np.zeros((1, 1)))
+        states, predictors = sample_states(quiet, steps, rng)
+        return states, self.emission.sample(predictors, rng)
+
+    def fit_em(self, Y: Any, *, max_iterations: int = 50, tol: float = 1e-4) -> MomentSSM:
+        """The model with transition, offset and noise of the states learnt by EM over the moments
+        of expectation propagation, until the evidence per output gains less than `tol`.
+
+        The evidence is an approximation: it need not rise at every step.
+        """
+        from kikuchi.temporal.moments.learning import em_step
+
+        sequences = self._columns(Y)
+        model, before = self.model, -math.inf
+        for _ in range(max_iterations):
+            value, model = em_step(model, self.emission, sequences)
+            if abs(value - before) <= tol * sequences.rows:
+                break
+            before = value
+        return MomentSSM(model, self.emission)

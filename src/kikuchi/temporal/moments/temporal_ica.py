@@ -1,0 +1,443 @@
+"""`TemporalICA`: sources that walk by Laplace steps, mixed linearly, by three schemes.
+
+The moment-passing scheme of the document matches the moments of the predicted state: the Laplace
+step enters by its variance alone, and what remains is a Kalman filter. The other two project after
+the evidence: `tap` finds the Gaussians in place of the steps of one frame by adaptive TAP and goes
+on, `ep` refits those of all frames in the light of all outputs until none changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.options import option
+from kikuchi.core.seeds import Seed, generator
+from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.kernels import information as info_kernels
+from kikuchi.temporal.kernels import tilted as kernels
+from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.state_space.inference import (
+    Forecast,
+    SmoothedStates,
+    canonical_chain,
+    filter_states,
+    forecast_states,
+    smooth_states,
+)
+from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.training.checkpoint import Arrays
+
+Scheme = Literal["kalman", "tap", "ep"]
+
+_LEAST = 1e-10  # precision of a Gaussian in place of a step
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceWalks:
+    """Sources that walk: mixing (D, M), variances of the outputs (D,), rates of the steps (M,).
+
+    The first state is a step from 0.
+
+    Reference: HOJ-M14.
+    """
+
+    mixing: Array
+    noise: Array
+    rates: Array
+
+    def __post_init__(self) -> None:
+        mixing, noise, rates = (
+            np.array(v, dtype=np.float64) for v in (self.mixing, self.noise, self.rates)
+        )
+        if mixing.ndim != 2 or noise.shape != mixing.shape[:1] or rates.shape != mixing.shape[1:]:
+            raise ModelError(
+                f"mixing {mixing.shape}, noise {noise.shape} and rates {rates.shape}; give (D, M), "
+                "(D,) and (M,)"
+            )
+        if not ((noise > 0).all() and (rates > 0).all() and np.isfinite(mixing).all()):
+            raise ModelError("noise and rates must be positive, the mixing finite")
+        for name, value in (("mixing", mixing), ("noise", noise), ("rates", rates)):
+            object.__setattr__(self, name, value)
+
+    def equivalent(self) -> StateSpace:
+        """The Gaussian walk with the same variances of steps, 2 / rate^2: what moment passing
+        through the prediction makes of the model.
+
+        Reference: HOJ-I24.
+        """
+        m = len(self.rates)
+        steps = np.diag(2.0 / self.rates**2)
+        return StateSpace(
+            np.eye(m), self.mixing, steps, np.diag(self.noise), initial_covariance=steps
+        )
+
+    def to_arrays(self) -> Arrays:
+        """Everything by name."""
+        return {"mixing": self.mixing, "noise": self.noise, "rates": self.rates}
+
+    def sample(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Sources (T, M) and outputs (T, D)."""
+        if steps < 1:
+            raise DataError(f"a sample of {steps} steps; give at least 1")
+        walk = np.cumsum(rng.laplace(size=(steps, len(self.rates))) / self.rates, axis=0)
+        noise = np.sqrt(self.noise) * rng.normal(size=(steps, len(self.noise)))
+        return walk, walk @ self.mixing.T + noise
+
+
+class WalkPosterior(NamedTuple):
+    """Sources given the outputs: mean (T, M), covariance (T, M, M), pair_covariance, log_likelihood
+    (an approximation), converged.
+    """
+
+    mean: Array
+    covariance: Array
+    pair_covariance: Array
+    log_likelihood: float
+    converged: bool
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each source."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+
+
+def walk_posterior(
+    model: LaplaceWalks, y: Array, scheme: Scheme = "ep", *, max_iterations: int = 100,
+    tol: float = 1e-6, damping: float = 0.3,
+) -> WalkPosterior:  # fmt: skip
+    """Sources given all outputs by one of the three schemes; NaN is missing.
+
+    Parameters
+    ----------
+    model : the walks
+    y : outputs (T, D)
+    scheme : kalman, tap (adaptive TAP per frame, then backwards) or ep
+    max_iterations, tol, damping : of ep; `tol` is the largest change of a mean step in standard
+        deviations
+
+    Reference: HOJ-I24.
+    """
+    if scheme == "kalman":
+        s = smooth_states(model.equivalent(), y)
+        return WalkPosterior(s.mean, s.covariance, s.pair_covariance, s.log_likelihood, True)
+    chain = _StepChain(model, y)
+    if scheme == "tap":
+        sites, converged = chain.per_frame(tol)
+        s = chain.smooth(sites)
+        evidence = chain.log_evidence(sites, s)
+        return WalkPosterior(s.mean, s.covariance, s.pair_covariance, evidence, converged)
+    sites, converged = chain.start(), False
+    s = chain.smooth(sites)
+    for _ in range(max_iterations):
+        target, change = chain.refitted(sites, s)
+        sites = damping * sites + (1.0 - damping) * target
+        s = chain.smooth(sites)
+        if change <= tol:
+            converged = True
+            break
+    evidence = chain.log_evidence(sites, s)
+    return WalkPosterior(s.mean, s.covariance, s.pair_covariance, evidence, converged)
+
+
+class _StepChain:
+    """A Gaussian chain whose steps have a precision and a shift each, sites (T, M, 2)."""
+
+    def __init__(self, model: LaplaceWalks, y: Array) -> None:
+        self.model, self.y = model, y
+        known = ~np.isnan(y)
+        weights = known / model.noise
+        self.evidence = np.einsum("di,td,dj->tij", model.mixing, weights, model.mixing)
+        self.shifts = (weights * np.nan_to_num(y)) @ model.mixing
+        self.constant = -0.5 * float(
+            (weights * np.nan_to_num(y) ** 2).sum()
+            + (known * np.log(2 * np.pi * model.noise)).sum()
+        )
+        self.which = np.arange(len(y), dtype=np.uint32)
+
+    def start(self) -> Array:
+        """Gaussian steps of the same variance."""
+        sites = np.zeros((*self.shifts.shape, 2))
+        sites[:, :, 0] = 0.5 * self.model.rates**2
+        return sites
+
+    def smooth(self, sites: Array) -> SmoothedStates:
+        """Moments of the sources; the first state is a step from zero."""
+        steps, m = self.shifts.shape
+        precision = np.zeros((steps, m, m))
+        precision[:, np.arange(m), np.arange(m)] = sites[:, :, 0]
+        drift = sites[:, :, 1] / sites[:, :, 0]
+        log_z, kept = canonical_chain(
+            np.eye(m)[None], precision, np.ascontiguousarray(drift),
+            np.ascontiguousarray(self.evidence), self.which, self.shifts,
+            np.ascontiguousarray(sites[0, :, 1]), precision[0].copy(), keep=True,
+        )  # fmt: skip
+        log_z += 0.5 * float((sites[1:, :, 1] ** 2 / sites[1:, :, 0]).sum())
+        means, covs = np.empty((steps, m)), np.empty((steps, m, m))
+        pairs = np.empty((steps - 1, m, m))
+        info_kernels.information_backward(*kept, means, covs, pairs)
+        return SmoothedStates(means, log_z + self.constant, "information", covs, pairs)
+
+    def _steps(self, s: SmoothedStates) -> tuple[Array, Array]:
+        """Mean and variance of each step of each source."""
+        mean = np.diff(s.mean, axis=0, prepend=0.0)
+        own = np.diagonal(s.covariance, axis1=1, axis2=2)
+        variance = own.copy()
+        variance[1:] += own[:-1] - 2.0 * np.diagonal(s.pair_covariance, axis1=1, axis2=2)
+        return mean, np.maximum(variance, 1e-300)
+
+    def _cavity(self, sites: Array, s: SmoothedStates) -> tuple[Array, Array, Array, Array]:
+        mean, variance = self._steps(s)
+        precision = np.maximum(1.0 / variance - sites[:, :, 0], _LEAST)
+        return mean, variance, (mean / variance - sites[:, :, 1]) / precision, 1.0 / precision
+
+    def _tilted(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        return laplace_moments(mean, variance, self.model.rates)
+
+    def refitted(self, sites: Array, s: SmoothedStates) -> tuple[Array, float]:
+        """New Gaussians in place of the steps, and the largest change of a mean step."""
+        mean, variance, centre, spread = self._cavity(sites, s)
+        _, new, shrunk = self._tilted(centre, spread)
+        target = np.empty_like(sites)
+        target[:, :, 0] = np.maximum(1.0 / shrunk - 1.0 / spread, _LEAST)
+        target[:, :, 1] = new / shrunk - centre / spread
+        change = np.abs(new - mean) / np.sqrt(variance) + np.abs(shrunk / variance - 1.0)
+        return target, float(change.max())
+
+    def log_evidence(self, sites: Array, s: SmoothedStates) -> float:
+        """log of the approximate integral over all sources."""
+        _, _, centre, spread = self._cavity(sites, s)
+        log_mass, _, _ = self._tilted(centre, spread)
+        precision, shift = 1.0 / spread + sites[:, :, 0], centre / spread + sites[:, :, 1]
+        log_site = 0.5 * (shift**2 / precision - centre**2 / spread - np.log(precision * spread))
+        return float(s.log_likelihood + (log_mass - log_site).sum())
+
+    def per_frame(self, tol: float) -> tuple[Array, bool]:
+        """Gaussians in place of the steps of each frame, given the outputs up to it: the fixed
+        point of adaptive TAP with Laplace sources, and whether all were found.
+        """
+        sites, every = self.start(), True
+        m = len(self.model.rates)
+        mean, cov = np.zeros(m), np.zeros((m, m))
+        for t in range(len(self.y)):
+            j, h = self.evidence[t], self.shifts[t]
+            inner = np.linalg.solve(np.eye(m) + j @ cov, np.column_stack([j, h - j @ mean]))
+            coupling, field = inner[:, :m], inner[:, m]  # of the step, the old state integrated out
+            site = sites[t]
+            done = False
+            for _ in range(100):
+                c = np.linalg.inv(coupling + np.diag(site[:, 0]))
+                centre, spread = c @ (field + site[:, 1]), np.diagonal(c)
+                precision = np.maximum(1.0 / spread - site[:, 0], _LEAST)
+                cavity = (centre / spread - site[:, 1]) / precision
+                _, new, shrunk = self._tilted(cavity[None], 1.0 / precision[None])
+                target = np.stack([np.maximum(1.0 / shrunk[0] - precision, _LEAST),
+                                   new[0] / shrunk[0] - cavity * precision], axis=1)  # fmt: skip
+                change = float(np.max(np.abs(new[0] - centre) / np.sqrt(spread)))
+                site += 0.7 * (target - site)
+                if change <= tol:
+                    done = True
+                    break
+            every &= done
+            predicted = cov + np.diag(1.0 / site[:, 0])
+            start = mean + site[:, 1] / site[:, 0]
+            inverse = np.linalg.inv(predicted)
+            cov = np.linalg.inv(inverse + j)
+            mean = cov @ (inverse @ start + h)
+        return sites, every
+
+
+def laplace_moments(mean: Array, variance: Array, rates: Array) -> tuple[Array, Array, Array]:
+    """Log-mass, mean and variance of N(s; mean, variance) times a Laplace density, by column.
+
+    >>> log_z, m, v = laplace_moments(np.zeros((1, 1)), np.ones((1, 1)), np.array([1.0]))
+    >>> m.tolist(), bool(v[0, 0] < 1)
+    ([[0.0]], True)
+    """
+    out = [np.empty(mean.shape) for _ in range(3)]
+    for k, rate in enumerate(rates.tolist()):
+        parts = [np.empty(len(mean)) for _ in range(3)]
+        kernels.tilted_rows(
+            kernels.LAPLACE, np.zeros(len(mean)), np.ascontiguousarray(mean[:, k]),
+            np.ascontiguousarray(variance[:, k]), np.array([rate]), *parts,
+        )  # fmt: skip
+        for whole, part in zip(out, parts, strict=True):
+            whole[:, k] = part
+    return out[0], out[1], out[2]
+
+
+class _WalkFit:
+    model_: LaplaceWalks
+    log_likelihood_: float
+
+
+@dataclass(eq=False, repr=False)
+class TemporalICA(SequenceEstimator, _WalkFit):
+    """Sources that walk by Laplace steps, mixed linearly with Gaussian noise.
+
+    Learnt with the moments of a scheme: `kalman` is moment passing through the prediction,
+    which is a Kalman smoother; `tap` and `ep` keep what the outputs say about each step. With the
+    last two the objective is an approximation that need not rise at every step.
+
+    Attributes
+    ----------
+    model_ (mixing, noise, rates), log_likelihood_, trace_, converged_, stopped_, n_iter_,
+    warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> walks = LaplaceWalks([[1.0, 0.5], [0.2, 1.0]], [0.1, 0.1], [1.4, 1.4])
+    >>> sources, Y = walks.sample(300, rng)
+    >>> ica = TemporalICA(2, scheme="kalman", max_iter=5, random_state=0).fit(Y)
+    >>> ica.smooth(Y).mean.shape
+    (300, 2)
+
+    Reference: HOJ-M14, HOJ-I24.
+    """
+
+    file_kind: ClassVar[str] = "temporal-ica"
+
+    sources: int = option(2, "Number of sources.", low=1)
+    _: KW_ONLY
+    scheme: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
+    learner: Literal["gradient", "em"] = option("gradient", "How `fit` learns: gradient or em.")
+    rate: float = option(math.sqrt(2.0), "Rate of the Laplace steps; fixes the scale.", above=0)
+    max_iter: int = option(200, "Largest number of iterations.", low=1)
+    tol: float = option(
+        1e-5, "The fit has converged when an iteration gains less log-likelihood per row.", low=0
+    )
+    start: LaplaceWalks | None = option(None, "Parameters before learning; by default random.")
+
+    @classmethod
+    def from_parameters(cls, model: LaplaceWalks, **options: Any) -> Self:
+        """An estimator that holds these parameters, as if it had been fitted to them."""
+        made = cls(len(model.rates), **options)
+        made.model_, made.n_features_in_ = model, len(model.noise)
+        made.log_likelihood_ = float("nan")
+        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
+        return made
+
+    def fit(self, Y: Any, y: object = None) -> Self:
+        """Learn mixing and noise from outputs (time, sensors), or a list of such tables."""
+        return self._learn(Y, self.learner)
+
+    def fit_em(self, Y: Any) -> Self:
+        """Learn by expectation maximisation: slow where the noise is small."""
+        return self._learn(Y, "em")
+
+    def fit_gradient(self, Y: Any) -> Self:
+        """Learn by L-BFGS along the gradient of the approximate log-likelihood."""
+        return self._learn(Y, "gradient")
+
+    def _learn(self, Y: Any, method: str) -> Self:
+        self._check_options()
+        return self._fit(self._sequences(Y, reset=True), method)
+
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> LaplaceWalks:
+        if self.start is not None:
+            return self.start
+        rows = np.vstack([np.diff(t, axis=0) for t in sequences.tables if len(t) > 1] or
+                         [sequences.stacked()])  # fmt: skip
+        products = np.nan_to_num(rows)
+        values, axes = np.linalg.eigh(products.T @ products / len(rows))
+        values, axes = np.maximum(values[::-1], 1e-12), axes[:, ::-1]
+        m, d = self.sources, sequences.width
+        mixing = np.zeros((d, m))
+        mixing[:, : min(m, d)] = (axes * np.sqrt(values))[:, : min(m, d)]
+        turn = np.linalg.qr(rng.normal(size=(m, m)))[0]
+        scale = self.rate / math.sqrt(2.0)
+        return LaplaceWalks(
+            scale * mixing @ turn, 0.1 * np.diagonal(products.T @ products) / len(rows) + 1e-12,
+            np.full(m, self.rate),
+        )  # fmt: skip
+
+    def _expectation(self, model: LaplaceWalks, sequences: Sequences) -> tuple[float, Any]:
+        d, m = model.mixing.shape
+        total, yx, xx = 0.0, np.zeros((d, m)), np.zeros((d, m, m))
+        yy, counts = np.zeros(d), np.zeros(d)
+        for y in sequences.tables:
+            p = walk_posterior(model, y, self.scheme)
+            total += p.log_likelihood
+            known = ~np.isnan(y)
+            filled = np.nan_to_num(y)
+            second = p.covariance + p.mean[:, :, None] * p.mean[:, None]
+            yx += filled.T @ p.mean
+            xx += np.einsum("td,tij->dij", known.astype(np.float64), second)
+            yy += (filled**2).sum(axis=0)
+            counts += known.sum(axis=0)
+        return total, (yx, xx, yy, counts)
+
+    def _maximisation(self, model: LaplaceWalks, statistics: Any) -> LaplaceWalks:
+        yx, xx, yy, counts = statistics
+        mixing = np.linalg.solve(xx, yx[:, :, None])[:, :, 0]
+        noise = yy - 2 * (mixing * yx).sum(axis=1) + np.einsum("di,dij,dj->d", mixing, xx, mixing)
+        floor = 1e-8 * yy / np.maximum(counts, 1.0) + 1e-300
+        return LaplaceWalks(mixing, np.maximum(noise / np.maximum(counts, 1.0), floor), model.rates)
+
+    def _pack(self, model: LaplaceWalks) -> Array:
+        return np.concatenate([model.mixing.ravel(), np.log(model.noise)])
+
+    def _unpack(self, model: LaplaceWalks, vector: Array) -> LaplaceWalks:
+        d, m = model.mixing.shape
+        return LaplaceWalks(vector[: d * m].reshape(d, m), np.exp(vector[d * m :]), model.rates)
+
+    def _gradient(self, model: LaplaceWalks, statistics: Any) -> Array:
+        yx, xx, yy, counts = statistics
+        a = model.mixing
+        slope = (yx - np.einsum("dij,dj->di", xx, a)) / model.noise[:, None]
+        scatter = yy - 2 * (a * yx).sum(axis=1) + np.einsum("di,dij,dj->d", a, xx, a)
+        return np.concatenate([slope.ravel(), 0.5 * (scatter / model.noise - counts)])
+
+    def _read_model(self, arrays: Arrays) -> LaplaceWalks:
+        return LaplaceWalks(*(np.array(arrays[n]) for n in ("mixing", "noise", "rates")))
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        if len(self.model_.rates) != self.sources:
+            raise DataError("its parameters are not those of its options")
+
+    # ------------------------------------------------------------------ asking
+
+    def smooth(self, Y: Any, *, scheme: Scheme | None = None) -> Any:
+        """Sources given all outputs: `WalkPosterior`, or a list for a list."""
+        sequences, model = self._sequences(Y), self._model
+        chosen: Scheme = scheme or self.scheme
+        return sequences.answer([walk_posterior(model, y, chosen) for y in sequences.tables])
+
+    def filter(self, Y: Any) -> Any:
+        """Sources given the outputs up to each step, by the document's scheme (a Kalman filter)."""
+        sequences, model = self._sequences(Y), self._model.equivalent()
+        return sequences.answer([filter_states(model, y) for y in sequences.tables])
+
+    def log_likelihood(self, Y: Any) -> float:
+        """Approximate log p(Y), summed over sequences."""
+        found = self.smooth(Y)
+        every = [found] if isinstance(found, WalkPosterior) else found
+        return float(sum(p.log_likelihood for p in every))
+
+    def score(self, Y: Any, y: object = None) -> float:
+        """Approximate log-likelihood per row."""
+        return self.log_likelihood(Y) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
+        """Outputs and sources of the steps after the last row, with exact variances of steps."""
+        sequences, model = self._sequences(Y), self._model
+        answers = []
+        for y in sequences.tables:
+            p = walk_posterior(model, y, self.scheme)
+            ahead = forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
+            answers.append(ahead)
+        answer: Forecast | list[Forecast] = sequences.answer(answers)
+        return answer
+
+    def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
+        """Sources (steps, M) and outputs (steps, D) drawn from the model."""
+        model: LaplaceWalks = self._model
+        return model.sample(steps, generator(seed))
