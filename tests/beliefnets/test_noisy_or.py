@@ -109,5 +109,5 @@ def test_what_is_refused():
         model().bracket({11: 1})
     with pytest.raises(DataError, match="findings are 0 or 1"):
         model().bracket({1: 2})
-    with pytest.raises(DataError, match="row 0, column 1 is 0.5"):
+    with pytest.raises(DataError, match=r"row 0, column 1 is 0\.5"):
         NoisyOrNetwork(2).fit([[0, 0.5], [1, 1]])

@@ -124,6 +124,11 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             )
         return sizes
 
+    @property
+    def learner(self) -> str:
+        """How it learns, in words."""
+        return f"bound of the posterior {self.posterior}"
+
     def _posterior(self, text: str | None = None) -> UnitPosterior:
         return parse_posterior(self.posterior if text is None else text)
 

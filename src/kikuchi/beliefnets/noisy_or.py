@@ -156,6 +156,11 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
 
     # ------------------------------------------------------------------ learning
 
+    @property
+    def learner(self) -> str:
+        """How it learns, in words."""
+        return "lower bound"
+
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         rows = np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
         if self.threshold is not None:

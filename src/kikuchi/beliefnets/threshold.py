@@ -141,8 +141,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     """Classifier of hard threshold units, trained by margins or perceptrons at every unit.
 
     Each round infers the hidden units of all patterns and then trains every unit on its own: as a
-    maximum-margin classifier (libsvm, liblinear), or by the perceptron rule. The network with the fewest
-    training errors is kept. With `networks` > 1 the `committee` with the fewest errors on rows held
+    maximum-margin classifier, or by the perceptron rule. The network with the fewest training
+    errors is kept. With `networks` > 1 the `committee` with the fewest errors on rows held
     out votes.
 
     Attributes
@@ -155,7 +155,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(200, 2))
     >>> y = X[:, 0] * X[:, 1] > 0
-    >>> clf = ThresholdNetworkClassifier(hidden=15, C=10, random_state=0).fit(X, y)
+    >>> clf = ThresholdNetworkClassifier(hidden=15, C=10, random_state=1).fit(X, y)
     >>> bool(clf.score(X, y) > 0.85)
     True
     """
@@ -184,6 +184,11 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     )
 
     # ------------------------------------------------------------------ fitting
+
+    @property
+    def learner(self) -> str:
+        """How it learns, in words."""
+        return f"{self.rule} at every unit"
 
     @property
     def hidden_layers(self) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Loops of two-layer noisy-or networks: exact sums over sets of findings, and Gibbs sweeps.
 
 Findings that are summed exactly have a bit each. Causes are taken in one after the other; entry S
-of a vector is the probability that exactly the findings of S are on so far. All numbers are positive,
-so that nothing cancels, as it does where inclusion and exclusion alternate.
+of a vector is the probability that exactly the findings of S are on so far. All numbers are
+positive, so that nothing cancels, as it does where inclusion and exclusion alternate.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def forward(
 def _loss(value: float, temperature: float) -> float:
     """max(value, 0), or its smooth form at a temperature."""
     if temperature == 0.0:
-        return max(value, 0.0)
-    return temperature * softplus(value / temperature)
+        return float(max(value, 0.0))
+    return float(temperature * softplus(value / temperature))
 
 
 @njit(cache=True, error_model="numpy")
@@ -59,7 +59,7 @@ def _content(state: float, value: float, margin: float, temperature: float) -> f
     """Minus the expected loss max(margin - s a, 0) of a unit with mean `state` at input a."""
     on = _loss(margin - value, temperature)
     off = _loss(margin + value, temperature)
-    return -0.5 * ((1.0 + state) * on + (1.0 - state) * off)
+    return float(-0.5 * ((1.0 + state) * on + (1.0 - state) * off))
 
 
 @njit(cache=True, error_model="numpy")

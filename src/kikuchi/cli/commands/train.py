@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """`kikuchi train`: Boltzmann machines, energy models and Bayesian networks from tables."""
+=======
+"""`kikuchi train`: Boltzmann machines, energy models and belief networks from tables of numbers."""
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
 
 from __future__ import annotations
 
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
     from kikuchi.training.estimator import TrainedEstimator
 
 ENERGY = "energy"
+<<<<<<< HEAD
 NETWORKS = ("bayesnn", "bayesnn-classes")
+=======
+BELIEF_NETWORKS = ("sbn", "noisy-or", "threshold")
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
 LOG_Z = ("exact", "ais")
 
 MODELS = EstimatorOptions(
@@ -28,8 +36,14 @@ MODELS = EstimatorOptions(
         "rbm": "RBM",
         "machine": "BoltzmannMachine",
         ENERGY: "kikuchi.energy:ExpertICA",
+<<<<<<< HEAD
         "bayesnn": "kikuchi.bayesnn:BayesianMLPRegressor",
         "bayesnn-classes": "kikuchi.bayesnn:BayesianMLPClassifier",
+=======
+        "sbn": "kikuchi.beliefnets:SigmoidBeliefNetwork",
+        "noisy-or": "kikuchi.beliefnets:NoisyOrNetwork",
+        "threshold": "kikuchi.beliefnets:ThresholdNetworkClassifier",
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
     },
     {
         "n_hidden": "--hidden N",
@@ -40,6 +54,15 @@ MODELS = EstimatorOptions(
         "energy": "--energy TEXT",
         "whiten": "--whiten HOW",
         "n_components": "--components N",
+        "layers": "--layers N,N",
+        "posterior": "--posterior TEXT",
+        "ard": "--ard",
+        "hidden": "--units N,N",
+        "rule": "--rule R",
+        "C": "--price C",
+        "margin": "--margin X",
+        "networks": "--networks N",
+        "committee": "--committee N",
         "learner": "--learner -l TEXT",
         "optimiser": "--optimiser TEXT",
         "learning_rate": "--rate X",
@@ -64,8 +87,13 @@ Kind = Annotated[
     str,
     argument(
         "KIND",
+<<<<<<< HEAD
         "rbm (restricted), machine (any --architecture), energy (experts), or Bayesian networks: "
         "bayesnn (of numbers) and bayesnn-classes.",
+=======
+        "rbm (restricted), machine (any --architecture), energy (experts), sbn (sigmoid belief "
+        "network), noisy-or, or threshold (classifier of hard units).",
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
     ),
 ]
 Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
@@ -79,6 +107,7 @@ class TrainingOptions:
     target: str | None = flag("--target COLUMN", "Column that Bayesian networks predict.")
     prune: bool = flag("--prune", "Remove inputs and units of a Bayesian network.", False)
     log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
+    label: str | None = flag("--label COLUMN", "Column of the classes: name, or number from 0.")
     double: bool = flag("--double", "float64; otherwise float32.", False)
     resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
     seconds: options.Seconds = None
@@ -94,7 +123,11 @@ class TrainingOptions:
 
     def estimator(self, kind: str, given: Given, part: Path, progress: Any) -> TrainedEstimator:
         """The estimator, which keeps its state in `part`."""
+<<<<<<< HEAD
         plain = kind == ENERGY or kind in NETWORKS
+=======
+        plain = kind == ENERGY or kind in BELIEF_NETWORKS
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
         more = {} if plain else {"dtype": "float64" if self.double else "float32"}
         estimator: TrainedEstimator = MODELS.make(
             kind,
@@ -119,7 +152,11 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
+<<<<<<< HEAD
     """Train a Boltzmann machine, an energy model or a Bayesian network and save it.
+=======
+    """Train a Boltzmann machine, an energy model or a belief network and save it.
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
 
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
@@ -134,8 +171,15 @@ def train(
     part = out.with_name(out.name + ".part")
     output.check(data, out)
     training.check(part)
+<<<<<<< HEAD
     if kind in NETWORKS:
         _train_network(kind, data, out, settings, preparation, training, output)
+=======
+    if kind in BELIEF_NETWORKS:
+        from kikuchi.cli.belief_networks import train_belief_network
+
+        train_belief_network(kind, data, out, settings, preparation, training, output)
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
         return
     room = "energy" if kind == ENERGY else "boltzmann"
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
@@ -223,6 +267,7 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{training.log_z}'")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
+<<<<<<< HEAD
     if kind in NETWORKS:
         if training.target is None:
             raise KikuchiError(f"{kind} predicts a column: give its name as --target")
@@ -230,3 +275,9 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
             raise KikuchiError(f"{kind} is fitted in float64 by a bound: no --double, no --log-z")
     elif training.target is not None or training.prune:
         raise KikuchiError(f"--target and --prune are for {' and '.join(NETWORKS)}")
+=======
+    if (training.label is not None) != (kind == "threshold"):
+        raise KikuchiError("threshold needs --label COLUMN, and no other kind takes it")
+    if kind in BELIEF_NETWORKS and (training.double or training.log_z == "exact"):
+        raise KikuchiError("belief networks have Z = 1 and learn in float64; leave these out")
+>>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)

@@ -1,0 +1,133 @@
+"""How well a trained belief network explains rows: bounds, nearer likelihoods, or errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.core.arrays import Array
+from kikuchi.training.answer import TrainingAnswer
+
+_MOST_JUDGED = 500  # rows whose bounds are measured
+_MOST_SAMPLED = 100  # rows whose likelihood is estimated by draws
+_DRAWS = 500
+
+
+@dataclass
+class BeliefEvaluation(TrainingAnswer):
+    """What was measured of a trained belief network.
+
+    `measures` are numbers by name: of sigmoid networks the mean bound of rows learnt from and held
+    out, the mean log-likelihood as estimated on some of them and the gap; of noisy-or networks the
+    bracket; of threshold networks fractions of errors.
+    """
+
+    estimator: Any
+    source: str
+    rows: Array
+    held_out: Array | None
+    shape: tuple[int, ...] | None
+    measures: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Class of the estimator."""
+        return type(self.estimator).__name__
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the network, how the training went, and what was measured."""
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        facts = [
+            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
+            ("network", self._form()),
+            *self.training_facts(),
+        ]
+        for name, value in self.measures.items():
+            note = self.notes.get(name, "")
+            facts.append((name, f"{value:.6g}" + (f" ({note})" if note else "")))
+        return facts
+
+    def _form(self) -> str:
+        e = self.estimator
+        if hasattr(e, "network_"):
+            layers = e.network_.layers
+            return f"{'-'.join(map(str, layers))} sigmoid units, layers from the top"
+        if hasattr(e, "networks_"):
+            sizes = "-".join(str(int(n)) for n in e.networks_[0].sizes)
+            return f"{sizes} threshold units, {text.count(len(e.networks_), 'network')}"
+        return f"{e.n_hidden} causes of {e.n_features_in_} findings, noisy-or"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            **self.training_dict(),
+            "rows": len(self.rows),
+            "held_out": 0 if self.held_out is None else len(self.held_out),
+            "measures": self.measures,
+            "warnings": self.warnings,
+        }
+
+
+def evaluate(
+    estimator: Any,
+    rows: Array,
+    held_out: Array | None = None,
+    *,
+    labels: tuple[Any, Any] | None = None,
+    shape: tuple[int, ...] | None = None,
+    source: str = "an array",
+    seed: int = 0,
+    annealed: bool = False,
+) -> BeliefEvaluation:
+    """Measure a fitted network on its rows and on rows held out."""
+    rows = np.asarray(rows)
+    found = BeliefEvaluation(estimator, source, rows, held_out, shape)
+    if labels is not None:
+        _measure_errors(found, labels)
+    else:
+        _measure_bounds(found, seed, annealed)
+    return found
+
+
+def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
+    e = found.estimator
+    found.measures["errors on rows learnt from"] = float(
+        np.mean(e.predict(found.rows) != labels[0])
+    )
+    if found.held_out is not None:
+        wrong = e.predict(found.held_out) != labels[1]
+        found.measures["errors on rows held out"] = float(np.mean(wrong))
+        found.notes["errors on rows held out"] = f"{int(wrong.sum())} of {len(wrong)}"
+
+
+def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool) -> None:
+    e = found.estimator
+    groups = {"rows learnt from": found.rows, "rows held out": found.held_out}
+    if getattr(e, "posterior", "").startswith("gibbs"):
+        groups = {}
+    for name, rows in groups.items():
+        if rows is not None:
+            some = rows[:_MOST_JUDGED]
+            found.measures[f"bound per row, {name}"] = e.score(some)
+            if len(some) < len(rows):
+                found.notes[f"bound per row, {name}"] = f"first {len(some)}"
+    judged = found.rows if found.held_out is None else found.held_out
+    judged = judged[:_MOST_SAMPLED]
+    if not hasattr(e, "log_likelihood"):
+        return
+    likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
+    name = "log-likelihood per row"
+    found.measures[name] = likely.mean
+    exact = bool(np.array_equal(likely.lower, likely.upper))
+    how = "exact" if exact else f"{_DRAWS} draws, ± {likely.error:.2g}"
+    found.notes[name] = f"first {len(judged)} rows, {how}"
+    if groups:
+        found.measures["gap of the bound there"] = likely.mean - e.score(judged)
+    if annealed:
+        between = e.log_likelihood(judged, "ais", random_state=seed)
+        found.measures["annealed, from below"] = float(between.lower.mean())
+        found.measures["annealed, from above"] = float(between.upper.mean())
