@@ -3,11 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CORE := $(VENV)/.installed-core
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test test-slow test-attack check bench docs clean
 
-run: $(STAMP)  ## compare methods on a bundled example and write report.html
-	$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,kikuchi,mf,gibbs --report report.html
+run: $(CORE)  ## compare methods on a bundled example and write report.html
+	@echo "comparing methods on a spin glass of 100 variables; the first time, loops are compiled (under a minute)"
+	@$(BIN)/kikuchi compare example:grid10 --methods jt,bp,bp:schedule=residual,kikuchi,mf,gibbs --report report.html
+	@echo "The page with pictures is report.html. Next, try:"
+	@echo "  $(BIN)/kikuchi infer example:asia --evidence xray=yes"
+	@echo "  $(BIN)/kikuchi bounds example:grid10 --seconds 2"
+	@echo "  $(BIN)/kikuchi examples"
 
 test: check  ## lint, types, then all tests but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -29,10 +36,16 @@ bench: $(STAMP)  ## every performance figure, as a ratio to a baseline of the sa
 docs: $(STAMP)  ## the site, in site/
 	$(BIN)/mkdocs build --strict
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all]"
-	touch $(STAMP)
+$(CORE): pyproject.toml constraints.txt
+	@echo "installing kikuchi and what it needs into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -e ".[learn]"
+	@touch $(CORE)
+
+$(STAMP): $(CORE)
+	@echo "installing what tests, documents and comparisons need"
+	@$(INSTALL) -e ".[all]"
+	@touch $(STAMP)
 
 clean:
 	rm -rf $(VENV) site report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,6 +30,7 @@ from kikuchi.cli.commands import (
     reproduce,
     sample,
     train,
+    warm_up,
 )
 from kikuchi.cli.estimators import EstimatorCommand
 from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
@@ -119,7 +120,7 @@ _MODULES: tuple[Any, ...] = (
         sample,
         generate,
     ),
-    *(convert, methods, learners, regions, reproduce, examples),
+    *(convert, methods, learners, regions, reproduce, examples, warm_up),
 )
 for _module in _MODULES:  # each holds a command of its own name, or a group of commands
     _name = _module.__name__.rpartition(".")[2]

@@ -256,9 +256,12 @@ def _warm_up(method: Method, graph: FactorGraph) -> None:
 
 
 def _small_piece(graph: FactorGraph) -> FactorGraph:
-    """The first small factors of a model over their own variables."""
+    """Small factors of a model over their own variables, some of every shape."""
     sizes = np.diff(graph.table_offsets)
-    chosen = np.flatnonzero(sizes <= 4096)[:_WARM_UP_FACTORS]
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for a in np.flatnonzero(sizes <= 4096).tolist():
+        by_shape.setdefault(graph.shape(a), []).append(a)
+    chosen = [a for alike in by_shape.values() for a in alike[:_WARM_UP_FACTORS]]
     scopes = [graph.scope(int(a)) for a in chosen]
     variables = sorted({v for scope in scopes for v in scope})
     number = {v: k for k, v in enumerate(variables)}

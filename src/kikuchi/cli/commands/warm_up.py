@@ -1,0 +1,153 @@
+"""`kikuchi warm-up`: compile every loop once, so that no later command has to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from kikuchi.cli.command import Output, finish, grouped
+from kikuchi.cli.options import option
+from kikuchi.core.answer import Answer
+from kikuchi.core.text import seconds
+
+Processes = Annotated[int | None, option("--processes N", "Worker processes; one per core.")]
+
+_SECONDS = 5.0  # of a small problem; compiling does not count
+_LARGEST_FIRST = ("auto", "ups", "wmb", "tree-mf", "is-bp", "gbp", "mixture-mf", "bp")
+
+
+@grouped
+def warm_up(processes: Processes = None, *, output: Output) -> None:
+    """Compile every loop, once; they are kept on disk.
+
+    Every method, learner and family is run on a small problem. Loops that are on disk already take
+    no time, and those of families whose packages are not installed are left out.
+    """
+    from kikuchi.cli.console import ProgressBar
+    from kikuchi.core import parallel
+
+    output.check("")
+    tasks = _tasks()
+    with ProgressBar("compiling", quiet=output.quiet) as progress:
+        mapped = parallel.map(_compile, tasks, processes=processes, progress=progress)
+    finish(WarmUpAnswer(mapped.values(), len(tasks)), output)
+
+
+@dataclass(frozen=True)
+class WarmUpAnswer(Answer):
+    """What was compiled, as the screen and JSON show it."""
+
+    taken: list[tuple[str, float, str]]
+    total: int
+
+    def facts(self) -> list[tuple[str, str]]:
+        """How much is ready, and what compiling took."""
+        spent = sum(time for _, time, _ in self.taken)
+        pairs = [
+            ("ready", f"{len(self.taken)} of {self.total} methods, learners and families"),
+            ("compiling", f"{seconds(spent)}, added over all processes"),
+        ]
+        return pairs + [("left out", f"{task}: {why}") for task, _, why in self.taken if why]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Seconds by task."""
+        rows = [{"task": t, "seconds": s, "left_out": w or None} for t, s, w in self.taken]
+        return {"total": self.total, "tasks": rows}
+
+
+def _tasks() -> list[str]:
+    from kikuchi.inference.registry import METHODS
+    from kikuchi.learning.registry import LEARNERS
+
+    methods = [*_LARGEST_FIRST, *(name for name in METHODS if name not in _LARGEST_FIRST)]
+    learners = [f"learner {name}" for name in LEARNERS]
+    return [f"method {name}" for name in methods] + learners + list(_FAMILIES)
+
+
+def _compile(task: str) -> tuple[str, float, str]:
+    """Run one small problem; the name, the seconds of compiling, and why it was left out."""
+    import warnings
+
+    from kikuchi.core.compiling import COMPILING
+    from kikuchi.core.errors import KikuchiError
+
+    before, why = COMPILING.seconds, ""
+    kind, _, name = task.partition(" ")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of problems that are too small to be served well
+            if kind in ("method", "learner"):
+                {"method": _run_method, "learner": _run_learner}[kind](name)
+            else:
+                _FAMILIES[task]()
+    except KikuchiError as error:  # a method that needs another kind of model says so
+        why = str(error)
+    return task, COMPILING.seconds - before, why
+
+
+def _run_method(name: str) -> None:
+    """Run a method on what it takes of a grid, a model of mixed states, and a chain."""
+    import kikuchi as kk
+    from kikuchi.core.errors import KikuchiError
+
+    budget = kk.Budget(seconds=_SECONDS, iterations=3)
+    refusals = []
+    graphs = (kk.grid(4, 4, seed=0), _mixed_model(), kk.grid(1, 12, seed=0))
+    for graph in graphs:
+        observed = {v: [0.4, 0.6] for v in (0, 6)} if name == "ups-t" else None
+        try:
+            kk.infer(graph, name, evidence=observed, budget=budget)
+        except KikuchiError as error:
+            refusals.append(error)
+    if len(refusals) == len(graphs):
+        raise refusals[-1]
+
+
+def _mixed_model() -> Any:
+    """Variables of two and three states in factors of one to three."""
+    import numpy as np
+
+    import kikuchi as kk
+
+    rng = np.random.default_rng(0)
+    states = [2, 3] * 6
+    scopes = [(v, v + 1, v + 2) for v in range(10)] + [(v,) for v in range(12)] + [(0, 11)]
+    tables = [rng.uniform(0.5, 2.0, size=[states[v] for v in scope]) for scope in scopes]
+    return kk.FactorGraph(states, list(zip(scopes, tables, strict=True)))
+
+
+def _run_learner(name: str) -> None:
+    import numpy as np
+
+    import kikuchi as kk
+
+    graph = kk.example("asia") if name == "vbem" else kk.grid(4, 4, seed=0)
+    rows = np.random.default_rng(0).integers(0, 2, size=(50, graph.n_variables))
+    kk.learn(graph, rows, name, budget=kk.Budget(seconds=_SECONDS, iterations=3))
+
+
+def _run_machine() -> None:
+    import numpy as np
+
+    from kikuchi.boltzmann import RBM
+
+    rows = np.random.default_rng(0).integers(0, 2, size=(50, 16)).astype(float)
+    machine = RBM(n_hidden=8, epochs=1, random_state=0).fit(rows)
+    machine.log_z(method="ais", betas=10)
+    machine.sample(2)
+
+
+def _run_sources() -> None:
+    import numpy as np
+
+    from kikuchi.ica import MeanFieldICA
+
+    rows = np.random.default_rng(0).laplace(size=(200, 3))
+    MeanFieldICA(n_sources=2, max_iter=3, random_state=0).fit(rows)
+
+
+_FAMILIES: dict[str, Callable[[], None]] = {
+    "Boltzmann machines": _run_machine,
+    "mean field ICA": _run_sources,
+}

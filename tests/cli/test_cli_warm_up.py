@@ -1,0 +1,32 @@
+"""`kikuchi warm-up`: every loop is compiled beforehand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runner import run
+
+from kikuchi.cli.commands import warm_up
+from kikuchi.inference.registry import METHODS
+from kikuchi.learning.registry import LEARNERS
+
+
+def test_every_method_and_learner_is_named_once() -> None:
+    tasks = warm_up._tasks()
+    assert len(set(tasks)) == len(tasks)
+    assert {f"method {name}" for name in METHODS} <= set(tasks)
+    assert {f"learner {name}" for name in LEARNERS} <= set(tasks)
+
+
+def test_the_command_says_what_is_ready_and_what_was_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_up, "_tasks", lambda: ["method enumerate", "method nonsense"])
+    result = run("warm-up", "--processes", "1")
+    assert result.exit_code == 0
+    assert "2 of 2" in result.stdout and "left out" in result.stdout
+    found = json.loads(run("warm-up", "--processes", "1", "--json", "-").stdout)
+    assert [row["task"] for row in found["tasks"]] == ["method enumerate", "method nonsense"]
+    assert found["tasks"][0]["left_out"] is None
+    assert "nonsense" in found["tasks"][1]["left_out"]
