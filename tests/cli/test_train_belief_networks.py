@@ -41,7 +41,7 @@ def test_sigmoid_networks(folder):
 
 def test_threshold_networks(folder):
     out = folder / "hard.safetensors"
-    words = ("--label", "class", "--units", 3, "--hold-out", 0.25, "--json", "-", "--quiet")
+    words = ("--target", "class", "--hidden", 3, "--hold-out", 0.25, "--json", "-", "--quiet")
     done = run(folder, "threshold", folder / "labels.csv", "-o", out, *words)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -58,13 +58,13 @@ def test_noisy_or(folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("threshold", "labels.csv"), "threshold needs --label"),
+        (("threshold", "labels.csv"), "give its name as --target"),
         (("sbn", "labels.csv"), "units are 0 and 1"),
         (("sbn", "bits.csv", "--posterior", "mean"), "no posterior 'mean'"),
         (("sbn", "bits.csv", "--layers", "0"), "layers are the sizes"),
         (("sbn", "bits.csv", "--double"), "leave these out"),
-        (("threshold", "labels.csv", "--label", "colour"), "no such column"),
-        (("threshold", "labels.csv", "--label", "a"), "whole numbers"),
+        (("threshold", "labels.csv", "--target", "colour"), "no such column"),
+        (("threshold", "labels.csv", "--target", "a"), "whole numbers"),
     ],
 )
 def test_what_is_refused(folder, words, told):

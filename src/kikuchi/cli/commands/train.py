@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""`kikuchi train`: Boltzmann machines, energy models and Bayesian networks from tables."""
-=======
-"""`kikuchi train`: Boltzmann machines, energy models and belief networks from tables of numbers."""
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
+"""`kikuchi train`: Boltzmann machines, energy models, Bayesian and belief networks from tables."""
 
 from __future__ import annotations
 
@@ -23,11 +19,8 @@ if TYPE_CHECKING:
     from kikuchi.training.estimator import TrainedEstimator
 
 ENERGY = "energy"
-<<<<<<< HEAD
 NETWORKS = ("bayesnn", "bayesnn-classes")
-=======
 BELIEF_NETWORKS = ("sbn", "noisy-or", "threshold")
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
 LOG_Z = ("exact", "ais")
 
 MODELS = EstimatorOptions(
@@ -36,14 +29,11 @@ MODELS = EstimatorOptions(
         "rbm": "RBM",
         "machine": "BoltzmannMachine",
         ENERGY: "kikuchi.energy:ExpertICA",
-<<<<<<< HEAD
         "bayesnn": "kikuchi.bayesnn:BayesianMLPRegressor",
         "bayesnn-classes": "kikuchi.bayesnn:BayesianMLPClassifier",
-=======
         "sbn": "kikuchi.beliefnets:SigmoidBeliefNetwork",
         "noisy-or": "kikuchi.beliefnets:NoisyOrNetwork",
         "threshold": "kikuchi.beliefnets:ThresholdNetworkClassifier",
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
     },
     {
         "n_hidden": "--hidden N",
@@ -55,9 +45,7 @@ MODELS = EstimatorOptions(
         "whiten": "--whiten HOW",
         "n_components": "--components N",
         "layers": "--layers N,N",
-        "posterior": "--posterior TEXT",
         "ard": "--ard",
-        "hidden": "--units N,N",
         "rule": "--rule R",
         "C": "--price C",
         "margin": "--margin X",
@@ -87,13 +75,9 @@ Kind = Annotated[
     str,
     argument(
         "KIND",
-<<<<<<< HEAD
-        "rbm (restricted), machine (any --architecture), energy (experts), or Bayesian networks: "
-        "bayesnn (of numbers) and bayesnn-classes.",
-=======
-        "rbm (restricted), machine (any --architecture), energy (experts), sbn (sigmoid belief "
-        "network), noisy-or, or threshold (classifier of hard units).",
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
+        "rbm (restricted), machine (any --architecture), energy (experts); Bayesian networks: "
+        "bayesnn (of numbers), bayesnn-classes; belief networks: sbn (sigmoid units), noisy-or, "
+        "threshold (classifier of hard units).",
     ),
 ]
 Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
@@ -104,10 +88,11 @@ ModelFile = Annotated[Path, option("--out -o MODEL", "File to write: .safetensor
 class TrainingOptions:
     """How the training is run and measured."""
 
-    target: str | None = flag("--target COLUMN", "Column that Bayesian networks predict.")
+    target: str | None = flag(
+        "--target COLUMN", "Column that Bayesian and threshold networks predict."
+    )
     prune: bool = flag("--prune", "Remove inputs and units of a Bayesian network.", False)
     log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
-    label: str | None = flag("--label COLUMN", "Column of the classes: name, or number from 0.")
     double: bool = flag("--double", "float64; otherwise float32.", False)
     resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
     seconds: options.Seconds = None
@@ -123,11 +108,7 @@ class TrainingOptions:
 
     def estimator(self, kind: str, given: Given, part: Path, progress: Any) -> TrainedEstimator:
         """The estimator, which keeps its state in `part`."""
-<<<<<<< HEAD
-        plain = kind == ENERGY or kind in NETWORKS
-=======
-        plain = kind == ENERGY or kind in BELIEF_NETWORKS
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
+        plain = kind == ENERGY or kind in NETWORKS or kind in BELIEF_NETWORKS
         more = {} if plain else {"dtype": "float64" if self.double else "float32"}
         estimator: TrainedEstimator = MODELS.make(
             kind,
@@ -152,11 +133,7 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-<<<<<<< HEAD
-    """Train a Boltzmann machine, an energy model or a Bayesian network and save it.
-=======
-    """Train a Boltzmann machine, an energy model or a belief network and save it.
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
+    """Train a Boltzmann machine, an energy model, a Bayesian or a belief network and save it.
 
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
@@ -171,15 +148,13 @@ def train(
     part = out.with_name(out.name + ".part")
     output.check(data, out)
     training.check(part)
-<<<<<<< HEAD
     if kind in NETWORKS:
         _train_network(kind, data, out, settings, preparation, training, output)
-=======
+        return
     if kind in BELIEF_NETWORKS:
         from kikuchi.cli.belief_networks import train_belief_network
 
         train_belief_network(kind, data, out, settings, preparation, training, output)
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
         return
     room = "energy" if kind == ENERGY else "boltzmann"
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
@@ -267,17 +242,14 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{training.log_z}'")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
-<<<<<<< HEAD
-    if kind in NETWORKS:
+    if kind in (*NETWORKS, "threshold"):
         if training.target is None:
             raise KikuchiError(f"{kind} predicts a column: give its name as --target")
-        if training.double or training.log_z is not None:
-            raise KikuchiError(f"{kind} is fitted in float64 by a bound: no --double, no --log-z")
-    elif training.target is not None or training.prune:
-        raise KikuchiError(f"--target and --prune are for {' and '.join(NETWORKS)}")
-=======
-    if (training.label is not None) != (kind == "threshold"):
-        raise KikuchiError("threshold needs --label COLUMN, and no other kind takes it")
+    elif training.target is not None:
+        raise KikuchiError(f"--target is for {', '.join(NETWORKS)} and threshold")
+    if training.prune and kind not in NETWORKS:
+        raise KikuchiError(f"--prune is for {' and '.join(NETWORKS)}")
+    if kind in NETWORKS and (training.double or training.log_z is not None):
+        raise KikuchiError(f"{kind} is fitted in float64 by a bound: no --double, no --log-z")
     if kind in BELIEF_NETWORKS and (training.double or training.log_z == "exact"):
         raise KikuchiError("belief networks have Z = 1 and learn in float64; leave these out")
->>>>>>> fb914e4 (kikuchi train sbn, noisy-or and threshold, with a page)
