@@ -29,6 +29,7 @@ from kikuchi.cli.commands import (
     regions,
     reproduce,
     sample,
+    temporal,
     train,
     warm_up,
 )
@@ -116,6 +117,7 @@ _MODULES: tuple[Any, ...] = (
         train,
         patches,
         ica,
+        temporal,
         evaluate,
         sample,
         generate,

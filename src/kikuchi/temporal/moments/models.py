@@ -131,7 +131,10 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
 
     def _pass(self, X: Any, y: Any, classes: Any, *, reset: bool) -> Self:
         rows, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
-        check_classification_targets(labels)
+        try:
+            check_classification_targets(labels)
+        except ValueError as error:
+            raise DataError(str(error)) from None
         if reset:
             self._begin(labels, classes)
         known = np.isin(labels, self.classes_)

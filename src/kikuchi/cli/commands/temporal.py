@@ -1,0 +1,320 @@
+"""`kikuchi temporal`: fit, filter, forecast and sample models in time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kikuchi import __version__
+from kikuchi.cli import options
+from kikuchi.cli.command import StrictOutput, finish, grouped
+from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given
+from kikuchi.cli.options import argument, flag, option
+from kikuchi.core.errors import DataError, MethodError
+
+if TYPE_CHECKING:
+    from kikuchi.core.arrays import Array
+    from kikuchi.temporal.evaluation import TemporalEvaluation
+
+KINDS = EstimatorOptions(
+    "kikuchi.temporal",
+    {
+        "ssm": "LinearGaussianSSM",
+        "hmm": "HMM",
+        "factorial": "FactorialHMM",
+        "hopping": "FrameHoppingHMM",
+        "ica": "TemporalICA",
+        "probit": "ProbitFilter",
+    },
+    {
+        "state": "--state N",
+        "states": "--states N",
+        "sources": "--sources N",
+        "emission": "--emission E",
+        "covariance": "--covariance C",
+        "components": "--components N",
+        "state_noise": "--state-noise C",
+        "output_noise": "--output-noise C",
+        "initial": "--initial I",
+        "scheme": "--scheme S",
+        "learner": "--learner -l L",
+        "restarts": "--restarts N",
+        "drift": "--drift X",
+        "prior": "--prior X",
+        "passes": "--passes N",
+        "max_iter": "--iterations N",
+        "tol": "--tol X",
+    },
+    noun="kind of model",
+)
+_CHAINS = ("factorial", "hopping")
+
+app = typer.Typer(
+    help="Models in time: state spaces, hidden chains, walking sources, on-line classification.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Kind = Annotated[str, argument("KIND", "ssm, hmm, factorial, hopping, ica or probit.")]
+DataFiles = Annotated[
+    list[str],
+    argument("DATA...", "Tables with a row per step, one per sequence; an empty cell is missing."),
+]
+ModelOut = Annotated[Path | None, option("--out -o MODEL", "File of the model: .safetensors.")]
+Steps = Annotated[int, option("--steps N", "Steps after the last row.")]
+
+
+@dataclass(frozen=True)
+class SequenceOptions:
+    """Which columns, which model, and chains."""
+
+    model: Path | None = flag("--model FILE", "A fitted model, instead of fitting one.")
+    columns: str | None = flag("--columns NAMES", "Columns to use, between commas.  [all]")
+    inputs: str | None = flag("--inputs NAMES", "Columns that are known inputs of an ssm.")
+    label: str | None = flag("--label NAME", "Column of labels of probit.  [the last]")
+    chains: str | None = flag("--chains N,N", "States of each chain.  [2,2]")
+    lags: str | None = flag("--lags N,N", "Frames that each chain of hopping spans.  [1,2]")
+    table: Path | None = flag("--table OUT.csv", "Write the answer as a table.")
+
+
+@app.callback()
+def temporal() -> None:
+    """Models in time: state spaces, hidden chains, walking sources, on-line classification."""
+
+
+@app.command(cls=EstimatorCommand)
+@grouped
+def fit(
+    kind: Kind,
+    data: DataFiles,
+    out: ModelOut = None,
+    *,
+    sequences: SequenceOptions,
+    settings: Annotated[Given, KINDS],
+    seed: options.FitSeed = 0,
+    seconds: options.Seconds = None,
+    output: StrictOutput,
+) -> None:
+    """Fit a model to sequences and save it."""
+    _run("fit", kind, data, out, sequences, settings, seed, seconds, output)
+
+
+@app.command("filter", cls=EstimatorCommand)
+@grouped
+def filter_command(
+    kind: Kind,
+    data: DataFiles,
+    out: ModelOut = None,
+    *,
+    smooth: Annotated[bool, option("--smooth", "Given all rows, not only those before.")] = False,
+    sequences: SequenceOptions,
+    settings: Annotated[Given, KINDS],
+    seed: options.FitSeed = 0,
+    seconds: options.Seconds = None,
+    output: StrictOutput,
+) -> None:
+    """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
+    _run("filter", kind, data, out, sequences, settings, seed, seconds, output, smooth=smooth)
+
+
+@app.command(cls=EstimatorCommand)
+@grouped
+def forecast(
+    kind: Kind,
+    data: DataFiles,
+    out: ModelOut = None,
+    *,
+    steps: Steps = 20,
+    sequences: SequenceOptions,
+    settings: Annotated[Given, KINDS],
+    seed: options.FitSeed = 0,
+    seconds: options.Seconds = None,
+    output: StrictOutput,
+) -> None:
+    """Outputs of the steps after the last row, with standard deviations."""
+    _run("forecast", kind, data, out, sequences, settings, seed, seconds, output, steps=steps)
+
+
+@app.command(cls=EstimatorCommand)
+@grouped
+def sample(
+    kind: Kind,
+    data: DataFiles,
+    out: ModelOut = None,
+    *,
+    steps: Annotated[int, option("--steps N", "Length of the sample.")] = 100,
+    sequences: SequenceOptions,
+    settings: Annotated[Given, KINDS],
+    seed: options.FitSeed = 0,
+    seconds: options.Seconds = None,
+    output: StrictOutput,
+) -> None:
+    """Draw a sequence from a model fitted to the data, or from --model."""
+    _run("sample", kind, data, out, sequences, settings, seed, seconds, output, steps=steps)
+
+
+def _run(
+    task: str, kind: str, data: list[str], out: Path | None, chosen: SequenceOptions,
+    settings: Given, seed: int, seconds: float | None, output: StrictOutput, *,
+    steps: int = 20, smooth: bool = False,
+) -> None:  # fmt: skip
+    from kikuchi.cli.console import ProgressBar
+    from kikuchi.temporal.evaluation import TemporalEvaluation, carry_out
+
+    KINDS.check(kind)
+    if seed < 0:
+        raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
+    if kind == "probit" and task in ("forecast", "sample"):
+        raise MethodError(f"probit has no {task}; use filter")
+    for source in data:
+        output.check(source, out, chosen.table)
+    read = [_table(source, chosen, kind) for source in data]
+    tables, names = [r.rows for r in read], read[0].names
+    labels = [r.labels for r in read]
+    inputs = [r.inputs for r in read] if chosen.inputs else None
+    bar = ProgressBar(f"temporal {kind}", quiet=output.quiet)
+    begin = time.perf_counter()
+    if chosen.model is not None:
+        if settings:
+            raise MethodError("--model is fitted already; leave the options of the fit out")
+        estimator = KINDS.find(kind).load(chosen.model)
+    else:
+        more = _chain_options(kind, chosen)
+        estimator = KINDS.make(
+            kind, settings, random_state=seed, seconds=seconds, progress=bar, **more
+        )
+        with bar:
+            _fit(estimator, kind, tables, inputs, labels)
+        estimator.set_params(progress=None)
+    evaluation = TemporalEvaluation(
+        estimator, kind, task, tables, names, time.perf_counter() - begin, labels=labels
+    )
+    if kind == "probit":
+        _probabilities(evaluation, task)
+    elif task != "fit":
+        if inputs is not None:
+            raise MethodError("with --inputs only fit is a command; use Python for the rest")
+        answer = carry_out(estimator, kind, task, tables, steps=steps, smooth=smooth, seed=seed)
+        evaluation.columns, evaluation.rows, evaluation.result = answer
+    elif inputs is None:
+        evaluation.result = carry_out(
+            estimator, kind, "filter", tables, steps=1, smooth=True, seed=seed
+        )[2]
+    if out is not None:
+        estimator.save(out)
+
+    def page(path: Path, command: str) -> None:
+        from kikuchi.reports.temporal_page import temporal_report
+
+        temporal_report(evaluation, path, command=command)
+
+    finish(
+        evaluation, output, head={"version": __version__}, page=page, written=[out],
+        files=[(chosen.table, lambda path: _write(evaluation, path))],
+    )  # fmt: skip
+
+
+def _fit(
+    estimator: Any, kind: str, tables: list[Array], inputs: list[Array] | None, labels: list[Any]
+) -> None:
+    import warnings
+
+    import numpy as np
+
+    with warnings.catch_warnings(action="ignore"):  # they are in warnings_, and shown once
+        if kind == "probit":
+            estimator.fit(np.concatenate(tables), np.concatenate(labels))
+        elif kind == "ssm":
+            estimator.fit(tables, inputs=inputs)
+        else:
+            estimator.fit(tables)
+
+
+def _probabilities(evaluation: TemporalEvaluation, task: str) -> None:
+    """Of the labels before each was seen (a pass over the rows), or by the final weights."""
+    import numpy as np
+
+    e = evaluation.estimator
+    rows = np.concatenate(evaluation.tables)
+    p = e.predict_proba(rows)[:, 1] if not hasattr(e, "predicted_") else e.predicted_
+    evaluation.result = p
+    if task == "filter":
+        evaluation.columns, evaluation.rows = ["probability"], p[:, None]
+
+
+def _chain_options(kind: str, chosen: SequenceOptions) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    for name, text in (("chains", chosen.chains), ("lags", chosen.lags)):
+        if text is None:
+            continue
+        if kind not in _CHAINS or (name == "lags" and kind != "hopping"):
+            raise MethodError(f"{kind} has no option --{name}; leave it out")
+        try:
+            more[name] = tuple(int(word) for word in text.split(","))
+        except ValueError:
+            raise MethodError(f"--{name} is whole numbers between commas, got '{text}'") from None
+    if chosen.inputs is not None and kind != "ssm":
+        raise MethodError(f"{kind} has no option --inputs; leave it out")
+    if chosen.label is not None and kind != "probit":
+        raise MethodError(f"{kind} has no option --label; leave it out")
+    return more
+
+
+@dataclass(frozen=True)
+class _Read:
+    rows: Array
+    names: list[str]
+    inputs: Any
+    labels: Any
+
+
+def _table(source: str, chosen: SequenceOptions, kind: str) -> _Read:
+    """The columns that were asked for, inputs and labels apart."""
+    from kikuchi.core.tables import read_table
+
+    table = read_table(source)
+    values = table.values if table.values.ndim > 1 else table.values[:, None]
+    if values.ndim != 2:
+        raise DataError(f"{source}: has {values.ndim} axes; give rows and columns")
+    names = list(table.names or (f"column{k}" for k in range(values.shape[1])))
+    inputs = _named(source, names, chosen.inputs) if chosen.inputs else []
+    label = _named(source, names, chosen.label)[:1] if chosen.label else names[-1:]
+    taken = [*inputs, *(label if kind == "probit" else [])]
+    wanted = _named(source, names, chosen.columns) if chosen.columns else names
+    wanted = [name for name in wanted if name not in taken]
+    if not wanted:
+        raise DataError(f"{source}: no column is left to model; it has {', '.join(names)}")
+    pick = [names.index(name) for name in wanted]
+    return _Read(
+        values[:, pick],
+        wanted,
+        values[:, [names.index(name) for name in inputs]],
+        values[:, names.index(label[0])] if kind == "probit" else None,
+    )
+
+
+def _named(source: str, names: list[str], text: str) -> list[str]:
+    from kikuchi.core.errors import suggestion
+
+    chosen = [word.strip() for word in text.split(",")]
+    for word in chosen:
+        if word not in names:
+            raise DataError(f"{source}: there is no column '{word}'; {suggestion(word, names)}")
+    return chosen
+
+
+def _write(evaluation: TemporalEvaluation, path: Path) -> None:
+    """The answer as a CSV table."""
+    from kikuchi.core.files import atomic_write
+    from kikuchi.core.text import spreadsheet_cell
+
+    if not evaluation.columns:
+        raise MethodError("fit has no table; use filter, forecast or sample")
+    with atomic_write(path) as file:
+        file.write(",".join(map(spreadsheet_cell, evaluation.columns)) + "\n")
+        for row in evaluation.rows.tolist():
+            file.write(",".join(repr(value) for value in row) + "\n")

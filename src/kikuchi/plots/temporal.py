@@ -1,0 +1,104 @@
+"""Courses with bands, probabilities of states, matrices and gains, from plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST = 1500  # points of a course
+_ROWS = 6  # panels of a figure
+
+
+def bands(
+    mean: Array,
+    deviation: Array,
+    *,
+    data: Array | None = None,
+    names: Sequence[str] = (),
+    start: int = 0,
+    title: str | None = None,
+) -> Figure:
+    """Courses (T, n) with bands of two standard deviations, one panel each.
+
+    `data` are points to draw as well: rows of time before `start` (where a forecast begins) or
+    beside the courses; infinite deviations have no band.
+
+    >>> len(bands(np.zeros((5, 2)), np.ones((5, 2))).axes)
+    2
+    """
+    shown = min(mean.shape[1], _ROWS)
+    with style.styled():
+        figure, axes = style.new_figure(8.0, 0.9 + 1.5 * shown, rows=shown)
+        for k, panel in enumerate(axes):
+            at = _thinned(len(mean))
+            x, m, s = start + at, mean[at, k], np.where(np.isfinite(deviation[at, k]),
+                                                         deviation[at, k], np.nan)  # fmt: skip
+            if data is not None:
+                points = _thinned(len(data))
+                panel.plot(points, data[points, k], ".", color=style.SOFT, markersize=2.5,
+                           label="data")  # fmt: skip
+            panel.fill_between(x, m - 2 * s, m + 2 * s, color=style.SKY, alpha=0.35, linewidth=0,
+                               label="two standard deviations")  # fmt: skip
+            panel.plot(x, m, color=style.BLUE, linewidth=1.1, label="mean")
+            panel.set_ylabel(style.plain(style.shorten(names[k] if k < len(names) else f"{k + 1}")))
+        axes[-1].set_xlabel("time")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+        style.set_headline(figure, title)
+    return figure
+
+
+def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
+    """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain.
+
+    >>> len(probabilities([np.full((4, 2), 0.5)]).axes)
+    1
+    """
+    shown = list(parts[:_ROWS])
+    with style.styled():
+        figure, axes = style.new_figure(8.0, 0.7 + 1.5 * len(shown), rows=len(shown))
+        for k, (panel, p) in enumerate(zip(axes, shown, strict=True)):
+            at = _thinned(len(p))
+            panel.stackplot(at, p[at].T, colors=style.state_colours(p.shape[1]), linewidth=0)
+            panel.set(ylim=(0, 1), xlim=(0, max(len(p) - 1, 1)))
+            panel.set_ylabel(style.plain(names[k] if k < len(names) else f"chain {k + 1}"))
+            panel.grid(visible=False)
+        axes[-1].set_xlabel("time")
+    return figure
+
+
+def matrices(tables: Sequence[Array], names: Sequence[str], *, signed: bool = False) -> Figure:
+    """Matrices side by side with their numbers, as colours: transitions, gains, outputs.
+
+    >>> len(matrices([np.eye(2)], ["A"]).axes)
+    1
+    """
+    with style.styled():
+        figure, axes = style.new_figure(min(3.0 * len(tables), 12.0), 3.2, columns=len(tables))
+        for panel, table, name in zip(axes, tables, names, strict=True):
+            top = float(np.abs(table).max()) or 1.0
+            low = -top if signed else 0.0
+            picture = panel.imshow(table, cmap="RdBu_r" if signed else style.probability_map(), vmin=low,
+                         vmax=top if signed else 1.0, aspect="auto")  # fmt: skip
+            panel.grid(visible=False)
+            panel.set_title(style.plain(name))
+            panel.set_xticks(range(table.shape[1]))
+            panel.set_yticks(range(table.shape[0]))
+            if table.size <= 64:
+                for (i, j), value in np.ndenumerate(table):
+                    ink = style.text_on(picture.cmap(picture.norm(value)))
+                    panel.text(
+                        j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink
+                    )
+    return figure
+
+
+def _thinned(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).round().astype(np.int64))

@@ -1,0 +1,111 @@
+"""The page of a model in time: states with bands, forecasts, gains, transitions, the fit."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.plots import temporal as plots
+from kikuchi.reports.page import Facts, Item, Picture, Report, Tile, convergence_picture, versions
+
+if TYPE_CHECKING:
+    from kikuchi.temporal.evaluation import TemporalEvaluation
+
+_HEADINGS = {"fit": "States", "filter": "States", "forecast": "Forecast", "sample": "Sample"}
+_BACK = 100  # rows of data before a forecast
+
+
+def temporal_report(
+    evaluation: TemporalEvaluation, path: str | PathLike[str], *, command: str | None = None
+) -> None:
+    """Write one self-contained page."""
+    e = evaluation.estimator
+    name = type(e).__name__
+    value = evaluation.log_likelihood
+    Report(
+        title=f"{name}: {evaluation.task}",
+        subtitle="A model in time",
+        warnings=evaluation.warnings,
+        tiles=[
+            Tile.judged("converged", evaluation.converged),
+            Tile(evaluation.objective, f"{value:.2f}" if np.isfinite(value) else "not fitted"),
+            Tile("time", text.seconds(evaluation.seconds)),
+        ],
+        sections={
+            "Model": [Facts(evaluation.facts()), *_parameters(evaluation)],
+            _HEADINGS[evaluation.task]: _answer(evaluation),
+            "Fit": [convergence_picture({"fit": e.trace_}, "Log-likelihood or bound.")],
+            "Versions": [Facts(versions())],
+        },
+        python=f"from kikuchi.temporal import {name}\nmodel = {e!r}.fit(Y)",
+    ).write(path, command)  # fmt: skip
+
+
+def _parameters(evaluation: TemporalEvaluation) -> list[Item]:
+    kind, e = evaluation.kind, evaluation.estimator
+    if kind == "ssm":
+        m = e.model_
+        if m.varying:
+            return []
+        tables, names = [m.transition, m.output], ["transition", "outputs by states"]
+        if m.radius < 1.5:
+            tables.append(e.gain())
+            names.append("steady gain")
+        return [Picture(plots.matrices(tables, names, signed=True),
+                        "Transition of the states, what each state adds to each output, and the "
+                        "gain by which the errors of the outputs correct the states.")]  # fmt: skip
+    if kind == "hmm":
+        return [Picture(plots.matrices([e.model_.transition], ["transition"]),
+                        "Probability of each state (column) after each state (row).")]  # fmt: skip
+    if kind in ("factorial", "hopping"):
+        names = [f"chain {c + 1}, lag {lag}" for c, lag in enumerate(e.model_.lags)]
+        return [Picture(plots.matrices(e.model_.transitions, names),
+                        "Probability of each state (column) after each state (row), of each "
+                        "chain.")]  # fmt: skip
+    if kind == "ica":
+        return [Picture(plots.matrices([e.model_.mixing], ["mixing"], signed=True),
+                        "What each source (column) adds to each output (row).")]  # fmt: skip
+    pairs = zip(e.mean_, np.sqrt(np.diagonal(e.covariance_)), strict=True)
+    names = [*evaluation.names, "intercept"][: len(e.mean_)]
+    return [Facts([(n, f"{m:.3f} ± {s:.3f}") for n, (m, s) in zip(names, pairs, strict=True)])]
+
+
+def _answer(evaluation: TemporalEvaluation) -> list[Item]:
+    kind, answer, data = evaluation.kind, evaluation.result, evaluation.tables[0]
+    if answer is None:
+        return []
+    if evaluation.task == "sample":
+        outputs = answer[1]
+        return [Picture(plots.bands(outputs, np.zeros(outputs.shape), names=evaluation.names),
+                        "Outputs drawn from the model.")]  # fmt: skip
+    if evaluation.task == "forecast":
+        back = data[-_BACK:]
+        figure = plots.bands(answer.mean, answer.deviation, data=back, names=evaluation.names,
+                             start=len(back))  # fmt: skip
+        return [Picture(figure, f"The last {len(back)} rows of the data and the forecast with "
+                                "two standard deviations.")]  # fmt: skip
+    if kind == "probit":
+        p = np.asarray(answer)[:, None]
+        figure = plots.bands(p, np.zeros(p.shape), names=["probability"])
+        return [Picture(figure, "Probability of the second class before each label was seen.")]
+    if kind in ("hmm", "factorial", "hopping"):
+        parts: Any = answer.probabilities
+        parts = [parts] if kind == "hmm" else parts
+        return [Picture(plots.probabilities(parts), "Probabilities of the states at each step.")]
+    items: list[Item] = [
+        Picture(plots.bands(answer.mean, answer.deviation,
+                            names=[f"state {k + 1}" for k in range(answer.mean.shape[1])]),
+                "States with two standard deviations.")
+    ]  # fmt: skip
+    if kind == "ssm" and not evaluation.estimator.model_.varying:
+        m = evaluation.estimator.model_
+        if not m.n_inputs:
+            spread = np.einsum("mi,tij,mj->tm", m.output, answer.covariance, m.output)
+            mean = answer.mean @ m.output.T + m.output_offset
+            finite = np.sqrt(np.where(np.isfinite(spread), np.maximum(spread, 0), np.inf))
+            figure = plots.bands(mean, finite, data=data, names=evaluation.names)
+            items.append(Picture(figure, "What the states say about the outputs, and the data."))
+    return items

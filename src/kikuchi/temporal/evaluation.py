@@ -1,0 +1,165 @@
+"""What a command has to say about a model in time: facts, plain data and a table to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core import text
+from kikuchi.core.answer import Answer
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import MethodError
+from kikuchi.training.estimator import Estimator
+
+TASKS = ("fit", "filter", "forecast", "sample")
+
+
+@dataclass(eq=False)
+class TemporalEvaluation(Answer):
+    """A model of sequences and one task done with it.
+
+    Attributes
+    ----------
+    estimator, kind (word of the command line), task, tables (the sequences), names (of columns),
+    seconds (of the fit), columns (names of `rows`), rows (the answer as one table; sequences below
+    each other), result (the object that the estimator answered for the first sequence).
+    """
+
+    estimator: Any
+    kind: str
+    task: str
+    tables: list[Array]
+    names: list[str]
+    seconds: float
+    columns: list[str] = field(default_factory=list)
+    rows: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    result: Any = None
+    labels: list[Any] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the fit, and of the answer."""
+        told = list(self.estimator.warnings_)
+        if getattr(self.result, "converged", True) is False:
+            told.append("the posterior of the states has not converged")
+        return told
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit met its criterion."""
+        return bool(self.estimator.converged_)
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of the data that the model was fitted to: log-likelihood, bound or evidence."""
+        e = self.estimator
+        return float(e.log_evidence_ if self.kind == "probit" else e.log_likelihood_)
+
+    @property
+    def objective(self) -> str:
+        """What `log_likelihood` is."""
+        names = {"factorial": "bound", "hopping": "bound", "probit": "log-evidence"}
+        return names.get(self.kind, "log-likelihood")
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Labels with their values."""
+        e: Estimator = self.estimator
+        rows = sum(map(len, self.tables))
+        told = [
+            ("model", f"{type(e).__name__} ({self.kind})"),
+            ("data", f"{text.count(rows, 'row')} of {text.count(self.tables[0].shape[1], 'column')}"
+                     f" in {text.count(len(self.tables), 'sequence')}"),
+            ("fit", self._ending()),
+        ]  # fmt: skip
+        if np.isfinite(self.log_likelihood):
+            told.append((self.objective, f"{self.log_likelihood:.4f}"))
+        return [*told, *self._model_facts()]
+
+    def _ending(self) -> str:
+        e: Estimator = self.estimator
+        done = text.count(e.n_iter_, "iteration")
+        if e.stopped_ in ("rows", "passes") or self.kind == "probit":
+            return f"{text.count(e.n_iter_, 'label')} ({e.stopped_})"
+        return f"{done} (limit)" if e.stopped_ == "iterations" else f"{done} ({e.stopped_})"
+
+    def _model_facts(self) -> list[tuple[str, str]]:
+        e = self.estimator
+        if self.kind == "ssm":
+            m = e.model_
+            return [("states", str(m.n_states)), ("largest eigenvalue", f"{m.radius:.4f}")]
+        if self.kind == "hmm":
+            return [("states", str(e.model_.n_states))]
+        if self.kind in ("factorial", "hopping"):
+            sizes = " x ".join(map(str, e.model_.sizes))
+            return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
+        if self.kind == "ica":
+            return [("sources", str(e.sources)), ("scheme", e.scheme)]
+        return [("classes", ", ".join(map(str, e.classes_)))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        e = self.estimator
+        told = {
+            "model": type(e).__name__,
+            "task": self.task,
+            "log_likelihood": self.log_likelihood,
+            "converged": self.converged,
+            "stopped": e.stopped_,
+            "iterations": e.n_iter_,
+            "seconds": self.seconds,
+            "warnings": self.warnings,
+        }
+        if self.columns:
+            told["columns"] = self.columns
+            told["rows"] = self.rows.tolist()
+        return told
+
+
+def carry_out(
+    estimator: Any,
+    kind: str,
+    task: str,
+    tables: list[Array],
+    *,
+    steps: int,
+    smooth: bool,
+    seed: int,
+) -> tuple[list[str], Array, Any]:
+    """Columns, rows and the estimator's own answer of a task (not of `fit`, nor of probit)."""
+    if task == "forecast":
+        found = estimator.forecast(tables, steps)
+        parts = [_named(kind, f, "output") for f in found]
+    elif task == "sample":
+        states, outputs = estimator.sample(steps, seed=seed)
+        if isinstance(states, list):
+            states = np.stack(states, axis=1)
+        states = np.asarray(states, dtype=np.float64).reshape(len(outputs), -1)
+        columns = [f"state{k}" for k in range(states.shape[1])]
+        columns += [f"output{k}" for k in range(outputs.shape[1])]
+        return columns, np.hstack([states, outputs]), (states, outputs)
+    elif task == "filter":
+        found = estimator.smooth(tables) if smooth else estimator.filter(tables)
+        parts = [_named(kind, f, "state") for f in found]
+    else:
+        raise MethodError(f"there is no task '{task}'; known: {', '.join(TASKS)}")
+    columns, rows = parts[0][0], [r for _, r in parts]
+    if len(rows) > 1:
+        numbered = [np.hstack([np.full((len(r), 1), float(k)), r]) for k, r in enumerate(rows)]
+        return ["sequence", *columns], np.vstack(numbered), found[0]
+    return columns, rows[0], found[0]
+
+
+def _named(kind: str, answer: Any, what: str) -> tuple[list[str], Array]:
+    """An answer as columns with names."""
+    if what == "state" and kind == "hmm":
+        p = answer.probabilities
+        return [f"p{k}" for k in range(p.shape[1])], p
+    if what == "state" and kind in ("factorial", "hopping"):
+        names = [f"chain{c}_p{k}" for c, p in enumerate(answer.probabilities)
+                 for k in range(p.shape[1])]  # fmt: skip
+        return names, np.hstack(answer.probabilities)
+    n = answer.mean.shape[1]
+    names = [f"{what}{k}" for k in range(n)] + [f"{what}{k}_sd" for k in range(n)]
+    return names, np.hstack([answer.mean, answer.deviation])
