@@ -85,8 +85,9 @@ def matrices(tables: Sequence[Array], names: Sequence[str], *, signed: bool = Fa
         for panel, table, name in zip(axes, tables, names, strict=True):
             top = float(np.abs(table).max()) or 1.0
             low = -top if signed else 0.0
-            picture = panel.imshow(table, cmap="RdBu_r" if signed else style.probability_map(), vmin=low,
-                         vmax=top if signed else 1.0, aspect="auto")  # fmt: skip
+            colours = "RdBu_r" if signed else style.probability_map()
+            high = top if signed else 1.0
+            picture = panel.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
             panel.grid(visible=False)
             panel.set_title(style.plain(name))
             panel.set_xticks(range(table.shape[1]))
