@@ -94,7 +94,7 @@ def matrices(tables: Sequence[Array], names: Sequence[str], *, signed: bool = Fa
             panel.set_yticks(range(table.shape[0]))
             if table.size <= 64:
                 for (i, j), value in np.ndenumerate(table):
-                    ink = style.text_on(picture.cmap(picture.norm(value)))
+                    ink = style.text_on(picture.to_rgba(np.atleast_1d(value))[0])
                     panel.text(
                         j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink
                     )
