@@ -4,8 +4,8 @@ Student-t experts on more linear features than there are dimensions, learnt by c
 divergence with Hybrid Monte Carlo. TIMIT, van Hateren's photographs, CEDAR and FERET cannot be
 given out with a package; the stand-ins are synthesised voices, photographs of registry packages,
 MNIST at 16 x 16 and ORL. The thesis begins with random directions and does not say for how long it
-learns; here filters begin along rows of the data, and chains move in radial coordinates with few
-leapfrog steps, which takes minutes in the place of hours.
+learns; here filters begin as independent components (of faces, of which there are few, along rows),
+and chains move in radial coordinates with few leapfrog steps: minutes in the place of hours.
 """
 
 from __future__ import annotations
