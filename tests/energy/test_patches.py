@@ -129,3 +129,32 @@ def test_files_of_something_else_are_refused(tmp_path):
     np.savez(tmp_path / "b.npz", data=np.ones((3, 4)), preparation=np.array("{}"))
     with pytest.raises(DataError, match="cannot be read as patches"):
         Patches.load(tmp_path / "b.npz")
+
+
+def test_pieces_held_out_share_no_pixel_with_those_learnt_from(tmp_path):
+    rng = np.random.default_rng(0)
+    pictures = [rng.normal(size=(60, 40)), rng.normal(size=(5, 200)), rng.normal(size=(80, 9))]
+    found = patches(pictures, 4, 2000, seed=0)
+    found.save(tmp_path / "p.npz")
+    learnt, held = Patches.load(tmp_path / "p.npz").split(0.2, seed=1)
+    assert 0.1 < len(held) / len(found) < 0.3 and len(learnt) > 0.6 * len(found)
+    for source in range(3):
+        lines = [part.places[part.places[:, 0] == source, 1] for part in (learnt, held)]
+        if len(lines[0]) and len(lines[1]):
+            assert np.abs(lines[0][:, None] - lines[1]).min() >= 4
+    again = patches(pictures, 4, 2000, seed=0)
+    line = [pictures[s][r : r + 4] for s, r in again.places[:50]]
+    rows = again.undone()[:50] + 0.0
+    for piece, strip in zip(rows, line, strict=True):
+        views = np.lib.stride_tricks.sliding_window_view(strip, (4, 4))[0].reshape(-1, 16)
+        views = views - views.mean(axis=1, keepdims=True)
+        assert np.abs(views - piece).max(axis=1).min() < 1e-4
+
+
+def test_whole_pictures_are_held_out_whole():
+    digits = list(np.random.default_rng(0).normal(size=(300, 4, 4)))
+    learnt, held = patches(digits, 4, whiten="none").split(0.2)
+    assert len(learnt) + len(held) == 300 and 30 < len(held) < 90
+    assert not set(learnt.places[:, 0]) & set(held.places[:, 0])
+    with pytest.raises(DataError, match="cannot be held out"):
+        patches(digits[:1], 4, whiten="none").split(0.2)

@@ -42,7 +42,9 @@ class RowOptions:
     threshold: float | None = flag("--threshold X", "Values become 1 from X up, 0 below.")
     drop: str | None = flag("--drop C1,C2", "Columns to leave out: names, or numbers from 0.")
     hold_out: float = flag(
-        "--hold-out FRACTION", "Part of the rows (0 to 1) kept for testing.", 0.0
+        "--hold-out FRACTION",
+        "Part of the rows (0 to 1) kept for testing; regions of their own, of patches.",
+        0.0,
     )
     image: str | None = flag("--image HxW", "Rows are images.  [square ones are seen]")
 
@@ -77,10 +79,11 @@ class RowOptions:
                 changed = self.divide, self.threshold, self.drop, self.image
                 if any(value is not None for value in changed):
                     raise DataError(f"{path}: patches are prepared; only --hold-out is for them")
-                rows, held_out = self._divided(found.rows, seed)
-                return TrainingRows(
-                    Patches(rows, found.preparation), held_out, found.preparation.shape
-                )
+                self._check_fraction()
+                if not self.hold_out:
+                    return TrainingRows(found, None, found.preparation.shape)
+                learnt, held = found.split(self.hold_out, seed)
+                return TrainingRows(learnt, held.rows, found.preparation.shape)
         values = self._scaled(self._columns(path))
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
@@ -166,15 +169,18 @@ class RowOptions:
             values = (values >= self.threshold).astype(np.float64)
         return values
 
+    def _check_fraction(self) -> None:
+        if not 0.0 <= self.hold_out < 1.0:
+            raise DataError(f"--hold-out must be a fraction from 0 up to 1, got {self.hold_out:g}")
+
     def _divided(self, values: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Rows to learn from, and a random part held out."""
         import numpy as np
 
         from kikuchi.core.seeds import generator
 
+        self._check_fraction()
         fraction = self.hold_out
-        if not 0.0 <= fraction < 1.0:
-            raise DataError(f"--hold-out must be a fraction from 0 up to 1, got {fraction:g}")
         kept = round(fraction * len(values))
         if kept == len(values):
             raise DataError(f"--hold-out {fraction:g} leaves none of {kept} rows to learn from")

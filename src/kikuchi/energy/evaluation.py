@@ -27,7 +27,8 @@ class EnergyEvaluation(TrainingAnswer):
     `likelihood` is the mean log-density of these rows by the upper and the lower end of the bracket
     on log Z, `gaussian` that of the normal distribution with the covariance of the rows learnt
     from; both in the coordinates of the rows. `shape` is that of the pieces: height and width of
-    patches, or samples of windows; None for other rows.
+    patches, or samples of windows; None for other rows. Of a `transposed` model the rows are
+    pixels, and its filters are shown as what they answer at all pixels.
     """
 
     estimator: EnergyModel
@@ -40,6 +41,7 @@ class EnergyEvaluation(TrainingAnswer):
     log_z: dict[str, Any] = field(default_factory=dict)
     likelihood: tuple[float, float] | None = None
     new: bool = False
+    transposed: bool = False
 
     @property
     def warnings(self) -> list[str]:
@@ -62,6 +64,9 @@ class EnergyEvaluation(TrainingAnswer):
         """
         if not isinstance(self.estimator, ExpertICA):
             return None
+        if self.transposed:
+            outputs = np.asarray(self.estimator.transform(self.rows), dtype=np.float64).T
+            return outputs[np.argsort(-np.linalg.norm(outputs, axis=1), kind="stable")]
         shown = self.estimator.basis_
         if self.estimator.preparation_ is not None:
             shown = self.estimator.preparation_.directions(shown)
@@ -89,7 +94,8 @@ class EnergyEvaluation(TrainingAnswer):
         """The data, the model, how the training went, and what was measured."""
         e = self.estimator
         kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
-        facts = [("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}")]
+        kind = "pixel" if self.transposed else "row"
+        facts = [("data", f"{self.source}: {text.count(len(self.rows), kind)}{kept}")]
         if e.preparation_ is not None:
             facts += e.preparation_.facts()
         expert = f", {e.expert}" if isinstance(e, ExpertICA) else ""
@@ -116,6 +122,7 @@ class EnergyEvaluation(TrainingAnswer):
             "rows": len(self.rows),
             "held_out": 0 if self.held_out is None else len(self.held_out),
             "features": e._n_features_out,
+            "transposed": self.transposed,
             "score_matching": self.score_matching,
             "log_z": self.log_z or None,
             "log_density": None if self.likelihood is None else list(self.likelihood),
@@ -137,11 +144,12 @@ def evaluate(
     shape: tuple[int, ...] | None = None,
     source: str = "an array",
     new: bool = False,
+    transposed: bool = False,
 ) -> EnergyEvaluation:
     """Measure a fitted energy model on rows held out, or else on its own.
 
     `log_z` is `exact` (square models), `ais` for a bracket, or None. `new` says that the model was
-    not learnt from `rows`.
+    not learnt from `rows`, `transposed` that these are the pixels of images of this `shape`.
 
     >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
     >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
@@ -160,6 +168,7 @@ def evaluate(
         score_matching=estimator.score_matching_loss(some),
         gaussian=_normal_log_density(estimator, some),
         new=new,
+        transposed=transposed,
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z)

@@ -148,6 +148,7 @@ class Patches:
 
     rows: NDArray[np.float32] = field(repr=False)
     preparation: Preparation
+    places: Ints | None = field(default=None, repr=False)  # number of the source, first line in it
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self.rows, dtype=dtype)
@@ -164,11 +165,46 @@ class Patches:
         """The rows before the whitening."""
         return self.preparation.undo(self.rows)
 
+    def split(self, fraction: float, seed: Seed = 0) -> tuple[Patches, Patches]:
+        """Pieces to learn from, and pieces held out that share no pixel or sample with them.
+
+        Of each source a band of lines (or samples) that holds about this fraction of the places is
+        held out; pieces across its borders are in neither part. Sources that are single pieces, as
+        digits, go to one part as a whole. Where `places` are not known the pieces are divided at
+        random, and may overlap.
+
+        >>> rng = np.random.default_rng(0)
+        >>> found = patches([rng.normal(size=(90, 50))], size=4, count=500, seed=0)
+        >>> learnt, held = found.split(0.2)
+        >>> 50 < len(held) < 150, 300 < len(learnt) < 500 - len(held)
+        (True, True)
+        """
+        if not 0.0 < fraction < 1.0:
+            raise MethodError(f"a fraction between 0 and 1 is held out, got {fraction:g}")
+        rng = generator(seed)
+        if self.places is None:
+            held = np.zeros(len(self), dtype=bool)
+            held[rng.permutation(len(self))[: round(fraction * len(self))]] = True
+            return self._part(~held), self._part(held)
+        learnt, held = _bands(self.places, self.preparation.shape[0], fraction, rng)
+        if not learnt.any() or not held.any():
+            raise DataError(
+                f"{fraction:g} of the pieces cannot be held out: there are too few places; give "
+                "more or larger sources"
+            )
+        return self._part(learnt), self._part(held)
+
+    def _part(self, chosen: NDArray[np.bool_]) -> Patches:
+        places = None if self.places is None else self.places[chosen]
+        return Patches(self.rows[chosen], self.preparation, places)
+
     def save(self, path: PathName) -> None:
         """Write rows and steps to an .npz file."""
         arrays: dict[str, Any] = {
             f"whitening_{name}": array for name, array in self.preparation.arrays().items()
         }
+        if self.places is not None:
+            arrays["places"] = self.places
         told = np.array(json.dumps(self.preparation.to_dict()))
         with atomic_write(path, "wb") as file:
             np.savez(file, data=self.rows, preparation=told, **arrays)
@@ -201,11 +237,14 @@ class Patches:
             wide, tall = names["backward"].shape[::-1]
             if rows.shape[1:] != (wide,) or tall != math.prod(preparation.shape):
                 raise ValueError("its arrays do not fit each other")
+            places = None if "places" not in arrays else np.asarray(arrays["places"], np.int64)
+            if places is not None and places.shape != (len(rows), 2):
+                raise ValueError("its places do not fit its rows")
         except (KeyError, TypeError, ValueError) as fault:
             raise DataError(
                 f"{source}: cannot be read as patches: {fault}; make it again"
             ) from None
-        return cls(rows.astype(np.float32), preparation)
+        return cls(rows.astype(np.float32), preparation, places)
 
 
 def patches(
@@ -256,7 +295,7 @@ def patches(
         raise MethodError("components are those of a whitening: give whiten='zca' or 'pca'")
     nothing = Whitening.fit(np.zeros((2, 0)), "none")  # until the rows are known
     first = like or Preparation(window, log, remove_mean, normalise, reject_flat, nothing)
-    rows, drawn = _drawn(arrays, window, count, first, generator(seed))
+    rows, drawn, places = _drawn(arrays, window, count, first, generator(seed))
     told = replace(
         first, sources=tuple(names), rate=rate, drawn=drawn, flat=drawn - len(rows), rows=len(rows)
     )
@@ -264,7 +303,7 @@ def patches(
         told = replace(told, components=components)
         kept = None if whiten == "none" else told.rank
         told = replace(told, whitening=Whitening.fit(rows, whiten, kept))
-    return Patches(told.white(rows), told)
+    return Patches(told.white(rows), told, _located(arrays, window, places))
 
 
 def _checked(sources: Sequence[ArrayLike], names: Sequence[str], log: bool) -> list[Array]:
@@ -292,14 +331,15 @@ def _drawn(
     count: int | None,
     preparation: Preparation,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float32], int]:
-    """Prepared pieces from different places, and how many were looked at."""
+) -> tuple[NDArray[np.float32], int, Ints]:
+    """Prepared pieces from different places, how many were looked at, and the places."""
     counts = np.array([_places(array, window) for array in arrays])
     total = int(counts.sum())
     size = " x ".join(map(str, window))
     if not total:
         raise DataError(f"no source is as large as a piece of {size}; ask for smaller ones")
     kept: list[NDArray[np.float32]] = []
+    used: list[Ints] = []
     found = drawn = 0
     for places in _in_random_order(total, count, rng):
         rows, good = preparation.prepared(_pieces(arrays, window, counts, places))
@@ -307,15 +347,48 @@ def _drawn(
             missing = count - found
             drawn += int(np.flatnonzero(good)[missing - 1]) + 1
             kept.append(rows[:missing])
-            return np.concatenate(kept), drawn
+            used.append(places[good][:missing])
+            return np.concatenate(kept), drawn, np.concatenate(used)
         kept.append(rows)
+        used.append(places[good])
         found, drawn = found + len(rows), drawn + len(places)
     if count is not None or not found:
         raise DataError(
             f"the sources have {total} places for pieces of {size}, {found} of them not flat, and "
             f"{count or 'some'} are needed; ask for fewer, or give more sources"
         )
-    return np.concatenate(kept), drawn
+    return np.concatenate(kept), drawn, np.concatenate(used)
+
+
+def _located(arrays: list[Array], window: tuple[int, ...], places: Ints) -> Ints:
+    """Source and first line (or sample) of the pieces at these places."""
+    counts = np.array([_places(array, window) for array in arrays])
+    ends = np.cumsum(counts)
+    source = np.searchsorted(ends, places, side="right")
+    across = [math.prod(n - w + 1 for n, w in zip(a.shape[1:], window[1:], strict=True))
+              for a in arrays]  # fmt: skip
+    line = (places - (ends - counts)[source]) // np.maximum(np.array(across)[source], 1)
+    return np.column_stack([source, line])
+
+
+def _bands(
+    places: Ints, size: int, fraction: float, rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which pieces are clear of a band of lines of their source, and which lie within it."""
+    learnt, held = (np.zeros(len(places), dtype=bool) for _ in range(2))
+    order = np.argsort(places[:, 0], kind="stable")
+    borders = np.flatnonzero(np.diff(places[order, 0])) + 1
+    for here in np.split(order, borders):  # the pieces of one source
+        lines = places[here, 1]
+        first, last = int(lines.min()), int(lines.max())
+        wide = round(fraction * (last - first + 1))
+        if last - first < 2 * size or not wide:  # all overlap: one part or the other
+            (held if rng.random() < fraction else learnt)[here] = True
+            continue
+        low = int(rng.integers(first, last - wide + 2))
+        held[here] = (lines >= low) & (lines < low + wide)
+        learnt[here] = (lines <= low - size) | (lines >= low + wide + size - 1)
+    return learnt, held
 
 
 def _places(array: Array, window: tuple[int, ...]) -> int:

@@ -42,11 +42,23 @@ def transposed_features(images: ArrayLike, model: ExpertICA | None = None) -> Tr
     """
     from sklearn.base import clone
 
+    used = clone(model) if model is not None else ExpertICA(n_features=361)
+    pixels = prepare_transposed(images, used)
+    used.fit(pixels)
+    return TransposedFeatures(used, np.asarray(used.transform(pixels), dtype=np.float64).T)
+
+
+def prepare_transposed(images: ArrayLike, model: ExpertICA) -> Array:
+    """The pixels as rows, and the model told how many principal components of them to keep.
+
+    >>> model = ExpertICA(n_components=5)
+    >>> prepare_transposed(np.zeros((10, 300)), model).shape, model.n_components
+    ((300, 10), 5)
+    """
     pixels = np.asarray(images, dtype=np.float64).T
     if pixels.ndim != 2 or min(pixels.shape) < 3:
         raise DataError(f"images are rows of pixels, 3 or more of each; got shape {pixels.T.shape}")
-    used = clone(model) if model is not None else ExpertICA(n_features=361)
     most = min(pixels.shape[0] - 1, pixels.shape[1])
-    components = min(used.n_components or _COMPONENTS, most)
-    used.set_params(whiten="pca", n_components=components).fit(pixels)
-    return TransposedFeatures(used, np.asarray(used.transform(pixels), dtype=np.float64).T)
+    components = min(model.n_components or _COMPONENTS, most)
+    model.set_params(whiten="pca", n_components=components)
+    return np.ascontiguousarray(pixels)

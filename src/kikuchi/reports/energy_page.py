@@ -153,11 +153,13 @@ def _filters(evaluation: EnergyEvaluation) -> list[Item]:
     scaled = few / np.maximum(np.abs(few).max(axis=1, keepdims=True), 1e-300)
     columns = max(10, math.isqrt(len(few) - 1) + 1)
     more = f"; {len(filters) - len(few)} more are not shown" if len(filters) > len(few) else ""
+    shows = "What each filter of the pixels answers at every pixel" if evaluation.transposed else (
+        "What each feature looks for, in the space of the data (the whitening undone)"
+    )  # fmt: skip
     items: list[Item] = [
         Picture(
             tiles(scaled, size, "Filters", columns=columns, signed=True),
-            "What each feature looks for, in the space of the data (the whitening undone), the "
-            f"largest norm first, each on a scale of its own{more}.",
+            f"{shows}, the largest norm first, each on a scale of its own{more}.",
         )
     ]
     if evaluation.gabors is not None:
@@ -177,8 +179,8 @@ def _filters(evaluation: EnergyEvaluation) -> list[Item]:
 
 def _samples(evaluation: EnergyEvaluation) -> list[Item]:
     shape = evaluation.shape
-    if shape is None:
-        return []
+    if shape is None or evaluation.transposed:
+        return []  # single pixels are no pictures
     told = evaluation.estimator.preparation_
     rows = evaluation.rows if evaluation.held_out is None else evaluation.held_out
     drawn = evaluation.estimator.sample(200, sweeps=_SAMPLE_SWEEPS, random_state=0)

@@ -42,6 +42,7 @@ MODELS = EstimatorOptions(
         "n_features": "--features N",
         "expert": "--expert E",
         "energy": "--energy TEXT",
+        "start": "--start HOW",
         "whiten": "--whiten HOW",
         "n_components": "--components N",
         "layers": "--layers N,N",
@@ -65,6 +66,7 @@ MODELS = EstimatorOptions(
         "scale": "--scale S",
         "restarts": "--restarts N",
         "max_iter": "--steps N",
+        "average": "--average FRACTION",
     },
     noun="kind of model",
     defaults={"n_hidden": 100},
@@ -94,6 +96,9 @@ class TrainingOptions:
     prune: bool = flag("--prune", "Remove inputs and units of a Bayesian network.", False)
     log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
     double: bool = flag("--double", "float64; otherwise float32.", False)
+    transposed: bool = flag(
+        "--transposed", "energy: pixels are the rows and images the columns.", False
+    )
     resume: bool = flag("--resume", "Go on from MODEL.part if there is one.", False)
     seconds: options.Seconds = None
     seed: options.FitSeed = 0
@@ -163,13 +168,16 @@ def train(
     else:
         visible = settings.get("visible", "binary")
         rows, held_out, shape = preparation.read(data, visible, training.seed)
+    more: dict[str, Any] = {}
     with ProgressBar(f"{kind} {settings.get('learner', '')}".strip(), quiet=output.quiet) as bar:
         estimator = training.estimator(kind, settings, part, bar)
+        if training.transposed:
+            rows, more = _pixels(rows, held_out, estimator), {"transposed": True}
         fit_quietly(estimator, rows)
     estimator.set_params(checkpoint=None, progress=None).save(out)
     log_z = training.log_z
     plain = np.asarray(rows)
-    evaluation = evaluate(estimator, plain, held_out, log_z=log_z, shape=shape, source=data)
+    evaluation = evaluate(estimator, plain, held_out, log_z=log_z, shape=shape, source=data, **more)
     if log_z is not None:
         estimator.save(out)  # again, with log Z
     notes = []
@@ -232,6 +240,18 @@ def _train_network(
     finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
 
 
+def _pixels(rows: Any, held_out: Any, estimator: Any) -> Any:
+    """The pixels of images as rows, before any whitening of the images."""
+    from kikuchi.energy import Patches
+    from kikuchi.energy.transposed import prepare_transposed
+
+    if held_out is not None:
+        raise DataError(
+            "--hold-out keeps images, and --transposed learns from pixels: leave it out"
+        )
+    return prepare_transposed(rows.undone() if isinstance(rows, Patches) else rows, estimator)
+
+
 def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | None) -> None:
     MODELS.check(kind)
     if kind != ENERGY and hidden is not None and hidden < 1:
@@ -240,6 +260,8 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"{out}: models are written as .safetensors files")
     if training.log_z not in (None, *LOG_Z):
         raise KikuchiError(f"--log-z is {' or '.join(LOG_Z)}, got '{training.log_z}'")
+    if kind != ENERGY and training.transposed:
+        raise KikuchiError(f"--transposed is for energy, not for {kind}")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
     if kind in (*NETWORKS, "threshold"):
