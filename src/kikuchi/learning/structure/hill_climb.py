@@ -2,7 +2,7 @@
 
 A step adds, removes or turns one arrow, whichever raises the score most; where none does, the least
 loss is taken, and what was left is not gone back to for a while (tabu). A restart begins at the
-best structure with some random steps.
+best structure without some of its arrows, or at none, and breaks ties in another way.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ NamedArrow = tuple[Any, Any]
 Step = tuple[Literal["add", "remove", "turn"], int, int]
 
 _GAIN = 1e-9  # a smaller gain is rounding
+_TIES = 1e-6  # gains that differ by less are equal when a climb begins anew
+_SHARE_OUT = (0.1, 0.5)  # of the arrows that a restart takes out
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ def hill_climb(
     forbidden: Iterable[NamedArrow] = (),
     start: Iterable[NamedArrow] = (),
     tabu: int = 20,
-    restarts: int = 10,
+    restarts: int = 100,
     max_iterations: int = 100_000,
     pseudo_count: float = 0.0,
     seed: Seed = 0,
@@ -103,7 +105,8 @@ def hill_climb(
     start : arrows to begin with, besides the required ones.
     tabu : how many of the latest steps may not be undone, and how many steps without a new best
         structure end a climb.
-    restarts : climbs from the best structure after random steps; each may only improve it.
+    restarts : climbs from the best structure without a random part of its arrows, or in turn from
+        none; each may only improve it.
     pseudo_count : added to the counts of the fitted tables.
     seed : of the random steps.
     max_iterations, budget, progress : limits, and who is told.
@@ -186,8 +189,9 @@ class _Climb:
         n = scores.n_variables
         self.best: list[frozenset[int]] = [frozenset()] * n
         self.best_score = -math.inf
-        self.iterations = 0
+        self.iterations = self.restart = 0
         self.stopped = "converged"
+        self.ties = np.zeros((3, n, n))
         self.allowed = ~np.eye(n, dtype=bool)
         for u, v in rules.forbidden:
             self.allowed[u, v] = False
@@ -263,8 +267,8 @@ class _Climb:
             ("remove", removing),
             ("turn", turning),
         )
-        for kind, gains in steps:
-            place = int(np.argmax(gains))
+        for (kind, gains), ties in zip(steps, self.ties, strict=True):
+            place = int(np.argmax(gains + ties))
             u, v = divmod(place, len(gains))
             if gains[u, v] > best[1]:
                 best = (kind, u, v), float(gains[u, v])
@@ -282,27 +286,42 @@ class _Climb:
             self._refresh(u)
 
     def shaken(self, rng: np.random.Generator) -> list[frozenset[int]]:
-        """The best structure after some random steps that keep to the rules."""
-        parents = list(self.best)
+        """Where the next climb begins: the best structure without some of its arrows, or in turn
+        the required arrows alone; ties between steps are broken in another way.
+
+        Before arrows are taken out, some u -> v are turned whose ends have the same other parents:
+        that leads through structures of equal score, from which other steps are open.
+        """
         n = self.scores.n_variables
-        wanted = max(3, n // 5)
-        for _ in range(50 * wanted):
-            u, v = (int(k) for k in rng.integers(0, n, 2))
-            if u in parents[v]:
-                if (u, v) not in self.rules.required:
-                    parents[v] -= {u}
-                    wanted -= 1
-            elif (
-                self.allowed[u, v]
-                and len(parents[v]) < self.rules.max_parents
-                and not _descendants(parents)[v] >> u & 1
-                and math.isfinite(self.scores.family(v, parents[v] | {u}))
-            ):
-                parents[v] |= {u}
-                wanted -= 1
-            if wanted <= 0:
-                break
+        self.ties = _TIES * rng.random((3, n, n))
+        self.restart += 1
+        if self.restart % 3 == 0:
+            return _parent_sets(n, self.rules.required)
+        parents = list(self.best)
+        if self.restart % 3 == 1:
+            self._turn_covered(parents, rng)
+        arrows = [
+            (u, v)
+            for v, chosen in enumerate(parents)
+            for u in sorted(chosen)
+            if (u, v) not in self.rules.required
+        ]
+        share = rng.uniform(*_SHARE_OUT)
+        for k in rng.permutation(len(arrows))[: round(share * len(arrows))].tolist():
+            u, v = arrows[k]
+            parents[v] -= {u}
         return parents
+
+    def _turn_covered(self, parents: list[frozenset[int]], rng: np.random.Generator) -> None:
+        for _ in range(4 * len(parents)):
+            arrows = [(u, v) for v, chosen in enumerate(parents) for u in sorted(chosen)]
+            if not arrows:
+                return
+            u, v = arrows[int(rng.integers(len(arrows)))]
+            covered = parents[v] - {u} == parents[u]
+            if covered and self.allowed[v, u] and (u, v) not in self.rules.required:
+                parents[v] -= {u}
+                parents[u] |= {v}
 
 
 def _undo(step: Step) -> Step:
