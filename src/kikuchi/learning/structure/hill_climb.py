@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core import parallel
+from kikuchi.core.arrays import Mask
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.interrupts import safe_interrupts
@@ -34,7 +35,7 @@ Step = tuple[Literal["add", "remove", "turn"], int, int]
 
 _GAIN = 1e-9  # a smaller gain is rounding
 _TIES = 1e-6  # gains that differ by less are equal when a climb begins anew
-_SHARE_OUT = (0.1, 0.5)  # of the arrows that a restart takes out
+_SHARE_OUT = (0.05, 0.3)  # of the arrows that a restart takes out
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,16 +332,14 @@ def _undo(step: Step) -> Step:
     return ("remove" if kind == "add" else "add"), u, v
 
 
-def _descendants(parents: Sequence[frozenset[int]]) -> list[int]:
-    """Of each variable, all that can be reached from it along arrows, itself too, as bits."""
+def _descendants(parents: Sequence[frozenset[int]]) -> Mask:
+    """Entry (u, v): whether v can be reached from u along arrows, or is u itself."""
     n = len(parents)
-    children: list[list[int]] = [[] for _ in range(n)]
     waiting = [0] * n
-    for v, chosen in enumerate(parents):
+    for chosen in parents:
         for u in chosen:
-            children[u].append(v)
             waiting[u] += 1
-    below = [1 << v for v in range(n)]
+    below = np.eye(n, dtype=bool)
     ready = [v for v in range(n) if not waiting[v]]
     while ready:
         v = ready.pop()
