@@ -250,16 +250,14 @@ class _Climb:
 
     def _best_step(self, latest: Sequence[Step]) -> tuple[Step | None, float]:
         below = _descendants(self.parents)
-        reaches = np.array([[bool(b >> v & 1) for v in range(len(below))] for b in below])
-        adding = np.where(self.allowed & ~reaches.T, self.add, -np.inf)
+        adding = np.where(self.allowed & ~below.T, self.add, -np.inf)
         removing = self.remove.copy()
-        turning = np.where(self.allowed.T, self.remove + self.add.T, -np.inf)
-        for u, v in zip(*np.nonzero(np.isfinite(turning)), strict=True):
-            if (
-                any(below[u] >> int(p) & 1 for p in self.parents[v] if p != u)
-                or len(self.parents[u]) >= self.rules.max_parents
-            ):
-                turning[u, v] = -np.inf
+        turning = np.full_like(removing, -np.inf)
+        for v, chosen in enumerate(self.parents):
+            for u in chosen:
+                around = any(below[u, p] for p in chosen if p != u)
+                if self.allowed[v, u] and not around:
+                    turning[u, v] = self.remove[u, v] + self.add[v, u]
         for kind, u, v in latest:
             {"add": adding, "remove": removing, "turn": turning}[kind][u, v] = -np.inf
         best: tuple[Step | None, float] = (None, -math.inf)
