@@ -18,7 +18,7 @@ ASIA = kk.example("asia")
 def run(*words: str, code: int = 0) -> str:
     result = RUN.invoke(app, list(words))
     assert result.exit_code == code, result.output
-    return result.output
+    return result.output if code else result.stdout
 
 
 def test_query_on_the_screen_and_as_json() -> None:

@@ -30,9 +30,11 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
-Model = Annotated[str, argument("MODEL", "Model file (.uai, .bif, .fg), - or example:NAME.")]
+Model = Annotated[
+    str, argument("MODEL", "Model file (.uai, .bif, .net, .xdsl, ...), - or example:NAME.")
+]
 Format = Annotated[
-    str | None, option("--format F", "Format of the model: uai, bif or fg.  [by its ending]")
+    str | None, option("--format F", "Format of the model: uai, bif, net ...  [by its ending]")
 ]
 DataFile = Annotated[str, argument("DATA", "Rows of states: .csv, .tsv, .parquet, .npy or .npz.")]
 Evidence = Annotated[

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 MARGINAL_SUFFIXES = (".mar", ".csv", ".pr")
-MODEL_SUFFIXES = (".uai", ".fg", ".bif")
+MODEL_SUFFIXES = (
+    *(".uai", ".fg", ".bif", ".xmlbif", ".bifxml", ".xml", ".net", ".xdsl", ".dsl", ".json"),
+)
 PICTURE_SUFFIXES = (".png", ".svg")
 
 

@@ -25,7 +25,6 @@ UAI = [
     (b"MARCOV\n1", "line 1: found 'MARCOV'; expected MARKOV or BAYES"),
     (b"\x89PNG\r\n\x1a\n\x00\x00", r"line 1: found '\x89PNG'; expected MARKOV or BAYES"),
     (b"\x00\x00\x00", r"line 1: found '\x00\x00\x00'; expected MARKOV"),
-    (b"# grid\nMARKOV 1", "line 1: found '#', and comments are not part of this format; expected"),
     (b"MARKOV", "line 1: found the end of the file; expected the number of variables"),
     (b"MARKOV\n-1", "line 2: found '-1'; expected the number of variables, a whole number >= 0"),
     (b"MARKOV\n2.0 2 2", "line 2: found '2.0'; expected the number of variables, a whole number"),
@@ -65,7 +64,6 @@ UAI = [
     (ONE + b"4\n1 1_0 1 1", "line 7: found '1_0'; expected entry 1 of factor 0"),
     (ONE + b"4\n0 0.0 0 0", "line 6: factor 0 is zero everywhere; expected a positive entry"),
     (ONE + b"4\n1 1 1 1\n7", "line 8: found '7'; expected the end of the file after the tables of"),
-    (ONE + b"4\n1 1 1 1\n# end", "found '#', and comments are not part of this format; expected"),
     (HEAD + b"1\n0\n1 0", "factor 0 is zero everywhere; expected a positive entry"),
     (b"BAYES 2 2 2\n1\n1 0\n2 1 1", "variable 1 is not the last variable of any factor; expecte"),
     (b"BAYES 2 2 2\n2\n1 0\n2 1 0\n2 1 1 4 1 1 1 1", "line 4: found '0'; expected a last variable"),
@@ -294,9 +292,13 @@ def test_a_long_bad_file_is_refused_soon(tmp_path: Path) -> None:
 
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
     for name in ("model.txt", "model", "model.gz", "model.uai.zip"):
-        with pytest.raises(KikuchiError, match=r"is no format .* \.uai, \.fg, \.bif \(each also"):
+        with pytest.raises(
+            KikuchiError, match=r"is no format .* \.uai, \.fg, \.bif, .* \(each also"
+        ):
             read(tmp_path / name)
-        with pytest.raises(KikuchiError, match=r"is no format .* \.uai, \.fg, \.bif \(each also"):
+        with pytest.raises(
+            KikuchiError, match=r"is no format .* \.uai, \.fg, \.bif, .* \(each also"
+        ):
             write(FactorGraph([2], []), tmp_path / name)
 
 

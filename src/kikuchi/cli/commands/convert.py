@@ -8,7 +8,10 @@ from typing import Annotated
 from kikuchi.cli import options
 
 Source = Annotated[str, options.argument("A", "Model to read, - or example:NAME.")]
-Target = Annotated[Path, options.argument("B", "File to write: .uai, .bif, .fg.")]
+Target = Annotated[
+    Path,
+    options.argument("B", "File to write: .uai, .fg, .bif, .xmlbif, .net, .xdsl, .dsl, .json."),
+]
 
 
 def convert(
@@ -19,11 +22,15 @@ def convert(
 ) -> None:
     """Convert a model to another format.
 
-    The endings of the names tell the formats; .gz after them means compressed.
+    The endings of the names tell the formats; .gz after them means compressed. Names that a format
+    cannot hold are written beside it, to B.names.json.
     """
     from kikuchi.cli.inputs import load_model
     from kikuchi.cli.outputs import check_model_suffix, check_outputs, write_model
+    from kikuchi.graphs.formats.names import write_names
 
     check_model_suffix(target)
     check_outputs(source, target)
-    write_model(load_model(source, format), target, quiet=quiet)
+    graph = load_model(source, format)
+    write_model(graph, target, quiet=quiet)
+    write_names(graph, target)

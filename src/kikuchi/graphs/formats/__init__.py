@@ -1,4 +1,4 @@
-"""Files: models as UAI, libDAI `.fg` and BIF, evidence, and answers.
+"""Files: models in the formats of many programs, evidence, and answers.
 
 The suffix of a name gives the format, in any case, and `.gz` after it compression:
 
@@ -7,6 +7,10 @@ The suffix of a name gives the format, in any case, and `.gz` after it compressi
 | .uai | UAI, MARKOV or BAYES | everything but names |
 | .fg | libDAI | everything but names and the direction of arrows |
 | .bif | Bayesian Interchange Format | everything, directed models only |
+| .xmlbif, .bifxml, .xml | XMLBIF | everything, directed models only |
+| .net | Hugin | directed models; names as identifiers |
+| .xdsl, .dsl | GeNIe | directed models; names as identifiers |
+| .json | JSON, see `json_model` | everything, to the last bit |
 
 What is malformed raises one `FormatError`: file, line, what was found, what was expected.
 """
@@ -26,14 +30,23 @@ from kikuchi.graphs.formats.source import load, save
 if TYPE_CHECKING:
     from kikuchi.graphs.formats.marginals import Marginals
 
-__all__ = ["read", "read_evidence", "write", "write_marginals", "write_pr"]
+__all__ = ["SUFFIXES", "read", "read_evidence", "write", "write_marginals", "write_pr"]
 
 # Module, reader and writer of each format; a module is imported when it is needed.
 _MODELS = {
     ".uai": ("uai", "read_uai", "uai_text"),
     ".fg": ("fg", "read_fg", "fg_text"),
     ".bif": ("bif", "read_bif", "bif_text"),
+    ".xmlbif": ("xml_models", "read_xmlbif", "xmlbif_text"),
+    ".bifxml": ("xml_models", "read_xmlbif", "xmlbif_text"),
+    ".xml": ("xml_models", "read_xmlbif", "xmlbif_text"),
+    ".net": ("brace_models", "read_net", "net_text"),
+    ".xdsl": ("xml_models", "read_xdsl", "xdsl_text"),
+    ".dsl": ("brace_models", "read_dsl", "dsl_text"),
+    ".json": ("json_model", "read_json", "json_text"),
 }
+SUFFIXES = tuple(_MODELS)
+"""Endings of model files."""
 _MARGINALS = {".mar": "mar_text", ".csv": "csv_text"}
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, ModelError
-from kikuchi.core.files import atomic_write, parse_json, read_text
+from kikuchi.core.files import atomic_write, parse_json, read_text, suffix_of
 
 if TYPE_CHECKING:
     from kikuchi.graphs.factor_graph import FactorGraph
 
 _ENDING = ".names.json"
+_KEEPS_NAMES = (".bif", ".xmlbif", ".bifxml", ".xml", ".json")
 
 
 def names_file(model: str | Path) -> Path:
@@ -27,7 +28,7 @@ def names_file(model: str | Path) -> Path:
 def write_names(graph: FactorGraph, model: Path) -> Path | None:
     """Write the names of a model that its file leaves out; take away those of an older one."""
     target = names_file(model)
-    keeps_names = model.name.lower().removesuffix(".gz").endswith(".bif")
+    keeps_names = suffix_of(model) in _KEEPS_NAMES
     if keeps_names or (graph.names is None and graph.states is None):
         target.unlink(missing_ok=True)
         return None

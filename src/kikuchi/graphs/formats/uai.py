@@ -3,11 +3,16 @@
 A file is words between white space: the kind of network, the number of variables, their numbers of
 states, the number of factors, the scope of each factor (its size, then its variables) and then the
 table of each factor (its size, then its entries, the last variable of the scope running fastest).
-In a BAYES network the last variable of each scope is the child. There are no names and no comments.
+In a BAYES network the last variable of each scope is the child. `#` and `//` begin comments.
+
+pyAgrum writes the name of the child as a comment behind each scope, and the parents in the opposite
+order to that of the table: the first runs fastest among them. Such files are recognised by these
+comments, and read as they are meant, with their names.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -29,6 +34,8 @@ from kikuchi.graphs.formats.tokens import WEIGHT, Check, Tokens, is_weight, toke
 from kikuchi.graphs.formats.weights import text_weights, with_room_for_constant
 
 _HUGE = 2**62
+_COMMENT = re.compile(rb"(?:#|//)[^\n]*+")
+_AGRUM = re.compile(rb"^[0-9]++(?: [0-9]++)++   # (\S++)$", re.MULTILINE)
 
 
 def read_uai(path: str, data: bytes, *, compiled: bool | None = None) -> FactorGraph:
@@ -40,7 +47,31 @@ def read_uai(path: str, data: bytes, *, compiled: bool | None = None) -> FactorG
     >>> graph.table(0).round(12).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
-    tokens = tokenise(path, data, names=1, compiled=compiled)
+    written_by_agrum: list[bytes] = []
+    if b"#" in data or b"//" in data:
+        written_by_agrum = _AGRUM.findall(data)
+        data = _COMMENT.sub(lambda match: b" " * len(match[0]), data)
+    graph = _read(tokenise(path, data, names=1, compiled=compiled))
+    if graph.is_directed and len(written_by_agrum) == graph.n_factors:
+        return _as_agrum_means(path, graph, written_by_agrum)
+    return graph
+
+
+def _as_agrum_means(path: str, graph: FactorGraph, comments: list[bytes]) -> FactorGraph:
+    """The graph with the parents of each table in opposite order, and names from the comments."""
+    assert graph.children is not None  # the caller has looked
+    scopes = graph.scopes.copy()
+    for lo, hi in zip(graph.scope_offsets[:-1], graph.scope_offsets[1:], strict=True):
+        scopes[lo : hi - 1] = scopes[lo : hi - 1][::-1].copy()
+    names = [""] * graph.n_variables
+    for child, comment in zip(graph.children.tolist(), comments, strict=True):
+        names[child] = comment.decode("utf-8", "replace")
+    if len(set(names)) < len(names):
+        raise FormatError(path, None, "found a name twice in the comments", "expected each once")
+    return graph.replaced(scopes=scopes, names=names)
+
+
+def _read(tokens: Tokens) -> FactorGraph:
     directed = _read_kind(tokens)
     n = tokens.whole(1, "the number of variables")
     cards = _read_cardinalities(tokens, n)

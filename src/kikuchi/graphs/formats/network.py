@@ -1,0 +1,211 @@
+"""Directed models from files of any kind: variables and tables by name, checked when all are read.
+
+A reader of a format adds variables and tables as it meets them; what is wrong with them is said
+once, here, with the place in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kikuchi.core import numerics
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import FormatError, ModelError, suggestion
+from kikuchi.core.files import require_room
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.formats.directed import child_last, directed_cycle
+from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT
+from kikuchi.graphs.formats.weights import LOWEST_LOG, weights_of
+
+ROW_TOLERANCE = 1e-2 + 1e-9  # 0.33 + 0.33 + 0.33 is within
+_BYTES_PER_LETTER = 40
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII
+).fullmatch
+
+
+def decoded(path: str, data: bytes, what: str) -> str:
+    """The text of a file in UTF-8."""
+    require_room(path, _BYTES_PER_LETTER * len(data), f"{what} of this length")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = f"found the byte 0x{data[error.start]:02x}"
+        raise FormatError(path, line, found, "expected text in UTF-8") from error
+
+
+@dataclass(frozen=True)
+class NetworkTable:
+    """A conditional table as a file gives it: the child runs fastest, the last parent next."""
+
+    child: str
+    parents: list[str]
+    numbers: Array | None
+    line: int | None
+
+
+class NetworkReader:
+    """Collects variables and tables of a file, and makes the model of them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.states: dict[str, list[str]] = {}
+        self.tables: dict[str, NetworkTable] = {}
+
+    def error(self, line: int | None, found: str, expected: str) -> FormatError:
+        """An error at a place of the file."""
+        return FormatError(self.path, line, found, expected)
+
+    def variable(self, name: str, states: Sequence[str], line: int | None = None) -> None:
+        """Add a variable."""
+        if name in self.states:
+            raise self.error(line, f"variable '{name}' is there twice", "expected it once")
+        if not states:
+            raise self.error(line, f"variable '{name}' has no states", "expected at least one")
+        if len(set(states)) < len(states):
+            raise self.error(line, f"variable '{name}' has a state twice", "expected each once")
+        self.states[name] = list(states)
+
+    def numbers(self, words: Sequence[str], line: int | None = None) -> Array:
+        """Words as probabilities."""
+        for word in words:
+            if not _NUMBER(word):
+                raise self.error(line, f"found '{word[:40]}'", "expected a probability")
+        values = np.array([float(word) for word in words])
+        bad = np.flatnonzero(~((values >= 0) & (values <= 1 + ROW_TOLERANCE)))
+        if bad.size:
+            raise self.error(line, f"found {words[int(bad[0])]}", "expected a probability in 0..1")
+        for k in np.flatnonzero(values == 0).tolist():
+            if words[k].lower().partition("e")[0].strip("+-.0"):
+                raise self.error(line, f"found {words[k][:40]}", SMALLEST_WEIGHT)
+        return values
+
+    def table(
+        self, child: str, parents: Sequence[str], numbers: Array | None, line: int | None = None
+    ) -> None:
+        """Add a conditional table; without numbers every row is uniform."""
+        if child in self.tables:
+            raise self.error(line, f"variable '{child}' has two tables", "expected one")
+        self.tables[child] = NetworkTable(child, list(parents), numbers, line)
+
+    def graph(self) -> FactorGraph:
+        """The model, after all of the file was read."""
+        if not self.states:
+            raise self.error(None, "there are no variables", "expected at least one")
+        missing = [name for name in self.states if name not in self.tables]
+        if missing:
+            raise self.error(None, f"variable '{missing[0]}' has no table", "expected one")
+        factors = [self._factor(self._known(table)) for table in self.tables.values()]
+        names = list(self.states)
+        number = {name: v for v, name in enumerate(names)}
+        scopes = np.array([number[v] for scope, _ in factors for v in scope], dtype=np.uint32)
+        orders = np.array([len(scope) for scope, _ in factors], dtype=np.int64)
+        children = np.array([number[scope[-1]] for scope, _ in factors], dtype=np.uint32)
+        cycle = directed_cycle(children, scopes, orders)
+        if cycle:
+            circle = " -> ".join(names[v] for v in cycle)
+            raise self.error(None, f"the arrows form a cycle: {circle}", "expected none")
+        return FactorGraph.from_arrays(
+            [len(group) for group in self.states.values()],
+            scopes,
+            np.concatenate([[0], np.cumsum(orders)]),
+            np.concatenate([numerics.log(table) for _, table in factors]),
+            names=names,
+            states=list(self.states.values()),
+            children=children,
+            validate=False,
+        )
+
+    def _known(self, table: NetworkTable) -> NetworkTable:
+        scope = [*table.parents, table.child]
+        for name in scope:
+            if name not in self.states:
+                hint = suggestion(name, self.states)
+                raise self.error(table.line, f"there is no variable '{name}'", hint)
+        if len(set(scope)) < len(scope):
+            raise self.error(
+                table.line, f"the table of '{table.child}' names a variable twice", "expected once"
+            )
+        return table
+
+    def _factor(self, table: NetworkTable) -> tuple[list[str], Array]:
+        scope = [*table.parents, table.child]
+        shape = [len(self.states[name]) for name in scope]
+        size = float(np.prod(np.array(shape, dtype=np.float64)))
+        if table.numbers is None:
+            require_room(self.path, 8 * size, f"the table of '{table.child}'")
+            return scope, np.full(int(size), 1.0 / shape[-1])
+        if len(table.numbers) != size:
+            raise self.error(
+                table.line,
+                f"the table of '{table.child}' has {len(table.numbers)} numbers",
+                f"expected {size:.0f}",
+            )
+        sums = table.numbers.reshape(-1, shape[-1]).sum(axis=1)
+        wrong = np.flatnonzero(np.abs(sums - 1.0) > ROW_TOLERANCE)
+        if wrong.size:
+            raise self.error(
+                table.line,
+                f"row {int(wrong[0])} of the table of '{table.child}' sums to "
+                f"{sums[int(wrong[0])]:.6g}",
+                "expected 1",
+            )
+        return scope, table.numbers
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A conditional table to write: names, and rows of probabilities, one for each joint state of
+    the parents.
+    """
+
+    child: int
+    parents: list[int]
+    rows: list[list[float]]
+
+
+class NetworkWriter:
+    """Names, states and tables of a directed model, ready to be written."""
+
+    def __init__(self, graph: FactorGraph, what: str) -> None:
+        if graph.children is None:
+            raise ModelError(f"only directed models can be written as {what}; write .json or .uai")
+        if not graph.n_variables:
+            raise ModelError(f"{what} needs at least one variable; write .uai instead")
+        if graph.log_constant != 0.0:
+            raise ModelError(f"{what} cannot hold a constant factor; write .json or .uai instead")
+        logs = graph.log_tables
+        if np.any((logs > -np.inf) & (logs < LOWEST_LOG)):
+            raise ModelError(f"a probability is too small for {what}; write .json instead")
+        self.graph = child_last(graph)
+        self.names = list(graph.names or [f"x{v}" for v in range(graph.n_variables)])
+        self.states = [
+            list(graph.states[v]) if graph.states else [f"s{k}" for k in range(int(c))]
+            for v, c in enumerate(graph.cardinalities)
+        ]
+        for a in range(graph.n_factors):
+            sums = np.exp(self.graph.log_table(a)).sum(axis=-1)
+            worst = float(sums.flat[np.argmax(np.abs(sums - 1.0))])
+            if abs(worst - 1.0) > ROW_TOLERANCE:
+                raise ModelError(
+                    f"factor {a} is no conditional table: a row sums to {worst:.6g}; write .json "
+                    "or .uai instead"
+                )
+
+    def tables(self) -> Iterator[WrittenTable]:
+        """Every conditional table, in the order of the factors."""
+        graph = self.graph
+        weights = weights_of(graph.log_tables)
+        for a in range(graph.n_factors):
+            *parents, child = graph.scope(a)
+            lo, hi = graph.table_offsets[a], graph.table_offsets[a + 1]
+            rows = weights[lo:hi].reshape(-1, len(self.states[child])).tolist()
+            yield WrittenTable(child, parents, rows)

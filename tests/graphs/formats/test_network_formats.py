@@ -1,0 +1,193 @@
+"""XMLBIF, Hugin, GeNIe and JSON: round trips, other programs, damaged files."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import FormatError, KikuchiError, ModelError
+from kikuchi.graphs.directed import bayesian_network
+from kikuchi.graphs.formats import SUFFIXES, parse
+
+NETWORKS = (".xmlbif", ".bifxml", ".xml", ".net", ".xdsl", ".dsl", ".json", ".bif")
+ASIA = kk.example("asia")
+
+
+def awkward() -> kk.FactorGraph:
+    """Cardinalities that differ, parents against the order of numbers, zeros, and odd names."""
+    rng = np.random.default_rng(3)
+    tables = {
+        "c": (["b", "a"], rng.dirichlet([1, 1], size=(3, 2))),
+        "a": ([], [0.25, 0.75]),
+        "b": (["a"], rng.dirichlet([1, 1, 1], size=2)),
+        "d": (["c", "b", "a"], np.broadcast_to([1.0, 0.0], (2, 3, 2, 2))),
+    }
+    return bayesian_network(
+        {"c": ["u", "v"], "a": ["x", "y"], "b": ["p", "q", "r"], "d": 2}, tables
+    )
+
+
+@pytest.mark.parametrize("ending", NETWORKS)
+@pytest.mark.parametrize("graph", [ASIA, awkward()], ids=["asia", "awkward"])
+def test_what_is_written_is_read_back(graph: kk.FactorGraph, ending: str, tmp_path) -> None:
+    for gz in ("", ".gz"):
+        path = tmp_path / f"model{ending}{gz}"
+        kk.write(graph, path)
+        again = kk.read(path)
+        assert set(again.names) == set(graph.names) and again.is_directed
+        answer, expected = kk.query(again), kk.query(graph)
+        for name in graph.names:
+            assert answer[name].states == expected[name].states
+            np.testing.assert_allclose(
+                answer[name].values_array, expected[name].values_array, atol=1e-14
+            )
+
+
+def test_json_keeps_everything_to_the_last_bit(tmp_path) -> None:
+    loose = kk.FactorGraph([2, 3], [((1, 0), np.arange(6))], log_constant=-1000.1)
+    for graph in (ASIA, awkward(), loose, kk.grid(3, 3, seed=1), loose.replaced(names=["a", "ü"])):
+        kk.write(graph, tmp_path / "a.json")
+        assert kk.read(tmp_path / "a.json") == graph
+
+
+def test_names_that_are_no_identifiers(tmp_path) -> None:
+    odd = bayesian_network(
+        {'a "b" <c>': ["yes & no", "x;y"], "a b": ["1", "2"]},
+        {'a "b" <c>': ([], [0.5, 0.5]), "a b": (['a "b" <c>'], [[0.1, 0.9], [0.4, 0.6]])},
+    )
+    kk.write(odd, tmp_path / "a.xmlbif")
+    again = kk.read(tmp_path / "a.xmlbif")
+    assert again.names == odd.names and again.states == odd.states
+    for ending in (".net", ".xdsl", ".dsl"):
+        kk.write(odd, tmp_path / f"a{ending}")
+        again = kk.read(tmp_path / f"a{ending}")
+        np.testing.assert_allclose(again.table(1), odd.table(1), atol=1e-15)
+        assert len(set(again.names)) == 2
+    assert kk.read(tmp_path / "a.net").states == odd.states
+
+
+@pytest.mark.parametrize("ending", ["bif", "bifxml", "net", "xdsl", "dsl", "uai"])
+def test_files_of_pyagrum(ending: str, tmp_path) -> None:
+    gum = pytest.importorskip("pyagrum")
+    net = gum.fastBN("a[2]->b[3]->c[2];a->c;c->d[4];a->d;b->d")
+    path = tmp_path / f"net.{ending}"
+    gum.saveBN(net, str(path))
+    ours, theirs = kk.read(path), gum.loadBN(str(path))
+    assert set(ours.names) == {"a", "b", "c", "d"}
+    for name in ours.names:
+        node = str("abcd".index(name)) if ending == "uai" else name
+        expected = kk.as_model(net)
+        np.testing.assert_allclose(
+            kk.query(ours, name)[name].values_array,
+            kk.query(expected, name)[name].values_array,
+            atol=1e-5,
+        )
+        assert theirs.variable(node).domainSize() == len(kk.query(ours, name)[name])
+    joint = kk.query(ours, joint=["a", "b", "c", "d"]).table
+    np.testing.assert_allclose(
+        joint, kk.query(kk.as_model(net), joint=["a", "b", "c", "d"]).table, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("ending", ["xmlbif", "net", "dsl"])
+def test_pyagrum_and_pgmpy_read_ours(ending: str, tmp_path) -> None:
+    gum = pytest.importorskip("pyagrum")
+    graph = awkward()
+    path = tmp_path / f"net.{'bifxml' if ending == 'xmlbif' else ending}"
+    kk.write(graph, path)
+    theirs = kk.as_model(gum.loadBN(str(path)))
+    np.testing.assert_allclose(
+        kk.query(theirs, joint=list("abcd")).table,
+        kk.query(graph, joint=list("abcd")).table,
+        atol=1e-6,
+    )
+
+
+def test_uai_with_comments() -> None:
+    text = b"MARKOV # kind\n2\n2 2 // states\n1\n2 0 1\n# tables\n4\n1 2 3 4 # last\n"
+    graph = parse("a", text, ".uai")
+    np.testing.assert_allclose(graph.table(0), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "says"),
+    [
+        (".xmlbif", "<BIF><NETWORK></NETWORK></BIF>", "no variables"),
+        (".xmlbif", "<a/>", "expected <BIF>"),
+        (".xmlbif", "<BIF><NETWORK>", "found no XML"),
+        (".xdsl", "<smile><nodes><noisymax id='a'/></nodes></smile>", "of kind noisymax"),
+        (".net", "node a { states = (x y); }", "variable 'a' has no table"),
+        (".net", "node a { states = (x y); } potential (a | b) { data = (1 0); }", "variable 'b'"),
+        (".net", "node a { states = (x y); } potential (a) { data = (1 1); }", "sums to 2"),
+        (".net", "node a { states = (x y); } potential (a) { data = (1); }", "expected 2"),
+        (".net", "node a { states = (x y); } potential (a) { data = (1 nan); }", "a probability"),
+        (".net", "node a { states = (x x); }", "a state twice"),
+        (".net", "node a { states = (x y", "too early"),
+        (".dsl", "net n { node a { TYPE = NOISY_MAX; }; };", "of kind NOISY_MAX"),
+        (".json", "{}", "found no model"),
+        (".json", '{"format": "kikuchi-model", "version": 2}', "version 2"),
+    ],
+)
+def test_malformed_files_get_one_line(ending: str, text: str, says: str) -> None:
+    with pytest.raises(FormatError, match=says) as caught:
+        parse("file", text.encode(), ending)
+    assert "\n" not in str(caught.value)
+
+
+def test_entities_are_refused() -> None:
+    layers = "".join(f'<!ENTITY e{k + 1} "{f"&e{k};" * 10}">' for k in range(9))
+    bomb = f'<?xml version="1.0"?><!DOCTYPE b [<!ENTITY e0 "x">{layers}]><BIF>&e9;</BIF>'
+    outside = '<!DOCTYPE b [<!ENTITY e SYSTEM "file:///etc/hostname">]><BIF>&e;</BIF>'
+    for text in (bomb, outside):
+        for ending in (".xmlbif", ".xdsl"):
+            with pytest.raises(FormatError, match="entity"):
+                parse("file", text.encode(), ending)
+    # a document type without entities of its own is fine, as in published files
+    head = "<!DOCTYPE BIF [<!ELEMENT BIF (NETWORK)*>]>"
+    assert parse("f", f"{head}{xmlbif()}".encode(), ".xml").n_variables == 1
+
+
+def xmlbif() -> str:
+    return (
+        "<BIF><NETWORK><VARIABLE><NAME>c</NAME><OUTCOME>h</OUTCOME></VARIABLE>"
+        "<DEFINITION><FOR>c</FOR><TABLE>1</TABLE></DEFINITION></NETWORK></BIF>"
+    )
+
+
+@pytest.mark.parametrize("ending", [".xmlbif", ".net", ".xdsl", ".dsl", ".json", ".uai"])
+def test_damaged_files_never_break_a_reader(ending: str, tmp_path) -> None:
+    path = tmp_path / f"a{ending}"
+    kk.write(ASIA, path)
+    whole = path.read_bytes()
+    rng = random.Random(1)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(data))
+            kind = rng.randrange(4)
+            if kind == 0:
+                data[at] = rng.randrange(256)
+            elif kind == 1:
+                del data[at : at + rng.randint(1, 60)]
+            elif kind == 2:
+                data[at:at] = rng.choice([b"(", b"}", b'"', b"<", b"1e999", b"-", b"\x00", b"%"])
+            else:
+                data[at:at] = data[at : at + rng.randint(1, 200)]
+            if not data:
+                break
+        try:
+            graph = parse("file", bytes(data), ending)
+        except KikuchiError as error:
+            assert "\n" not in str(error)
+        else:
+            assert isinstance(graph, kk.FactorGraph)
+
+
+def test_undirected_models_are_refused_by_networks(tmp_path) -> None:
+    for ending in (".xmlbif", ".net", ".xdsl", ".dsl"):
+        with pytest.raises(ModelError, match="only directed"):
+            kk.write(kk.grid(2, 2, seed=0), tmp_path / f"a{ending}")
+    assert ".json" in SUFFIXES
