@@ -38,7 +38,8 @@ _ROUNDING = 1e-9  # a value must stay this far below its threshold
 _CHUNK = 10  # power steps between two looks at the clock
 _MOST_STEPS = 2000
 _NOTE_STEPS = 60
-_SLOW = 0.25  # part of the way to 1 that a chunk must make for a note to go on
+_NOTE_CHUNK = 4
+_SLOW = 0.1  # part of the way to 1 that such a chunk must make for a note to go on
 _CLOSE = 1e-10  # relative gap of two bounds that is closed
 _STALLED = 1e-8  # relative fall of a bound in a chunk that is none
 _LARGE = 100_000  # edges from which on the search ends sooner
@@ -319,9 +320,10 @@ class _Proof:
         x, y = np.ones(len(on)), np.zeros(len(on))
         sums = np.zeros(self.graph.n_variables)
         lower, upper = 0.0, math.inf
-        for done in range(0, steps, _CHUNK):
+        chunk = _NOTE_CHUNK if decide else _CHUNK
+        for done in range(0, steps, chunk):
             before = upper
-            low, high = radius_steps(matrix, x, sums, y, min(_CHUNK, steps - done))
+            low, high = radius_steps(matrix, x, sums, y, min(chunk, steps - done))
             lower, upper = max(lower, float(low)), min(upper, float(high))
             hopeless = before - upper < _SLOW * (upper - 1.0)
             decided = decide and (upper < 1.0 - _ROUNDING or lower >= 1.0 or hopeless)
