@@ -10,6 +10,9 @@ from kikuchi.core.trace import Trace as Trace
 from kikuchi.data.examples import example as example
 from kikuchi.graphs.binary import boltzmann_graph as boltzmann_graph
 from kikuchi.graphs.binary import ising as ising
+from kikuchi.graphs.canonical import deterministic as deterministic
+from kikuchi.graphs.canonical import noisy_max as noisy_max
+from kikuchi.graphs.canonical import noisy_or as noisy_or
 from kikuchi.graphs.factor_graph import FactorGraph as FactorGraph
 from kikuchi.graphs.formats import read as read
 from kikuchi.graphs.formats import read_evidence as read_evidence
@@ -115,6 +118,7 @@ from kikuchi.learning.ties import FeatureMatrix as FeatureMatrix
 from kikuchi.query.answers import Distributions as Distributions
 from kikuchi.query.answers import JointDistribution as JointDistribution
 from kikuchi.query.case_files import predict_file as predict_file
+from kikuchi.query.dynamic import TwoSliceNetwork as TwoSliceNetwork
 from kikuchi.query.foreign import as_model as as_model
 from kikuchi.query.foreign import to_networkx as to_networkx
 from kikuchi.query.foreign import to_pgmpy as to_pgmpy

@@ -231,7 +231,7 @@ def to_pyagrum(model: Any) -> Any:
             factor = net.cpt(graph.label(int(graph.children[a])))
         order = [scope.index(name) for name in reversed(factor.names)]
         constant = np.exp(graph.log_constant) if a == 0 else 1.0
-        factor[:] = np.transpose(graph.table(a), order) * constant
+        factor[:] = np.ascontiguousarray(np.transpose(graph.table(a), order) * constant)
     return net
 
 

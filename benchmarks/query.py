@@ -1,0 +1,271 @@
+"""Queries beside pyAgrum and pgmpy: one answer, many cases, all networks that pgmpy carries.
+
+    python benchmarks/query.py [--structure] [--networks a,b,c]
+
+Times are CPU seconds of this process, the best of a few runs; ratios are to pyAgrum, or to pgmpy
+for structures. Answers are compared as they are timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kikuchi as kk
+from kikuchi.graphs.directed import ancestral_sample, parents
+from kikuchi.inference.trees.junction_tree import JunctionTree
+from kikuchi.learning.data import Data
+from kikuchi.learning.structure.families import FamilyScores
+
+FEW = ("asia", "cancer", "earthquake", "sachs", "survey")
+_LIMIT = 60.0  # CPU seconds after which a peer is not asked again
+
+
+def network_files() -> dict[str, Path]:
+    """All BIF networks that pgmpy carries, by name."""
+    spec = importlib.util.find_spec("pgmpy")
+    if spec is None or spec.origin is None:
+        sys.exit("pgmpy is not installed; pip install 'kikuchi[peers]'")
+    folder = Path(spec.origin).parent / "utils" / "example_models"
+    return {path.name.removesuffix(".bif.gz"): path for path in sorted(folder.glob("*.bif.gz"))}
+
+
+def timed(function: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
+    """Least CPU time of some runs, and the last answer."""
+    best, answer = np.inf, None
+    for _ in range(repeats):
+        began = time.process_time()
+        answer = function()
+        best = min(best, time.process_time() - began)
+        if best > 2.0:
+            break
+    return best, answer
+
+
+# ---------------------------------------------------------------------- one answer and many
+
+
+def warm_query(files: dict[str, Path]) -> None:
+    import pyagrum
+
+    graph = kk.read(files["alarm"])
+    net = kk.to_pyagrum(graph)
+    names = list(graph.names or ())
+    target, seen = "CATECHOL", ["HRBP", "EXPCO2", "BP"]
+    rows = ancestral_sample(graph, 200, seed=0)
+    cases = [
+        {name: graph.states[graph.index(name)][row[graph.index(name)]] for name in seen}
+        for row in rows
+    ]
+    kk.query(graph, target, evidence=cases[0])
+
+    def ours() -> list[Any]:
+        return [kk.query(graph, target, evidence=case)[target].values_array for case in cases]
+
+    def theirs() -> list[Any]:
+        engine = pyagrum.LazyPropagation(net)
+        engine.setTargets({target})
+        found = []
+        for case in cases:
+            engine.setEvidence(case)
+            engine.makeInference()
+            found.append(engine.posterior(target).toarray())
+        return found
+
+    a, mine = timed(ours)
+    b, other = timed(theirs)
+    worst = max(float(np.abs(x - y).max()) for x, y in zip(mine, other, strict=True))
+    print(
+        f"one variable of alarm, warm: {a / 200 * 1e3:.3f} ms a query, pyAgrum "
+        f"{b / 200 * 1e3:.3f} ms (ratio {a / b:.2f}), largest difference {worst:.1e}"
+    )
+    assert names
+
+
+def many_cases(files: dict[str, Path]) -> None:
+    import pandas as pd
+
+    graph = kk.read(files["alarm"])
+    rows = ancestral_sample(graph, 500, seed=1)
+    rng = np.random.default_rng(0)
+    words = [np.array(group, dtype=object) for group in graph.states or ()]
+    whole = pd.DataFrame({n: words[v][rows[:, v]] for v, n in enumerate(graph.names or ())})
+    one = whole[[graph.names[v] for v in rng.permutation(37)[:8]]]
+    hidden = np.array([rng.permutation(37) >= 8 for _ in range(500)])
+    several = whole.mask(hidden)
+    for what, frame in (("the same 8", one), ("any 8", several)):
+        kk.predict_proba(graph.replaced(), frame)
+        cold = graph.replaced()
+        began = time.process_time()
+        kk.predict_proba(cold, frame)
+        first = time.process_time() - began
+        warm, table = timed(lambda cold=cold, frame=frame: kk.predict_proba(cold, frame))
+        row = {n: s for n, s in frame.iloc[7].items() if isinstance(s, str)}
+        exact = JunctionTree().run(graph, evidence=row).flat_marginals
+        worst = float(np.abs(table.iloc[7, :-1].to_numpy(float) - exact).max())
+        print(
+            f"500 cases of alarm, {what} observed, all marginals: {first:.4f} s with a new tree, "
+            f"{warm:.4f} s after, largest difference {worst:.1e}"
+        )
+    asia = kk.read(files["asia"])
+    rows = ancestral_sample(asia, 10**6, seed=0)
+    frame = pd.DataFrame(
+        {
+            n: np.array(asia.states[v])[rows[:, v]]
+            for v, n in enumerate(asia.names or ())
+            if n not in ("lung", "tub")
+        }
+    )
+    seconds, _ = timed(lambda: kk.predict_proba(asia, frame, ["lung", "tub"]), 2)
+    print(f"10^6 cases of one pattern on asia: {seconds:.3f} s")
+
+
+# ---------------------------------------------------------------------- all networks
+
+
+def all_networks(files: dict[str, Path], with_pgmpy: bool) -> None:
+    print(
+        f"{'network':<12} {'variables':>9} {'ours s':>9} {'pyAgrum s':>10} {'ratio':>6} "
+        f"{'pgmpy s':>9}  largest difference (to)"
+    )
+    for name, path in files.items():
+        graph = kk.read(path)
+        ours, answer = timed(lambda graph=graph: kk.query(graph.replaced(), method="exact"))
+        theirs, compared, against = _pyagrum(graph, ours)
+        if compared is None:  # another elimination order, by the engine itself
+            compared = JunctionTree(order="min-degree").run(graph).marginals
+            against = "order"
+        worst = max(
+            float(np.abs(answer[graph.label(v)].values_array - compared[v]).max())
+            for v in range(graph.n_variables)
+        )
+        ratio = f"{ours / theirs:.2f}" if theirs else "-"
+        peer = f"{theirs:.3f}" if theirs else "-"
+        slow = f"{_pgmpy(graph):.3f}" if with_pgmpy and graph.n_variables < 60 else "-"
+        print(
+            f"{name:<12} {graph.n_variables:>9} {ours:>9.4f} {peer:>10} {ratio:>6} {slow:>9}  "
+            f"{worst:.1e} ({against})",
+            flush=True,
+        )
+
+
+def _pyagrum(graph: kk.FactorGraph, ours: float) -> tuple[float, list[Any] | None, str]:
+    import pyagrum
+
+    if ours > 1.0:  # pyAgrum needs more memory than there is for link and munin
+        return 0.0, None, ""
+    net = kk.to_pyagrum(graph)
+
+    def run() -> list[Any]:
+        engine = pyagrum.LazyPropagation(net)
+        engine.makeInference()
+        return [engine.posterior(graph.label(v)).toarray() for v in range(graph.n_variables)]
+
+    try:
+        seconds, found = timed(run)
+    except Exception as error:  # of any kind: it is not our program
+        print(f"pyAgrum: {str(error)[:80]}")
+        return 0.0, None, ""
+    return seconds, found, "pyAgrum"
+
+
+def _pgmpy(graph: kk.FactorGraph) -> float:
+    from pgmpy.inference import BeliefPropagation
+
+    net = kk.to_pgmpy(graph)
+
+    def run() -> list[Any]:
+        engine = BeliefPropagation(net)
+        engine.calibrate()
+        names = [graph.label(v) for v in range(graph.n_variables)]
+        return [engine.query([name], show_progress=False) for name in names]
+
+    return timed(run, 1)[0]
+
+
+# ---------------------------------------------------------------------- structures
+
+
+def structures(files: dict[str, Path]) -> None:
+    import pandas as pd
+    import pyagrum
+    from pgmpy.estimators import HillClimbSearch
+
+    for name in ("alarm", "insurance", "hailfinder"):
+        graph = kk.read(files[name])
+        rows = ancestral_sample(graph, 10_000, seed=1)
+        frame = pd.DataFrame(
+            {n: np.array(graph.states[v])[rows[:, v]] for v, n in enumerate(graph.names or ())}
+        )
+        data = Data.of(frame)
+        scores = FamilyScores(data)
+        names = list(data.names or ())
+
+        def score(edges: Any, scores: FamilyScores = scores, names: list[str] = names) -> float:
+            found: list[list[int]] = [[] for _ in names]
+            for u, v in edges:
+                found[names.index(v)].append(names.index(u))
+            return scores.structure(found)
+
+        kk.hill_climb(data, restarts=0)
+        ours, found = timed(lambda data=data: kk.hill_climb(data), 1)
+
+        def agrum(frame: Any = frame) -> Any:
+            learner = pyagrum.BNLearner(frame)
+            learner.useScoreBIC()
+            learner.useNoPrior()
+            learner.useLocalSearchWithTabuList()
+            ids = learner.names()
+            return [(ids[a], ids[b]) for a, b in learner.learnDAG().arcs()]
+
+        peer, arcs = timed(agrum, 1)
+        slow, dag = timed(
+            lambda frame=frame: HillClimbSearch(frame).estimate(
+                scoring_method="bic-d", show_progress=False
+            ),
+            1,
+        )
+        true = [
+            (graph.label(u), graph.label(v))
+            for v in range(graph.n_variables)
+            for u in parents(graph, v)
+        ]
+        print(
+            f"{name}: ours {score(found.edges):.1f} in {ours:.2f} s; pyAgrum {score(arcs):.1f} "
+            f"in {peer:.2f} s; pgmpy {score(dag.edges()):.1f} in {slow:.2f} s "
+            f"(ours / pgmpy {ours / slow:.3f}); true structure {score(true):.1f}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--structure", action="store_true", help="only learning of structures")
+    parser.add_argument("--networks", default="", help="only these networks, separated by commas")
+    parser.add_argument("--pgmpy", action="store_true", help="time pgmpy on small networks too")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    files = network_files()
+    if chosen.structure:
+        structures(files)
+        return
+    if chosen.networks:
+        all_networks({n: files[n] for n in chosen.networks.split(",")}, chosen.pgmpy)
+        return
+    warm_query(files)
+    many_cases(files)
+    all_networks(files, chosen.pgmpy)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Networks in time against their unrolled models; canonical tables by their definitions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError
+from kikuchi.graphs.canonical import deterministic, noisy_max, noisy_or
+from kikuchi.query.dynamic import TwoSliceNetwork
+
+
+@pytest.fixture(scope="module")
+def network() -> TwoSliceNetwork:
+    """Two interface variables, one that only looks on, and one behind it."""
+    rng = np.random.default_rng(0)
+
+    def table(*shape: int) -> np.ndarray:
+        return rng.dirichlet(np.ones(shape[-1]), size=shape[:-1])
+
+    variables = {"z": 2, "b": ["u", "v", "w"], "o": ["n", "y"], "p": 3}
+    initial = {
+        "b": ([], table(3)),
+        "z": (["b"], table(3, 2)),
+        "o": (["z", "b"], table(2, 3, 2)),
+        "p": (["o"], table(2, 3)),
+    }
+    transition = {
+        "b": (["b[-1]", "z[-1]"], table(3, 2, 3)),
+        "z": (["z[-1]", "b"], table(2, 3, 2)),
+        "o": (["z", "b"], table(2, 3, 2)),
+        "p": (["o"], table(2, 3)),
+    }
+    return TwoSliceNetwork(variables, initial, transition)
+
+
+def unrolled(network: TwoSliceNetwork, evidence: list[dict], upto: int, t: int) -> kk.Distributions:
+    graph = network.unroll(upto + 1)
+    seen = {f"{n}[{s}]": v for s, case in enumerate(evidence[: upto + 1]) for n, v in case.items()}
+    return kk.query(graph, [f"{n}[{t}]" for n in network.names], evidence=seen)
+
+
+def cases(n: int) -> list[dict]:
+    rng = np.random.default_rng(4)
+    return [
+        {"o": int(rng.integers(2))} if t % 3 else {"o": "y", "p": int(rng.integers(3))}
+        for t in range(n)
+    ]
+
+
+def test_filtering_and_smoothing_equal_the_unrolled_model(network: TwoSliceNetwork) -> None:
+    evidence = cases(7)
+    evidence[4] = {}
+    filtered = list(network.filter(evidence))
+    smoothed = network.smooth(evidence)
+    assert len(filtered) == len(smoothed) == 7
+    for t in range(7):
+        for answer, upto in ((filtered[t], t), (smoothed[t], 6)):
+            expected = unrolled(network, evidence, upto, t)
+            assert answer.log_evidence == pytest.approx(expected.log_evidence, abs=1e-10)
+            for name in network.names:
+                np.testing.assert_allclose(
+                    answer[name].values_array, expected[f"{name}[{t}]"].values_array, atol=1e-12
+                )
+    assert filtered[0]["b"].states == ("u", "v", "w")
+
+
+def test_long_sequences_stream(network: TwoSliceNetwork) -> None:
+    evidence = cases(300)
+    last = None
+    for answer in network.filter(iter(evidence)):
+        last = answer
+    assert last is not None
+    smoothed = network.smooth(evidence)
+    np.testing.assert_allclose(smoothed[-1]["b"].values_array, last["b"].values_array, atol=1e-10)
+    assert smoothed[0].log_evidence == pytest.approx(last.log_evidence, rel=1e-12)
+
+
+def test_tiny_numbers_go_through_the_careful_engine() -> None:
+    """Transitions of 1e-200: plain products of a few slices would vanish."""
+    rare = [[1.0, 1e-200], [1e-200, 1.0]]
+    seen = [[1.0, 1e-150], [1e-150, 1.0]]
+    net = TwoSliceNetwork(
+        {"x": 2, "o": 2},
+        {"x": ([], [0.5, 0.5]), "o": (["x"], seen)},
+        {"x": (["x[-1]"], rare), "o": (["x"], seen)},
+    )
+    evidence = [{"o": t % 2} for t in range(4)]
+    for t, answer in enumerate(net.smooth(evidence)):
+        expected = unrolled(net, evidence, 3, t)
+        assert answer.log_evidence == pytest.approx(expected.log_evidence, rel=1e-12)
+        np.testing.assert_allclose(
+            answer["x"].values_array, expected[f"x[{t}]"].values_array, rtol=1e-9
+        )
+
+
+def test_bad_networks_and_evidence(network: TwoSliceNetwork) -> None:
+    with pytest.raises(EvidenceError, match="slice 1: there is no variable 'q'"):
+        list(network.filter([{}, {"q": 0}]))
+    with pytest.raises(EvidenceError, match="slice 0: b has no state 'x'"):
+        network.smooth([{"b": "x"}])
+    stuck = TwoSliceNetwork({"x": 2}, {"x": ([], [1, 0])}, {"x": (["x[-1]"], np.eye(2))})
+    with pytest.raises(ImpossibleEvidenceError, match="slice 2"):
+        list(stuck.filter([{}, {}, {"x": 1}]))
+    with pytest.raises(ModelError, match="there is no variable 'y'"):
+        TwoSliceNetwork({"x": 2}, {"x": ([], [1, 0])}, {"x": (["y[-1]"], np.eye(2))})
+
+
+def test_noisy_or_and_max_by_their_definitions() -> None:
+    chances, leak = [0.3, 0.9, 0.5], 0.2
+    table = noisy_or(chances, leak)
+    for state in product((0, 1), repeat=3):
+        none = (1 - leak) * np.prod([1 - p for p, s in zip(chances, state, strict=True) if s])
+        np.testing.assert_allclose(table[state], [none, 1 - none], atol=1e-15)
+    rng = np.random.default_rng(0)
+    tables = [rng.dirichlet(np.ones(3), size=2), rng.dirichlet(np.ones(3), size=3)]
+    start = rng.dirichlet(np.ones(3))
+    found = noisy_max(tables, start)
+    for i, j in product(range(2), range(3)):
+        expected = np.zeros(3)
+        for a, b, c in product(range(3), repeat=3):
+            expected[max(a, b, c)] += tables[0][i, a] * tables[1][j, b] * start[c]
+        np.testing.assert_allclose(found[i, j], expected, atol=1e-14)
+    assert deterministic(lambda a, b: max(a, b), [2, 3], 3)[1, 2].tolist() == [0, 0, 1]
+    for bad in ([1.2], [[0.5]]):
+        with pytest.raises(ModelError):
+            noisy_or(bad)

@@ -1,0 +1,83 @@
+"""Models of other libraries: the same answers, names and states, both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import ModelError
+
+ASIA = kk.example("asia")
+LOOP = kk.FactorGraph(
+    [2, 3, 2],
+    [((0, 1), np.arange(1, 7)), ((2, 1), [[1, 2, 0], [2, 2, 9]]), ((0, 2), [[1, 4], [5, 2]])],
+    names=["a", "b", "c"],
+    states=[["n", "y"], ["p", "q", "r"], ["0", "1"]],
+)
+
+
+def same(one: kk.FactorGraph, other: kk.FactorGraph) -> None:
+    assert set(one.names) == set(other.names)
+    first, second = kk.query(one), kk.query(other)
+    for name in one.names:
+        assert first[name].states == second[name].states
+        np.testing.assert_allclose(first[name].values_array, second[name].values_array, atol=1e-12)
+    pair = list(one.names)[:3]
+    np.testing.assert_allclose(
+        kk.query(one, joint=pair).table, kk.query(other, joint=pair).table, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("graph", [ASIA, LOOP], ids=["directed", "undirected"])
+def test_networkx_both_ways(graph: kk.FactorGraph) -> None:
+    again = kk.as_model(kk.to_networkx(graph))
+    assert again.is_directed == graph.is_directed
+    same(graph, again)
+
+
+@pytest.mark.parametrize("graph", [ASIA, LOOP], ids=["directed", "undirected"])
+def test_pyagrum_both_ways(graph: kk.FactorGraph) -> None:
+    gum = pytest.importorskip("pyagrum")
+    theirs = kk.to_pyagrum(graph)
+    same(graph, kk.as_model(theirs))
+    name = graph.names[1]
+    engine = (gum.LazyPropagation if graph.is_directed else gum.ShaferShenoyMRFInference)(theirs)
+    engine.makeInference()
+    np.testing.assert_allclose(
+        engine.posterior(name).toarray(), kk.query(graph, name)[name].values_array, atol=1e-9
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", [ASIA, LOOP], ids=["directed", "undirected"])
+def test_pgmpy_both_ways(graph: kk.FactorGraph) -> None:
+    pytest.importorskip("pgmpy")
+    from pgmpy.inference import VariableElimination
+
+    theirs = kk.to_pgmpy(graph)
+    same(graph, kk.as_model(theirs))
+    name = graph.names[1]
+    found = VariableElimination(theirs).query([name], show_progress=False)
+    order = [found.state_names[name].index(s) for s in kk.query(graph, name)[name].states]
+    np.testing.assert_allclose(
+        found.values[order] / found.values.sum(),
+        kk.query(graph, name)[name].values_array,
+        atol=1e-9,
+    )
+
+
+def test_paths_and_strangers(tmp_path) -> None:
+    import networkx as nx
+
+    kk.write(ASIA, tmp_path / "a.bif")
+    assert kk.as_model(str(tmp_path / "a.bif")).names == ASIA.names
+    assert kk.as_model(ASIA) is ASIA
+    with pytest.raises(ModelError, match="is not taken; give a FactorGraph, a path"):
+        kk.as_model(object())
+    bare = nx.DiGraph([("a", "b")])
+    with pytest.raises(ModelError, match="node a of the networkx graph needs `states`"):
+        kk.as_model(bare)
+    nx.set_node_attributes(bare, 2, "states")
+    with pytest.raises(ModelError, match="no attribute `table`"):
+        kk.as_model(bare)
