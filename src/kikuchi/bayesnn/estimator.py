@@ -219,7 +219,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
     # ------------------------------------------------------------------ answers
 
     def _rows(self, X: ArrayLike) -> Array:
-        check_is_fitted(self, "bound_")
+        check_is_fitted(self, "precisions_")
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
 
     def _moments(self, rows: Array) -> tuple[Array, Array]:

@@ -253,15 +253,18 @@ class LayeredPosterior(WeightPosterior):
         r = jnp.einsum("ni,hij->nhj", x, q.units)
         m = unit_moments(x @ u.T, jnp.sum(r * r, axis=2))
         g = jnp.concatenate([n.linear_features(x), m.mean], axis=1)
-        c = jnp.einsum("ohj,nhj->noh", q.cross, r)  # covariance of outgoing weights and activations
-        own = jnp.diagonal(c[:, n.n_linear :], axis1=1, axis2=2)
+        # covariance of outgoing weights and activations, rows last
+        pairs = jnp.einsum("hij,ohj->ohi", q.units, q.cross)
+        c = jnp.einsum("ohi,ni->ohn", pairs, x)
+        own = x @ jnp.diagonal(pairs[n.n_linear :])
         dv = (jnp.sum(q.cross**2, axis=(1, 2)) + jnp.sum(q.output**2, axis=1))[n.n_linear :]
         mean, pull, square = _own_terms(m, v, dv, own)
-        spread = jnp.sum((g @ q.output) ** 2, axis=1)
-        spread += jnp.sum(jnp.einsum("no,ohj->nhj", g, q.cross) ** 2, axis=(1, 2))
-        others = jnp.einsum("no,noh->nh", g, c) - own * m.mean
-        crossed = c[:, n.n_linear :] * m.slope[:, None, :]
-        loops = jnp.einsum("nij,nji->n", crossed, crossed) - jnp.sum((own * m.slope) ** 2, axis=1)
+        flat = q.cross.reshape(n.n_output, -1)
+        spread = jnp.sum((g @ (q.output @ q.output.T + flat @ flat.T)) * g, axis=1)
+        others = jnp.sum(g.T[:, None] * c, axis=0).T - own * m.mean
+        crossed = c[n.n_linear :] * m.slope.T
+        loops = jnp.sum(crossed * jnp.swapaxes(crossed, 0, 1), axis=(0, 1))
+        loops -= jnp.sum((own * m.slope) ** 2, axis=1)
         inner = square - mean**2 - dv * m.mean**2 + 2.0 * others * pull
         return OutputMoments(
             g[:, : n.n_linear] @ o[: n.n_linear] + jnp.sum(mean, axis=1),

@@ -1,1 +1,2 @@
-"""Experiments of Lawrence (2000): mixtures of mean fields in machines, Bayesian ICA."""
+"""Experiments of Lawrence (2000): mixtures of mean fields in machines, Bayesian ICA,
+Bayesian networks."""

@@ -1,0 +1,309 @@
+"""Baselines in the interface of `BayesianMLPRegressor`: Laplace's Gaussian with the evidence
+procedure, and weights sampled by NUTS.
+
+Reference: LAW-I3, LAW-I16, LAW-I17.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, outputs_of
+from kikuchi.bayesnn.evidence import log_joint
+from kikuchi.bayesnn.fitting import NetworkProblem, random_starts
+from kikuchi.bayesnn.network import Network, precisions
+from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior
+from kikuchi.bayesnn.regressor import BayesianMLPRegressor, network_outputs
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.options import option
+from kikuchi.core.seeds import generator
+from kikuchi.training.checkpoint import Arrays
+
+_START_ALPHA, _START_BETA = 0.3, 200.0
+_MODE_STEPS = 500
+_SMALLEST = 1e-10  # of the largest eigenvalue of a Hessian: smaller ones are raised to it
+
+
+@partial(jax.jit, static_argnames=("network",))
+def _hessian(network: Network, w: Any, data: Data, alpha: Any, beta: Any) -> Any:
+    """Second derivatives of minus the log posterior of weights at given precisions."""
+
+    def loss(at: Any) -> Any:
+        return data.loss(outputs_of(network, at, data), beta) + 0.5 * jnp.sum(alpha * at * at)
+
+    return jax.hessian(loss)(w)
+
+
+@partial(jax.jit, static_argnames=("network",))
+def _linearised(network: Network, w: Any, covariance: Any, x: Any) -> tuple[Any, Any]:
+    """Output at the mode, and its variance by the slopes there."""
+    slopes = jax.jacobian(lambda at: network.output(at, x))(w)
+    return network.output(w, x), jnp.sum((slopes @ covariance) * slopes, axis=1)
+
+
+class BaselineResults:
+    """What baselines learn besides; annotations of a dataclass would be options."""
+
+    log_evidence_: float
+    r_hat_: float
+    effective_size_: float
+    acceptance_: float
+    divergences_: int
+
+
+@dataclass(eq=False, repr=False)
+class _Baseline(BayesianMLPRegressor, BaselineResults):
+    """Regression by other posteriors of the weights; they have no bound, and are not saved."""
+
+    _: KW_ONLY
+
+    def _family(self) -> WeightPosterior:
+        return DiagonalPosterior(self._network)
+
+    def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+        self._check_options()
+        rows, targets = self._read(X, y, reset=True)
+        self._network = Network(rows.shape[1], self.hidden, self.skip)
+        if len(precisions(self._network, self.prior).free):
+            raise MethodError(f"{type(self).__name__} has no prior 'nrd'; use 'ard' or 'grouped'")
+        return rows, targets
+
+    def _ending(self, iterations: int, remarks: list[str]) -> None:
+        network = self._network
+        self.pruning_, self.columns_ = [], []
+        self.hidden_kept_ = np.ones(network.n_hidden, dtype=bool)
+        self.inputs_kept_ = np.ones(network.n_inputs, dtype=bool)
+        self.n_iter_, self.stopped_ = iterations, "iterations"
+        self.warnings_, self.trace_ = remarks, self._bound_run().trace
+
+    def prune(
+        self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, weights: bool = False
+    ) -> Self:
+        """Refused: removal is tested by a bound."""
+        raise MethodError(f"{type(self).__name__} has no bound to test removals by")
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        raise MethodError(f"{type(self).__name__} is a baseline and is not saved")
+
+
+class LaplaceFit(NamedTuple):
+    """A mode, the inverse Hessian there, precisions, and the log evidence."""
+
+    mode: Array
+    covariance: Array
+    alpha: Array
+    beta: float
+    log_evidence: float
+
+
+@dataclass(eq=False, repr=False)
+class LaplaceMLPRegressor(_Baseline):
+    """Laplace's approximation with the evidence procedure: a Gaussian at a mode, whose precisions
+    maximise the approximate evidence.
+
+    Ten cycles of a mode and new precisions from each of `restarts` random starts; the largest
+    approximate `log_evidence_` is kept. Predictions are outputs at the mode, with the variance that
+    slopes there give: averages over the Gaussian itself are mostly far off.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(60, 1))
+    >>> net = LaplaceMLPRegressor(3, prior="grouped", restarts=1, random_state=0)
+    >>> net = net.fit(X, np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=60))
+    >>> bool(0.05 < net.noise_ < 0.2)
+    True
+
+    Reference: LAW-I3, LAW-I16.
+    """
+
+    posterior: Literal["laplace"] = option("laplace", "Always laplace.")
+    _: KW_ONLY
+    cycles: int = option(10, "Updates of the precisions.", low=1)
+
+    @safe_interrupts()
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit by the evidence procedure."""
+        rows, targets = self._begin(X, y)
+        with jax.enable_x64(True):
+            problem = self._problem(rows, targets)
+            starts = random_starts(self._network, self.restarts, generator(self.random_state))
+            fits = [self._procedure(problem, start) for start in starts]
+            self._fit_ = max(fits, key=lambda fit: fit.log_evidence)
+            n = len(targets)
+            found = self._fit_
+            self._set_noise(0.5 * n, 0.5 * n / found.beta)
+            names = precisions(self._network, self.prior)
+            each = [found.alpha[names.first == g][0] for g in range(len(names.names))]
+            self.precisions_ = dict(zip(names.names, map(float, each), strict=True))
+            slope = jax.jacobian(lambda r: self._network.output(jnp.asarray(found.mode), r).sum())
+            slopes = np.asarray(slope(problem.data.x))[:, :-1]
+            self.relevance_ = np.sqrt(np.mean(slopes**2, axis=0))
+        self.log_evidence_ = found.log_evidence + self._shift()
+        self.converged_ = True
+        self._ending(self.cycles * self.restarts, [])
+        return self
+
+    def _procedure(self, problem: NetworkProblem, start: Array) -> LaplaceFit:
+        groups = precisions(self._network, self.prior)
+        data = problem.data
+        assert isinstance(data, RegressionData)
+        n, incidence = len(data.y), groups.incidence
+        alpha, beta, w = np.full(len(start), _START_ALPHA), _START_BETA, start
+        for _ in range(self.cycles):
+            w = problem.mode(w, alpha, beta, _MODE_STEPS)
+            covariance, _ = self._inverse(w, data, alpha, beta)
+            error = self._error(w, data)
+            determined = incidence @ (1.0 - alpha * np.diag(covariance))
+            determined = np.clip(determined, 1e-6, incidence.sum(axis=1))
+            new = determined / np.maximum(incidence @ w**2, 1e-12)
+            alpha = np.minimum(new, 1e10)[groups.first]
+            beta = max(n - determined.sum(), 1e-3 * n) / max(2.0 * error, 1e-12)
+        w = problem.mode(w, alpha, beta, _MODE_STEPS)
+        covariance, log_size = self._inverse(w, data, alpha, beta)
+        value = -beta * self._error(w, data) - 0.5 * float(alpha @ w**2) - 0.5 * log_size
+        value += 0.5 * float(np.log(alpha).sum()) + 0.5 * n * math.log(beta / (2 * math.pi))
+        return LaplaceFit(w, covariance, alpha, float(beta), value)
+
+    def _error(self, w: Array, data: RegressionData) -> float:
+        f = self._network.output(jnp.asarray(w), data.x)
+        return 0.5 * float(jnp.sum((data.y - f) ** 2))
+
+    def _inverse(
+        self, w: Array, data: RegressionData, alpha: Array, beta: float
+    ) -> tuple[Array, float]:
+        """Inverse and log determinant of the Hessian, its eigenvalues raised to the prior's."""
+        found = _hessian(self._network, jnp.asarray(w), data, jnp.asarray(alpha), beta)
+        values, axes = np.linalg.eigh(np.asarray(found))
+        values = np.maximum(values, max(_SMALLEST * values[-1], 1e-3 * float(alpha.min())))
+        return np.asarray((axes / values) @ axes.T), float(np.log(values).sum())
+
+    def _moments(self, rows: Array) -> tuple[Array, Array]:
+        with jax.enable_x64(True):
+            mode, covariance = jnp.asarray(self._fit_.mode), jnp.asarray(self._fit_.covariance)
+            found = _linearised(self._network, mode, covariance, self._inputs(rows))
+            return np.asarray(found[0]), np.maximum(np.asarray(found[1]), 0.0)
+
+    def _draws(self, count: int, rng: np.random.Generator) -> Any:
+        factor = np.linalg.cholesky(self._fit_.covariance + 1e-12 * np.eye(len(self._fit_.mode)))
+        noise = rng.standard_normal((count, len(factor)))
+        return jnp.asarray(self._fit_.mode + noise @ factor.T)
+
+
+@dataclass(eq=False, repr=False)
+class SampledMLPRegressor(_Baseline):
+    """Weights sampled by NUTS, with the precisions summed out exactly.
+
+    Chains begin at modes of the posterior from random starts and adapt step and metric for `warmup`
+    steps. `r_hat_` and `effective_size_` are the worst of those of the outputs at the training
+    rows: weights themselves have equal modes by the dozen, between which chains need not agree.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(40, 1))
+    >>> net = SampledMLPRegressor(2, prior="grouped", chains=2, warmup=100, samples=100)
+    >>> net = net.fit(X, X[:, 0] ** 2 + 0.1 * rng.normal(size=40))  # doctest: +SKIP
+    >>> net.r_hat_ < 1.1, net.effective_size_ > 20  # doctest: +SKIP
+    (True, True)
+
+    Reference: LAW-I17.
+    """
+
+    posterior: Literal["nuts"] = option("nuts", "Always nuts.")
+    _: KW_ONLY
+    chains: int = option(4, "Chains.", low=2)
+    warmup: int = option(500, "Steps of adaptation of each chain.", low=20)
+    samples: int = option(500, "Steps of each chain that are kept.", low=4)
+    largest_tree: int = option(8, "Largest depth of the tree of a step.", low=1)
+
+    @safe_interrupts()
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Sample."""
+        rows, targets = self._begin(X, y)
+        rng = generator(self.random_state)
+        with jax.enable_x64(True):
+            problem = self._problem(rows, targets)
+            starts = random_starts(self._network, self.chains, rng)
+            modes = [problem.mode(s, _START_ALPHA, 20.0, _MODE_STEPS) for s in starts]
+            states, told = self._sample(problem, np.array(modes), int(rng.integers(2**31)))
+            self._chains_ = np.asarray(states.position)
+            flat = self._chains_.reshape(-1, self._network.n_weights)
+            outputs = np.asarray(network_outputs(self._network, jnp.asarray(flat), problem.data.x))
+            slope = jax.vmap(jax.jacobian(lambda r, w: self._network.output(w, r).sum()), (None, 0))
+            few = jnp.asarray(flat[:: max(len(flat) // 50, 1)])
+            slopes = np.asarray(slope(problem.data.x, few)).mean(axis=0)
+        self.relevance_ = np.sqrt(np.mean(slopes[:, :-1] ** 2, axis=0))
+        squares = flat**2 @ precisions(self._network, self.prior).incidence.T
+        counts = precisions(self._network, self.prior).incidence.sum(axis=1)
+        means = (self.weight_shape + 0.5 * counts) / (self.weight_rate + 0.5 * squares)
+        names = precisions(self._network, self.prior).names
+        self.precisions_ = dict(zip(names, means.mean(axis=0).tolist(), strict=True))
+        errors = 0.5 * np.sum((np.asarray(problem.data.y)[:, None] - outputs) ** 2, axis=0)
+        self._rates = self.noise_rate + errors
+        self._set_noise(self.noise_shape + 0.5 * len(targets), float(self._rates.mean()))
+        self.divergences_ = int(np.asarray(told.is_divergent).sum())
+        self.acceptance_ = float(np.asarray(told.acceptance_rate).mean())
+        self._diagnose(outputs.reshape(len(targets), self.chains, self.samples))
+        self.converged_ = self.r_hat_ < 1.05
+        remarks = [] if self.converged_ else [f"chains do not agree: R-hat {self.r_hat_:.2f}"]
+        if self.divergences_:
+            remarks.append(f"{self.divergences_} of {len(flat)} steps diverged")
+        self._ending(self.chains * self.samples, remarks)
+        return self
+
+    def _sample(self, problem: NetworkProblem, modes: Array, seed: int) -> Any:
+        try:
+            import blackjax
+        except ImportError:
+            raise MissingExtraError("sampled weights need blackjax; pip install blackjax") from None
+        network, prior, most = self._network, self.prior, self.largest_tree
+        warmup, samples = self.warmup, self.samples
+
+        def chain(key: Any, start: Any, data: Data, hyper: Hyper) -> Any:
+            def density(w: Any) -> Any:
+                return log_joint(network, prior, w, data, hyper)
+
+            first, second = jax.random.split(key)
+            adapting = blackjax.window_adaptation(blackjax.nuts, density, max_num_doublings=most)
+            (state, parameters), _ = adapting.run(first, start, num_steps=warmup)
+            kernel = blackjax.nuts(density, **parameters).step
+
+            def one(state: Any, key: Any) -> Any:
+                state, told = kernel(key, state)
+                return state, (state, told)
+
+            return jax.lax.scan(one, state, jax.random.split(second, samples))[1]
+
+        keys = jax.random.split(jax.random.key(seed), len(modes))
+        run = jax.jit(jax.vmap(chain, in_axes=(0, 0, None, None)))
+        return run(keys, jnp.asarray(modes), problem.data, problem.hyper)
+
+    def _diagnose(self, outputs: Array) -> None:
+        from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
+
+        with jax.enable_x64(True):
+            each = jnp.moveaxis(jnp.asarray(outputs), 0, 2)
+            self.r_hat_ = float(jnp.max(potential_scale_reduction(each)))
+            self.effective_size_ = float(jnp.min(effective_sample_size(each)))
+
+    def _moments(self, rows: Array) -> tuple[Array, Array]:
+        flat = self._chains_.reshape(-1, self._network.n_weights)
+        with jax.enable_x64(True):
+            f = np.asarray(network_outputs(self._network, jnp.asarray(flat), self._inputs(rows)))
+        return f.mean(axis=1), f.var(axis=1)
+
+    def _draws(self, count: int, rng: np.random.Generator) -> Any:
+        flat = self._chains_.reshape(-1, self._network.n_weights)
+        self._chosen = rng.integers(len(flat), size=count)
+        return jnp.asarray(flat[self._chosen])
+
+    def _noise_draws(self, count: int, rng: np.random.Generator) -> Array:
+        rates: Array = self._rates[self._chosen]
+        return np.asarray(rng.gamma(self._noise.shape, 1.0, size=count) / rates)

@@ -1,0 +1,88 @@
+"""Laplace, sampled weights and estimates of the evidence (LAW-I3, LAW-I16, LAW-I17)."""
+
+import numpy as np
+import pytest
+
+from kikuchi.bayesnn import (
+    BayesianMLPRegressor,
+    LaplaceMLPRegressor,
+    SampledMLPRegressor,
+    log_evidence,
+)
+from kikuchi.core.errors import MethodError
+
+PRIORS = {"weight_shape": 2.0, "weight_rate": 2.0, "noise_shape": 2.0, "noise_rate": 0.2}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(50, 1))
+    return x, np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=50)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    x = np.linspace(-0.9, 0.9, 40)[:, None]
+    return x, np.sin(3 * x[:, 0])
+
+
+def test_laplace_finds_noise_function_and_evidence(data, truth):
+    net = LaplaceMLPRegressor(3, prior="grouped", restarts=2, random_state=0).fit(*data)
+    mean, sd = net.predict(truth[0], return_std=True)
+    assert np.sqrt(np.mean((mean - truth[1]) ** 2)) < 0.08
+    assert 0.07 < net.noise_ < 0.14 and np.all(sd >= net.noise_)
+    assert np.isfinite(net.log_evidence_) and net.sample_y(truth[0], 3).shape == (40, 3)
+    with pytest.raises(MethodError, match="no bound"):
+        net.prune()
+    with pytest.raises(MethodError, match="not saved"):
+        net.save("net.safetensors")
+    with pytest.raises(MethodError, match="no prior 'nrd'"):
+        LaplaceMLPRegressor(2, prior="nrd").fit(*data)
+
+
+@pytest.mark.slow
+def test_sampled_weights_agree_with_each_other_and_with_the_function(data, truth):
+    net = SampledMLPRegressor(2, prior="grouped", warmup=300, samples=300, random_state=0, **PRIORS)
+    net.fit(*data)
+    mean, sd = net.predict(truth[0], return_std=True)
+    assert np.sqrt(np.mean((mean - truth[1]) ** 2)) < 0.08
+    assert net.r_hat_ < 1.1 and net.effective_size_ > 30
+    assert 0.07 < net.noise_ < 0.14
+    draws = net.sample_y(truth[0], 4000, random_state=0)
+    assert draws.mean(axis=1) == pytest.approx(mean, abs=0.02)
+    assert draws.std(axis=1) == pytest.approx(sd, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    ["diagonal", *(pytest.param(p, marks=pytest.mark.slow) for p in ("layered", "mixture:3"))],
+)
+def test_bounds_are_below_importance_weighted_evidence(data, posterior):
+    """By Jensen's inequality, with exact entropies: the mean of log ratios is above the bound."""
+    x, y = (a[:15] for a in data)
+    net = BayesianMLPRegressor(2, posterior, "grouped", restarts=1, random_state=0, **PRIORS)
+    found = log_evidence(net.fit(x, y), draws=4000, random_state=0)
+    assert net.bound_ < found.log_evidence + 3 * found.error
+    assert found.log_evidence - net.bound_ < 8 and found.effective > 20
+
+
+@pytest.mark.slow
+def test_sequential_monte_carlo_agrees_with_importance_sampling(data):
+    """Up to the eight equal modes of two units, of which importance sampling sees about one."""
+    x, y = (a[:15] for a in data)
+    net = BayesianMLPRegressor(2, "layered", "grouped", restarts=1, random_state=0, **PRIORS)
+    net.fit(x, y)
+    many = log_evidence(net, draws=200_000, random_state=0)
+    moved = log_evidence(net, "smc", draws=1000, random_state=1)
+    assert -0.3 < moved.log_evidence - many.log_evidence < np.log(8) + 0.3
+    assert net.bound_ < moved.log_evidence
+
+
+def test_evidence_of_what_has_none_is_refused(data):
+    net = BayesianMLPRegressor(2, "diagonal", "nrd", restarts=1, max_iter=5, random_state=0)
+    net.fit(*data)
+    with pytest.raises(MethodError, match="cannot be summed out"):
+        log_evidence(net)
+    with pytest.raises(MethodError, match="'importance' or 'smc'"):
+        log_evidence(net, "guess")
