@@ -19,6 +19,7 @@ from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTre
 from kikuchi.query.question import barren_variables, normalised_tables
 
 _MOST_TREES = 64
+_MOST_PATTERNS = 10_000
 _SMALL_MODEL = 256  # variables: the tree of all of them is worth having
 _SMALL_TREE = 2**15  # entries of all cliques: reading everything costs less than another tree
 
@@ -33,6 +34,7 @@ class ModelCache:
         self._trees: OrderedDict[EvidencePattern, PatternTree] = OrderedDict()
         self._last: tuple[PatternTree, bytes, bytes, Row] | None = None
         self._lock = threading.Lock()
+        self._asked: set[tuple[tuple[int, ...], ...]] = set()
 
     @property
     def graph(self) -> FactorGraph:
@@ -68,6 +70,18 @@ class ModelCache:
             if len(self._trees) > _MOST_TREES:
                 self._trees.popitem(last=False)
         return made
+
+    def is_new(
+        self, observed: tuple[int, ...], weighted: tuple[int, ...], together: tuple[int, ...]
+    ) -> bool:
+        """Whether nothing was asked with this evidence pattern so far; it counts as asked then."""
+        key = observed, weighted, together
+        if key in self._asked:
+            return False
+        if len(self._asked) > _MOST_PATTERNS:
+            self._asked.clear()
+        self._asked.add(key)
+        return True
 
     def tree_for(
         self,

@@ -261,7 +261,7 @@ class _Slice:
         with np.errstate(divide="ignore"):  # the careful engine reads logarithms
             logs = np.log(values) + np.repeat(self.linear.tops, np.diff(self.graph.table_offsets))
         tree.graph = self.graph.replaced(log_tables=logs)
-        if tree.program is None:
+        if not tree.side_by_side:
             raise ModelError("a slice of this network is too large for the interface algorithm")
         log_z, out = tree.run(np.zeros((1, 1), dtype=np.int32), weights[None], self.clock)
         if log_z[0] == -np.inf:

@@ -109,9 +109,10 @@ class PatternTree:
         )
         self._set_targets()
         self._least = 0.0  # operands of at least this size cannot make a product that underflows
-        self.program: RowProgram | None = None
-        if self.plan.complete and float(self.plan.found_tree.clique_size.sum()) <= _MOST_ENTRIES:
-            self.program = self._compile(is_open)
+        self.side_by_side = self.entries <= _MOST_ENTRIES  # whether maps are affordable
+        self._is_open = is_open
+        self._program: RowProgram | None = None
+        self._runs = 0
 
     @property
     def entries(self) -> float:
@@ -154,8 +155,12 @@ class PatternTree:
 
     # ------------------------------------------------------------------ the program
 
-    def _compile(self, is_open: Mask) -> RowProgram:
-        return _ProgramBuilder(self, is_open).program()
+    @property
+    def program(self) -> RowProgram:
+        """The maps, written down when they are first needed."""
+        if self._program is None:
+            self._program = _ProgramBuilder(self, self._is_open).program()
+        return self._program
 
     # ------------------------------------------------------------------ answers
 
@@ -165,7 +170,9 @@ class PatternTree:
         log_z, status = np.empty(n), np.zeros(n, dtype=np.int64)
         out = np.zeros((n, self.width))
         scaled, tops = self._scaled(weights)
-        if self.program is None:
+        self._runs += 1
+        once = n == 1 and self._runs == 1
+        if not self.side_by_side or once:  # for one row, maps cost more than they save
             status[:] = GOOD + 1
         elif n:
             self._run_blocks(states, scaled, log_z, status, out)
@@ -191,7 +198,6 @@ class PatternTree:
         self, states: States, weights: Array, log_z: Array, status: Ints, out: Array
     ) -> None:
         program = self.program
-        assert program is not None  # the caller has looked
         entries = max(int(program.clique_at[-1]), 1)
         least = self._least
         block = max(min(_BLOCK_ENTRIES // entries, _MOST_ROWS, len(states)), 1)

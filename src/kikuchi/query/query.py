@@ -13,21 +13,30 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import EvidenceError, KikuchiError, ModelError
+from kikuchi.core.errors import (
+    BudgetError,
+    EvidenceError,
+    ImpossibleEvidenceError,
+    KikuchiError,
+    ModelError,
+)
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import METHODS, infer
+from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.query.answers import Distributions, JointDistribution
 from kikuchi.query.cache import ModelCache, cache_of, empty_weights
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
 from kikuchi.query.pattern_tree import PatternTree
 from kikuchi.query.question import Given, asked_variables, given, state_labels
+from kikuchi.query.small import SmallAnswer, enumerated
 
 _EXACT = ("auto", "jt", "exact")
 _MATCHED = 1e-10  # largest difference from an observed marginal
 _MOST_SWEEPS = 1000
+_FEW_VARIABLES = 128
 _DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
 
 
@@ -114,7 +123,9 @@ def _single_answers(
     return Distributions(names, states, values, **_facts(beliefs, known))
 
 
-def _marginal(graph: FactorGraph, tree: PatternTree, row: Array, known: Given, v: int) -> Array:
+def _marginal(
+    graph: FactorGraph, tree: PatternTree | SmallAnswer, row: Array, known: Given, v: int
+) -> Array:
     if v in known.states:
         return _point(graph, v, known.states[v])
     if graph.cardinalities[v] == 1 and v not in known.weights:
@@ -156,8 +167,8 @@ def _joint_answer(
         inner = beliefs.joint([number[v] for v in free]) if free else np.ones(())
         facts = _facts(beliefs, known)
     else:
-        tree, log_z, row, warnings = found
-        inner = _tree_joint(graph, tree, row, free)
+        _, log_z, row, warnings = found
+        inner = _tree_joint(graph, row, free)
         facts = {
             "method": "jt",
             "log_evidence": None if known.marginals else log_z,
@@ -170,7 +181,7 @@ def _joint_answer(
     return JointDistribution(names, states, table, **facts)
 
 
-def _tree_joint(graph: FactorGraph, tree: PatternTree, row: Array, free: tuple[int, ...]) -> Array:
+def _tree_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
     """The joint of the variables in the order asked; the tree has them in rising order."""
     if not free:
         return np.ones(())
@@ -189,7 +200,7 @@ def _exact_row(
     known: Given,
     method: str | Method,
     clock: Clock,
-) -> tuple[PatternTree, float, Array, tuple[str, ...]] | None:
+) -> tuple[PatternTree | SmallAnswer, float, Array, tuple[str, ...]] | None:
     """The answer of the tree, or None where the method is another one or the tree costs too much.
 
     The tree is insisted upon if the method is; its own errors then say what it lacks.
@@ -199,6 +210,15 @@ def _exact_row(
     cache = cache_of(graph)
     weighted = tuple(sorted({*known.weights, *known.marginals}))
     observed = tuple(sorted(known.states))
+    if not known.marginals and cache.is_new(observed, weighted, together):
+        first = enumerated(graph, known.states, known.weights, list(together))
+        if first is None and not weighted and not together:
+            first = _once(graph, known, clock)
+        if first is not None:
+            where, log_z, row = first
+            if log_z == -np.inf:
+                raise impossible(graph, known)
+            return where, log_z, row, ()
     tree = cache.tree_for(observed, weighted, asked, tuple(sorted(together)), clock)
     if method == "auto" and not affordable(tree, clock.budget):
         return None
@@ -214,9 +234,29 @@ def _exact_row(
     return tree, log_z, row, ()
 
 
+def _once(
+    graph: FactorGraph, known: Given, clock: Clock
+) -> tuple[SmallAnswer, float, Array] | None:
+    """All marginals of a model of a few variables by one propagation, for a question that may never
+    come again; None where its tree does not fit.
+    """
+    if graph.n_variables > _FEW_VARIABLES:
+        return None
+    try:
+        found = JunctionTree().run(graph, evidence=known.states, budget=clock.budget)
+    except ImpossibleEvidenceError:
+        raise impossible(graph, known) from None
+    except BudgetError:
+        return None
+    assert found.log_z is not None  # jt gives it
+    offsets = graph.state_offsets
+    every = np.arange(graph.n_variables)
+    return SmallAnswer(every, offsets[:-1], np.diff(offsets)), found.log_z, found.flat_marginals
+
+
 def affordable(tree: PatternTree, budget: Budget) -> bool:
     """Whether a tree fits the memory and the time of a budget."""
-    if tree.program is not None:
+    if tree.side_by_side:
         return True
     if not tree.plan.complete or (budget.bytes is not None and tree.plan.bytes > budget.bytes):
         return False
