@@ -88,16 +88,18 @@ def _compile(task: str) -> tuple[str, float, str]:
 
 def _run_method(name: str) -> None:
     """Run a method on what it takes of a grid, a model of mixed states, and a chain."""
-    import kikuchi as kk
+    from kikuchi.core.budget import Budget
     from kikuchi.core.errors import KikuchiError
+    from kikuchi.graphs.generators import grid
+    from kikuchi.inference.registry import infer
 
-    budget = kk.Budget(seconds=_SECONDS, iterations=3)
+    budget = Budget(seconds=_SECONDS, iterations=3)
     refusals = []
-    graphs = (kk.grid(4, 4, seed=0), _mixed_model(), kk.grid(1, 12, seed=0))
+    graphs = (grid(4, 4, seed=0), _mixed_model(), grid(1, 12, seed=0))
     for graph in graphs:
         observed = {v: [0.4, 0.6] for v in (0, 6)} if name == "ups-t" else None
         try:
-            kk.infer(graph, name, evidence=observed, budget=budget)
+            infer(graph, name, evidence=observed, budget=budget)
         except KikuchiError as error:
             refusals.append(error)
     if len(refusals) == len(graphs):
@@ -108,23 +110,26 @@ def _mixed_model() -> Any:
     """Variables of two and three states in factors of one to three."""
     import numpy as np
 
-    import kikuchi as kk
+    from kikuchi.graphs.factor_graph import FactorGraph
 
     rng = np.random.default_rng(0)
     states = [2, 3] * 6
     scopes = [(v, v + 1, v + 2) for v in range(10)] + [(v,) for v in range(12)] + [(0, 11)]
     tables = [rng.uniform(0.5, 2.0, size=[states[v] for v in scope]) for scope in scopes]
-    return kk.FactorGraph(states, list(zip(scopes, tables, strict=True)))
+    return FactorGraph(states, list(zip(scopes, tables, strict=True)))
 
 
 def _run_learner(name: str) -> None:
     import numpy as np
 
-    import kikuchi as kk
+    from kikuchi.core.budget import Budget
+    from kikuchi.data.examples import example
+    from kikuchi.graphs.generators import grid
+    from kikuchi.learning.registry import learn
 
-    graph = kk.example("asia") if name == "vbem" else kk.grid(4, 4, seed=0)
+    graph = example("asia") if name == "vbem" else grid(4, 4, seed=0)
     rows = np.random.default_rng(0).integers(0, 2, size=(50, graph.n_variables))
-    kk.learn(graph, rows, name, budget=kk.Budget(seconds=_SECONDS, iterations=3))
+    learn(graph, rows, name, budget=Budget(seconds=_SECONDS, iterations=3))
 
 
 def _run_machine() -> None:
