@@ -29,7 +29,7 @@ class BoundRule(Rule[SigmoidNetwork]):
     sweeps per update are a generalised E-step. With `ard` the weights that leave a hidden unit have
     a Gaussian prior of one precision, which has a gamma prior and is eliminated.
 
-    Reference: LAW-L2, LAW-L6.
+    Reference: LAW-L2.
     """
 
     name: ClassVar[str] = "bound"

@@ -1,4 +1,4 @@
-"""Learning with mean field in both phases: F = L+ - L- per row (WH-L8, LAW-L7, LAW-L8).
+"""Learning with mean field in both phases: F = L+ - L- per row (WH-L8, LAW-L7, LAW-L8, LAW-I6).
 
 L+ is the bound of the hidden units with the row clamped, L- that of all units together. F is not a
 bound on the log-likelihood, but if the joint is started from the conditional it is never above
