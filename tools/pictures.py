@@ -80,7 +80,7 @@ def separated_sources() -> Figure:
 
 
 def learnt_filters() -> Figure:
-    """Features of patches of photographs, the largest first, each on a scale of its own."""
+    """More features of patches of photographs than dimensions, each on a scale of its own."""
     from kikuchi.data.photographs import photographs
     from kikuchi.energy import ExpertICA, patches
     from kikuchi.energy.evaluation import evaluate
@@ -90,8 +90,8 @@ def learnt_filters() -> Figure:
         grey, 12, 30_000, log=True, reject_flat=0.06, whiten="pca", components=100, seed=0
     )
     model = ExpertICA(
-        expert="logistic", learner="exact", learning_rate=0.05, schedule="linear", epochs=20,
-        random_state=0,
+        n_features=240, learner="cd:leapfrogs=10,radial=true", optimiser="adam", momentum=0.0,
+        learning_rate=0.003, schedule="cosine", epochs=10, random_state=0,
     ).fit(found)  # fmt: skip
     filters = evaluate(model, found.rows, shape=(12, 12)).filters
     scaled = filters / np.abs(filters).max(axis=1, keepdims=True)
