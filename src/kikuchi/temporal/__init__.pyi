@@ -29,3 +29,4 @@ from kikuchi.temporal.state_space.parameters import autoregression as autoregres
 from kikuchi.temporal.state_space.parameters import factor_analysis as factor_analysis
 from kikuchi.temporal.state_space.parameters import local_level as local_level
 from kikuchi.temporal.state_space.parameters import probabilistic_pca as probabilistic_pca
+from kikuchi.temporal.chains.haemodynamic import HaemodynamicHMM as HaemodynamicHMM

@@ -1,0 +1,69 @@
+"""A hidden on-off state seen through the response of the blood (HOJ-X4)."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kikuchi.temporal.chains.haemodynamic import BloodModel, HaemodynamicHMM, blood_response
+
+
+def test_posterior_equals_enumeration() -> None:
+    model = BloodModel(0.3, 0.4, np.array([0.5]), np.array([[0.2, 1.0, 0.4]]), np.array([0.3]))
+    rows = np.random.default_rng(0).normal(size=(7, 1)) + 0.5
+    hmm = HaemodynamicHMM(lags=3)
+    hmm.model_, hmm.n_features_in_ = model, 1
+    total, on = 0.0, np.zeros(7)
+    for path in itertools.product((0, 1), repeat=7):
+        p, before = 1.0, 0
+        for t, s in enumerate(path):
+            p *= [[0.7, 0.3], [0.4, 0.6]][before][s]
+            mean = 0.5 + sum(h * path[t - lag] for lag, h in enumerate((0.2, 1.0, 0.4)) if t >= lag)
+            p *= np.exp(-0.5 * (rows[t, 0] - mean) ** 2 / 0.3) / np.sqrt(2 * np.pi * 0.3)
+            before = s
+        total += p
+        on += p * np.array(path)
+    found = hmm.smooth(rows)
+    assert np.allclose(found.probability, on / total)
+    assert np.isclose(found.log_likelihood, np.log(total))
+
+
+def test_state_and_response_are_found_again() -> None:
+    rng = np.random.default_rng(1)
+    shape = blood_response(6, 2.0)
+    truth = BloodModel(
+        0.06, 0.08, np.array([10.0, -3.0]), np.array([[4.0], [2.0]]) * shape, np.array([0.2, 0.2])
+    )
+    maker = HaemodynamicHMM(lags=6)
+    maker.model_ = truth
+    on, rows = maker.sample(250, seed=2)
+    rows[rng.random(rows.shape) < 0.05] = np.nan
+    brain = HaemodynamicHMM(lags=6, tol=1e-5).fit(rows)
+    assert np.diff(brain.trace_.objective).min() > -0.05  # prior of switches is not in the trace
+    found = brain.smooth(rows)
+    assert np.mean((found.probability > 0.5) == (on > 0.5)) > 0.93
+    for k in range(2):
+        assert np.corrcoef(brain.model_.response[k], truth.response[k])[0, 1] > 0.9
+
+
+def test_small_real_scans(tmp_path: Path) -> None:
+    pytest.importorskip("nitime")
+    nibabel = pytest.importorskip("nibabel")
+    from kikuchi.data.brain import brain_file
+
+    scans = np.asarray(nibabel.load(brain_file("fmri1")).dataobj, dtype=float).reshape(-1, 40)
+    inside = scans[scans.mean(axis=1) > 0.5 * scans.mean(axis=1).max()]
+    loud = inside[np.argsort(inside.std(axis=1))[-30:]]
+    course = ((loud - loud.mean(axis=1, keepdims=True)) / loud.std(axis=1, keepdims=True)).mean(
+        axis=0
+    )
+    brain = HaemodynamicHMM(lags=5, interval=2.0).fit(course[:, None])
+    found = brain.smooth(course[:, None])
+    flat = -0.5 * 40 * (np.log(2 * np.pi * course.var()) + 1)
+    assert found.log_likelihood > flat and np.isfinite(found.probability).all()
+    brain.save(tmp_path / "b.safetensors")
+    again = HaemodynamicHMM.load(tmp_path / "b.safetensors")
+    assert np.array_equal(again.smooth(course[:, None]).probability, found.probability)
