@@ -30,6 +30,7 @@ EXPERIMENTS: Registry[Experiment] = Registry(
         "HOJ-E7": "hojen2001.brain:NumberOfSources",
         "HOJ-E8": "hojen2001.brain:TemporalBrain",
         "HOJ-E9": "hojen2001.brain:SpatialBrain",
+        "HOJ-E10": "hojen2001.online:ProbitGains",
         "HOJ-E11": "hojen2001.graph_example:GraphExample",
         "LAW-E1": "toys.toys:Jurors",
         "LAW-E2": "toys.toys:GaussianAsymmetry",

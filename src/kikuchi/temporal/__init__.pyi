@@ -5,6 +5,7 @@ from kikuchi.temporal.chains.emissions import GivenEmission as GivenEmission
 from kikuchi.temporal.chains.emissions import MixtureEmission as MixtureEmission
 from kikuchi.temporal.chains.factorial import FactorialHMM as FactorialHMM
 from kikuchi.temporal.chains.factorial import FrameHoppingHMM as FrameHoppingHMM
+from kikuchi.temporal.chains.haemodynamic import HaemodynamicHMM as HaemodynamicHMM
 from kikuchi.temporal.chains.models import HMM as HMM
 from kikuchi.temporal.chains.models import HiddenMarkov as HiddenMarkov
 from kikuchi.temporal.chains.structured import AdditiveGaussian as AdditiveGaussian
@@ -29,4 +30,3 @@ from kikuchi.temporal.state_space.parameters import autoregression as autoregres
 from kikuchi.temporal.state_space.parameters import factor_analysis as factor_analysis
 from kikuchi.temporal.state_space.parameters import local_level as local_level
 from kikuchi.temporal.state_space.parameters import probabilistic_pca as probabilistic_pca
-from kikuchi.temporal.chains.haemodynamic import HaemodynamicHMM as HaemodynamicHMM
