@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from pathlib import Path
 
 import pytest
+from cli_runner import run
 from project_tools import ROOT
 
 TEXT = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"`(kikuchi [a-z][^`]+)`", TEXT)
 
 
 def test_python_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +37,27 @@ def test_methods_and_commands_named_exist() -> None:
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
     assert len(named) > 20 and named <= set(METHODS)  # the theory map has to name all of them
-    commands = set(re.findall(r"^kikuchi (\w+)", TEXT, re.MULTILINE))
+    commands = {line.split()[1] for line in COMMANDS}
     known = {c.name or c.callback.__name__ for c in app.registered_commands}
     known |= {g.name for g in app.registered_groups}
-    assert commands <= known
+    assert len(commands) > 10 and commands <= known
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if "example:" in c])
+def test_commands_on_bundled_models_run_as_printed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
+    result = run(*shlex.split(line)[1:])
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout
+
+
+def test_options_of_commands_exist() -> None:
+    for line in COMMANDS:
+        words = shlex.split(line)[1:]
+        names = words[:2] if words[0] in ("ica", "temporal") else words[:1]
+        shown = run(*names, "--help").stdout
+        for option in (w for w in words if w.startswith("--")):
+            assert option in shown, f"{option} of {' '.join(names)}"
