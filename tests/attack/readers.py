@@ -226,13 +226,18 @@ def graph_targets() -> Iterator[Target]:
     from kikuchi.data import example
     from kikuchi.graphs.formats import parse, read, read_evidence
     from kikuchi.graphs.formats.bif import bif_text
+    from kikuchi.graphs.formats.brace_models import dsl_text, net_text
     from kikuchi.graphs.formats.fg import fg_text, read_fg
+    from kikuchi.graphs.formats.json_model import json_text
     from kikuchi.graphs.formats.names import names_file, with_names
     from kikuchi.graphs.formats.uai import read_uai, uai_text
+    from kikuchi.graphs.formats.xml_models import xdsl_text, xmlbif_text
     from kikuchi.graphs.regions.builders import read_roots
 
     graph = example("asia")
     texts = {".uai": uai_text, ".fg": fg_text, ".bif": bif_text}
+    texts |= {".xmlbif": xmlbif_text, ".xdsl": xdsl_text, ".net": net_text, ".dsl": dsl_text}
+    texts |= {".json": json_text}
     for suffix, text in texts.items():
         content = "".join(text(graph)).encode()
         yield Target(suffix, suffix, content, read, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,9 @@ class FactorGraph:
         factors = "1 factor" if self.n_factors == 1 else f"{self.n_factors} factors"
         variables = "1 variable" if self.n_variables == 1 else f"{self.n_variables} variables"
         return f"FactorGraph({kind}{variables}, {factors}, {self.log_tables.size} table entries)"
+
+    def _repr_html_(self) -> str:
+        return str(import_module("kikuchi.graphs.shapes").html_summary(self))
 
     def __eq__(self, other: object) -> bool:
         """Equal when every array and name is equal to the last bit."""

@@ -236,3 +236,30 @@ def _matching_shape(keys: U8, n: int) -> tuple[int, int] | None:
             if np.array_equal(expected, keys):
                 return rows, cols
     return None
+
+
+# ---------------------------------------------------------------------- notebooks
+
+
+def html_summary(graph: FactorGraph) -> str:
+    """Sizes and the first variables of a model as HTML.
+
+    >>> "2 variables" in html_summary(FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])]))
+    True
+    """
+    from kikuchi.core.labelled import html_facts
+
+    shown = range(min(graph.n_variables, _SHOWN_IN_HTML))
+    facts = [
+        (
+            graph.label(v),
+            f"{graph.cardinalities[v]} states"
+            + (f": {', '.join(graph.states[v][:12])}" if graph.states else ""),
+        )
+        for v in shown
+    ]
+    more = graph.n_variables - len(facts)
+    return html_facts(repr(graph), facts, f"and {more} more variables" if more > 0 else "")
+
+
+_SHOWN_IN_HTML = 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kikuchi.core.labelled import html_facts
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -69,6 +70,10 @@ class Fit:
         how = "converged" if self.converged else f"not converged ({self.stopped})"
         lines.append(f"{how}: {self.iterations} iterations, {self.seconds:.3g} s")
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def _repr_html_(self) -> str:
+        lines = [line.partition(": ") for line in self.report().splitlines()]
+        return html_facts("Fit", [(label, value) for label, _, value in lines])
 
     def __repr__(self) -> str:
         value = "unknown" if self.objective is None else f"{self.objective:.6f}"

@@ -17,6 +17,7 @@ import numpy as np
 
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, silent
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
@@ -64,6 +65,14 @@ class LogZBounds:
     history: list[BoundStep] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     rounding: float = 0.0
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("at least", f"{self.lower:.9g} by {self.lower_method or 'nothing'}"),
+            ("at most", f"{self.upper:.9g} by {self.upper_method or 'nothing'}"),
+            ("gap", f"{self.gap:.3g} nats"),
+        ]
+        return html_facts("Bounds on log Z", facts)
 
     @property
     def gap(self) -> float:
