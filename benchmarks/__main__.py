@@ -28,6 +28,7 @@ from benchmarks import (  # noqa: E402
     pseudo,
     regions,
     scaling,
+    temporal,
 )
 from benchmarks.common import Row  # noqa: E402
 
@@ -43,6 +44,7 @@ GROUPS = {
     "boltzmann": boltzmann.rows,
     "ica": ica.rows,
     "energy": energy.rows,
+    "temporal": temporal.rows,
 }
 
 
