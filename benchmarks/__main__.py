@@ -18,6 +18,7 @@ os.environ.setdefault(
 
 from benchmarks import (  # noqa: E402
     belief_propagation,
+    beliefnets,
     boltzmann,
     bounds,
     energy,
@@ -45,6 +46,7 @@ GROUPS = {
     "ica": ica.rows,
     "energy": energy.rows,
     "temporal": temporal.rows,
+    "beliefnets": beliefnets.rows,
 }
 
 

@@ -146,17 +146,19 @@ class DiagnosisModel:
         rough = np.array([part.rough_upper() for part in parts])
         order = np.argsort(-rough)
         left = np.logaddexp.accumulate(rough[order][::-1])[::-1]  # what is still to come, at most
-        lower, upper = -np.inf, -np.inf
+        lower, upper, middle = -np.inf, -np.inf, -np.inf
         marginals = np.zeros(len(odds))
         for turn, state in enumerate(order):
             if left[turn] < upper - _NEGLIGIBLE:
                 upper = float(np.logaddexp(upper, left[turn]))
                 break
             found = parts[state].bounds(exact, rng)
-            total = float(np.logaddexp(upper, found.upper))
-            share = np.exp(found.upper - total)
+            upper = float(np.logaddexp(upper, found.upper))
+            lower = float(np.logaddexp(lower, found.lower))
+            own = 0.5 * (found.lower + found.upper) if np.isfinite(found.lower) else found.upper
+            middle = float(np.logaddexp(middle, own))  # by which states of the core are weighed
+            share = np.exp(own - middle)
             marginals = (1.0 - share) * marginals + share * found.marginals
-            upper, lower = total, float(np.logaddexp(lower, found.lower))
         return FindingBracket(
             constant + lower, constant + upper, marginals, min(exact, len(present)), len(present)
         )
@@ -340,8 +342,11 @@ class _Findings:
         off, on = np.zeros(len(linked)), odds[linked].copy()
         leak = self.leak[chosen]
         total = log_all_on(leak, off, on, first, bits, weights)
-        # those that can be likeliest first, as many as the time is for; others keep their odds
-        order = np.argsort(-on - self.weights[linked][:, chosen].sum(axis=1))
+        # a cause gains most where nothing else explains the findings; those that can be likeliest
+        # first, as many as the time is for, and others keep their odds
+        own = self.weights[linked][:, chosen]
+        gain = (_log_on(leak + own + _LEAST) - _log_on(leak + _LEAST)).sum(axis=1)
+        order = np.argsort(-on - gain)
         affordable = int(_WORK / ((1 << len(chosen)) * (len(linked) + len(bits))))
         for k in order[: max(affordable, _FEWEST)]:
             absent = off.copy()

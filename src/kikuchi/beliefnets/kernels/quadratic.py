@@ -31,28 +31,31 @@ def _step_and_pull(before: Array, step: float, weights: Array, rest: Array, curv
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
 def sweep_layer(
     weights: Array, free: Array, above: Array, inputs: Array, below: Array, below_inputs: Array,
-    curves: Array, bends: Array, changes: Array,
+    curves: Array, bends: Array, repeats: int, changes: Array,
 ) -> None:  # fmt: skip
-    """Every free unit of a layer once, for all rows; `weights` is (units above, units below).
+    """Every free unit of a layer `repeats` times, row by row; `weights` is (above, below).
 
     `above` and `below` are means, `inputs` and `below_inputs` are <z>, `curves` lambda of the layer
-    below, `bends` sum_i lambda_i w_i^2 of each unit above; `changes` is the largest change of a
-    mean by row.
+    below, `bends` sum_i lambda_i w_i^2 of each unit above; `changes` becomes at least the largest
+    change of a mean in the last round, by row.
     """
     n_above, n_below = weights.shape
     rest, nothing = np.empty(n_below), np.zeros(n_below)
     for r in range(len(above)):
         for i in range(n_below):
             rest[i] = below[r, i] - 0.5 - 2.0 * curves[r, i] * below_inputs[r, i]
-        step, before = 0.0, nothing
-        for k in range(n_above):
-            if free[k] > 0.0:
-                pull = _step_and_pull(before, 2.0 * step, weights[k], rest, curves[r])
-                was = above[r, k]
-                field = inputs[r, k] + pull + bends[r, k] * (2.0 * was - 1.0)
-                above[r, k] = 1.0 / (1.0 + np.exp(-field))
-                step, before = above[r, k] - was, weights[k]
-                changes[r] = max(changes[r], abs(step))
+        step, before, largest = 0.0, nothing, 0.0
+        for _ in range(repeats):
+            largest = 0.0
+            for k in range(n_above):
+                if free[k] > 0.0:
+                    pull = _step_and_pull(before, 2.0 * step, weights[k], rest, curves[r])
+                    was = above[r, k]
+                    field = inputs[r, k] + pull + bends[r, k] * (2.0 * was - 1.0)
+                    above[r, k] = 1.0 / (1.0 + np.exp(-field))
+                    step, before = above[r, k] - was, weights[k]
+                    largest = max(largest, abs(step))
+        changes[r] = max(changes[r], largest)
         _step_and_pull(before, 2.0 * step, nothing, rest, curves[r])
         for i in range(n_below):
             below_inputs[r, i] = (below[r, i] - 0.5 - rest[i]) / (2.0 * curves[r, i])

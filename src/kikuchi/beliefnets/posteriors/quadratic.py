@@ -122,7 +122,7 @@ class _Layers:
         ]
 
     def sweep(self, inner: int) -> Array:
-        """Every free unit `inner` times, then the local bounds; the last change of each row."""
+        """Every layer `inner` times, then the local bounds; the last change of each row."""
         from kikuchi.beliefnets.kernels.quadratic import set_free, sweep_layer
 
         last = len(self.means) - 1
@@ -130,17 +130,16 @@ class _Layers:
             self.curves[layer + 1] @ self.squares[layer].T if self.free[layer].any() else None
             for layer in range(last)
         ]
-        for _ in range(inner):
-            changes = np.zeros(len(self.means[0]))
-            for layer in range(last):
-                if bends[layer] is not None:
-                    sweep_layer(
-                        self.weights[layer], self.free[layer], self.means[layer],
-                        self.inputs[layer], self.means[layer + 1], self.inputs[layer + 1],
-                        self.curves[layer + 1], bends[layer], changes,
-                    )  # fmt: skip
-            if self.free[last].any():
-                set_free(self.inputs[last], self.free[last], self.means[last], changes)
+        changes = np.zeros(len(self.means[0]))
+        for layer in range(last):
+            if bends[layer] is not None:
+                sweep_layer(
+                    self.weights[layer], self.free[layer], self.means[layer],
+                    self.inputs[layer], self.means[layer + 1], self.inputs[layer + 1],
+                    self.curves[layer + 1], bends[layer], inner, changes,
+                )  # fmt: skip
+        if self.free[last].any():
+            set_free(self.inputs[last], self.free[last], self.means[last], changes)
         self.set_curves()
         return changes
 

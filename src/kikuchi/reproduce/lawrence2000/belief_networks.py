@@ -182,6 +182,14 @@ def bars() -> Array:
     return np.concatenate([lying, standing])
 
 
+def _parts_start(seed: int) -> SigmoidNetwork:
+    """A 1-8-16 network whose hidden units are sparse and only add to images that are off."""
+    rng = generator(seed)
+    above, below = rng.normal(size=(1, 8)), np.abs(0.5 * rng.normal(size=(8, 16)))
+    biases = [np.zeros(1), -1.0 - 0.5 * above[0], np.full(16, -2.0)]
+    return SigmoidNetwork.layered([above, below], biases)
+
+
 class LearningBars(Experiment):
     """Bars learnt by a 1-8-16 network with mixtures of 1 to 5 components (figure 2.7)."""
 
@@ -193,7 +201,7 @@ class LearningBars(Experiment):
         from kikuchi.beliefnets.estimator import SigmoidBeliefNetwork
 
         net = SigmoidBeliefNetwork(
-            layers=(1, 8),
+            start=_parts_start(case["seed"]),
             posterior=f"mixture:{case['components']}",
             epochs=case["epochs"],
             batch_size=case["batch"],

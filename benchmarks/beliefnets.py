@@ -1,0 +1,163 @@
+"""Belief networks: cost of a sweep, random networks, brackets of a diagnosis, digits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks.common import Row, cpu_seconds
+
+
+def rows() -> Iterator[Row]:
+    yield sweep_cost()
+    yield random_networks()
+    yield from diagnosis()
+    yield from digits()
+
+
+def sweep_cost(n: int = 1000, layers: tuple[int, ...] = (16, 64, 784)) -> Row:
+    """A mean field sweep of all hidden units beside the two matrix products per layer that it
+    cannot do without: residuals to the units above, means to the units below.
+    """
+    from kikuchi.beliefnets.models import SigmoidNetwork
+    from kikuchi.beliefnets.posteriors.quadratic import _Layers
+    from kikuchi.data.digits import digits as load
+
+    rng = np.random.default_rng(0)
+    pixels = (load("mnist").pixels[:n] > 0.5).astype(np.float64)
+    pairs = list(pairwise(layers))
+    net = SigmoidNetwork.layered(
+        [0.3 * rng.normal(size=pair) for pair in pairs], [np.zeros(k) for k in layers]
+    )
+    states = np.full((n, net.n_units), 0.5)
+    states[:, net.visible] = pixels
+    problem = _Layers(net, states, net.hidden)
+    inner = 4
+    ours = cpu_seconds(lambda: problem.sweep(inner), 10) / inner
+
+    def products() -> None:
+        for above, below, w in zip(problem.means, problem.means[1:], problem.weights, strict=False):
+            above @ w
+            below @ w.T
+
+    base = cpu_seconds(products, 10)
+    name = "-".join(map(str, layers))
+    return Row(
+        f"mean field sweep (quadratic bound), {name}, {n} digits",
+        ours * 1e3,
+        "ms",
+        base * 1e3,
+        "its two matrix products per layer",
+        "<= 3 x",
+        ours <= 3 * base,
+        f"local bounds once in {inner} sweeps; the tilted bound needs an exponential per edge",
+    )
+
+
+def random_networks(count: int = 300) -> Row:
+    """LAW-E5 on some of the 5000 networks, scaled to all of them."""
+    from kikuchi.reproduce.catalogue import find_experiment
+
+    experiment = find_experiment("LAW-E5")
+    case = {**experiment.full.parameters, "networks": 5, "seed": 0}
+    experiment.run_case(case)  # compiles
+    found = experiment.run_case({**case, "networks": count, "seed": 1})
+    mean = np.mean(found["errors"], axis=0)
+    seconds = found["seconds"] / count * 5000
+    told = " / ".join(f"{e:.2f}" for e in mean[:5])
+    return Row(
+        f"LAW-E5, 5000 networks by {count}, 1 to 5 components and chain",
+        seconds,
+        "s CPU",
+        target="<= 60 s; 1.63 / .75 / .44 / .30 / .22 %, chain 1.57",
+        met=seconds <= 60,
+        note=f"errors {told} %, chain {mean[5]:.2f}; smallest gap {found['lowest_gap']:.1e}",
+    )
+
+
+def diagnosis(causes: int = 600, findings: int = 4000, present: int = 40) -> Iterator[Row]:
+    """A network of the size of QMR: the bracket, and marginals against long Gibbs runs."""
+    from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel
+
+    rng = np.random.default_rng(0)
+    weights = np.zeros((causes, findings))
+    for i in range(findings):
+        k = rng.integers(2, 20)
+        weights[rng.choice(causes, k, replace=False), i] = -np.log1p(-rng.uniform(0.05, 0.9, k))
+    prior = np.exp(rng.uniform(np.log(1e-4), np.log(2e-2), causes))
+    leak = -np.log1p(-np.exp(rng.uniform(np.log(1e-4), np.log(5e-2), findings)))
+    model = DiagnosisModel(prior, weights, leak)
+    _, drawn = model.sample(200, 1)
+    widths, spent, worst = [], [], []
+    order = np.argsort(np.abs(drawn.sum(axis=1) - 150))
+    for number, row in enumerate(drawn[order[:4]]):
+        on, off = (rng.permutation(np.flatnonzero(row == v)) for v in (1, 0))
+        told = {int(i): 1 for i in on[:present]} | {int(i): 0 for i in off[:300]}
+        if number == 0:
+            model.bracket(told)  # compiles
+        began = time.process_time()
+        found = model.bracket(told)
+        spent.append(time.process_time() - began)
+        widths.append(found.upper - found.lower)
+        runs = [model.sampled_marginals(told, sweeps=20_000, random_state=s) for s in range(3)]
+        sampled = np.mean(runs, axis=0)
+        top = np.argsort(-sampled)[:10]
+        worst.append(float(np.abs(found.marginals - sampled)[top].max()))
+    yield Row(
+        f"bracket of {present} findings, {causes} causes, {findings} findings",
+        max(spent), "s CPU", target="<= 5 s", met=max(spent) <= 5,
+        note="widths " + ", ".join(f"{w:.3f}" for w in widths) + " nats in four cases",
+    )  # fmt: skip
+    yield Row(
+        "marginals of the ten likeliest causes, largest difference to Gibbs", max(worst), "",
+        note="three runs of 20 000 sweeps; " + ", ".join(f"{w:.3f}" for w in worst),
+    )  # fmt: skip
+
+
+def digits(hidden: int = 200, epochs: int = 40) -> Iterator[Row]:
+    """Binary digits 28 x 28: bound and importance-weighted likelihood on rows held out."""
+    from kikuchi.beliefnets import SigmoidBeliefNetwork
+    from kikuchi.data.digits import digits as load
+
+    pixels = (load("mnist").pixels > 0.5).astype(np.float64)
+    order = np.random.default_rng(0).permutation(len(pixels))
+    train, test = pixels[order[:4000]], pixels[order[4000:4500]]
+    base = bernoulli_mixture(train, test, 50)
+    began = time.process_time()
+    net = SigmoidBeliefNetwork(
+        layers=(hidden,), posterior="quadratic", epochs=epochs, learning_rate=0.005,
+        schedule="cosine", sweeps=4, random_state=0,
+    ).fit(train)  # fmt: skip
+    spent = time.process_time() - began
+    bound = net.score(test)
+    likely = net.log_likelihood(test[:200], "importance", draws=1000)
+    yield Row(
+        f"digits, {hidden} hidden units: bound on rows held out", bound, "nats", base,
+        "mixture of 50 Bernoulli products", "above", bound > base,
+        f"trained on 4000 rows in {spent:.0f} s CPU",
+    )  # fmt: skip
+    yield Row(
+        "the same network: importance-weighted likelihood, 1000 draws", likely.mean, "nats", base,
+        "mixture of 50 Bernoulli products", "above", likely.mean > base, "first 200 rows held out",
+    )  # fmt: skip
+
+
+def bernoulli_mixture(train: np.ndarray, test: np.ndarray, components: int) -> float:
+    """Mean log-likelihood of rows held out, by EM with a little smoothing, best of three starts."""
+    best = -np.inf
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        mean = 0.25 + 0.5 * train[rng.integers(len(train), size=components)]
+        share = np.full(components, 1.0 / components)
+        for _ in range(60):
+            logs = train @ np.log(mean).T + (1 - train) @ np.log1p(-mean).T + np.log(share)
+            owned = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+            weight = owned.sum(axis=0)
+            mean = (owned.T @ train + 0.5) / (weight[:, None] + 1.0)
+            share = (weight + 1.0) / (len(train) + components)
+        logs = test @ np.log(mean).T + (1 - test) @ np.log1p(-mean).T + np.log(share)
+        best = max(best, float(np.mean(np.logaddexp.reduce(logs, axis=1))))
+    return best
