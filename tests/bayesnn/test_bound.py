@@ -60,7 +60,7 @@ def test_moments_and_divergence_of_gamma_against_quadrature():
     assert float(p.divergence(p)) == 0.0
 
 
-@pytest.mark.parametrize("prior", ["grouped", "nrd"])
+@pytest.mark.parametrize("prior", [pytest.param("grouped", marks=pytest.mark.slow), "nrd"])
 def test_eliminated_precisions_are_the_best_ones(prior):
     """No other rate of a gamma posterior gives a higher bound."""
     family, flat, weights, data = small(prior, skip=True)
@@ -87,7 +87,8 @@ def test_eliminated_precisions_are_the_best_ones(prior):
 
 @pytest.mark.parametrize(
     ("text", "prior", "skip"),
-    [("layered", "nrd", True), ("mixture:2", "single", True),
+    [("layered", "nrd", True),
+     pytest.param("mixture:2", "single", True, marks=pytest.mark.slow),
      pytest.param("full", "grouped", False, marks=pytest.mark.slow),
      pytest.param("diagonal", "ard", False, marks=pytest.mark.slow)],
 )  # fmt: skip

@@ -60,6 +60,7 @@ def test_output_moments_are_those_of_samples(text, skip):
     assert np.asarray(samples).var(axis=0) == pytest.approx(np.asarray(variance), rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_full_posterior_with_a_layered_factor_is_layered():
     network = Network(2, 3)
     family, q, weights = drawn("layered", network)
