@@ -182,10 +182,10 @@ def _average(logs: Array) -> tuple[float, float, int, float]:
     return top + math.log(mean), error, 0, effective
 
 
-def _tempered(
-    given: Any, points: Any, data: Data, hyper: Hyper, rng: np.random.Generator
-) -> tuple[float, float, int, float]:
-    """Adaptive tempering of draws from q to the posterior."""
+def _algorithm(given: Any, spread: Any, data: Data, hyper: Hyper) -> Any:
+    """Tempering of draws from q to the posterior, by steps that keep most of their effective
+    number.
+    """
     try:
         from blackjax import adaptive_tempered_smc, hmc
         from blackjax.smc import resampling
@@ -193,8 +193,7 @@ def _tempered(
         raise MissingExtraError("sampled weights need blackjax; pip install blackjax") from None
     family, prior, flat, weights = given
     q = family.read(flat[: family.size], weights)
-    spread = jnp.var(points, axis=0)
-    algorithm = adaptive_tempered_smc(
+    return adaptive_tempered_smc(
         lambda w: log_density(q, w),
         lambda w: log_joint(family.network, prior, w, data, hyper) - log_density(q, w),
         hmc.build_kernel(),
@@ -208,8 +207,21 @@ def _tempered(
         target_ess=_KEPT_SIZE,
         num_mcmc_steps=_MOVES,
     )
-    step = jax.jit(algorithm.step)
-    state, total, steps = algorithm.init(points), 0.0, 0
+
+
+@partial(jax.jit, static_argnames=("family", "prior"))
+def _tempering_step(
+    family: Any, prior: str, flat: Any, weights: Weights, spread: Any, data: Data, hyper: Hyper,
+    key: Any, state: Any,
+) -> Any:  # fmt: skip
+    return _algorithm((family, prior, flat, weights), spread, data, hyper).step(key, state)
+
+
+def _tempered(
+    given: Any, points: Any, data: Data, hyper: Hyper, rng: np.random.Generator
+) -> tuple[float, float, int, float]:
+    spread = jnp.var(points, axis=0)
+    state, total, steps = _algorithm(given, spread, data, hyper).init(points), 0.0, 0
     key = jax.random.key(int(rng.integers(2**31)))
     while float(state.tempering_param) < 1.0:
         if steps == _MOST_STEPS:
@@ -217,7 +229,7 @@ def _tempered(
                 f"log_evidence: tempering did not end in {steps} steps; give more draws"
             )
         key, now = jax.random.split(key)
-        state, told = step(now, state)
+        state, told = _tempering_step(*given, spread, data, hyper, now, state)
         total += float(told.log_likelihood_increment)
         steps += 1
     effective = len(points) * _KEPT_SIZE

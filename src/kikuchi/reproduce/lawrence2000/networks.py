@@ -119,7 +119,7 @@ def _sunspot_row(claims: Claims, name: str, results: list[Result], known: float 
     )
     judgement = None if known is None else within(ours, known, _LIKE)
     return claims.row(
-        "error", round(ours, 3), judgement, name=name, known="" if known is None else known,
+        "error", round(ours, 3), judgement, name=name, known=known,
         whole=whole, training=training, cover=cover,
     )  # fmt: skip
 
@@ -289,6 +289,7 @@ class MeatMethods(Experiment):
         return _error_bars(names, ours, [_MEAT_KNOWN.get(n) for n in names], "RMSE, % of fat")
 
 
+_MEAT_NOTES = {"quadratic": "all squares and products; which terms the source took is not known"}
 _MEAT = Claims.of(__name__, "LAW-E18")
 _MEAT_KNOWN = {
     "linear": 2.78, "quadratic": 0.80, "evidence": 0.55, "diagonal": 0.526, "mixture:5": 0.519,
@@ -306,8 +307,8 @@ def _meat_row(claims: Claims, name: str, results: list[Result], known: dict[str,
         judgement = within(ours, known[name], 0.005 if name == "linear" else 0.1)
     elif theirs is not None:
         judgement = below(ours, theirs + _LIKE)
-    told = "" if theirs is None else theirs
-    return claims.row("error", round(ours, 3), judgement, name=name, known=told, cover=cover)
+    note = cover or _MEAT_NOTES.get(name, "")
+    return claims.row("error", round(ours, 3), judgement, name=name, known=theirs, cover=note)
 
 
 class MeatPriors(Experiment):
