@@ -122,7 +122,7 @@ def test_an_output_that_is_a_folder_or_a_device(pair: Path, tmp_path: Path) -> N
 
 def test_an_unknown_form_of_output(pair: Path, tmp_path: Path) -> None:
     fails(["infer", pair, "--output", tmp_path / "out.txt"], ".mar, .csv, .pr")
-    fails(["convert", pair, tmp_path / "out.xml"], ".uai, .fg, .bif")
+    fails(["convert", pair, tmp_path / "out.txt"], ".uai, .fg, .bif")
     fails(["generate", "tree", 5, "--out", tmp_path / "out.csv"], ".uai, .fg, .bif")
 
 
