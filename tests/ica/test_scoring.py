@@ -126,6 +126,11 @@ def test_sensors_that_a_part_of_the_samples_shows_to_differ_are_tested_with_more
         ica = MeanFieldICA(7, noise=kind, random_state=0).fit(x)
         assert ica.model_.noise.kind == "diagonal"
         assert ica.noise_.sum() == pytest.approx(np.square(noise).sum(), rel=0.1)
+        many = ImportancePosterior(draws=4096, numbered=True)
+        some = Observations.of((x - ica.mean_).T[:, :2000])
+        known = replace(evaluate(ica.model_, some, many, None), count=len(x)).precision()
+        told = ica.noise_error_ / known.noise_error  # errors by few draws are a sixth for one
+        assert np.median(told) > 0.9 and told.min() > 0.25
         ica.posterior = "importance:draws=2000"
         found = ica.score_samples(x).sum()
         ica.model_ = replace(

@@ -30,9 +30,10 @@ from kikuchi.ica.initialisation import factor_noise, has_factors, initial_model
 from kikuchi.ica.measures import column_angles
 from kikuchi.ica.model import Model, Observations, deviations
 from kikuchi.ica.noise import AUTO, KINDS, restore_noise
+from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.scoring import Precision, evaluate
+from kikuchi.ica.scoring import Precision, evaluate, point_of
 from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
 from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable, json_array
 
@@ -52,6 +53,7 @@ _MORE = 2500  # samples to begin with where it is less
 _OTHERS = 2500  # that fits to these are compared on
 _TESTED = 8000  # that tell whether channels differ, where fewer leave it open:
 _OPEN = 0.25  # of the gain that BIC asks for
+_PRECISE, _PRECISE_DRAWS = 1000, 512  # samples and draws that tell how precise a fit is
 _SOON = 8  # steps in which a good start comes near
 _PART_TIMES = 2  # as many draws as usual, at most
 _ROUGH = 15  # rotations that bring another start near enough
@@ -206,19 +208,35 @@ def fit_once(
     steps = learning.steps(task.optimiser, task.batch_size, task.seed)
     _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
     _check_model(learning.model)
-    lost = collapsed_sources(learning.model)
-    stopped, precision = run.stopped, None
+    lost, stopped, precision = collapsed_sources(learning.model), run.stopped, None
     if stopped == "diverged" and task.optimiser == "scoring":
         stopped = "stalled"
     if learning.evaluation is not None:
-        precision = learning.evaluation.precision()
+        precision = _precision(learning)
     if converged and precision is not None and precision.leaves_open:
         stopped = "unresolved"
     if converged and not learning.settled:
         stopped = "ambiguous"
     converged = converged and stopped == "converged"
-    objective = learning.objective
-    return RestartFit(learning.model, trace, converged, stopped, objective, lost, precision)
+    how = converged, stopped, learning.objective
+    return RestartFit(learning.model, trace, *how, lost, precision)
+
+
+def _precision(learning: EMIteration) -> Precision:
+    """What the samples leave open. Errors of the noise of each channel come from more draws than
+    steps need, if these are larger: the variance of few draws passes for information.
+    """
+    assert learning.evaluation is not None
+    known, posterior = learning.evaluation.precision(), learning.posterior
+    if known.noise_error.size <= 1 or not isinstance(posterior, ImportancePosterior):
+        return known
+    posterior = replace(posterior, draws=max(posterior.draws, _PRECISE_DRAWS))
+    model, data = learning.model, learning.data
+    size = max(_PRECISE, _EACH * point_of(model).size)
+    some = data if data.count <= size else data.take(slice(0, size))
+    found = evaluate(model, some, posterior, None)
+    errors = replace(found, count=data.count).precision().noise_error
+    return replace(known, noise_error=np.maximum(known.noise_error, errors))
 
 
 def _first_model(task: RestartTask, clock: Clock) -> tuple[Model, str, bool]:
@@ -304,13 +322,12 @@ def _turned_again(
     """The likeliest of a fit and of fits from other rotations, and why the last one stopped. The
     search ends with the first that is worse by more than chance, or the second that is worse.
     """
-    (best, stopped), start = first, first[0].model
-    value, worse = _likelihoods(best.model, others, task), 0
+    best, stopped = first
+    start, value, worse = best.model, _likelihoods(best.model, others, task), 0
     for _ in range(_AGAIN):
         if stopped in CUT_SHORT or worse > 1:
             break
-        turned = _turned(start, few, task, rng)
-        fit, stopped = _fit_to_part(turned, few, task, clock, limit=_SOON)
+        fit, stopped = _fit_to_part(_turned(start, few, task, rng), few, task, clock, limit=_SOON)
         new = _likelihoods(fit.model, others, task)
         gains = new - value
         if float(gains.sum()) > 0.0:
