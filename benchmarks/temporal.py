@@ -153,7 +153,7 @@ def factorial() -> Iterator[Row]:
         tuple(np.full(k, 1 / k) for k in sizes),
         tuple(rng.dirichlet(np.ones(k), size=k) for k in sizes),
         (1, 1, 1),
-        AdditiveGaussian(1.5 * rng.normal(size=(24, 12)), 0.25 * np.eye(12)),
+        AdditiveGaussian(1.5 * rng.normal(size=(24, 8)), 0.25 * np.eye(8)),
     )
     y = model.sample(200, rng)[1]
     mean_field_chains(model, y), exact_chains(model, y)

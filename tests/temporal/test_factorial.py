@@ -134,7 +134,7 @@ def test_one_chain_is_forward_backward() -> None:
 def test_mean_field_is_near_exact_for_three_chains_of_eight() -> None:
     """HOJ-X1: probabilities of 3 x 8 states within .02 of the product chain of 512."""
     for seed in range(3):
-        model = random_chains(seed, (8, 8, 8), (1, 1, 1), d=12, noise=0.25)
+        model = random_chains(seed, (8, 8, 8), (1, 1, 1), d=8, noise=0.25)
         rows = model.sample(200, np.random.default_rng(seed))[1]
         mean_field, exact = mean_field_chains(model, rows), exact_chains(model, rows)
         assert mean_field.converged and mean_field.log_likelihood <= exact.log_likelihood + 1e-9

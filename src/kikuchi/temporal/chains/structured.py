@@ -337,9 +337,31 @@ class _GaussianFields:
         self.halves = 0.5 * np.einsum("kd,kd->k", self.outputs, self.projected)
         self.inverse = np.linalg.inv(emission.covariance)
         self.log_det = float(np.linalg.slogdet(2 * np.pi * emission.covariance)[1])
-        start = _frames(model, rows) if beliefs is None else beliefs
+        start = self._frames(model, rows) if beliefs is None else np.array(beliefs)
         self.beliefs = np.ascontiguousarray(start)
         self.own = rows - self.beliefs @ self.outputs
+
+    def _frames(self, model: HiddenChains, rows: Array) -> Array:
+        """Those of each frame by itself, if there are not too many combinations."""
+        if math.prod(model.sizes) > _MOST_START or len(model.sizes) == 1:
+            return np.tile(np.concatenate(model.starts), (len(rows), 1))
+        shares = np.concatenate([_stationary(p) for p in model.transitions])
+        single = np.log(np.maximum(shares, 1e-30)) - self.halves
+        products = self.outputs @ self.projected.T
+        blocks = np.split(np.arange(len(single)), np.cumsum(model.sizes)[:-1])
+        count = len(blocks)
+        constants = np.zeros(model.sizes)
+        for a, one in enumerate(blocks):
+            constants += single[one].reshape([-1 if c == a else 1 for c in range(count)])
+            for b in range(a + 1, count):
+                shape = [1] * count
+                shape[a], shape[b] = model.sizes[a], model.sizes[b]
+                constants -= products[np.ix_(one, blocks[b])].reshape(shape)
+        out = np.empty((len(rows), len(single)))
+        kernels.single_frames(
+            self.projected, constants.ravel(), self.sizes, np.ascontiguousarray(rows), out
+        )
+        return out
 
     def fields(self, chain: int, out: Array) -> None:
         kernels.factorial_fields(

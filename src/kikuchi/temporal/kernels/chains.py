@@ -201,3 +201,54 @@ def factorial_accept(outputs, chain, sizes, posterior, own, beliefs, fields):
                 for i in range(d):
                     own[t, i] -= delta * outputs[first + k, i]
     return change, product
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def single_frames(projected, constants, sizes, rows, beliefs):
+    """Probabilities of the states of each chain from each frame by itself.
+
+    constants[i] holds the part of the log-weight that does not depend on the row, of combination i
+    of states (the last chain fastest). Combinations below exp(-30) of the best count as none.
+    """
+    steps, d = rows.shape
+    total, chains = len(projected), len(sizes)
+    fields, first = np.empty(total), np.empty(chains, dtype=np.int64)
+    at = np.empty(chains, dtype=np.int64)
+    scores = np.empty(len(constants))
+    last = sizes[chains - 1]
+    first[0] = 0
+    for c in range(1, chains):
+        first[c] = first[c - 1] + sizes[c - 1]
+    for t in range(steps):
+        for k in range(total):
+            s = 0.0
+            for i in range(d):
+                s += projected[k, i] * rows[t, i]
+            fields[k] = s
+            beliefs[t, k] = 0.0
+        best = -np.inf
+        at[:] = 0
+        for block in range(len(constants) // last):
+            s = 0.0
+            for c in range(chains - 1):
+                s += fields[first[c] + at[c]]
+            for k in range(last):
+                x = constants[block * last + k] + fields[first[chains - 1] + k] + s
+                scores[block * last + k] = x
+                best = max(best, x)
+            for c in range(chains - 2, -1, -1):
+                at[c] += 1
+                if at[c] < sizes[c]:
+                    break
+                at[c] = 0
+        weight = 0.0
+        for i in range(len(constants)):
+            if scores[i] > best - 30.0:
+                w = math.exp(scores[i] - best)
+                weight += w
+                where = i
+                for c in range(chains - 1, -1, -1):
+                    beliefs[t, first[c] + where % sizes[c]] += w
+                    where //= sizes[c]
+        for k in range(total):
+            beliefs[t, k] /= weight
