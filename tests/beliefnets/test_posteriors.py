@@ -186,6 +186,24 @@ def test_gibbs_comes_to_the_exact_means():
     assert np.all(np.isnan(found.bound))
 
 
+def test_proposals_keep_the_posterior_and_leave_modes():
+    """HOJ-X2: where single-unit sweeps stay in one of two modes, proposals move between them."""
+    net = network()
+    states = rows(net)
+    exact = fitted("exact", net, states).means
+    assert fitted("gibbs-proposals:3000", net, states).means == pytest.approx(exact, abs=0.03)
+    # two hidden units of which exactly one must be on: each change of one unit is penalised
+    either = SigmoidNetwork.layered(
+        [np.array([[14.0, -14.0], [14.0, -14.0]])], [[0.0, 0.0], [-7.0, 21.0]]
+    )
+    on = either.clamped(np.ones((8, 2)))
+    truth = fitted("exact", either, on).means[0, :2]
+    assert truth == pytest.approx([0.5, 0.5], abs=1e-3)
+    stuck = fitted("gibbs:200", either, on).means[:, :2]
+    moving = fitted("gibbs-proposals:200", either, on).means[:, :2]
+    assert np.abs(stuck - 0.5).mean() > 2 * np.abs(moving - 0.5).mean()
+
+
 def test_rows_with_different_unknown_units():
     net = network()
     states = rows(net)

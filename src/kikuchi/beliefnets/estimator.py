@@ -258,7 +258,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             )
         if method == "importance":
             family = self._posterior()
-            if family.name in ("gibbs", "exact"):
+            if family.name in ("gibbs", "gibbs-proposals", "exact"):
                 family = parse_posterior("mean-field")
             return importance_likelihood(
                 network, states, family, draws=draws, random_state=random_state

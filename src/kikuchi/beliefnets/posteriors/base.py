@@ -128,6 +128,7 @@ POSTERIORS: Registry[UnitPosterior] = Registry(
         "chain": "chain:ChainUnits",
         "quadratic": "quadratic:QuadraticUnits",
         "gibbs": "sampled:GibbsUnits",
+        "gibbs-proposals": "sampled:ProposedUnits",
         "exact": "exact:EnumeratedUnits",
     },
 )

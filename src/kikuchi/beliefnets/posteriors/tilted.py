@@ -17,6 +17,7 @@ from kikuchi.training.model import Parameters
 
 _SPREAD = 0.3  # how far a split component may begin from the one that it was split from
 _JITTER = 0.05  # around one half, where ascents begin: far starts end in poor optima
+_SETTLED = 0.05  # no mean further than this from 0 or 1
 _NO_WEIGHT = 1e-6
 _SAME = 1e-3
 
@@ -92,7 +93,9 @@ class MixtureUnits(UnitPosterior):
         heaviest = (np.arange(n), np.argmax(weights, axis=1))
         new = state["means"][heaviest]
         moved = new[:, free] + rng.uniform(-_SPREAD, _SPREAD, size=(n, len(free)))
-        new[:, free] = np.clip(moved, 0.02, 0.98)
+        settled = np.minimum(new[:, free], 1.0 - new[:, free]).max(axis=1, initial=0.0) < _SETTLED
+        elsewhere = rng.uniform(size=moved.shape)  # what has settled would come back
+        new[:, free] = np.where(settled[:, None], elsewhere, np.clip(moved, 0.02, 0.98))
         share = 1.0 / (m + 1)
         join = np.concatenate
         return {
