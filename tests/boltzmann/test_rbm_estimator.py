@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import BernoulliRBM
 from sklearn.utils.estimator_checks import check_estimator
 
 from kikuchi.boltzmann import RBM, BoltzmannMachine
@@ -141,8 +144,9 @@ def test_partial_fit_goes_on_with_the_same_chains() -> None:
     assert np.abs(rbm._state.optimiser["weights"]).max() > 0
     with pytest.raises(ValueError, match="features"):
         rbm.partial_fit(ROWS[:, :4])
-    with pytest.raises(MethodError, match="schedule='constant'"):
-        RBM(4, schedule="cosine").partial_fit(ROWS)
+    falling = RBM(4, schedule="cosine", random_state=0).partial_fit(ROWS).machine_
+    constant = RBM(4, schedule="constant", random_state=0).partial_fit(ROWS).machine_
+    assert np.array_equal(falling.weights, constant.weights)  # there is no last epoch
 
 
 def test_files_hold_the_estimator(tmp_path: Path) -> None:
@@ -163,13 +167,14 @@ def test_files_hold_the_estimator(tmp_path: Path) -> None:
 
 def test_checkpoint_of_an_estimator(tmp_path: Path) -> None:
     file = tmp_path / "c.safetensors"
-    whole = fitted(epochs=6)
-    fitted(epochs=3, checkpoint=file)
+    whole = fitted(epochs=6, schedule="constant")
+    fitted(epochs=3, schedule="constant", checkpoint=file)
     assert np.array_equal(
-        fitted(epochs=6, checkpoint=file).machine_.weights, whole.machine_.weights
+        fitted(epochs=6, schedule="constant", checkpoint=file).machine_.weights,
+        whole.machine_.weights,
     )
     with pytest.raises(DataError, match="another training: its random_state"):
-        fitted(epochs=6, checkpoint=file, random_state=1)
+        fitted(epochs=6, schedule="constant", checkpoint=file, random_state=1)
 
 
 def test_divergence_is_a_warning_and_leaves_numbers() -> None:
@@ -246,3 +251,16 @@ def test_the_start_has_the_means_of_the_data() -> None:
     assert np.abs(RBM(3, start="zero", **still).fit(ROWS).machine_.visible_bias).max() < 1e-9
     with pytest.raises(MethodError, match="start must be"):
         RBM(3, start="ones").fit(ROWS)
+
+
+def test_defaults_give_features_as_good_as_those_of_scikit_learn() -> None:
+    """Classes of digits by logistic regression on the hidden units, both with default settings."""
+    digits = load_digits()
+    rows, labels = digits.data / 16.0, digits.target
+    train, test = slice(0, 1200), slice(1200, None)
+    scores = []
+    for machine in (RBM(random_state=0), BernoulliRBM(random_state=0)):
+        hidden = machine.fit(rows[train]).transform(rows)
+        classifier = LogisticRegression(max_iter=500).fit(hidden[train], labels[train])
+        scores.append(classifier.score(hidden[test], labels[test]))
+    assert scores[0] >= scores[1] - 0.01  # half a standard error of the difference

@@ -279,16 +279,17 @@ class TrainedEstimator(Estimator):
         self._check_options()
         rows = self._rows(X, reset=True)
         rng = generator(self.random_state)
-        self._train(self._begin(rows, rng), rows, rng, self.epochs, self._checkpoint(), None)
+        optimiser = self._optimiser(self.schedule)
+        model = self._begin(rows, rng)
+        self._train(model, rows, rng, optimiser, self.epochs, self._checkpoint(), None)
         return self
 
     def partial_fit(self, X: Any, y: object = None) -> Self:
-        """One more pass over these rows, from the model as it is; persistent chains go on."""
+        """One more pass over these rows, from the model as it is; persistent chains go on.
+
+        There is no last epoch here, so that `schedule` is left aside: the rate is `learning_rate`.
+        """
         self._check_options()
-        if self.schedule != "constant":
-            raise MethodError(
-                f"partial_fit knows no last epoch; use schedule='constant', not {self.schedule!r}"
-            )
         first = not hasattr(self, self.model_attribute)
         rows = self._rows(X, reset=first)
         if first:
@@ -296,7 +297,7 @@ class TrainedEstimator(Estimator):
             model, state, before = self._begin(rows, rng), None, 0
         else:
             rng, model, state, before = self._rng, self._model, self._state, self.n_iter_
-        self._train(model, rows, rng, 1, None, state)
+        self._train(model, rows, rng, self._optimiser("constant"), 1, None, state)
         self.n_iter_ += before
         return self
 
@@ -305,6 +306,7 @@ class TrainedEstimator(Estimator):
         model: Any,
         rows: Any,
         rng: np.random.Generator,
+        optimiser: Optimiser,
         epochs: int,
         checkpoint: Checkpoint | None,
         state: TrainerState | None,
@@ -313,7 +315,7 @@ class TrainedEstimator(Estimator):
             model,
             rows,
             self._rule(),
-            optimiser=self._optimiser(),
+            optimiser=optimiser,
             epochs=epochs,
             batch_size=self.batch_size,
             seed=rng,
@@ -337,12 +339,12 @@ class TrainedEstimator(Estimator):
             training.trace,
         )
 
-    def _optimiser(self) -> Optimiser:
+    def _optimiser(self, schedule: str) -> Optimiser:
         named = parse_optimiser(self.optimiser)
         shared: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "weight_decay": self.weight_decay,
-            "schedule": self.schedule,
+            "schedule": schedule,
         }
         if isinstance(named, Sgd):
             shared["momentum"] = self.momentum

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from kikuchi.boltzmann.estimators.estimator import LearnerEstimator, RestrictedMachine
@@ -10,7 +10,7 @@ from kikuchi.boltzmann.units import Units, parse_units
 from kikuchi.core.options import option
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@dataclass(eq=False, repr=False)
 class RBM(RestrictedMachine, LearnerEstimator):
     """Restricted Boltzmann machine: a product of one expert per hidden unit (TEH-M6, M8).
 
@@ -32,6 +32,14 @@ class RBM(RestrictedMachine, LearnerEstimator):
     True
     """
 
+    n_hidden: int = option(256, "Number of hidden units.", low=0)
+    _: KW_ONLY
+    learning_rate: float = option(0.1, "First rate of the updates.", above=0)
+    schedule: str = option(
+        "linear", 'Learning rate, which falls to 0 by default; "constant" and others as elsewhere.'
+    )
+    batch_size: int = option(10, "Rows of each update.", low=1)
+    epochs: int = option(30, "Passes over the rows, each in an order of its own.", low=1)
     visible: str = option(
         "binary", 'Visible units: "binary", "gaussian" or "binomial:replicas=10".'
     )
