@@ -180,6 +180,13 @@ class SequenceEstimator(Estimator):
             check_width(sequences, self.n_features_in_)
         return sequences
 
+    def _given(self, model: Any, columns: int) -> Self:
+        """Hold a model as if it had been fitted to sequences of so many columns."""
+        self.model_, self.n_features_in_ = model, columns
+        self.log_likelihood_ = math.nan
+        self._ended(0, "given", True, [], self._sequence_run("log-likelihood").trace)
+        return self
+
     # ------------------------------------------------------------------ learning
 
     @safe_interrupts()
@@ -269,3 +276,25 @@ class SequenceEstimator(Estimator):
         if not isinstance(value, float):
             raise DataError(f"its log_likelihood is {value!r}")
         self.log_likelihood_ = value
+
+
+class RowsEstimator(SequenceEstimator):
+    """Base of the estimators that learn from outputs alone, by EM or along the gradient."""
+
+    learner: Any  # an option of each family
+
+    def fit(self, Y: Any, y: object = None) -> Self:
+        """Learn from rows (time, outputs), or a list of such tables, by `learner`."""
+        return self._learn(Y, self.learner)
+
+    def fit_em(self, Y: Any) -> Self:
+        """Learn by expectation maximisation of the log-likelihood, or of the bound on it."""
+        return self._learn(Y, "em")
+
+    def fit_gradient(self, Y: Any) -> Self:
+        """Learn by L-BFGS along the gradient of the log-likelihood, or of the bound on it."""
+        return self._learn(Y, "gradient")
+
+    def _learn(self, Y: Any, method: str) -> Self:
+        self._check_options()
+        return self._fit(self._sequences(Y, reset=True), method)

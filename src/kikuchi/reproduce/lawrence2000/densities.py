@@ -134,7 +134,7 @@ class QuarticDensities(Experiment):
         divergence = {}
         for name, (centre, variance) in fits.items():
             average = weights @ polynomial(centre + np.sqrt(variance) * nodes) / weights.sum()
-            size = 0.5 * np.log(2 * np.pi * np.e * variance)
+            size = 0.5 * (np.log(2 * np.pi * variance) + 1.0)
             divergence[name] = float(average + np.log(z) - size)
         return {"true": [mean, second / z - mean**2], **fits, "divergence": divergence}
 

@@ -12,7 +12,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
 from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
@@ -57,7 +57,7 @@ class _FactorialFit:
 
 
 @dataclass(eq=False, repr=False)
-class FactorialHMM(SequenceEstimator, _FactorialFit):
+class FactorialHMM(RowsEstimator, _FactorialFit):
     """Several hidden Markov chains whose states together produce each row.
 
     Gaussian outputs are sums of the outputs of the chains; categorical ones (one column 0, 1, ...)
@@ -106,10 +106,7 @@ class FactorialHMM(SequenceEstimator, _FactorialFit):
         kind: Any = model.emission.kind
         made = cls(model.sizes, emission=kind, **options)
         made._check_lags(model)
-        made.model_, made.n_features_in_ = model, model.emission.n_columns
-        made.log_likelihood_ = float("nan")
-        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
-        return made
+        return made._given(model, model.emission.n_columns)
 
     def _chain_lags(self) -> tuple[int, ...]:
         return (1,) * len(self.chains)
@@ -125,18 +122,6 @@ class FactorialHMM(SequenceEstimator, _FactorialFit):
             raise MethodError(f"chains are whole numbers of states, at least 1 each, got {sizes}")
 
     # ------------------------------------------------------------------ learning
-
-    def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn from rows (time, outputs), or a list of such tables."""
-        return self._learn(Y, self.learner)
-
-    def fit_em(self, Y: Any) -> Self:
-        """Learn by expectation maximisation of the bound."""
-        return self._learn(Y, "em")
-
-    def fit_gradient(self, Y: Any) -> Self:
-        """Learn by L-BFGS along the gradient of the bound."""
-        return self._learn(Y, "gradient")
 
     def _learn(self, Y: Any, method: str) -> Self:
         self._check_options()

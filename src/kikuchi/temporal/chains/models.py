@@ -12,7 +12,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.chains.emissions import (
     CategoricalEmission,
     Emission,
@@ -92,7 +92,7 @@ class _ChainFit:
 
 
 @dataclass(eq=False, repr=False)
-class HMM(SequenceEstimator, _ChainFit):
+class HMM(RowsEstimator, _ChainFit):
     """Hidden Markov model, learnt by EM or along the gradient.
 
     Outputs are Gaussian, mixtures of Gaussians, one column of categories 0, 1, ..., or `given`:
@@ -139,28 +139,9 @@ class HMM(SequenceEstimator, _ChainFit):
         """An estimator that holds these parameters, as if it had been fitted to them."""
         kind: Any = model.emission.kind
         made = cls(model.n_states, emission=kind, **options)
-        made.model_, made.n_features_in_ = model, model.emission.n_columns
-        made.log_likelihood_ = float("nan")
-        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
-        return made
+        return made._given(model, model.emission.n_columns)
 
     # ------------------------------------------------------------------ learning
-
-    def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn from rows (time, outputs), or a list of such tables."""
-        return self._learn(Y, self.learner)
-
-    def fit_em(self, Y: Any) -> Self:
-        """Learn by expectation maximisation (Baum and Welch)."""
-        return self._learn(Y, "em")
-
-    def fit_gradient(self, Y: Any) -> Self:
-        """Learn by L-BFGS along the gradient of the log-likelihood."""
-        return self._learn(Y, "gradient")
-
-    def _learn(self, Y: Any, method: str) -> Self:
-        self._check_options()
-        return self._fit(self._sequences(Y, reset=True), method)
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
         if self.start is not None:

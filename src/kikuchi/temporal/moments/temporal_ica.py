@@ -19,7 +19,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.sequences import Sequences
@@ -278,7 +278,7 @@ class _WalkFit:
 
 
 @dataclass(eq=False, repr=False)
-class TemporalICA(SequenceEstimator, _WalkFit):
+class TemporalICA(RowsEstimator, _WalkFit):
     """Sources that walk by Laplace steps, mixed linearly with Gaussian noise.
 
     Learnt with the moments of a scheme: `kalman` is moment passing through the prediction,
@@ -317,26 +317,7 @@ class TemporalICA(SequenceEstimator, _WalkFit):
     def from_parameters(cls, model: LaplaceWalks, **options: Any) -> Self:
         """An estimator that holds these parameters, as if it had been fitted to them."""
         made = cls(len(model.rates), **options)
-        made.model_, made.n_features_in_ = model, len(model.noise)
-        made.log_likelihood_ = float("nan")
-        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
-        return made
-
-    def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn mixing and noise from outputs (time, sensors), or a list of such tables."""
-        return self._learn(Y, self.learner)
-
-    def fit_em(self, Y: Any) -> Self:
-        """Learn by expectation maximisation: slow where the noise is small."""
-        return self._learn(Y, "em")
-
-    def fit_gradient(self, Y: Any) -> Self:
-        """Learn by L-BFGS along the gradient of the approximate log-likelihood."""
-        return self._learn(Y, "gradient")
-
-    def _learn(self, Y: Any, method: str) -> Self:
-        self._check_options()
-        return self._fit(self._sequences(Y, reset=True), method)
+        return made._given(model, len(model.noise))
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> LaplaceWalks:
         if self.start is not None:

@@ -104,10 +104,7 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
         True
         """
         made = cls(state=model.n_states, **options)
-        made.model_, made.n_features_in_ = model, model.n_outputs
-        made.log_likelihood_ = float("nan")
-        made._ended(0, "given", True, [], made._sequence_run("log-likelihood").trace)
-        return made
+        return made._given(model, model.n_outputs)
 
     def _constraints(self) -> StateConstraints:
         return StateConstraints(
