@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -23,7 +24,11 @@ def test_every_name_of_a_stub_is_found_where_the_stub_says(name: str) -> None:
     homes = read_stub(Path(str(package.__file__)).with_suffix(".pyi"))
     assert homes and set(homes) <= set(package.__all__) and set(homes) <= set(dir(package))
     for public, module in homes.items():
-        assert getattr(package, public) is getattr(import_module(module), public)
+        found = getattr(package, public)
+        if isinstance(found, ModuleType):  # `kk.query` is the room of that name, which is called
+            assert callable(found) and module.startswith(f"{name}.{public}.")
+        else:
+            assert found is getattr(import_module(module), public)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -47,7 +47,7 @@ def infomax(folder: Path) -> tuple[Path, Reader]:
 
 
 def checkpoint(folder: Path) -> tuple[Path, Reader]:
-    options: dict[str, Any] = {"random_state": 0, "batch_size": 10}
+    options: dict[str, Any] = {"random_state": 0, "batch_size": 10, "schedule": "constant"}
     RBM(3, epochs=2, checkpoint=folder / "state", **options).fit(ROWS)
     return folder / "state", lambda file: RBM(3, epochs=4, checkpoint=file, **options).fit(ROWS)
 

@@ -29,6 +29,14 @@ SkipImpossible = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Who shares the cases."""
+
+    processes: Processes = 1
+    cluster: options.Cluster = None
+
+
 @grouped
 def predict(
     model: options.Model,
@@ -36,11 +44,10 @@ def predict(
     out: OutFile,
     targets: Targets = None,
     method: MethodText = "auto",
-    processes: Processes = 1,
     skip_impossible: SkipImpossible = False,
-    cluster: options.Cluster = None,
     format: options.Format = None,
     *,
+    workers: Workers,
     limits: Limits,
     output: Output,
 ) -> None:
@@ -62,7 +69,7 @@ def predict(
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]
     asked = [variable_number(graph, word) for word in words]
-    with optional_cluster(cluster), ProgressBar("cases", quiet=output.quiet) as progress:
+    with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,
             cases,
@@ -70,7 +77,7 @@ def predict(
             asked or None,
             method=method,
             impossible="missing" if skip_impossible else "error",
-            processes=processes,
+            processes=workers.processes,
             budget=budget,
             progress=progress,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -81,6 +81,14 @@ class SequenceOptions:
     table: Path | None = flag("--table OUT.csv", "Write the answer as a table.")
 
 
+class Task(NamedTuple):
+    """What a command does with a fitted model."""
+
+    name: str
+    steps: int = 20
+    smooth: bool = False
+
+
 @app.callback()
 def temporal() -> None:
     """Models in time: state spaces, hidden chains, walking sources, on-line classification."""
@@ -100,7 +108,7 @@ def fit(
     output: StrictOutput,
 ) -> None:
     """Fit a model to sequences and save it."""
-    _run("fit", kind, data, out, sequences, settings, seed, seconds, output)
+    _run(Task("fit"), kind, data, out, sequences, settings, seed, seconds, output)
 
 
 @app.command("filter", cls=EstimatorCommand)
@@ -118,7 +126,8 @@ def filter_command(
     output: StrictOutput,
 ) -> None:
     """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
-    _run("filter", kind, data, out, sequences, settings, seed, seconds, output, smooth=smooth)
+    task = Task("filter", smooth=smooth)
+    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 
 
 @app.command(cls=EstimatorCommand)
@@ -136,7 +145,8 @@ def forecast(
     output: StrictOutput,
 ) -> None:
     """Outputs of the steps after the last row, with standard deviations."""
-    _run("forecast", kind, data, out, sequences, settings, seed, seconds, output, steps=steps)
+    task = Task("forecast", steps)
+    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 
 
 @app.command(cls=EstimatorCommand)
@@ -154,22 +164,19 @@ def sample(
     output: StrictOutput,
 ) -> None:
     """Draw a sequence from a model fitted to the data, or from --model."""
-    _run("sample", kind, data, out, sequences, settings, seed, seconds, output, steps=steps)
+    task = Task("sample", steps)
+    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 
 
 def _run(
-    task: str, kind: str, data: list[str], out: Path | None, chosen: SequenceOptions,
-    settings: Given, seed: int, seconds: float | None, output: StrictOutput, *,
-    steps: int = 20, smooth: bool = False,
+    wanted: Task, kind: str, data: list[str], out: Path | None, chosen: SequenceOptions,
+    settings: Given, seed: int, seconds: float | None, output: StrictOutput,
 ) -> None:  # fmt: skip
     from kikuchi.cli.console import ProgressBar
     from kikuchi.temporal.evaluation import TemporalEvaluation, carry_out
 
-    KINDS.check(kind)
-    if seed < 0:
-        raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
-    if kind == "probit" and task in ("forecast", "sample"):
-        raise MethodError(f"probit has no {task}; use filter")
+    task = wanted.name
+    _check_words(task, kind, seed)
     for source in data:
         output.check(source, out, chosen.table)
     read = [_table(source, chosen, kind) for source in data]
@@ -198,7 +205,9 @@ def _run(
     elif task != "fit":
         if inputs is not None:
             raise MethodError("with --inputs only fit is a command; use Python for the rest")
-        answer = carry_out(estimator, kind, task, tables, steps=steps, smooth=smooth, seed=seed)
+        answer = carry_out(
+            estimator, kind, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed
+        )
         evaluation.columns, evaluation.rows, evaluation.result = answer
     elif inputs is None:
         evaluation.result = carry_out(
@@ -216,6 +225,14 @@ def _run(
         evaluation, output, head={"version": __version__}, page=page, written=[out],
         files=[(chosen.table, lambda path: _write(evaluation, path))],
     )  # fmt: skip
+
+
+def _check_words(task: str, kind: str, seed: int) -> None:
+    KINDS.check(kind)
+    if seed < 0:
+        raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
+    if kind == "probit" and task in ("forecast", "sample"):
+        raise MethodError(f"probit has no {task}; use filter")
 
 
 def _fit(

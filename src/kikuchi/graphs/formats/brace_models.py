@@ -19,7 +19,7 @@ _WORDS = re.compile(
     r"(?P<space>\s++)|(?P<comment>%[^\n]*+|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)"
     r'|(?P<text>"(?:[^"\\]++|\\.)*+")|(?P<sign>[(){}=;|,])|(?P<word>[^\s(){}=;|,"%]++)|(?P<bad>.)'
 )
-_MOST_BRACKETS = 1000
+_MOST_BRACKETS = 100
 
 
 @dataclass

@@ -47,8 +47,13 @@ class Enumeration(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         total = self._count_states(graph)
-        walk = _JointTable(graph) if total <= FEW_STATES else _Walk(graph)
-        self._walk_to_the_end(walk, total, run)
+        walk: _JointTable | _Walk
+        if total <= FEW_STATES:
+            walk = _JointTable(graph)
+            run.record(walk.sum(), total)
+        else:
+            walk = _Walk(graph)
+            self._walk_to_the_end(walk, total, run)
         if walk.best_score == -np.inf:
             raise ImpossibleEvidenceError(
                 "no state of the model has positive weight (Z = 0); check the zeros in its tables"
@@ -83,7 +88,7 @@ class Enumeration(Method):
             )
         return total
 
-    def _walk_to_the_end(self, walk: _JointTable | _Walk, total: int, run: MethodRun) -> None:
+    def _walk_to_the_end(self, walk: _Walk, total: int, run: MethodRun) -> None:
         try:
             for step in walk.steps():
                 run.record(step, total)
@@ -93,7 +98,7 @@ class Enumeration(Method):
             raise BudgetError(_unfinished(walk, total, "it was interrupted")) from None
 
 
-def _unfinished(walk: _JointTable | _Walk, total: int, why: str) -> str:
+def _unfinished(walk: _Walk, total: int, why: str) -> str:
     bound = f"; so far log Z >= {walk.log_sum:.6g}" if walk.log_sum > -np.inf else ""
     return (
         f"enumeration is exact or nothing, and {why} after about {walk.done:.3g} of {total:.3g} "
@@ -106,12 +111,10 @@ class _JointTable:
 
     def __init__(self, graph: FactorGraph) -> None:
         self.graph = graph
-        self.finished = False
-        self.done = 0
         self.log_sum = self.best_score = -math.inf
 
-    def steps(self) -> Iterator[Step]:
-        """All in one step."""
+    def sum(self) -> Step:
+        """Add up all states."""
         graph = self.graph
         scores = np.zeros(graph.cardinalities)
         for a in range(graph.n_factors):
@@ -124,11 +127,8 @@ class _JointTable:
         self.best_score = float(scores.flat[self._best])
         if self.best_score > -math.inf:
             self._weights = np.exp(scores - self.best_score)
-            mass = self._weights.sum()
-            self._weights /= mass
-            self.log_sum = self.best_score + math.log(mass)
-        self.finished, self.done = True, scores.size
-        yield Step(self.done, objective=self.log_sum)
+            self.log_sum = self.best_score + math.log(self._weights.sum())
+        return Step(scores.size, objective=self.log_sum)
 
     def best_state(self) -> Ints:
         """The state of largest weight."""
