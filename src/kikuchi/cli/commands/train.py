@@ -144,23 +144,31 @@ def train(
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
     """
+    _check_names(kind, out, training, settings.get("n_hidden"))
+    output.check(data, out)
+    training.check(out.with_name(out.name + ".part"))
+    learn: Any = _train_network if kind in NETWORKS else _train_machine
+    if kind in BELIEF_NETWORKS:
+        learn = import_module("kikuchi.cli.belief_networks").train_belief_network
+    learn(kind, data, out, settings, preparation, training, output)
+
+
+def _train_machine(
+    kind: str,
+    data: str,
+    out: Path,
+    settings: Given,
+    preparation: RowOptions,
+    training: TrainingOptions,
+    output: PageOutput,
+) -> None:
+    """Fit a Boltzmann machine or an energy model to rows."""
     import numpy as np
 
     from kikuchi.cli.console import ProgressBar
     from kikuchi.training.trainer import COMPLETE
 
-    _check_names(kind, out, training, settings.get("n_hidden"))
     part = out.with_name(out.name + ".part")
-    output.check(data, out)
-    training.check(part)
-    if kind in NETWORKS:
-        _train_network(kind, data, out, settings, preparation, training, output)
-        return
-    if kind in BELIEF_NETWORKS:
-        from kikuchi.cli.belief_networks import train_belief_network
-
-        train_belief_network(kind, data, out, settings, preparation, training, output)
-        return
     room = "energy" if kind == ENERGY else "boltzmann"
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
     if kind == ENERGY:
