@@ -67,7 +67,8 @@ def test_bound_is_below_log_z_and_the_gap_is_the_divergence(seed: int, zeros: fl
     beliefs = kk.infer(graph, f"mf:seed={seed}")
     assert beliefs.log_z is not None
     assert beliefs.log_z - 1e-9 < beliefs.log_z_lower < beliefs.log_z
-    assert beliefs.log_z_upper in (None, log_z)  # exact when every variable has one state
+    upper = beliefs.log_z_upper  # to rounding where every variable has one state, otherwise none
+    assert upper is None or log_z <= upper < log_z + 1e-9
     assert beliefs.log_z <= log_z + 1e-9
     states, p = joint(graph)
     q = np.prod([beliefs.marginals[v][states[:, v]] for v in range(5)], axis=0)
