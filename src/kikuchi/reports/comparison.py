@@ -21,7 +21,7 @@ from kikuchi.reports.evidence import Observed, as_observed, has_marginals, obser
 
 _EXACT = "jt"
 _LONG_SECONDS = 600.0  # an exact answer that takes longer is only computed when asked for
-_WARM_UP_FACTORS = 12
+_QUICK = 0.5  # seconds
 _CHEAP_BYTES = 10**8
 _CHEAP_OPERATIONS = 2 * 10**8  # about a second
 
@@ -208,8 +208,7 @@ def _exact_answer(
         return None, f"exact inference would take about {hours:.1g} hours ({figures})"
     method = METHODS.parse("is" if has_marginals(observed) else _EXACT)
     try:
-        _warm_up(method, graph)
-        exact = method.run(graph, evidence=observed, budget=budget, progress=announce(method.text))
+        exact = _loaded(method, graph, observed, budget, announce)
     except KikuchiError as error:
         return None, f"there is no exact answer: {error}"
     if not exact.converged:
@@ -226,10 +225,7 @@ def _run(
     exact: Beliefs | None,
 ) -> ComparedMethod:
     try:
-        _warm_up(method, graph)
-        beliefs = method.run(
-            graph, evidence=observed, budget=budget, progress=announce(method.text)
-        )
+        beliefs = _loaded(method, graph, observed, budget, announce)
     except KikuchiError as error:
         return ComparedMethod(method.text, problem=str(error))
     except MemoryError:
@@ -247,29 +243,14 @@ def _measured(
     return ComparedMethod(method.text, beliefs, None, gap, largest, mean)
 
 
-def _warm_up(method: Method, graph: FactorGraph) -> None:
-    """Load the compiled loops that the model will need, on its first few factors alone."""
-    import contextlib
-
-    with contextlib.suppress(KikuchiError):  # the run itself will say what is wrong
-        method.run(_small_piece(graph), budget=Budget(iterations=2, seconds=1.0))
-
-
-def _small_piece(graph: FactorGraph) -> FactorGraph:
-    """Small factors of a model over their own variables, some of every shape."""
-    sizes = np.diff(graph.table_offsets)
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for a in np.flatnonzero(sizes <= 4096).tolist():
-        by_shape.setdefault(graph.shape(a), []).append(a)
-    chosen = [a for alike in by_shape.values() for a in alike[:_WARM_UP_FACTORS]]
-    scopes = [graph.scope(int(a)) for a in chosen]
-    variables = sorted({v for scope in scopes for v in scope})
-    number = {v: k for k, v in enumerate(variables)}
-    return FactorGraph(
-        graph.cardinalities[variables],
-        [
-            ([number[v] for v in scope], graph.log_table(int(a)))
-            for a, scope in zip(chosen, scopes, strict=True)
-        ],
-        log=True,
-    )
+def _loaded(
+    method: Method, graph: FactorGraph, observed: Observed, budget: Budget, announce: Announce
+) -> Beliefs:
+    """The answer of a run whose compiled loops are loaded: a quick method is run twice, as loading
+    would be most of its first time.
+    """
+    progress = announce(method.text)
+    first = method.run(graph, evidence=observed, budget=budget, progress=progress)
+    if first.seconds > _QUICK or first.stopped == "interrupted":
+        return first
+    return method.run(graph, evidence=observed, budget=budget, progress=progress)
