@@ -115,6 +115,8 @@ class DiagnosisModel:
     ) -> FindingBracket:
         """Certified bounds on log P(findings), and marginals of the causes.
 
+        Reference: HOJ-X6.
+
         Parameters
         ----------
         findings : {finding: 0 or 1}; others are unknown.
@@ -122,8 +124,6 @@ class DiagnosisModel:
         core : likely causes over whose states the sum is exact, each with bounds of its own; cost
             doubles with each.
         random_state : seed of the draws by which findings are chosen; any choice is valid.
-
-        Reference: HOJ-X6.
         """
         for name, value, most in (("exact", exact, 20), ("core", core, 16)):
             if not 0 <= value <= most:

@@ -50,6 +50,9 @@ def predict_proba(
     Rows with the same cells observed share one junction tree and run through it side by side;
     equal rows are answered once. Approximate methods answer each distinct row by one run.
 
+    The columns of the answer are `variable=state`, and `log_evidence` for the logarithm of the
+    probability of each case.
+
     Parameters
     ----------
     model : as in `query`.
@@ -63,9 +66,6 @@ def predict_proba(
     processes : number of worker processes that share the rows; None for one for each core.
     budget, seconds, progress : limits of the run, and who is told about it. Without enough time
         it ends with an error, as half a table would be no answer.
-
-    The columns of the answer are `variable=state`, and `log_evidence` for the logarithm of the
-    probability of each case.
 
     >>> import kikuchi as kk
     >>> cases = {"xray": ["yes", None], "smoke": ["yes", "no"]}

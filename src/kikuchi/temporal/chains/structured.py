@@ -279,14 +279,14 @@ def mean_field_chains(
 ) -> ChainsPosterior:  # fmt: skip
     """Structured mean field: chains are updated in turn until no probability changes by `tol`.
 
+    Reference: LAW-I24, HOJ-X1.
+
     Parameters
     ----------
     model : the chains
     rows : outputs (T, d), without missing values for Gaussian outputs
     beliefs : probabilities to begin with (T, sum of K_c); by default those of each frame by itself
     max_sweeps, tol : when to stop
-
-    Reference: LAW-I24, HOJ-X1.
     """
     if isinstance(model.emission, AdditiveGaussian):
         work: Any = _GaussianFields(model, rows, beliefs)

@@ -284,15 +284,15 @@ def particle_filter(
 ) -> ParticleStates:
     """Bootstrap particle filter of any outputs: states move by the dynamics of the model.
 
+    The state may be all weights of a network: then this is on-line classification by a network
+    whose weights drift.
+
     Parameters
     ----------
     model : dynamics and prior; its outputs are not used
     log_likelihood : function of the step t and states (N, n) that answers log p(y_t | state), (N,)
     steps : length of the sequence
     particles, seed : how many, and randomness
-
-    The state may be all weights of a network: then this is on-line classification by a network
-    whose weights drift.
 
     >>> walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]], initial_covariance=[[1.0]])
     >>> y = np.array([0.5, 1.0])

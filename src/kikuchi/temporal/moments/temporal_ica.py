@@ -114,6 +114,8 @@ def walk_posterior(
 ) -> WalkPosterior:  # fmt: skip
     """Sources given all outputs by one of the three schemes; NaN is missing.
 
+    Reference: HOJ-I24.
+
     Parameters
     ----------
     model : the walks
@@ -121,8 +123,6 @@ def walk_posterior(
     scheme : kalman, tap (adaptive TAP per frame, then backwards) or ep
     max_iterations, tol, damping : of ep; `tol` is the largest change of a mean step in standard
         deviations
-
-    Reference: HOJ-I24.
     """
     if scheme == "kalman":
         s = smooth_states(model.equivalent(), y)
