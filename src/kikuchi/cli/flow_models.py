@@ -1,0 +1,31 @@
+"""What `kikuchi train` does for flows: rows, classes, the fit, the answer and the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kikuchi.cli.commands.train import TrainingJob
+
+
+def train_flow(job: TrainingJob) -> None:
+    """Train, save, measure and show."""
+    import numpy as np
+
+    from kikuchi.cli.estimators import fit_quietly
+    from kikuchi.flows.evaluation import evaluate
+    from kikuchi.training.trainer import COMPLETE
+
+    training = job.training
+    labels: tuple[Any, Any] | None = None
+    if job.kind == "flow-classes":
+        assert training.target is not None
+        table = job.preparation.read_target(job.data, training.target, training.seed)
+        rows, held_out, labels = table.x, table.held_out, (table.y, table.held_out_y)
+    else:
+        rows, held_out, _ = job.preparation.read_numbers(job.data, training.seed)
+        rows = np.asarray(rows)
+    with job.estimator() as estimator:
+        fit_quietly(estimator, rows, *([] if labels is None else labels[:1]))
+    evaluation = evaluate(estimator, rows, held_out, source=job.data, labels=labels)
+    job.finish(evaluation, "flow_page", "flow_report", complete=estimator.stopped_ in COMPLETE)

@@ -1,0 +1,262 @@
+"""`FlowClassifier`: one mixture of flows per class, and Bayes' rule.
+
+All classes learn at the same time: a batch holds as many rows of each class, and each flow sees the
+rows of its own class only.
+
+Reference: LIU-X6, LIU-M13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError
+from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.options import option
+from kikuchi.core.seeds import generator
+from kikuchi.flows.densities import (
+    BaseFloor,
+    FlowDensity,
+    FlowSpec,
+    evaluate_joint,
+    in_parts,
+    log_joint_of_groups,
+)
+from kikuchi.flows.learning import FlowRule, LikelihoodLoss
+from kikuchi.flows.options import FlowOptions
+from kikuchi.flows.preparation import RowPreparation, padded, prepare
+from kikuchi.flows.start import gaussian_start
+from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.estimator import validate_data
+from kikuchi.training.trainer import limited_threads, train
+
+
+@dataclass(frozen=True)
+class MeanGroupedLikelihood:
+    """Score of validation rows of each class: their mean log-likelihood, summed over classes."""
+
+    def __call__(self, model: FlowDensity, data: Any) -> float:
+        """Larger is better."""
+        rows, weights = data
+        typed = np.asarray(rows, dtype=model.spec.dtype)
+        joint = in_parts(model.spec, log_joint_of_groups, model.parameters, typed)
+        return float(np.mean(weights * logsumexp(joint.astype(np.float64), axis=-1)))
+
+
+@dataclass(eq=False, repr=False)
+class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
+    """A mixture of flows for the rows of each class; rows go to the class that explains them best.
+
+    Attributes
+    ----------
+    classes_, class_weights_, model_, preparation_, validation_scores_, trace_, converged_,
+    stopped_, n_iter_, warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(200, 2)), np.repeat(["a", "b"], 100)
+    >>> X[100:] += 4.0
+    >>> model = FlowClassifier(flow="coupling:layers=1,width=4", epochs=2, random_state=0)
+    >>> model.fit(X, y).score(X, y) > 0.95
+    True
+
+    Reference: LIU-X6.
+    """
+
+    n_components: int = option(1, "Flows of each class.", low=1)
+    flow: str = option(
+        "coupling:layers=4,width=24",
+        "Bijection: coupling, spline, autoregressive, affine or image.",
+    )
+    _: KW_ONLY
+    form: Literal["mixture", "latent"] = option(
+        "mixture", "mixture (a flow per component) or latent (one flow per class)."
+    )
+    class_prior: Literal["rows", "uniform"] = option(
+        "rows", "Probabilities of classes: as among the rows, or uniform."
+    )
+    batch_size: int = option(32, "Rows of each class per update.", low=1)
+    noise: float = option(
+        0.1, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
+    )
+    weight_decay: float = option(1e-2, "Decay of the flows towards the identity.", low=0)
+
+    def _begin(self, rows: Any, rng: np.random.Generator) -> Any:
+        raise NotImplementedError
+
+    def _rule(self) -> Any:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ learning
+
+    @safe_interrupts()
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the rows of each class."""
+        self._check_options()
+        checked, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(f"one class only ({self.classes_[0]}); give rows of at least two")
+        rng = generator(self.random_state)
+        self.preparation_, rows, said = prepare(np.asarray(checked), self.dequantise, rng)
+        parts = self._parts(rows, codes.reshape(-1), rng)
+        counts = np.array([len(learnt) + len(held) for learnt, held in parts])
+        self.class_weights_ = (
+            counts / counts.sum()
+            if self.class_prior == "rows"
+            else np.full(len(counts), 1.0 / len(counts))
+        )
+        model = self._first(parts, rows.shape[1], rng)
+        self._learn(model, parts, rng)
+        self.warnings_ += said
+        return self
+
+    def _parts(
+        self, rows: Array, codes: Ints, rng: np.random.Generator
+    ) -> list[tuple[Array, Array]]:
+        """Rows to learn from and held-out rows of each class."""
+        parts = []
+        for k, name in enumerate(self.classes_):
+            own = rows[codes == k]
+            count = round(self.validation_fraction * len(own))
+            if len(own) - count < max(2, self.n_components):
+                raise DataError(
+                    f"class {name} has {len(own)} rows, too few for {self.n_components} flows; "
+                    "give more rows or fewer components"
+                )
+            order = rng.permutation(len(own))
+            parts.append((own[order[count:]], own[order[:count]]))
+        return parts
+
+    def _first(
+        self, parts: list[tuple[Array, Array]], columns: int, rng: np.random.Generator
+    ) -> FlowDensity:
+        seed = int(rng.integers(2**31))
+        with limited_threads(self.threads):
+            starts = [
+                gaussian_start(
+                    learnt, held if len(held) > 1 else None, self.n_components, self.floor, seed
+                )
+                for learnt, held in parts
+            ]
+        base = {
+            name: np.concatenate([start.arrays()[name] for start in starts])
+            for name in ("weights", "means", "covariances")
+        }
+        spec = FlowSpec(
+            self.form, self.flow_text, columns, self.n_components, groups=len(parts),
+            image=self._shape(columns), double=self.dtype == "float64", seed=seed,
+        )  # fmt: skip
+        return FlowDensity.of(spec, base, rng)
+
+    def _learn(
+        self, model: FlowDensity, parts: list[tuple[Array, Array]], rng: np.random.Generator
+    ) -> None:
+        spec = model.spec
+        rule = FlowRule(
+            LikelihoodLoss(spec, self.noise, grouped=True), project=BaseFloor(spec, self.floor)
+        )
+        held = [h for _, h in parts]
+        judged = _side_by_side(held, 1) if min(map(len, held)) > 0 else None
+        score = MeanGroupedLikelihood()
+        first = np.nan if judged is None else score(model, judged)
+        training = train(
+            model,
+            _side_by_side([learnt for learnt, _ in parts], self.batch_size),
+            rule,
+            optimiser=self._optimiser(self.schedule),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            seed=rng,
+            run=self._run(),
+            checkpoint=self._checkpoint(),
+            threads=self.threads,
+            validation=judged,
+            patience=self.patience,
+            score=score,
+        )
+        self.gaussian_score_ = first + self.preparation_.log_det
+        self.validation_scores_ = [s + self.preparation_.log_det for s in training.scores]
+        if training.scores and not max(training.scores) > first:
+            training.model = model
+            training.warnings.append(
+                "no epoch was better on held-out rows than the Gaussian mixtures that the flows "
+                "began from, which are the answer"
+            )
+        self._keep(training, rng)
+
+    def partial_fit(self, X: Any, y: object = None) -> Self:
+        """Not offered: classes learn together, from all their rows."""
+        raise AttributeError("FlowClassifier has no partial_fit; call fit with all rows")
+
+    # ------------------------------------------------------------------ answers
+
+    def class_log_densities(self, X: ArrayLike) -> Array:
+        """log p(x | class) of each row, (rows, classes)."""
+        self._model  # noqa: B018  (refuses an estimator that was not fitted)
+        told = self.preparation_
+        rows = self._checked(X)
+        middle = told.standardised(rows + 0.5 * told.cells * told.whole_rows(rows)[:, None])
+        joint = evaluate_joint(self._spec, self._model.parameters, middle)
+        return np.asarray(logsumexp(joint, axis=-1) + told.log_det)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of the classes given each row."""
+        return np.asarray(softmax(self._log_posterior(X), axis=1))
+
+    def predict(self, X: ArrayLike) -> Any:
+        """The most probable class of each row."""
+        return self.classes_[np.argmax(self._log_posterior(X), axis=1)]
+
+    def _log_posterior(self, X: ArrayLike) -> Array:
+        return np.asarray(self.class_log_densities(X) + np.log(self.class_weights_))
+
+    # ------------------------------------------------------------------ files
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays, facts, about = super()._fitted_state()
+        more = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
+        about |= {
+            "classes": self.classes_.tolist(),
+            "class_weights": self.class_weights_.tolist(),
+            "validation_scores": self.validation_scores_,
+            "gaussian_score": None if np.isnan(self.gaussian_score_) else self.gaussian_score_,
+        }
+        return arrays | more, facts, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        self.preparation_ = RowPreparation.read(arrays)
+        self.classes_ = np.array(about["classes"])
+        self.class_weights_ = np.array(about["class_weights"], dtype=np.float64)
+        if not len(self.classes_) == len(self.class_weights_) == self._spec.groups:
+            raise DataError(f"{len(self.classes_)} classes for {self._spec.groups} densities")
+        self.validation_scores_ = [float(s) for s in about["validation_scores"]]
+        score = about["gaussian_score"]
+        self.gaussian_score_ = np.nan if score is None else float(score)
+
+
+def _side_by_side(parts: list[Array], batch: int) -> tuple[Array, Array]:
+    """Rows of each class beside each other, (rows, classes, columns), and their weights; smaller
+    classes are repeated, so that each class has the weight of one.
+    """
+    longest = max(parts, key=len)
+    total = len(padded(batch, longest)[0])
+    index = [np.arange(total) % len(p) for p in parts]
+    rows = np.stack([p[i] for p, i in zip(parts, index, strict=True)], axis=1)
+    weights = [
+        total / len(p) / np.bincount(i, minlength=len(p))[i]
+        for p, i in zip(parts, index, strict=True)
+    ]
+    return rows, np.stack(weights, axis=1)

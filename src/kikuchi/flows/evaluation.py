@@ -1,0 +1,146 @@
+"""How well flows explain rows: log-likelihoods with Gaussian mixtures beside, or errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from kikuchi.core import text
+from kikuchi.core.arrays import Array
+from kikuchi.training.answer import TrainingAnswer
+
+GAUSSIANS = (1, 2, 3, 5, 8, 10, 12, 16, 20)
+"""Components of the Gaussian mixtures that stand beside flows."""
+
+
+@dataclass
+class FlowEvaluation(TrainingAnswer):
+    """What was measured of fitted flows: `measures` are numbers by name, `notes` say more of some.
+
+    `held_out` rows were seen neither by the training nor by its validation.
+    """
+
+    estimator: Any
+    source: str
+    rows: Array
+    held_out: Array | None
+    measures: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def training_facts(self) -> list[tuple[str, str]]:
+        """How the training ended, and its objective."""
+        e = self.estimator
+        work = f"{text.count(e.n_iter_, 'epoch')}, {text.seconds(self.seconds)}"
+        facts = [("training", f"{self.stopped} ({work})")]
+        if self.objective is not None:
+            facts.append((e.trace_.objective_name, f"{self.objective:.6g}"))
+        return facts
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the flows, how the training went, and what was measured."""
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        e = self.estimator
+        spec = e.model_.spec
+        flows = f"{text.count(spec.components, 'component')}, flow {spec.flow} ({spec.form})"
+        if spec.groups > 1:
+            flows = f"{spec.groups} classes of {flows}"
+        facts = [
+            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
+            ("model", flows),
+            *self.training_facts(),
+        ]
+        for name, value in self.measures.items():
+            note = self.notes.get(name, "")
+            facts.append((name, f"{value:.6g}" + (f" ({note})" if note else "")))
+        return facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            **self.training_dict(),
+            "rows": len(self.rows),
+            "held_out": 0 if self.held_out is None else len(self.held_out),
+            "measures": self.measures,
+            "warnings": self.warnings,
+        }
+
+
+def gaussian_mixture_scores(
+    estimator: Any, rows: Array, held_out: Array, components: tuple[int, ...] = GAUSSIANS
+) -> dict[int, Array]:
+    """Log-densities of held-out rows by Gaussian mixtures (scikit-learn's, full covariances) of the
+    same rows, dequantised and standardised in the same way, by number of components.
+    """
+    import warnings
+
+    from sklearn.mixture import GaussianMixture
+
+    told = estimator.preparation_
+    rng = np.random.default_rng(0)
+    learnt = told.standardised(told.dequantised(rows, rng))
+    found: dict[int, Array] = {}
+    for k in components:
+        if k > len(learnt) // 2:
+            break
+        with warnings.catch_warnings(action="ignore"):
+            model = GaussianMixture(k, random_state=0).fit(learnt)
+        found[k] = told.cell_average(held_out, model.score_samples)
+    return found
+
+
+def evaluate(
+    estimator: Any,
+    rows: Array,
+    held_out: Array | None = None,
+    *,
+    source: str = "an array",
+    labels: tuple[Any, Any] | None = None,
+) -> FlowEvaluation:
+    """Measure fitted flows on their rows and on rows held out, Gaussian mixtures beside.
+
+    >>> from kikuchi.flows import FlowMixture
+    >>> rows = np.random.default_rng(0).normal(size=(100, 2))
+    >>> model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(rows[:80])
+    >>> sorted(evaluate(model, rows[:80], rows[80:]).measures)[0]
+    'Gaussian mixture, rows held out'
+    """
+    rows = np.asarray(rows, dtype=np.float64)
+    found = FlowEvaluation(estimator, source, rows, held_out)
+    if labels is not None:
+        _measure_errors(found, labels)
+        return found
+    for name, part in (("rows learnt from", rows), ("rows held out", held_out)):
+        if part is not None and len(part) > 1:
+            mean, error = estimator.score_with_error(part)
+            found.measures[f"log-likelihood per row, {name}"] = mean
+            found.notes[f"log-likelihood per row, {name}"] = f"± {error:.2g}"
+    if held_out is not None and len(held_out) > 1:
+        _measure_gaussians(found, held_out)
+    return found
+
+
+def _measure_gaussians(found: FlowEvaluation, held_out: Array) -> None:
+    """The best Gaussian mixture on the held-out rows, and the difference to it, pair by pair."""
+    scores = gaussian_mixture_scores(found.estimator, found.rows, held_out)
+    best = max(scores, key=lambda k: float(np.mean(scores[k])))
+    name = "Gaussian mixture, rows held out"
+    found.measures[name] = float(np.mean(scores[best]))
+    found.notes[name] = f"best of up to {max(scores)} components: {best}, chosen by these rows"
+    gain = found.estimator.score_samples(held_out) - scores[best]
+    error = float(np.std(gain, ddof=1) / np.sqrt(len(gain)))
+    found.measures["flow minus Gaussian mixture"] = float(np.mean(gain))
+    sure = float(ndtr(np.mean(gain) / error)) if error > 0 else float(np.mean(gain) > 0)
+    found.notes["flow minus Gaussian mixture"] = f"± {error:.2g}; above with probability {sure:.2g}"
+
+
+def _measure_errors(found: FlowEvaluation, labels: tuple[Any, Any]) -> None:
+    e = found.estimator
+    wrong = e.predict(found.rows) != labels[0]
+    found.measures["errors on rows learnt from"] = float(np.mean(wrong))
+    if found.held_out is not None:
+        wrong = e.predict(found.held_out) != labels[1]
+        found.measures["errors on rows held out"] = float(np.mean(wrong))
+        found.notes["errors on rows held out"] = f"{int(wrong.sum())} of {len(wrong)}"

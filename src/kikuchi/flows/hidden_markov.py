@@ -1,0 +1,353 @@
+"""`FlowHMM`: hidden Markov models whose states emit rows by mixtures of flows.
+
+    p(x_1:T) = sum over paths of q(s_1) prod A(s_t-1, s_t) prod_t sum_k pi_sk p_sk(x_t)
+
+Flows of all states see the rows of all sequences in one compiled evaluation, in parts of one size;
+forward-backward is that of `kikuchi.temporal`. EM: start, transitions and weights in closed form,
+the flows along gradients of the expected log-likelihood, shortened where that would fall.
+
+Reference: LIU-M15, LIU-X7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.core.run import Run
+from kikuchi.flows.bijections import FLOWS
+from kikuchi.flows.densities import FlowDensity, FlowSpec, drawn_rows, evaluate_joint, in_parts
+from kikuchi.flows.learning import MaximisationStep, responsibilities
+from kikuchi.flows.preparation import RowPreparation, prepare
+from kikuchi.temporal.chains.emissions import Emission, GaussianEmission, MixtureEmission
+from kikuchi.temporal.chains.inference import chain_posterior
+from kikuchi.temporal.chains.models import HMM, EmissionKind, HiddenMarkov
+from kikuchi.temporal.covariances import structured
+from kikuchi.temporal.sequences import Sequences
+from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.optimiser import parse_optimiser
+from kikuchi.training.resuming import from_json_array, json_array
+
+_DRAWS = 2000  # rows that estimate the mean and variance of a state
+
+
+@dataclass(frozen=True, eq=False)
+class FlowEmission(Emission):
+    """Mixtures of flows, one per state; rows with a missing value say nothing."""
+
+    kind: ClassVar[str] = "flow"
+    density: FlowDensity
+    preparation: RowPreparation
+
+    @property
+    def n_states(self) -> int:  # type: ignore[override]
+        """Number of states."""
+        return self.density.spec.groups
+
+    @property
+    def n_columns(self) -> int:  # type: ignore[override]
+        """Dimensions of a row."""
+        return self.density.spec.columns
+
+    def joint(self, rows: Array) -> Array:
+        """log pi_sk p_sk of standardised rows, (rows, states, components)."""
+        return evaluate_joint(self.density.spec, self.density.parameters, rows)
+
+    def log_likelihood(self, rows: Array) -> Array:
+        """Log-densities of rows in each state."""
+        known = ~np.isnan(rows).any(axis=1)
+        logs = np.zeros((len(rows), self.n_states))
+        if known.any():
+            prepared = self.preparation.standardised(rows[known])
+            logs[known] = logsumexp(self.joint(prepared), axis=2) + self.preparation.log_det
+        return logs
+
+    def statistics(self, rows: Array, posterior: Array) -> Any:
+        """Standardised rows and the share of each component in them."""
+        prepared = self.preparation.standardised(rows)
+        return prepared, posterior[:, :, None] * responsibilities(self.joint(prepared))
+
+    def maximised(self, statistics: Any) -> Emission:
+        """Flows have no closed form."""
+        raise MethodError("flows are learnt along gradients: fit a FlowHMM")
+
+    def mean(self) -> Array:
+        """Mean row of each state, of rows that are drawn."""
+        return np.array([rows.mean(axis=0) for rows in self._drawn()])
+
+    def variance(self) -> Array:
+        """Variances of each state, of rows that are drawn."""
+        return np.array([rows.var(axis=0) for rows in self._drawn()])
+
+    def _drawn(self) -> list[Array]:
+        rng = np.random.default_rng(0)
+        return [self.sample(np.full(_DRAWS, s), rng) for s in range(self.n_states)]
+
+    def sample(self, states: Ints, rng: np.random.Generator) -> Array:
+        """One row per state."""
+        spec = self.density.spec
+        logits = np.asarray(self.density.parameters["base"]["logits"], dtype=np.float64)
+        edges = np.cumsum(responsibilities(logits.reshape(spec.groups, -1)), axis=1)[states]
+        drawn = (edges < rng.random(len(states))[:, None]).sum(axis=1)
+        which = np.minimum(drawn, edges.shape[1] - 1)
+        noise = rng.normal(size=(len(states), spec.columns)).astype(spec.dtype)
+        rows = in_parts(spec, drawn_rows, self.density.parameters, noise, states, which)
+        return self.preparation.restored(rows.astype(np.float64))
+
+    def to_arrays(self) -> Arrays:
+        """The parameters, the preparation, and the spec as JSON."""
+        told = {f"preparation/{n}": a for n, a in self.preparation.arrays().items()}
+        return self.density.to_arrays() | told | {"spec": json_array(self.density.spec.facts())}
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> FlowEmission:
+        """The emission of its arrays."""
+        density = FlowDensity.from_arrays(arrays, from_json_array(arrays["spec"]))
+        return cls(density, RowPreparation.read(arrays))
+
+
+class _FlowStatistics(NamedTuple):
+    first: Array
+    transitions: Array
+    rows: Array
+    share: Array
+
+
+class _FlowChainFit:
+    validation_scores_: list[float]
+
+
+@dataclass(eq=False, repr=False)
+class FlowHMM(_FlowChainFit, HMM):
+    """Hidden Markov model with mixtures of flows as emissions, learnt by EM.
+
+    It begins as the hidden Markov model with Gaussian mixtures that EM finds, holds out a fraction
+    of the sequences, and answers with the round that they like best. With topology `left-right`
+    states come one after the other.
+
+    Attributes
+    ----------
+    model_ (start, transition, emission), log_likelihood_, validation_scores_, trace_, converged_,
+    stopped_, n_iter_, warnings_.
+
+    >>> rng = np.random.default_rng(0)
+    >>> Y = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
+    >>> hmm = FlowHMM(2, flow="coupling:layers=1,width=4", components=1, max_iter=2, random_state=0)
+    >>> hmm.fit(Y).predict(Y[0]).shape
+    (20,)
+
+    Reference: LIU-M15, LIU-X7.
+    """
+
+    file_kind: ClassVar[str] = "flow-hidden-markov"
+
+    _: KW_ONLY
+    flow: str = option(
+        "coupling:layers=4,width=24", "Bijection: coupling, spline, autoregressive or affine."
+    )
+    topology: Literal["full", "left-right"] = option(
+        "full", "Transitions: full, or left-right (a state is never taken up again)."
+    )
+    emission: EmissionKind | Literal["flow"] = option("flow", "Outputs of a state: flow.")  # type: ignore[assignment]
+    covariance: Literal["full", "diagonal", "isotropic"] = option(
+        "diagonal", "Covariances of the Gaussians that it begins with: full, diagonal or isotropic."
+    )
+    components: int = option(1, "Flows of each state.", low=1)
+    max_iter: int = option(20, "Largest number of rounds of EM.", low=1)
+    em_epochs: int = option(4, "Passes over the rows per maximisation step.", low=1)
+    learning_rate: float = option(2e-3, "Rate of the updates of the flows.", above=0)
+    weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
+    batch_size: int = option(256, "Rows of each update.", low=1)
+    noise: float = option(
+        0.01, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
+    )
+    floor: float = option(
+        1e-2, "Least deviation of a Gaussian, in deviations of the columns.", above=0
+    )
+    validation_fraction: float = option(
+        0.1, "Fraction of the sequences held out to stop by; 0: none.", low=0, below=1
+    )
+    patience: int = option(3, "Rounds without a better held-out score before the end.", low=1)
+    threads: int | None = option(1, "Threads of matrix products; none: as libraries choose.", low=1)
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        if self.emission != "flow":
+            raise MethodError("a FlowHMM has flows as emissions; use HMM for others")
+        if self.learner != "em":
+            raise MethodError("a FlowHMM is learnt by em")
+        if FLOWS.parse(self.flow).needs_image:
+            raise MethodError("rows of sequences are no images; use another flow")
+
+    # ------------------------------------------------------------------ learning
+
+    def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
+        rows = sequences.stacked()
+        if np.isnan(rows).any():
+            raise DataError("flows cannot learn from missing values; fill them in")
+        told, _, self._said = prepare(rows, "auto", np.random.default_rng(0))
+        if told.cells.any():
+            raise DataError(
+                f"column {int(np.argmax(told.cells > 0))} holds whole numbers only, whose density "
+                "is unbounded; add uniform noise in [0, 1) to it"
+            )
+        self._split(sequences, rng)
+        tables = [told.standardised(t) for t in self._learnt.tables]
+        hmm = self._gaussian_model(tables, int(rng.integers(2**31)))
+        parts = hmm.emission
+        assert isinstance(parts, MixtureEmission)
+        shape = (self.states, self.components, rows.shape[1])
+        spec = FlowSpec("mixture", self.flow, rows.shape[1], self.components, self.states)
+        base = {
+            "weights": parts.weights,
+            "means": parts.parts.means.reshape(shape),
+            "covariances": parts.parts.covariances.reshape(*shape, shape[-1]),
+        }
+        self._rng, self.validation_scores_ = rng, []
+        density = FlowDensity.of(spec, base, rng)
+        self._best = HiddenMarkov(hmm.start, hmm.transition, FlowEmission(density, told))
+        return self._best
+
+    def _split(self, sequences: Sequences, rng: np.random.Generator) -> None:
+        """Sequences to learn from and sequences to judge by."""
+        tables = sequences.tables
+        count = round(self.validation_fraction * len(tables))
+        if self.validation_fraction > 0 and len(tables) < 3:
+            self._said.append(
+                f"{len(tables)} sequences: none is held out, and every round counts as better"
+            )
+            count = 0
+        order = rng.permutation(len(tables))
+        self._held = [tables[k] for k in order[:count]]
+        self._learnt = Sequences([tables[k] for k in sorted(order[count:])], False)
+
+    def _gaussian_model(self, tables: list[Array], seed: int) -> HiddenMarkov:
+        """The hidden Markov model with Gaussian mixtures that EM finds from an even division."""
+        k, m = self.states, self.components
+        start, transition = np.full(k, 1.0 / k), np.full((k, k), 1.0 / k)
+        if self.topology == "left-right":
+            start = np.eye(k)[0]
+            transition = 0.8 * np.eye(k) + 0.2 * np.eye(k, k=1)
+            transition[-1, -1] = 1.0
+            states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
+            parts = self._segment_gaussians(np.concatenate(tables), states, seed)
+        else:
+            model = HMM(k, covariance=self.covariance, max_iter=30, random_state=seed).fit(tables)
+            states = np.concatenate([model.predict(t) for t in tables])
+            start, transition = model.model_.start, model.model_.transition
+            parts = self._segment_gaussians(np.concatenate(tables), states, seed)
+        first = HiddenMarkov(start, transition, MixtureEmission(np.full((k, m), 1.0 / m), parts))
+        fitted = HMM(
+            k, emission="mixture", components=m, covariance=self.covariance, start=first,
+            pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed,
+        ).fit(tables)  # fmt: skip
+        found: HiddenMarkov = fitted.model_
+        return found
+
+    def _segment_gaussians(self, rows: Array, states: Ints, seed: int) -> GaussianEmission:
+        """Gaussians of clusters of the rows of each state."""
+        from sklearn.cluster import KMeans
+
+        floor = np.full(rows.shape[1], self.floor**2)
+        means, covariances = [], []
+        for s in range(self.states):
+            own = rows[states == s]
+            if len(own) < 2 * self.components:
+                own = rows
+            labels = KMeans(self.components, n_init=1, random_state=seed).fit(own).labels_
+            for c in range(self.components):
+                cluster = own[labels == c]
+                spread = cluster if len(cluster) > rows.shape[1] else own
+                means.append(cluster.mean(axis=0))
+                raw = np.cov(spread.T, bias=True).reshape(rows.shape[1], -1)
+                covariances.append(structured(raw, self.covariance, floor))
+        made = np.array(means), np.array(covariances)
+        return GaussianEmission(*made, self.covariance, False, floor)
+
+    def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
+        emission: Any = model.emission
+        learnt = self._learnt
+        prepared = emission.preparation.standardised(learnt.stacked())
+        joint = emission.joint(prepared)
+        logs = logsumexp(joint, axis=2) + emission.preparation.log_det
+        k, total = model.n_states, 0.0
+        first, transitions, posterior, begin = np.zeros(k), np.zeros((k, k)), [], 0
+        for table in learnt.tables:
+            here = logs[begin : begin + len(table)]
+            p = chain_posterior(model.start, model.transition, here, counts=True)
+            total += p.log_likelihood
+            first += p.probabilities[0]
+            transitions += p.transitions
+            posterior.append(p.probabilities)
+            begin += len(table)
+        share = np.concatenate(posterior)[:, :, None] * responsibilities(joint)
+        self._judge(model)
+        return total, _FlowStatistics(first, transitions, prepared, share)
+
+    def _judge(self, model: HiddenMarkov) -> None:
+        if not self._held:
+            self._best = model
+            return
+        logs = [model.emission.log_likelihood(t) for t in self._held]
+        each = [
+            chain_posterior(model.start, model.transition, b, smooth=False).log_likelihood
+            for b in logs
+        ]
+        score = sum(each) / sum(map(len, logs))
+        if not self.validation_scores_ or score > max(self.validation_scores_):
+            self._best = model
+        self.validation_scores_.append(score)
+
+    @property
+    def _exhausted(self) -> bool:
+        scores = self.validation_scores_
+        return bool(scores) and len(scores) - int(np.argmax(scores)) > self.patience
+
+    def _maximisation(self, model: HiddenMarkov, statistics: Any) -> HiddenMarkov:
+        if self._exhausted:
+            return model
+        emission: Any = model.emission
+        text = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
+        step = MaximisationStep(
+            self.floor, parse_optimiser(text), self.em_epochs, self.batch_size, self.noise,
+            self._rng, self.threads,
+        )  # fmt: skip
+        density = step(emission.density, statistics.rows, statistics.share)
+        counts = statistics.first[None] + self.pseudo_count
+        moves = statistics.transitions + self.pseudo_count * (model.transition > 0)
+        totals = moves.sum(axis=1, keepdims=True)
+        return HiddenMarkov(
+            (counts / counts.sum())[0],
+            np.where(totals > 0, moves / np.maximum(totals, 1e-300), model.transition),
+            FlowEmission(density, emission.preparation),
+        )
+
+    def _conclude(self, model: Any, run: Run, done: int, converged: bool) -> None:
+        super()._conclude(self._best, run, done, converged)
+        if self._exhausted:
+            self.stopped_, self.converged_ = "validation", True
+            self.warnings_ = []
+        self.warnings_ += self.__dict__.pop("_said", [])
+        for name in ("_learnt", "_held", "_best", "_rng"):
+            self.__dict__.pop(name, None)
+
+    def _carried(self) -> Arrays:
+        state = json_array(self._rng.bit_generator.state)
+        best = prefixed(self._best.to_arrays(), "best")
+        return {"generator": state, "scores": np.array(self.validation_scores_)} | best
+
+    def _restore_carried(self, arrays: Arrays) -> None:
+        self._rng.bit_generator.state = from_json_array(arrays["generator"])
+        # the last score is found again by the expectation that follows
+        self.validation_scores_ = [float(s) for s in arrays["scores"]][:-1]
+        self._best = self._read_model(part(arrays, "best"))
+
+    def _read_model(self, arrays: Arrays) -> HiddenMarkov:
+        emission = FlowEmission.read(arrays)
+        return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)

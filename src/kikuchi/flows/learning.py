@@ -1,0 +1,271 @@
+"""How flows learn: the gradient of the likelihood, and EM with exact responsibilities.
+
+EM takes responsibilities of all rows under the present parameters, sets the weights (and everything
+else that has a closed form) to their maximum, and climbs the expected log-likelihood Q along
+gradients in the rest. A step that lowers Q on all rows is shortened until it does not, so that the
+likelihood of the rows never falls at temperature 1.
+
+Reference: LIU-L9, LIU-L10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.run import State, Step
+from kikuchi.flows.densities import (
+    BaseFloor,
+    FlowDensity,
+    FlowSpec,
+    evaluate_joint,
+    in_parts,
+    latent_rows,
+    log_joint,
+    log_joint_of_groups,
+    pack_base,
+)
+from kikuchi.flows.preparation import padded
+from kikuchi.flows.start import gaussian_maximum
+from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.model import named_leaves, with_leaves
+from kikuchi.training.optimiser import Optimiser, precision
+from kikuchi.training.resuming import from_json_array, json_array
+from kikuchi.training.rule import LossRule
+from kikuchi.training.trainer import train
+
+_HALVINGS = 8  # of a step that lowers the expected log-likelihood
+
+
+@dataclass(frozen=True)
+class FlowRule(LossRule):
+    """A loss of flows as a rule."""
+
+    objective_name: ClassVar[str] = "minus log-likelihood per row"
+
+
+def _noisy(rows: Any, noise: float, key: Any) -> Any:
+    if not noise:
+        return rows
+    return rows + noise * jax.random.normal(key, rows.shape, rows.dtype)
+
+
+@dataclass(frozen=True)
+class LikelihoodLoss:
+    """Minus the mean log-likelihood of weighted rows with Gaussian noise.
+
+    With `grouped`, batches are (rows, groups, columns) with weights (rows, groups).
+    """
+
+    spec: FlowSpec
+    noise: float = 0.0
+    grouped: bool = False
+
+    def __call__(self, parameters: Any, batch: Any, key: Any) -> Any:
+        """The mean over the batch, summed over groups that have rows of their own."""
+        rows, weights = batch
+        joint_of = log_joint_of_groups if self.grouped else log_joint
+        joint = joint_of(self.spec, parameters, _noisy(rows, self.noise, key))
+        logs = jax.scipy.special.logsumexp(joint, axis=-1)
+        return -jnp.mean(jnp.sum(weights.reshape(logs.shape) * logs, axis=1))
+
+
+@dataclass(frozen=True)
+class ExpectedLoss:
+    """Minus the expected log-likelihood Q of rows with given responsibilities."""
+
+    spec: FlowSpec
+    noise: float = 0.0
+
+    def __call__(self, parameters: Any, batch: Any, key: Any) -> Any:
+        """The mean over the batch."""
+        rows, share, weights = batch
+        joint = log_joint(self.spec, parameters, _noisy(rows, self.noise, key))
+        return -jnp.mean(weights * jnp.sum(share.reshape(joint.shape) * joint, axis=(1, 2)))
+
+
+@dataclass(frozen=True)
+class MeanLogLikelihood:
+    """Score of validation rows: their mean log-likelihood."""
+
+    def __call__(self, model: FlowDensity, rows: Any) -> float:
+        """Larger is better."""
+        joint = evaluate_joint(model.spec, model.parameters, rows[0])
+        return float(np.mean(logsumexp(joint, axis=(1, 2))))
+
+
+def responsibilities(joint: Array, temperature: float = 1.0) -> Array:
+    """Probabilities of components given rows; exact at temperature 1.
+
+    >>> responsibilities(np.log([[[0.2, 0.6]]])).round(2).tolist()
+    [[[0.25, 0.75]]]
+    """
+    return np.asarray(softmax(joint / temperature, axis=-1))
+
+
+# ---------------------------------------------------------------------- EM
+
+
+@dataclass
+class MaximisationStep:
+    """Climbs Q for given responsibilities: closed forms, then gradients, then a look back."""
+
+    floor: float
+    optimiser: Optimiser
+    epochs: int
+    batch: int
+    noise: float
+    rng: np.random.Generator
+    threads: int | None = 1
+    climbed: bool = field(default=True, init=False)
+
+    def __call__(self, model: FlowDensity, rows: Array, share: Array) -> FlowDensity:
+        """A model whose Q is no lower, (rows, groups, components) shares given."""
+        before = expected(model, rows, share)
+        best, value = model, before
+        closed = self._closed(model, rows, share)
+        found = expected(closed, rows, share)
+        if found >= value:
+            best, value = closed, found
+        if model.parameters["flow"]:
+            best, value = self._along_gradient(best, value, rows, share)
+        self.climbed = value > before
+        return best
+
+    def _closed(self, model: FlowDensity, rows: Array, share: Array) -> FlowDensity:
+        """The weights, and the Gaussians where no flow stands between them and the rows."""
+        spec = model.spec
+        counts = share.sum(axis=0)
+        weights = counts / counts.sum(axis=1, keepdims=True)
+        base = dict(model.parameters["base"])
+        with np.errstate(divide="ignore"):
+            logits = np.maximum(np.log(weights), -50.0)
+        base["logits"] = logits.astype(spec.dtype).ravel()
+        if spec.form == "latent" and spec.groups == 1:
+            z = in_parts(spec, latent_rows, model.parameters, rows.astype(spec.dtype))[:, 0]
+            base = self._gaussians(spec, z.astype(np.float64), share)
+        elif not model.parameters["flow"]:
+            base = self._gaussians(spec, rows, share)
+        return FlowDensity({"base": base, "flow": model.parameters["flow"]}, spec.facts())
+
+    def _gaussians(self, spec: FlowSpec, rows: Array, share: Array) -> dict[str, Array]:
+        each = [gaussian_maximum(rows, share[:, g], self.floor) for g in range(spec.groups)]
+        return pack_base(spec, *(np.stack(parts) for parts in zip(*each, strict=True)))
+
+    def _along_gradient(
+        self, model: FlowDensity, before: float, rows: Array, share: Array
+    ) -> tuple[FlowDensity, float]:
+        spec = model.spec
+        flat = share.reshape(len(share), -1)
+        data = padded(self.batch, rows, flat)
+        rule = FlowRule(ExpectedLoss(spec, self.noise), project=BaseFloor(spec, self.floor))
+        done = train(
+            model,
+            data,
+            rule,
+            optimiser=self.optimiser,
+            epochs=self.epochs,
+            batch_size=self.batch,
+            seed=self.rng,
+            threads=self.threads,
+        )
+        moved = done.model
+        for _ in range(_HALVINGS):
+            found = expected(moved, rows, share)
+            if found >= before:
+                return moved, found
+            moved = _between(model, moved)
+        return model, before
+
+
+def _between(one: FlowDensity, other: FlowDensity) -> FlowDensity:
+    """The model half-way."""
+    with precision(one.parameters):
+        pairs = one.parameters, other.parameters
+        mean = jax.tree.map(lambda a, b: 0.5 * (jnp.asarray(a) + jnp.asarray(b)), *pairs)
+    return FlowDensity(mean, one.spec.facts())
+
+
+def expected(model: FlowDensity, rows: Array, share: Array) -> float:
+    """Q per row."""
+    joint = evaluate_joint(model.spec, model.parameters, rows)
+    return float(np.sum(np.where(share > 0, share * joint, 0.0)) / len(rows))
+
+
+class FlowEM:
+    """Expectation and maximisation in turn on all rows; a resumable algorithm."""
+
+    def __init__(
+        self,
+        model: FlowDensity,
+        rows: Array,
+        held_out: Array | None,
+        step: MaximisationStep,
+        temperature: float,
+        patience: int,
+    ) -> None:
+        self.model, self.rows, self.held_out = model, rows, held_out
+        self.step, self.temperature, self.patience = step, temperature, patience
+        self.iterations, self.before = 0, -np.inf
+        self.scores: list[float] = []
+        self.best, self.exhausted = model, False
+        self._joint: Array | None = None
+
+    def state(self) -> State:
+        """Everything that the next step depends on."""
+        told = {
+            "iterations": np.array(self.iterations),
+            "before": np.array(self.before),
+            "scores": np.array(self.scores),
+            "generator": json_array(self.step.rng.bit_generator.state),
+        }
+        now = prefixed(named_leaves(self.model.parameters), "model")
+        return told | now | prefixed(named_leaves(self.best.parameters), "best")
+
+    def restore(self, state: State) -> None:
+        """Go on where the state was taken."""
+        facts, tree = self.model.spec.facts(), self.model.parameters
+        self.iterations, self.before = int(state["iterations"]), float(state["before"])
+        self.scores = [float(s) for s in state["scores"]]
+        self.step.rng.bit_generator.state = from_json_array(state["generator"])
+        self.model = FlowDensity(with_leaves(tree, part(state, "model")), facts)
+        self.best = FlowDensity(with_leaves(tree, part(state, "best")), facts)
+        self._joint = evaluate_joint(self.model.spec, self.model.parameters, self.rows)
+
+    def steps(self) -> Iterator[Step]:
+        """One round each: maximisation for the responsibilities before (from the second round on),
+        then expectation. The objective is minus the log-likelihood per row, the residual its fall.
+        """
+        while True:
+            if self._joint is not None:
+                share = responsibilities(self._joint, self.temperature)
+                self.model = self.step(self.model, self.rows, share)
+            self._joint = evaluate_joint(self.model.spec, self.model.parameters, self.rows)
+            objective = float(np.mean(logsumexp(self._joint, axis=(1, 2))))
+            if not np.isfinite(objective):
+                return
+            gain = objective - self.before
+            self.iterations, self.before = self.iterations + 1, objective
+            if self._judge():
+                self.exhausted = True
+                yield Step(self.iterations, 0.0, -objective)
+                return
+            yield Step(self.iterations, max(gain, 0.0) if np.isfinite(gain) else np.inf, -objective)
+
+    def _judge(self) -> bool:
+        """Whether the validation rows say that enough has been learnt."""
+        if self.held_out is None:
+            self.best = self.model
+            return False
+        score = MeanLogLikelihood()(self.model, (self.held_out,))
+        if not self.scores or score > max(self.scores):
+            self.best = self.model
+        self.scores.append(score)
+        return len(self.scores) - int(np.argmax(self.scores)) > self.patience

@@ -1,0 +1,88 @@
+"""Options and checks that all estimators of flows share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.options import option
+from kikuchi.flows.bijections import FLOWS
+from kikuchi.flows.densities import FlowDensity, FlowSpec
+from kikuchi.flows.preparation import Dequantisation, RowPreparation
+from kikuchi.training.estimator import TrainedEstimator, validate_data
+
+
+class FlowFit:
+    """What a fit of flows leaves behind; not a dataclass: these are no options."""
+
+    preparation_: RowPreparation
+    validation_scores_: list[float]
+    gaussian_score_: float
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FlowOptions(FlowFit, TrainedEstimator):
+    """How flows are prepared and trained; the classes below name their `flow`."""
+
+    model_class: ClassVar[Any] = FlowDensity
+
+    dequantise: Dequantisation = option(
+        "auto",
+        "Uniform noise for whole numbers: auto (columns that hold nothing else), uniform (all "
+        "columns), or none (refuses whole numbers).",
+    )
+    image_shape: tuple[int, ...] | None = option(
+        None, "Height, width and channels of rows that are images; for flow image."
+    )
+    validation_fraction: float = option(
+        0.1, "Fraction of the rows held out to stop by; 0: all epochs.", low=0, below=1
+    )
+    patience: int = option(15, "Epochs without a better held-out score before the end.", low=1)
+    noise: float = option(
+        0.01, "Gaussian noise on rows while learning, in deviations of the columns.", low=0
+    )
+    floor: float = option(
+        1e-3, "Least deviation of a Gaussian, in deviations of the columns.", above=0
+    )
+    dtype: Literal["float32", "float64"] = option("float32", "Precision: float32 or float64.")
+    optimiser: str = option("adam", "Optimiser of optax, or sgd.")
+    learning_rate: float = option(2e-3, "First rate of the updates.", above=0)
+    weight_decay: float = option(1e-3, "Decay of the flows towards the identity.", low=0)
+    batch_size: int = option(128, "Rows of each update.", low=1)
+    epochs: int = option(200, "Passes over the rows at most (rounds of em).", low=1)
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        flow = FLOWS.parse(self.flow_text)
+        if flow.needs_image and self.image_shape is None:
+            raise MethodError(f"flow {flow.name} is for images: give image_shape=(height, width)")
+
+    @property
+    def flow_text(self) -> str:
+        """The flow as a text."""
+        return str(getattr(self, "flow"))  # noqa: B009  (a field of the classes below)
+
+    def _shape(self, columns: int) -> tuple[int, int, int] | None:
+        if self.image_shape is None:
+            return None
+        sides = tuple(int(n) for n in self.image_shape)
+        h, w, c = (*sides, 1)[:3] if len(sides) in (2, 3) else (0, 0, 0)
+        if h * w * c != columns:
+            raise DataError(
+                f"rows of {columns} columns are no images of shape {sides}; give image_shape="
+                "(height, width) or (height, width, channels)"
+            )
+        return h, w, c
+
+    def _checked(self, X: Any, *, reset: bool = False) -> Array:
+        """Rows as numbers."""
+        return np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
+
+    @property
+    def _spec(self) -> FlowSpec:
+        spec: FlowSpec = self._model.spec
+        return spec

@@ -1,0 +1,151 @@
+"""Where models of flows begin: Gaussian mixtures, by EM, with covariances shrunk as held-out rows
+advise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
+
+STARTS = ("gaussian", "k-means")
+CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20, 30, 40)
+"""Numbers of components that are tried where the number is to be chosen."""
+
+_ROWS_PER_COMPONENT = 10  # at least, of a number that is tried
+_RESTARTS = 2  # of the number that was chosen
+_SHRINKAGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True)
+class GaussianStart:
+    """Weights (K,), means (K, d), covariances (K, d, d), and their score on held-out rows."""
+
+    weights: Array
+    means: Array
+    covariances: Array
+    score: float
+    shrinkage: float
+
+    def arrays(self) -> dict[str, Array]:
+        """With one group in front."""
+        return {
+            "weights": self.weights[None],
+            "means": self.means[None],
+            "covariances": self.covariances[None],
+        }
+
+
+def gaussian_log_density(weights: Array, means: Array, covariances: Array, rows: Array) -> Array:
+    """Log-density of a Gaussian mixture at rows.
+
+    >>> zero, one = np.zeros((1, 1)), np.ones((1, 1, 1))
+    >>> round(float(gaussian_log_density(np.ones(1), zero, one, zero)[0]), 4)
+    -0.9189
+    """
+    joint = np.empty((len(rows), len(weights)))
+    for k, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
+        factor = np.linalg.cholesky(covariance)
+        z = np.linalg.solve(factor, (rows - mean).T)
+        norm = np.log(np.diagonal(factor)).sum() + 0.5 * rows.shape[1] * np.log(2 * np.pi)
+        joint[:, k] = -0.5 * np.sum(z * z, axis=0) - norm
+    with np.errstate(divide="ignore"):
+        return np.asarray(logsumexp(joint + np.log(weights), axis=1))
+
+
+def gaussian_start(
+    rows: Array, held_out: Array | None, components: int, floor: float, seed: int
+) -> GaussianStart:
+    """A Gaussian mixture by EM (scikit-learn's); with held-out rows, its covariances are moved
+    towards their diagonals as far as those rows advise.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    model = GaussianMixture(components, reg_covar=floor**2, random_state=seed, max_iter=100)
+    with warnings.catch_warnings(action="ignore"):
+        model.fit(rows)
+    weights, means = np.asarray(model.weights_), np.asarray(model.means_)
+    covariances = np.asarray(model.covariances_)
+    diagonals = np.einsum("kij,ij->kij", covariances, np.eye(rows.shape[1]))
+    judged = rows if held_out is None else held_out
+    few = len(rows) < 2 * rows.shape[1] * components
+    tried = _SHRINKAGES if held_out is not None else ((0.3,) if few else (0.0,))
+    best: GaussianStart | None = None
+    for shrinkage in tried:
+        shrunk = (1.0 - shrinkage) * covariances + shrinkage * diagonals
+        score = float(np.mean(gaussian_log_density(weights, means, shrunk, judged)))
+        if best is None or score > best.score:
+            best = GaussianStart(weights, means, shrunk, score, shrinkage)
+    assert best is not None
+    return best
+
+
+def chosen_start(
+    rows: Array,
+    held_out: Array | None,
+    components: int | None,
+    floor: float,
+    seed: int,
+    going: Callable[[], bool] = lambda: True,
+) -> GaussianStart:
+    """The Gaussian mixture of so many components, or of as many as held-out rows like best.
+
+    The search for their number ends when `going` says that the time is over.
+    """
+    if components is not None:
+        if components > len(rows):
+            raise DataError(
+                f"{components} components for {len(rows)} rows to learn from; give fewer "
+                "components or more rows"
+            )
+        return gaussian_start(rows, held_out, components, floor, seed)
+    if held_out is None:
+        return gaussian_start(rows, None, 1, floor, seed)
+    best, worse = gaussian_start(rows, held_out, 1, floor, seed), 0
+    for number in CANDIDATES[1:]:
+        if worse == 2 or len(rows) < _ROWS_PER_COMPONENT * number or not going():
+            break
+        start = gaussian_start(rows, held_out, number, floor, seed)
+        better = start.score > best.score
+        best, worse = (start, 0) if better else (best, worse + 1)
+    for again in range(1, _RESTARTS + 1 if len(best.weights) > 1 and going() else 1):
+        start = gaussian_start(rows, held_out, len(best.weights), floor, seed + again)
+        best = start if start.score > best.score else best
+    return best
+
+
+def k_means_start(rows: Array, components: int, floor: float, seed: int) -> GaussianStart:
+    """One maximisation step from the clusters of k-means, as scikit-learn begins EM."""
+    from sklearn.cluster import KMeans
+
+    if components > len(rows):
+        raise DataError(
+            f"{components} components for {len(rows)} rows to learn from; give fewer components or "
+            "more rows"
+        )
+    labels = KMeans(components, n_init=1, random_state=seed).fit(rows).labels_
+    share = np.eye(components)[labels]
+    weights, means, covariances = gaussian_maximum(rows, share, floor)
+    score = float(np.mean(gaussian_log_density(weights, means, covariances, rows)))
+    return GaussianStart(weights, means, covariances, score, 0.0)
+
+
+def gaussian_maximum(rows: Array, share: Array, floor: float) -> tuple[Array, Array, Array]:
+    """Weights, means and covariances of greatest likelihood, rows shared among components.
+
+    `floor` squared is added to the variances.
+    """
+    counts = share.sum(axis=0) + 10 * np.finfo(np.float64).eps
+    means = share.T @ rows / counts[:, None]
+    covariances = np.empty((len(counts), rows.shape[1], rows.shape[1]))
+    for k, mean in enumerate(means):
+        centred = rows - mean
+        covariances[k] = (share[:, k, None] * centred).T @ centred / counts[k]
+        covariances[k].flat[:: rows.shape[1] + 1] += floor**2
+    return counts / counts.sum(), means, covariances

@@ -1,0 +1,85 @@
+"""`kikuchi train` for flows: what it writes, shows and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+from typer.testing import CliRunner
+
+from kikuchi.cli.main import app
+from kikuchi.flows import FlowClassifier, FlowMixture
+
+SMALL = ("--flow", "coupling:layers=1,width=4", "--epochs", 2)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    file = tmp_path_factory.mktemp("flows") / "moons.csv"
+    x, y = make_moons(120, noise=0.1, random_state=0)
+    columns = np.column_stack([x, y])
+    np.savetxt(file, columns, "%.6g", ",", header="a,b,class", comments="")
+    return file
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["train", *map(str, words)])
+
+
+def test_mixture_with_page(table):
+    out, page = table.with_name("m.safetensors"), table.with_name("m.html")
+    words = ("--components", 2, "--drop", "class", "--hold-out", 0.25, "--report", page)
+    done = run("flow-mixture", table, "-o", out, *SMALL, *words)
+    assert done.exit_code == 0, done.output
+    assert "Gaussian mixture, rows held out" in done.output
+    assert len(FlowMixture.load(out).weights_) == 2
+    text = page.read_text()
+    assert "Most probable component" in text or "most probable component" in text
+    assert "epoch by epoch" in text and not table.with_name("m.safetensors.part").exists()
+
+
+def test_classes_as_json(table):
+    out = table.with_name("c.safetensors")
+    words = ("--target", "class", "--hold-out", 0.25, "--json", "-", "--quiet")
+    done = run("flow-classes", table, "-o", out, *SMALL, *words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["measures"]["errors on rows held out"] < 0.4
+    assert len(FlowClassifier.load(out).classes_) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["flow", "--log-z", "ais"], "Z = 1"),
+        (["flow-classes"], "give its name as --target"),
+        (["flow-mixture", "--flow", "glow"], "there is no flow 'glow'"),
+        (["flow", "--dequantise", "none"], "holds whole numbers only"),
+        (["flow-mixture", "--components", 0], "--components must be"),
+    ],
+)
+def test_refusals(table, words, told):
+    kind, *more = words
+    done = run(kind, table, "-o", table.with_name("x.safetensors"), *more)
+    assert done.exit_code != 0
+    assert told in str(done.exception) + done.output
+
+
+def test_chains_of_flows(tmp_path):
+    rng = np.random.default_rng(0)
+    files = []
+    for k in range(4):
+        rows = rng.normal(size=(24, 2)) + np.repeat([[-2.0], [2.0]], 12, axis=0)
+        files.append(str(tmp_path / f"s{k}.csv"))
+        np.savetxt(files[-1], rows, "%.6g", ",", header="a,b", comments="")
+    out = tmp_path / "chain.safetensors"
+    words = ["temporal", "fit", "flow-hmm", *files, "-o", str(out), "--topology", "left-right"]
+    words += ["--flow", "coupling:layers=1,width=4", "--iterations", "2"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code in (0, 3), done.output
+    assert "FlowHMM" in done.output and out.exists()
+    table = tmp_path / "states.csv"
+    words = ["temporal", "filter", "flow-hmm", files[0], "--model", str(out), "--smooth"]
+    done = CliRunner().invoke(app, [*words, "--table", str(table)])
+    assert done.exit_code in (0, 3), done.output
+    states = np.loadtxt(table, delimiter=",", skiprows=1)
+    assert len(states) == 24 and states[0, -2] > 0.9 and states[-1, -1] > 0.9

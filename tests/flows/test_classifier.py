@@ -1,0 +1,56 @@
+"""Classification by flows of each class (LIU-X6)."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+
+from kikuchi.core.errors import DataError
+from kikuchi.flows import FlowClassifier
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return make_moons(500, noise=0.15, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(moons):
+    return FlowClassifier(
+        1, flow="coupling:layers=4,width=16", epochs=30, learning_rate=5e-3, random_state=0
+    ).fit(*moons)
+
+
+def test_beats_one_gaussian_per_class(fitted, moons):
+    fresh, labels = make_moons(2000, noise=0.15, random_state=1)
+    gaussian = QuadraticDiscriminantAnalysis().fit(*moons).score(fresh, labels)
+    assert fitted.score(fresh, labels) > gaussian + 0.03
+    shares = fitted.predict_proba(fresh)
+    assert np.allclose(shares.sum(axis=1), 1.0)
+    assert np.array_equal(fitted.predict(fresh), shares.argmax(axis=1))
+
+
+def test_affine_classes_are_gaussian(moons):
+    """With the affine flow and no training to speak of, Bayes' rule of Gaussians."""
+    x, y = moons
+    model = FlowClassifier(
+        1, flow="affine", epochs=1, learning_rate=1e-12, validation_fraction=0.0, random_state=0
+    ).fit(x, y)
+    peer = QuadraticDiscriminantAnalysis(store_covariance=True).fit(x, y)
+    assert np.mean(model.predict(x) == peer.predict(x)) > 0.995
+    from scipy.stats import multivariate_normal
+
+    own = x[y == 1]
+    exact = multivariate_normal(own.mean(axis=0), np.cov(own.T, bias=True)).logpdf(x)
+    assert np.allclose(model.class_log_densities(x)[:, 1], exact, atol=1e-2)
+
+
+def test_files_and_bad_input(fitted, moons, tmp_path):
+    x = moons[0]
+    fitted.save(tmp_path / "c.safetensors")
+    again = FlowClassifier.load(tmp_path / "c.safetensors")
+    assert np.array_equal(again.predict_proba(x), fitted.predict_proba(x))
+    with pytest.raises(DataError, match="one class only"):
+        FlowClassifier().fit(x, np.zeros(len(x)))
+    with pytest.raises(DataError, match=r"class 1\.0 has 3 rows"):
+        FlowClassifier(5).fit(x[:53], np.r_[np.zeros(50), np.ones(3)])

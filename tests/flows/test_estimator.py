@@ -1,0 +1,277 @@
+"""Mixtures of flows as estimators, against Gaussian mixtures and integrals (LIU-M13, LIU-M14)."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+from sklearn.mixture import GaussianMixture
+from sklearn.utils.estimator_checks import check_estimator
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.flows import FlowMixture, LatentMixtureFlow, densities
+
+SMALL = "coupling:layers=2,width=8"
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return make_moons(400, noise=0.1, random_state=0)[0]
+
+
+@pytest.fixture(scope="module")
+def mixture(moons):
+    return FlowMixture(2, flow=SMALL, epochs=8, random_state=0).fit(moons)
+
+
+@pytest.fixture(scope="module")
+def latent(moons):
+    return LatentMixtureFlow(4, flow=SMALL, epochs=8, random_state=0).fit(moons)
+
+
+# ------------------------------------------------------------------ Gaussian mixtures
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
+def test_affine_em_is_the_em_of_gaussian_mixtures(moons, form, k):
+    """LIU-L9, LIU-L10, LIU-C23: the same rounds as scikit-learn's, from the same k-means."""
+    scaled = (moons - moons.mean(axis=0)) / moons.std(axis=0)
+    for rounds in (2, 6):
+        ours = form(
+            k, flow="affine", learner="em", start="k-means", validation_fraction=0.0, noise=0.0,
+            dtype="float64", epochs=rounds, tol=0.0, random_state=0,
+        ).fit(moons)  # fmt: skip
+        seed = int(np.random.default_rng(0).integers(2**31))
+        peer = GaussianMixture(k, random_state=seed, tol=0.0, max_iter=rounds - 1, reg_covar=1e-6)
+        with pytest.warns(UserWarning):
+            peer.fit(scaled)
+        expected = peer.score_samples(scaled) - np.log(moons.std(axis=0)).sum()
+        assert np.allclose(ours.score_samples(moons), expected, atol=1e-5)
+        assert np.allclose(np.sort(ours.weights_), np.sort(peer.weights_), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["mixture", "latent"])
+def test_models_begin_as_gaussian_mixtures(moons, form):
+    peer = GaussianMixture(2, random_state=0).fit(moons)
+    spec = densities.FlowSpec(form, SMALL, 2, 2, double=True)
+    base = {"weights": peer.weights_, "means": peer.means_, "covariances": peer.covariances_}
+    base = {name: array[None] for name, array in base.items()}
+    model = densities.FlowDensity.of(spec, base, np.random.default_rng(0))
+    joint = densities.evaluate_joint(spec, model.parameters, moons)[:, 0]
+    assert np.allclose(np.logaddexp.reduce(joint, axis=1), peer.score_samples(moons), atol=1e-6)
+    shares = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
+    assert np.allclose(shares, peer.predict_proba(moons), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "form", [FlowMixture, pytest.param(LatentMixtureFlow, marks=pytest.mark.slow)]
+)
+def test_em_never_lowers_the_likelihood(moons, form):
+    model = form(
+        2, flow=SMALL, learner="em", start="k-means", validation_fraction=0.0, noise=0.0,
+        epochs=6, em_epochs=2, learning_rate=0.05, dtype="float64", random_state=1,
+    ).fit(moons)  # fmt: skip
+    losses = np.array(model.trace_.objective)
+    assert len(losses) == 6
+    assert np.all(np.diff(losses) <= 1e-9) and losses[0] - losses[-1] > 0.01
+
+
+# ------------------------------------------------------------------ densities
+
+
+def test_densities_integrate_to_one(mixture, latent):
+    ticks = np.linspace(-3.5, 4.5, 220), np.linspace(-3.0, 3.5, 180)
+    grid = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
+    cell = np.log(ticks[0][1] - ticks[0][0]) + np.log(ticks[1][1] - ticks[1][0])
+    for model in (mixture, latent):
+        assert np.exp(np.logaddexp.reduce(model.score_samples(grid)) + cell) == pytest.approx(
+            1.0, abs=5e-3
+        )
+
+
+def test_samples_follow_the_density(mixture):
+    drawn = mixture.sample(4000, random_state=0)
+    again = mixture.sample(4000, random_state=0)
+    assert np.array_equal(drawn, again)
+    inside = (drawn[:, 0] > 0.5).mean()
+    ticks = np.linspace(-3.5, 4.5, 220), np.linspace(-3.0, 3.5, 180)
+    grid = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
+    p = np.exp(mixture.score_samples(grid))
+    share = p[grid[:, 0] > 0.5].sum() / p.sum()
+    assert abs(inside - share) < 4 * np.sqrt(share * (1 - share) / 4000) + 5e-3
+
+
+def test_responsibilities_and_latent_values(mixture, latent, moons):
+    shares = mixture.predict_proba(moons)
+    assert np.allclose(shares.sum(axis=1), 1.0)
+    assert np.array_equal(mixture.predict(moons), shares.argmax(axis=1))
+    assert mixture.transform(moons).shape == moons.shape
+    z = latent.transform(moons)
+    assert list(latent.get_feature_names_out()) == ["latentmixtureflow0", "latentmixtureflow1"]
+    assert np.linalg.matrix_rank(z) == 2
+    mean, error = mixture.score_with_error(moons)
+    logs = mixture.score_samples(moons)
+    assert mean == pytest.approx(logs.mean())
+    assert error == pytest.approx(logs.std(ddof=1) / 20)
+
+
+def test_learning_improves_on_its_beginning(mixture, moons):
+    fresh = make_moons(2000, noise=0.1, random_state=5)[0]
+    gaussian = GaussianMixture(2, random_state=0).fit(moons).score(fresh)
+    assert mixture.score(fresh) > gaussian
+    assert len(mixture.validation_scores_) == mixture.n_iter_ == 8
+    assert max(mixture.validation_scores_) > mixture.gaussian_score_
+
+
+# ------------------------------------------------------------------ guards
+
+
+def test_explosion_is_seen_and_said():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 8)) * (1 + rng.normal(size=(60, 1)) ** 2)
+    model = FlowMixture(
+        1, flow="coupling:layers=2,width=32", epochs=120, patience=120, learning_rate=0.02,
+        weight_decay=0.0, noise=0.0, validation_fraction=0.3, random_state=0,
+    ).fit(rows)  # fmt: skip
+    assert any("fell from" in w and "overfit" in w for w in model.warnings_)
+    assert max(model.validation_scores_) - min(model.validation_scores_) > 1.0
+    chosen = max([*model.validation_scores_, model.gaussian_score_])
+    held_out = model.score(rows)  # includes what was learnt from: at least finite and sane
+    assert np.isfinite(held_out) and chosen > -40
+
+
+def test_collapse_is_said(moons):
+    model = FlowMixture(2, flow="affine", epochs=1, random_state=0).fit(moons)
+    model.model_.parameters["base"]["logits"] = np.array([0.0, -20.0], np.float32)
+    model._said = []
+    model._remark(None)
+    assert any("component 1 has collapsed" in w for w in model.warnings_)
+    floor = densities.BaseFloor(model.model_.spec, 0.1)
+    spike = {"base": {**model.model_.parameters["base"]}, "flow": {}}
+    spike["base"]["whiteners"] = np.full(6, 9.0, np.float32)
+    raw = np.asarray(floor(spike)["base"]["whiteners"]).reshape(2, 3)
+    assert np.allclose(raw[:, [0, 2]], np.log(10.0)) and np.allclose(raw[:, 1], 9.0)
+
+
+# ------------------------------------------------------------------ data
+
+
+def test_whole_numbers_are_dequantised_or_refused():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.integers(0, 3, 300), rng.normal(size=300)])
+    model = FlowMixture(1, flow="affine", epochs=1, random_state=0).fit(rows)
+    assert any("1 columns hold whole numbers" in w for w in model.warnings_)
+    assert model.preparation_.cells.tolist() == [1.0, 0.0]
+    drawn = model.sample(20, random_state=0)
+    assert np.all(drawn[:, 0] == np.floor(drawn[:, 0])) and not np.all(drawn[:, 1] % 1 == 0)
+    # P(x) of the whole number is the integral over its cell
+    row = np.array([[1.0, 0.2]])
+    fine = np.column_stack([1 + (np.arange(400) + 0.5) / 400, np.full(400, 0.2)])
+    mean = np.logaddexp.reduce(model.score_samples(fine)) - np.log(400)
+    assert model.score_samples(row)[0] == pytest.approx(mean, abs=0.1)
+    with pytest.raises(DataError, match=r"column 0 holds whole numbers only.*dequantise"):
+        FlowMixture(1, dequantise="none").fit(rows)
+    with pytest.raises(DataError, match="column 1 holds numbers that are not whole"):
+        FlowMixture(1, dequantise="uniform").fit(rows)
+
+
+def test_bad_input(moons):
+    flat = np.column_stack([moons, np.full(400, 0.5)])
+    with pytest.raises(DataError, match=r"column 2 is constant \(0.5\)"):
+        FlowMixture().fit(flat)
+    with pytest.raises(DataError, match="1 sample"):
+        FlowMixture().fit(moons[:1])
+    with pytest.raises(DataError, match="9 components for 6 rows"):
+        FlowMixture(9).fit(moons[:6])
+    with pytest.raises(MethodError, match="there is no flow 'glow'"):
+        FlowMixture(flow="glow").fit(moons)
+    with pytest.raises(MethodError, match="image_shape"):
+        FlowMixture(flow="image").fit(moons)
+    with pytest.raises(DataError, match="no images of shape"):
+        FlowMixture(1, flow="image:blocks=1", image_shape=(3, 3)).fit(moons)
+    with pytest.raises(MethodError, match="start"):
+        FlowMixture(start="nowhere").fit(moons)
+    with pytest.raises(ValueError, match="NaN"):
+        FlowMixture().fit([[np.nan, 1.0], [0.5, 1.0]])
+
+
+def test_fewer_rows_than_columns_is_said():
+    rows = np.random.default_rng(0).normal(size=(12, 20))
+    model = FlowMixture(1, flow="affine", epochs=2, random_state=0).fit(rows)
+    assert any("covariances of 20 columns" in w for w in model.warnings_)
+    assert np.all(np.isfinite(model.score_samples(rows + 0.1)))
+
+
+# ------------------------------------------------------------------ files, budgets, programs
+
+
+def test_files(mixture, moons, tmp_path):
+    mixture.save(tmp_path / "m.safetensors")
+    again = FlowMixture.load(tmp_path / "m.safetensors")
+    assert np.array_equal(again.score_samples(moons), mixture.score_samples(moons))
+    assert again.validation_scores_ == mixture.validation_scores_
+    with pytest.raises(DataError, match="not LatentMixtureFlow"):
+        LatentMixtureFlow.load(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("learner", ["gradient", pytest.param("em", marks=pytest.mark.slow)])
+def test_a_fit_that_was_cut_short_goes_on(moons, tmp_path, learner):
+    options = {"flow": SMALL, "epochs": 4, "em_epochs": 1, "random_state": 0, "learner": learner}
+    whole = FlowMixture(2, **options).fit(moons)
+    file = tmp_path / "part"
+    part = FlowMixture(2, **options, seconds=1e-3, checkpoint=file).fit(moons)
+    assert part.stopped_ == "seconds" and not part.converged_
+    done = FlowMixture(2, **options, checkpoint=file).fit(moons)
+    assert done.n_iter_ == whole.n_iter_
+    assert np.allclose(done.score_samples(moons), whole.score_samples(moons), atol=1e-6)
+
+
+def test_partial_fit_goes_on(moons):
+    model = FlowMixture(2, flow=SMALL, random_state=0)
+    model.partial_fit(moons)
+    model.partial_fit(moons)
+    assert model.n_iter_ == 2
+
+
+def test_no_program_per_number_of_rows(moons):
+    """Fits to other numbers of rows, and answers to any number, share compiled programs."""
+    from kikuchi.training import updates
+
+    options = {"flow": "coupling:layers=1,width=4", "epochs": 1, "random_state": 0}
+    model = FlowMixture(1, **options).fit(moons[:390])
+    model.score_samples(moons[:3])
+    spec = model.model_.spec
+    rule_programs = updates._program.cache_info().currsize
+    evaluation = densities._compiled(spec, densities.log_joint)
+    sizes = evaluation._cache_size()
+    for count in (391, 393, 398):
+        other = FlowMixture(1, **options).fit(moons[:count])
+        other.score_samples(moons[: count // 7])
+        assert other.model_.spec == spec
+    assert updates._program.cache_info().currsize == rule_programs
+    assert evaluation._cache_size() == sizes
+    from kikuchi.flows.learning import LikelihoodLoss
+
+    loss = LikelihoodLoss(spec, 0.01)
+    program = updates._program(
+        loss, densities.BaseFloor(spec, 1e-3), False, model._optimiser("constant"), (0, 0)
+    )
+    assert program._cache_size() <= 1
+
+
+@pytest.mark.slow
+def test_scikit_learn_conventions():
+    for made in (
+        FlowMixture(1, flow="coupling:layers=1,width=4", epochs=1, random_state=0),
+        LatentMixtureFlow(1, flow="affine", epochs=1, random_state=0),
+    ):
+        check_estimator(made)
+
+
+def test_image_flow_on_small_images():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(100, 4)) + rng.normal(size=(100, 1))
+    model = FlowMixture(
+        1, flow="image:blocks=1,layers=1,width=2", image_shape=(2, 2), epochs=2, random_state=0
+    ).fit(rows)
+    assert model.sample(3, random_state=0).shape == (3, 4)
+    assert np.isfinite(model.score(rows))

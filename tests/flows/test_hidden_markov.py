@@ -1,0 +1,84 @@
+"""Chains of flows against chains of Gaussians (LIU-M15)."""
+
+import numpy as np
+import pytest
+
+from kikuchi.core.errors import DataError, MethodError
+from kikuchi.flows import FlowHMM
+from kikuchi.temporal import HMM
+
+SMALL = "coupling:layers=2,width=8"
+
+
+def _sequences(count, seed):
+    """Two states: a Gaussian, and a curve on which no Gaussian sits."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(count):
+        states = np.repeat([0, 1], rng.integers(8, 16, 2))
+        x = rng.normal(size=(len(states), 2)) * [1.0, 0.2]
+        x[:, 1] += np.where(states == 1, x[:, 0] ** 2 - 3.0, 0.0)
+        tables.append(x)
+    return tables
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    return _sequences(40, 0)
+
+
+@pytest.fixture(scope="module")
+def fitted(sequences):
+    return FlowHMM(
+        2, flow=SMALL, topology="left-right", max_iter=8, learning_rate=5e-3, random_state=0
+    ).fit(sequences)
+
+
+def test_beats_gaussians_on_fresh_sequences(fitted, sequences):
+    fresh = _sequences(40, 1)
+    gaussian = HMM(2, random_state=0).fit(sequences)
+    assert fitted.score(fresh) > gaussian.score(fresh) + 0.05
+    assert np.allclose(np.tril(fitted.model_.transition, -1), 0.0)
+    path = fitted.predict(fresh[0])
+    assert np.all(np.diff(path) >= 0)
+
+
+def test_likelihood_never_falls(sequences):
+    model = FlowHMM(
+        2, flow=SMALL, validation_fraction=0.0, max_iter=4, learning_rate=5e-3, random_state=0
+    ).fit(sequences)
+    assert np.all(np.diff(model.trace_.objective) >= -1e-3)  # float32 sums of some 900 rows
+
+
+def test_affine_chain_is_the_gaussian_chain(sequences):
+    """With the affine flow EM is that of Gaussian emissions with full covariances."""
+    ours = FlowHMM(
+        2, flow="affine", covariance="full", validation_fraction=0.0, max_iter=60, tol=1e-7,
+        floor=1e-4, random_state=0,
+    ).fit(sequences)  # fmt: skip
+    peer = HMM(2, max_iter=300, tol=1e-9, random_state=0).fit(sequences)
+    assert ours.score(sequences) == pytest.approx(peer.score(sequences), abs=2e-3)
+
+
+def test_samples_files_and_checkpoint(fitted, sequences, tmp_path):
+    states, rows = fitted.sample(30, seed=0)
+    assert rows.shape == (30, 2) and np.all(np.diff(states) >= 0)
+    fitted.save(tmp_path / "h.safetensors")
+    again = FlowHMM.load(tmp_path / "h.safetensors")
+    assert again.score(sequences) == pytest.approx(fitted.score(sequences), abs=1e-9)
+    options = {"flow": SMALL, "max_iter": 3, "learning_rate": 5e-3, "random_state": 0}
+    whole = FlowHMM(2, **options).fit(sequences)
+    FlowHMM(2, **options | {"max_iter": 3}, seconds=1e-6, checkpoint=tmp_path / "p").fit(sequences)
+    done = FlowHMM(2, **options, checkpoint=tmp_path / "p").fit(sequences)
+    assert done.score(sequences) == pytest.approx(whole.score(sequences), abs=1e-5)
+
+
+def test_bad_input(sequences):
+    one = FlowHMM(2, flow="affine", max_iter=1, random_state=0).fit(sequences[0])
+    assert any("1 sequences: none is held out" in w for w in one.warnings_)
+    with pytest.raises(DataError, match="whole numbers only"):
+        FlowHMM(2).fit([np.round(t) for t in sequences])
+    with pytest.raises(DataError, match="missing values"):
+        FlowHMM(2).fit([np.where(t > 1, np.nan, t) for t in sequences])
+    with pytest.raises(MethodError, match="learnt by em"):
+        FlowHMM(2, learner="gradient").fit(sequences)
