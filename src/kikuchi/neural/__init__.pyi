@@ -1,0 +1,15 @@
+from kikuchi.neural.amortised import MessageNetwork as MessageNetwork
+from kikuchi.neural.amortised import train_messages as train_messages
+from kikuchi.neural.crf import chain_graph as chain_graph
+from kikuchi.neural.crf import crf_loss as crf_loss
+from kikuchi.neural.crf import grid_graph as grid_graph
+from kikuchi.neural.crf import pairwise_tables as pairwise_tables
+from kikuchi.neural.differentiable import Differentiated as Differentiated
+from kikuchi.neural.differentiable import beliefs as beliefs
+from kikuchi.neural.differentiable import factor_beliefs as factor_beliefs
+from kikuchi.neural.differentiable import log_z as log_z
+from kikuchi.neural.differentiable import marginals as marginals
+from kikuchi.neural.elsewhere import numpyro_factor as numpyro_factor
+from kikuchi.neural.elsewhere import torch_beliefs as torch_beliefs
+from kikuchi.neural.region_networks import BetheNet as BetheNet
+from kikuchi.neural.region_networks import Renn as Renn

@@ -1,0 +1,338 @@
+r"""log Z, marginals and factor beliefs as JAX functions with implicit gradients.
+
+The fixed point is computed by the compiled kernels of `inference`, outside JAX; nothing of its
+sweeps is recorded. At a stationary point of a free energy F(b; theta) = -<theta, b> - H(b),
+
+    d log Z / d theta = the factor beliefs,
+
+because all else that moves is stationary, for every weighting of the entropies H: mean field,
+Bethe (BP), tree-reweighted, Kikuchi, exact. The derivative of the factor beliefs, a Hessian, is
+symmetric, so that its adjoint is itself: one linear response per cotangent
+(`inference.expansions`, `inference.regions`, `inference.trees`). Memory does not depend on the
+number of sweeps.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Budget
+from kikuchi.graphs.factor_graph import Evidence, FactorGraph
+from kikuchi.graphs.traced import TracedGraph
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import parse_method
+from kikuchi.neural.fixed_points import FixedPoint, Solver, solver_for
+
+_KEPT = 64  # structures whose solvers are kept
+
+_solvers: OrderedDict[Any, _Kernel] = OrderedDict()
+
+
+class Differentiated(NamedTuple):
+    """What `beliefs` answers: all of them JAX arrays that can be differentiated.
+
+    `marginals` are flat as `graph.state_offsets` says, `factors` as `graph.log_tables`.
+    """
+
+    log_z: Any
+    marginals: Any
+    factors: Any
+
+
+def log_z(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Any:
+    """The method's log Z as a JAX scalar; its gradient in the log-tables is the factor beliefs.
+
+    Parameters
+    ----------
+    graph : the model; inside `jax.grad`, `jax.jit` or `jax.vmap` one made by
+        `graph.with_log_tables(tables)`.
+    method : jt, bp, trw, kikuchi, gbp or mf, as a text or an object.
+    evidence : observed states, {variable: state}.
+    budget : limits of each run of the method.
+
+    >>> import jax, kikuchi as kk
+    >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> gradient = jax.grad(lambda t: log_z(graph.with_log_tables(t), "kikuchi"))
+    >>> [round(float(slope), 3) for slope in gradient(graph.log_tables)]
+    [0.1, 0.2, 0.3, 0.4]
+    """
+    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
+    if not isinstance(graph, TracedGraph):
+        return _plain(kernel, reduced, graph).log_z
+    return kernel.log_z(reduced.read(tables)) + reduced.constant(tables) + constant
+
+
+def marginals(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Any:
+    """The method's marginals as a flat JAX array, with implicit gradients.
+
+    Parameters
+    ----------
+    graph, method, evidence, budget : as for `log_z`.
+
+    >>> import jax, kikuchi as kk
+    >>> graph = kk.FactorGraph([2], [((0,), [1, 3])])
+    >>> chance = lambda t: marginals(graph.with_log_tables(t), "bp")[1]
+    >>> jax.grad(chance)(graph.log_tables).tolist()  # p (1 - p)
+    [-0.1875, 0.1875]
+    """
+    return beliefs(graph, method, evidence=evidence, budget=budget).marginals
+
+
+def factor_beliefs(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Any:
+    """The method's beliefs of all factors as one flat JAX array, with implicit gradients.
+
+    Parameters
+    ----------
+    graph, method, evidence, budget : as for `log_z`. The array is laid out as `graph.log_tables`.
+
+    >>> import kikuchi as kk
+    >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    >>> [round(float(chance), 3) for chance in factor_beliefs(graph, "jt")]
+    [0.1, 0.2, 0.3, 0.4]
+    """
+    return beliefs(graph, method, evidence=evidence, budget=budget).factors
+
+
+def beliefs(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Differentiated:
+    """log Z, marginals and factor beliefs of one run.
+
+    Parameters
+    ----------
+    graph, method, evidence, budget : as for `log_z`.
+
+    >>> import kikuchi as kk
+    >>> answer = beliefs(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])]), evidence={0: 1})
+    >>> [round(float(chance), 3) for chance in answer.marginals]
+    [0.0, 1.0, 0.429, 0.571]
+    """
+    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
+    if not isinstance(graph, TracedGraph):
+        return _plain(kernel, reduced, graph)
+    found = kernel.beliefs(reduced.read(tables))
+    log_z = found.log_z + reduced.constant(tables) + constant
+    return Differentiated(log_z, *reduced.expand(found.marginals, found.factors))
+
+
+def _prepared(
+    graph: FactorGraph, method: str | Method, evidence: Evidence | None, budget: Budget | None
+) -> tuple[_Kernel, _Reduced, Any, float]:
+    """The kernel of a structure and method, the way from all tables to the reduced ones."""
+    chosen = parse_method(method)
+    budget = budget or Budget()
+    states = graph.resolve(evidence)
+    arrays = (graph.cardinalities, graph.scopes, graph.scope_offsets)
+    key = (*(a.tobytes() for a in arrays), chosen, budget, tuple(sorted(states.items())))
+    kernel = _solvers.get(key)
+    if kernel is None:
+        reduced = _Reduced(graph, states)
+        kernel = _solvers[key] = _Kernel(reduced, solver_for(reduced.graph, chosen, budget))
+        while len(_solvers) > _KEPT:
+            _solvers.popitem(last=False)
+    _solvers.move_to_end(key)
+    return kernel, kernel.reduced, graph.log_tables, graph.log_constant
+
+
+def _plain(kernel: _Kernel, reduced: _Reduced, graph: FactorGraph) -> Differentiated:
+    """The answer for tables that are numbers, without JAX in between: errors stay what they are."""
+    import jax.numpy as jnp
+
+    tables = graph.log_tables
+    found = kernel.point(np.ascontiguousarray(reduced.read(tables)), fresh=True)
+    log_z = found.log_z + float(reduced.constant(tables)) + graph.log_constant
+    whole = reduced.expand(jnp.asarray(found.marginals), jnp.asarray(found.factors))
+    return Differentiated(jnp.asarray(log_z), *whole)
+
+
+class _Reduced:
+    """The graph without observed variables and those of one state, and which entries it keeps."""
+
+    def __init__(self, graph: FactorGraph, states: dict[int, int]) -> None:
+        plain = FactorGraph.from_arrays(
+            graph.cardinalities,
+            graph.scopes,
+            graph.scope_offsets,
+            np.arange(graph.log_tables.shape[0], dtype=np.float64),
+            validate=False,
+        )
+        conditioned = plain.reduce(states)
+        self.kept = conditioned.graph.log_tables.astype(np.int64)
+        self.graph = conditioned.graph.with_log_tables(np.zeros(len(self.kept)))
+        self.n_tables = graph.log_tables.shape[0]
+        gone = np.setdiff1d(np.arange(plain.n_factors), conditioned.factors)
+        self.settled = np.array([_entry(plain, a, conditioned.observed) for a in gone.tolist()])
+        self.observed_states = plain.state_offsets[list(conditioned.observed)] + np.array(
+            list(conditioned.observed.values()), dtype=np.int64
+        )
+        offsets = plain.state_offsets
+        free = conditioned.variables
+        self.free_states: Ints = np.concatenate(
+            [np.arange(offsets[v], offsets[v + 1]) for v in free.tolist()] or [np.zeros(0, int)]
+        )
+        self.n_states = int(offsets[-1])
+
+    def read(self, tables: Any) -> Any:
+        """The entries that the reduced graph keeps."""
+        return tables if len(self.kept) == self.n_tables else tables[self.kept]
+
+    def constant(self, tables: Any) -> Any:
+        """What the factors contribute whose variables are all observed."""
+        return tables[self.settled.astype(np.int64)].sum() if len(self.settled) else 0.0
+
+    def expand(self, marginals: Any, factors: Any) -> tuple[Any, Any]:
+        """Marginals and factor beliefs of the whole graph: observed states have probability 1."""
+        import jax.numpy as jnp
+
+        if len(self.free_states) == self.n_states:
+            return marginals, factors
+        whole = jnp.zeros(self.n_states, marginals.dtype)
+        whole = whole.at[self.free_states].set(marginals).at[self.observed_states].set(1.0)
+        tables = jnp.zeros(self.n_tables, factors.dtype).at[self.kept].set(factors)
+        return whole, tables.at[self.settled.astype(np.int64)].set(1.0)
+
+
+def _entry(graph: FactorGraph, factor: int, observed: dict[int, int]) -> int:
+    where = tuple(observed[v] for v in graph.scope(factor))
+    return int(graph.table_offsets[factor]) + int(np.ravel_multi_index(where, graph.shape(factor)))
+
+
+class _Kernel:
+    """The three functions of one structure and method, for JAX: a callback, and its adjoint.
+
+    Fixed points of the last call are kept, so that the adjoint need not find them again.
+    """
+
+    def __init__(self, reduced: _Reduced, solver: Solver) -> None:
+        import jax
+
+        self.reduced = reduced
+        self.solver = solver
+        self._last: dict[bytes, FixedPoint] = {}
+        beliefs = jax.custom_vjp(self._solved)
+        beliefs.defvjp(self._beliefs_forward, self._beliefs_backward)
+        self.beliefs = beliefs
+        log_z = jax.custom_vjp(lambda tables: self._solved(tables).log_z)
+        log_z.defvjp(self._log_z_forward, lambda factors, weight: (weight * factors,))
+        self.log_z = log_z
+
+    # ------------------------------------------------------------------ for JAX
+
+    def _solved(self, tables: Any) -> Differentiated:
+        graph = self.solver.graph
+        sizes = ((), (int(graph.state_offsets[-1]),), (len(graph.log_tables),))
+        return Differentiated(*_called(self._find, sizes, tables))
+
+    def _log_z_forward(self, tables: Any) -> tuple[Any, Any]:
+        found = self.beliefs(tables)
+        return found.log_z, found.factors
+
+    def _beliefs_forward(self, tables: Any) -> tuple[Differentiated, tuple[Any, Any]]:
+        found = self._solved(tables)
+        return found, (tables, found.factors)
+
+    def _beliefs_backward(self, kept: tuple[Any, Any], cotangent: Differentiated) -> tuple[Any]:
+        tables, factors = kept
+        turned = (cotangent.marginals, cotangent.factors)
+        (moved,) = _called(self._respond, (tables.shape,), tables, *turned)
+        return (cotangent.log_z * factors + moved,)
+
+    # ------------------------------------------------------------------ outside JAX
+
+    def _find(self, tables: Any) -> tuple[Array, Array, Array]:
+        """Fixed points of one or of many sets of tables, along any leading axes."""
+        rows = np.asarray(tables)
+        found = [self.point(row, fresh=k == 0) for k, row in enumerate(_rows(rows))]
+        lead, kind = rows.shape[:-1], rows.dtype
+        log_z = np.array([point.log_z for point in found], dtype=kind).reshape(lead)
+        parts = ([p.marginals for p in found], [p.factors for p in found])
+        flat = [np.array(part, dtype=kind).reshape(*lead, -1) for part in parts]
+        return log_z, flat[0], flat[1]
+
+    def _respond(self, tables: Any, marginals: Any, factors: Any) -> tuple[Array]:
+        """The adjoint of marginals and factor beliefs, row by row."""
+        rows = np.asarray(tables)
+        out = np.zeros((int(np.prod(rows.shape[:-1])), rows.shape[-1]))
+        turned = (_rows(np.asarray(marginals)), _rows(np.asarray(factors)))
+        for k, (row, u, t) in enumerate(zip(_rows(rows), *turned, strict=True)):
+            if np.any(u) or np.any(t):
+                point = self.point(row, fresh=False)
+                out[k] = point.respond()(u.astype(np.float64), t.astype(np.float64))[1]
+        return (out.reshape(rows.shape).astype(rows.dtype),)
+
+    def point(self, row: Array, *, fresh: bool) -> FixedPoint:
+        """The fixed point of one set of tables; with `fresh` those of earlier calls are dropped."""
+        key = row.tobytes()
+        if key in self._last:
+            return self._last[key]
+        if fresh:
+            self._last.clear()
+        point = self._last[key] = self.solver.solve(row)
+        return point
+
+
+@dataclass(frozen=True)
+class _InHalves:
+    """A function of arrays of 64 bits, taking and giving pairs of whole numbers of 32.
+
+    Equal functions make equal objects, so that JAX need not compile again.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *halves: Any) -> tuple[Any, ...]:
+        whole = [np.ascontiguousarray(np.asarray(h)).view(np.float64)[..., 0] for h in halves]
+        found = (np.array(part, dtype=np.float64, order="C") for part in self.function(*whole))
+        return tuple(part[..., None].view(np.uint32) for part in found)
+
+
+def _called(function: Callable[..., Any], sizes: Sequence[Any], *values: Any) -> Any:
+    """`function` of arrays called outside JAX, for its answers of these sizes.
+
+    `jax.enable_x64` holds for one thread; a callback may run in another one, where JAX would cut
+    what goes in and out to 32 bits. So numbers of 64 bits travel as pairs of whole numbers of 32.
+    """
+    import jax
+
+    kind = values[0].dtype
+    struct: Any = jax.ShapeDtypeStruct
+    if kind != np.float64:
+        shapes = tuple(struct(size, kind) for size in sizes)
+        return jax.pure_callback(function, shapes, *values, vmap_method="broadcast_all")
+
+    shapes = tuple(struct((*size, 2), np.uint32) for size in sizes)
+    sent = [jax.lax.bitcast_convert_type(value, np.uint32) for value in values]
+    found = jax.pure_callback(_InHalves(function), shapes, *sent, vmap_method="broadcast_all")
+    return tuple(jax.lax.bitcast_convert_type(part, np.float64) for part in found)
+
+
+def _rows(values: Array) -> Array:
+    return values.reshape(int(np.prod(values.shape[:-1])), values.shape[-1])

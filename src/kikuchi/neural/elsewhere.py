@@ -1,0 +1,115 @@
+"""The same numbers in other frameworks: a factor of a NumPyro model, a function of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import MissingExtraError
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.method import Method
+from kikuchi.inference.registry import parse_method
+from kikuchi.neural.differentiable import log_z
+from kikuchi.neural.fixed_points import solver_for
+
+
+def numpyro_factor(
+    name: str,
+    graph: FactorGraph,
+    tables: Any,
+    labels: Any = None,
+    method: str | Method = "jt",
+    *,
+    budget: Budget | None = None,
+) -> None:
+    """Add a discrete graph to a NumPyro model, its variables observed or summed out.
+
+    With `labels` the site adds their log-probability given the tables, score less log Z; without,
+    it adds log Z, so that all states of the graph are summed out of the model.
+
+    Parameters
+    ----------
+    name : of the site.
+    graph : the structure; its own tables are not read.
+    tables : flat log-tables, made from random variables of the model.
+    labels : the state of each variable, or None.
+    method : of log Z; its gradient is the implicit one, so that NUTS can use it.
+    budget : limits of each run of the method.
+
+    >>> import kikuchi as kk, numpyro, jax
+    >>> graph = kk.FactorGraph([2], [((0,), [1, 1])])
+    >>> def model():
+    ...     bias = numpyro.sample("bias", numpyro.distributions.Normal(0.0, 1.0))
+    ...     numpyro_factor("coin", graph, jax.numpy.array([0.0, 1.0]) * bias, np.array([1]))
+    >>> sites = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace()
+    >>> sorted(sites)
+    ['bias', 'coin']
+    """
+    try:
+        import numpyro
+    except ImportError:
+        raise MissingExtraError(
+            "a factor of a NumPyro model needs numpyro; pip install 'kikuchi[peers]'"
+        ) from None
+    from kikuchi.neural.crf import crf_loss
+
+    if labels is None:
+        value = log_z(graph.with_log_tables(tables), method, budget=budget)
+    else:
+        value = -crf_loss(graph, tables, labels, method, budget=budget)
+    numpyro.factor(name, value)
+
+
+def torch_beliefs(
+    graph: FactorGraph,
+    tables: Any,
+    method: str | Method = "jt",
+    *,
+    budget: Budget | None = None,
+) -> tuple[Any, Any, Any]:
+    """log Z, flat marginals and flat factor beliefs as PyTorch tensors with implicit gradients.
+
+    Parameters
+    ----------
+    graph : the structure, without observed variables; its own tables are not read.
+    tables : a tensor of flat log-tables; gradients flow back to it.
+    method : as for `log_z`.
+    budget : limits of each run of the method.
+
+    Raises
+    ------
+    MissingExtraError
+        Where PyTorch is not installed; it belongs to no extra of this package.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError(
+            "torch_beliefs needs PyTorch, which no extra installs; pip install torch"
+        ) from None
+    solver = solver_for(graph, parse_method(method), budget or Budget())
+
+    class Found(torch.autograd.Function):  # type: ignore[misc]
+        """Forward by the compiled kernels, backward by linear response."""
+
+        @staticmethod
+        def forward(ctx: Any, values: Any) -> tuple[Any, Any, Any]:
+            point = solver.solve(values.detach().cpu().numpy().astype(np.float64))
+            ctx.point = point
+            parts = (point.log_z, point.marginals, point.factors)
+            return tuple(torch.as_tensor(part).to(values) for part in parts)
+
+        @staticmethod
+        def backward(ctx: Any, weight: Any, marginals: Any, factors: Any) -> Any:
+            turned = [
+                part.detach().cpu().numpy().astype(np.float64) for part in (marginals, factors)
+            ]
+            moved = float(weight) * ctx.point.factors
+            if any(np.any(part) for part in turned):
+                moved = moved + ctx.point.respond()(*turned)[1]
+            return torch.as_tensor(moved).to(weight)
+
+    found: tuple[Any, Any, Any] = Found.apply(tables)
+    return found
