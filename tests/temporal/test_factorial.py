@@ -20,6 +20,7 @@ from kikuchi.temporal import (
     HiddenChains,
     HiddenMarkov,
 )
+from kikuchi.temporal.chains.propagation import propagate_chains
 from kikuchi.temporal.chains.structured import exact_chains, mean_field_chains
 from kikuchi.temporal.sequences import read_sequences
 
@@ -74,6 +75,41 @@ def test_exact_equals_enumeration_and_the_bound_is_below(lags: Any, categories: 
         found = mean_field_chains(model, rows, max_sweeps=sweeps)
         bounds.append(found.log_likelihood)
     assert max(bounds) <= log_z + 1e-9 and np.diff(bounds).min() > -1e-9
+
+
+def test_belief_propagation_between_frames_and_chains() -> None:
+    """Exact where frames do not couple the chains; near the truth where mean field is not."""
+    apart = random_chains(2, (2, 3), (1, 2), d=2)
+    apart.emission.outputs[:2, 1] = 0.0  # each chain has a column of its own
+    apart.emission.outputs[2:, 0] = 0.0
+    rows = apart.sample(12, np.random.default_rng(0))[1]
+    exact, found = exact_chains(apart, rows), propagate_chains(apart, rows, tol=1e-12)
+    assert found.converged and np.allclose(found.beliefs, exact.beliefs, atol=1e-9)
+    assert np.isclose(found.log_likelihood, exact.log_likelihood)
+    single = random_chains(3, (4,), (1,))
+    rows = single.sample(20, np.random.default_rng(0))[1]
+    one = propagate_chains(single, rows)
+    assert one.exact and np.allclose(one.beliefs, exact_chains(single, rows).beliefs)
+    worst = 0.0
+    for seed in range(4):
+        model = random_chains(seed, (3, 3, 3), (1, 1, 1), d=2, noise=0.5)
+        rows = model.sample(100, np.random.default_rng(seed))[1]
+        exact, field = exact_chains(model, rows), mean_field_chains(model, rows)
+        found = propagate_chains(model, rows)
+        errors = [float(np.abs(p.beliefs - exact.beliefs).mean()) for p in (found, field)]
+        assert found.converged and errors[0] < 0.5 * errors[1]
+        gap = abs(found.log_likelihood - exact.log_likelihood)
+        assert gap < 0.2 * (exact.log_likelihood - field.log_likelihood)
+        worst = max(worst, errors[0])
+    assert worst < 0.02
+    hmm = FactorialHMM.from_parameters(model)
+    assert np.array_equal(hmm.smooth(rows, method="bp").beliefs, found.beliefs)
+    assert hmm.predict(rows, method="bp").shape == (100, 3)
+    with pytest.raises(KikuchiError, match="mean-field, bp, exact"):
+        hmm.smooth(rows, method="tea leaves")  # type: ignore[arg-type]
+    rows[3, 0] = np.nan
+    with pytest.raises(KikuchiError, match="missing values"):
+        hmm.smooth(rows, method="bp")
 
 
 def test_the_bound_is_the_divergence_away() -> None:

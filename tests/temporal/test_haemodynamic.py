@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kikuchi.core.errors import KikuchiError
 from kikuchi.temporal.chains.haemodynamic import BloodModel, HaemodynamicHMM, blood_response
+from kikuchi.temporal.sequences import read_sequences
 
 
 def test_posterior_equals_enumeration() -> None:
@@ -42,11 +44,39 @@ def test_state_and_response_are_found_again() -> None:
     on, rows = maker.sample(250, seed=2)
     rows[rng.random(rows.shape) < 0.05] = np.nan
     brain = HaemodynamicHMM(lags=6, tol=1e-5).fit(rows)
-    assert np.diff(brain.trace_.objective).min() > -0.05  # prior of switches is not in the trace
+    assert np.diff(brain.trace_.objective).min() > -1e-6
     found = brain.smooth(rows)
     assert np.mean((found.probability > 0.5) == (on > 0.5)) > 0.93
     for k in range(2):
         assert np.corrcoef(brain.model_.response[k], truth.response[k])[0, 1] > 0.9
+
+
+def test_gradient_fit_and_forecast() -> None:
+    shape = blood_response(4, 2.0)
+    truth = BloodModel(0.1, 0.2, np.array([1.0]), 3.0 * shape[None], np.array([0.3]))
+    maker = HaemodynamicHMM(lags=4)
+    maker.model_, maker.n_features_in_ = truth, 1
+    rows = maker.sample(120, seed=3)[1]
+    sequences = read_sequences(rows)
+    at = maker._pack(truth)
+    slope = maker._gradient(truth, maker._expectation(truth, sequences)[1])
+    for i in range(len(at)):
+        step = np.zeros(len(at))
+        step[i] = 1e-5
+        high, low = (
+            maker._expectation(maker._unpack(truth, at + s), sequences)[0] for s in (step, -step)
+        )
+        assert np.isclose(slope[i], (high - low) / 2e-5, rtol=1e-4, atol=1e-4)
+    em = HaemodynamicHMM(lags=4, tol=1e-7).fit_em(rows)
+    up = HaemodynamicHMM(lags=4, tol=1e-9, learner="gradient").fit(rows)
+    assert np.isclose(em.log_likelihood_, up.log_likelihood_, atol=0.05)
+    ahead = maker.forecast(rows, 200)
+    assert np.isclose(ahead.probability[-1], 0.1 / 0.3, atol=1e-6)  # what the chain tends to
+    assert np.isclose(ahead.mean[-1, 0], 1.0 + 3.0 * 0.1 / 0.3, atol=1e-6)
+    far = maker.sample(20_000, seed=0)[1]
+    assert np.isclose(ahead.variance[-1, 0], far.var(), rtol=0.1)
+    with pytest.raises(KikuchiError, match="at least 1"):
+        maker.forecast(rows, 0)
 
 
 def test_small_real_scans(tmp_path: Path) -> None:

@@ -199,3 +199,16 @@ def test_one_clear_line_for_bad_chains() -> None:
             make()
     one = HMM(2, random_state=0).fit(y[:1])
     assert np.isfinite(one.log_likelihood_)
+
+
+def test_a_mixture_is_a_chain_without_memory() -> None:
+    """Responsibilities of a mixture, row by row, whatever the other rows are."""
+    rng = np.random.default_rng(0)
+    means, weights = np.array([[0.0], [2.0], [5.0]]), np.array([0.5, 0.3, 0.2])
+    emission = GaussianEmission(means, np.ones((3, 1, 1)))
+    hmm = HMM.from_parameters(HiddenMarkov.mixture(weights, emission))
+    y = rng.normal(size=(30, 1)) + 2.0
+    joint = weights * np.exp(-0.5 * (y - means.T) ** 2) / np.sqrt(2 * np.pi)
+    found = hmm.smooth(y)
+    assert np.allclose(found.probabilities, joint / joint.sum(axis=1, keepdims=True))
+    assert np.isclose(found.log_likelihood, np.log(joint.sum(axis=1)).sum())

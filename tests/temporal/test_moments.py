@@ -18,7 +18,11 @@ from kikuchi.temporal.moments.inference import (
     particle_filter,
     particle_smoother,
 )
+from kikuchi.temporal.moments.learning import _KEPT, evidence_slope
+from kikuchi.temporal.moments.models import MomentSSM
+from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import filter_states
+from kikuchi.temporal.state_space.learning import StateConstraints, pack, unpack
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 TEXTS = ["probit", "logistic", "poisson", "student:dof=3,scale=0.2", "quantised:edges=-1;0.5;2"]
@@ -239,3 +243,28 @@ def test_one_clear_line_for_bad_outputs() -> None:
     for message, make in bad.items():
         with pytest.raises(KikuchiError, match=message):
             make()
+
+
+def test_gradient_of_the_evidence_and_its_ascent() -> None:
+    walk = StateSpace(
+        [[0.9]], [[1.0]], [[0.1]], [[0.0]], output_offset=[1.0], initial_covariance=[[1.0]]
+    )
+    counts = MomentSSM(walk, "poisson")
+    y = counts.sample(150, seed=1)[1]
+    sequences, held = read_sequences(y), StateConstraints(_KEPT)
+    at = pack(walk, held, first=False)
+    slope = evidence_slope(walk, counts.emission, sequences)[1]
+    for i in range(len(at)):
+        step = np.zeros(len(at))
+        step[i] = 1e-4
+        high, low = (
+            evidence_slope(unpack(walk, at + s, held, first=False), counts.emission, sequences)[0]
+            for s in (step, -step)
+        )
+        assert np.isclose(slope[i], (high - low) / 2e-4, rtol=1e-3, atol=1e-2)
+    begin = MomentSSM(walk.updated(transition=[[0.4]]), "poisson")
+    em, up = begin.fit_em(y, tol=1e-6, max_iterations=200), begin.fit_gradient(y)
+    assert up.log_likelihood(y) > begin.log_likelihood(y) + 1
+    assert abs(up.log_likelihood(y) - em.log_likelihood(y)) < 0.1
+    with pytest.raises(KikuchiError, match="not singular"):
+        MomentSSM(walk.updated(state_noise=[[0.0]]), "poisson").fit_gradient(y)

@@ -116,6 +116,19 @@ def test_pima_is_as_good_as_batch_and_near_ep() -> None:
     assert np.allclose(clf.mean_, ep.mean[-1], atol=1e-5)
 
 
+def test_a_second_pass_brings_the_evidence_to_that_of_ep() -> None:
+    """One pass errs by nats under wide priors, by another amount in each order of the labels."""
+    x, y, _, _ = pima()
+    order = np.random.default_rng(0).permutation(len(y))
+    for prior in (0.1, 1.0, 10.0):
+        ep = ProbitFilter(prior=prior, passes=100).fit(x, y).log_evidence_
+        one, two = (ProbitFilter(prior=prior, passes=k).fit(x, y) for k in (1, 2))
+        again = ProbitFilter(prior=prior, passes=2).fit(x[order], y[order])
+        assert abs(two.log_evidence_ - ep) < 0.05 and abs(again.log_evidence_ - ep) < 0.05
+        assert one.log_evidence_ < ep + 0.5
+    assert one.log_evidence_ < ep - 1.0
+
+
 def test_files_and_clear_errors(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))

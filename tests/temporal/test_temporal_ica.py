@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 
 from kikuchi.core.errors import KikuchiError
-from kikuchi.temporal import LaplaceWalks, TemporalICA
+from kikuchi.temporal import LaplaceWalks, TemporalICA, independent_components
 from kikuchi.temporal.moments.temporal_ica import laplace_moments, walk_posterior
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import filter_states
@@ -155,3 +155,31 @@ def test_gaps_files_forecasts_and_errors(tmp_path: Path) -> None:
         LaplaceWalks([[1.0]], [1.0, 1.0], [1.0])
     with pytest.raises(KikuchiError, match="no value at all"):
         TemporalICA(1).fit(np.full((5, 1), np.nan))
+
+
+def test_sources_without_memory_are_independent_components() -> None:
+    """One source and one sensor: each frame is an integral of its own, which EP does exactly."""
+    model = independent_components([[0.8]], [0.3], [1.5])
+    y = np.array([[1.2], [-0.4], [3.0]])
+    found = walk_posterior(model, y, "ep", tol=1e-10)
+    total = 0.0
+    for t in range(3):
+        centre, variance = y[t, 0] / 0.8, 0.3 / 0.64
+        ends = sorted((centre - 12 * variance**0.5, 0.0, centre + 12 * variance**0.5))
+        z, first = (
+            sum(quad(density, a, b, args=(k, centre, variance, 1.5), epsabs=0)[0]
+                for a, b in itertools.pairwise(ends))
+            for k in (0, 1)
+        )  # fmt: skip
+        total += np.log(z / 0.8)
+        assert np.isclose(found.mean[t, 0], first / z, rtol=1e-6)
+    assert np.isclose(found.log_likelihood, total, rtol=1e-6)
+    assert np.allclose(walk_posterior(model, y, "tap", tol=1e-9).mean, found.mean, atol=1e-6)
+    x, rows = independent_components(np.eye(2), [0.1, 0.1], [1.4, 1.4]).sample(
+        300, np.random.default_rng(0)
+    )
+    assert abs(np.corrcoef(x[1:, 0], x[:-1, 0])[0, 1]) < 0.2
+    ica = TemporalICA(2, persistence=0.0, max_iter=5, random_state=0).fit(rows)
+    assert ica.model_.persistence == 0.0
+    with pytest.raises(KikuchiError, match="between 0 and 1"):
+        LaplaceWalks([[1.0]], [1.0], [1.0], 1.5)

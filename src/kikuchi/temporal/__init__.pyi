@@ -22,6 +22,7 @@ from kikuchi.temporal.moments.models import ProbitFilter as ProbitFilter
 from kikuchi.temporal.moments.models import probit_gains as probit_gains
 from kikuchi.temporal.moments.temporal_ica import LaplaceWalks as LaplaceWalks
 from kikuchi.temporal.moments.temporal_ica import TemporalICA as TemporalICA
+from kikuchi.temporal.moments.temporal_ica import independent_components as independent_components
 from kikuchi.temporal.state_space.inference import filter_states as filter_states
 from kikuchi.temporal.state_space.inference import smooth_states as smooth_states
 from kikuchi.temporal.state_space.models import LinearGaussianSSM as LinearGaussianSSM

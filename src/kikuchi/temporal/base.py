@@ -20,12 +20,11 @@ from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.lbfgs import Lbfgs, Objective
 from kikuchi.core.options import option
-from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, State, Step
 from kikuchi.core.seeds import generator
 from kikuchi.temporal.sequences import Sequences, check_columns, check_width, read_sequences
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.estimator import Estimator, PrintedProgress, check_is_fitted
+from kikuchi.training.estimator import Estimator, check_is_fitted
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import TrainingTrace
 
@@ -202,10 +201,9 @@ class SequenceEstimator(Estimator):
         return self
 
     def _sequence_run(self, name: str) -> Run:
-        shown = PrintedProgress(type(self).__name__) if self.verbose else silent
         trace = TrainingTrace()
         trace.objective_name = name
-        return Run(Budget(seconds=self.seconds).start(), self.progress or shown, trace)
+        return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
 
     def _learn_em(self, model: Any, sequences: Sequences, rows: Array) -> None:
         em: ExpectationMaximisation[Any] = ExpectationMaximisation(

@@ -90,7 +90,10 @@ def add(one: tuple[Array, ...] | None, other: tuple[Array, ...]) -> tuple[Array,
 
 @dataclass(frozen=True, eq=False)
 class GivenEmission(Emission):
-    """Rows are log-likelihoods of each state themselves, from a model of the user's."""
+    """Rows are log-likelihoods of each state themselves, from a model of the user's.
+
+    `n_states` is their number.
+    """
 
     kind: ClassVar[str] = "given"
     n_states: int
@@ -145,6 +148,8 @@ class GivenEmission(Emission):
 @dataclass(frozen=True, eq=False)
 class CategoricalEmission(Emission):
     """One column of categories 0, 1, ..., with a distribution per state; NaN is missing.
+
+    `probabilities` has shape (states, categories).
 
     >>> e = CategoricalEmission(np.array([[0.9, 0.1], [0.5, 0.5]]))
     >>> np.exp(e.log_likelihood(np.array([[0.0], [1.0]]))).round(3).tolist()
@@ -249,6 +254,8 @@ class GaussianEmission(Emission):
 
     `tied` gives all states one covariance; `floor` is the least variance of each column. Rows may
     have missing values: what is known is used.
+
+    `means` and `covariances` are these; the `structure` is "full", "diagonal" or "isotropic".
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -434,6 +441,8 @@ class MixtureEmission(Emission):
 
     Reading the states of the Gaussians as pairs (state, component), everything is that of
     `GaussianEmission` with posterior times responsibility.
+
+    `weights` are those of the components, `parts` the Gaussians.
     """
 
     kind: ClassVar[str] = "mixture"

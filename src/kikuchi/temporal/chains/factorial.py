@@ -14,6 +14,7 @@ from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
+from kikuchi.temporal.chains.propagation import propagate_chains
 from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
     ChainsPosterior,
@@ -26,8 +27,13 @@ from kikuchi.temporal.chains.structured import (
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
 
-Method = Literal["mean-field", "exact"]
+Method = Literal["mean-field", "bp", "exact"]
 
+_SMOOTHERS: dict[str, Any] = {
+    "mean-field": mean_field_chains,
+    "bp": propagate_chains,
+    "exact": exact_chains,
+}
 _TRIAL = 15  # steps of EM of each random start
 _SMALL = 0.1  # variance of the outputs that is noise at the start
 
@@ -253,16 +259,22 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
     def smooth(self, Y: Any, *, method: Method = "mean-field") -> Any:
         """Probabilities of the states of each chain given all rows: `ChainsPosterior`, or a list.
 
-        `method` is mean-field (log_likelihood is a lower bound) or exact.
+        `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
+        the truth where outputs are ambiguous, log_likelihood is no bound) or exact.
         """
-        infer: Any = mean_field_chains if method == "mean-field" else exact_chains
-        return self._each(Y, infer)
+        return self._each(Y, _SMOOTHERS[self._checked(method)])
+
+    @staticmethod
+    def _checked(method: str) -> str:
+        if method not in _SMOOTHERS:
+            raise MethodError(f"method is one of {', '.join(_SMOOTHERS)}; got {method!r}")
+        return method
 
     def filter(self, Y: Any, *, method: Method = "mean-field") -> Any:
         """Probabilities given the rows up to each step, projected on independent chains after each
         (exact for one chain or with method="exact").
         """
-        if method == "exact":
+        if self._checked(method) == "exact":
             return self._each(Y, lambda m, rows: exact_chains(m, rows, smooth=False))
         return self._each(Y, filter_chains)
 
@@ -271,16 +283,19 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         sequences = self._sequences(Y)
         return sequences.answer([infer(model, rows) for rows in sequences.tables])
 
-    def predict(self, Y: Any) -> Any:
+    def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
         """The most probable state of each chain at each step, (T, chains), or a list."""
         sequences = self._sequences(Y)
-        found = [mean_field_chains(self._model, rows) for rows in sequences.tables]
+        infer = _SMOOTHERS[self._checked(method)]
+        found = [infer(self._model, rows) for rows in sequences.tables]
         return sequences.answer(
             [np.stack([p.argmax(axis=1) for p in f.probabilities], axis=1) for f in found]
         )
 
     def log_likelihood(self, Y: Any, *, method: Method = "mean-field") -> float:
-        """A lower bound on log p(Y), or log p(Y) itself with method="exact"."""
+        """A lower bound on log p(Y), its Bethe estimate with method="bp", or log p(Y) itself with
+        method="exact".
+        """
         found = self.smooth(Y, method=method)
         every = [found] if isinstance(found, ChainsPosterior) else found
         return float(sum(f.log_likelihood for f in every))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import gamma
@@ -18,7 +18,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
@@ -104,21 +104,36 @@ class BloodPosterior(NamedTuple):
     log_likelihood: float
 
 
+class BloodForecast(NamedTuple):
+    """Probability of being on (steps,), and mean and variance of the outputs (steps, D)."""
+
+    probability: Array
+    mean: Array
+    variance: Array
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each output."""
+        return np.sqrt(self.variance)
+
+
 class _BloodFit:
     model_: BloodModel
     log_likelihood_: float
 
 
 @dataclass(eq=False, repr=False)
-class HaemodynamicHMM(SequenceEstimator, _BloodFit):
+class HaemodynamicHMM(RowsEstimator, _BloodFit):
     """A hidden on-off state of the brain and the response of the blood, both unknown.
 
-    EM with exact posteriors of the windows; the response has a Gaussian prior around the gamma
-    response of its own amplitude. Columns are voxels or regions, each with its response.
+    Learnt by EM or along the gradient, with exact posteriors of the windows; the response has a
+    Gaussian prior around the gamma response of its own amplitude, each probability of switching a
+    prior worth one switch and one stay. Columns are voxels or regions, each with its response.
 
     Attributes
     ----------
-    model_ (switching probabilities, base, response, noise), log_likelihood_, trace_, converged_,
+    model_ (switching probabilities, base, response, noise), log_likelihood_ (with the logarithms
+    of the priors), trace_, converged_,
     stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
@@ -140,13 +155,7 @@ class HaemodynamicHMM(SequenceEstimator, _BloodFit):
     stiffness: float = option(
         5.0, "How many rows the prior of the response is worth; 0: none.", low=0
     )
-
-    def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn from rows (frames, voxels), or a list of such tables."""
-        self._check_options()
-        return self._fit(self._sequences(Y, reset=True), "em")
-
-    fit_em = fit
+    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> BloodModel:
         rows = sequences.stacked()
@@ -194,15 +203,24 @@ class HaemodynamicHMM(SequenceEstimator, _BloodFit):
 
     def _penalty(self, model: BloodModel) -> float:
         centre, weight = self._prior(model)
-        return 0.5 * float((weight * ((model.response - centre) ** 2).sum(axis=1)).sum())
+        away = 0.5 * float((weight * ((model.response - centre) ** 2).sum(axis=1)).sum())
+        switches = np.array([model.rise, model.fall])
+        return away - float(np.log(switches * (1.0 - switches)).sum())
+
+    def _stiff(self) -> Array:
+        """Precision of the prior of (base, response) in units of the noise: that of what is not
+        along the gamma response.
+        """
+        shape = blood_response(self.lags, self.interval)
+        stiff = np.zeros((self.lags + 1, self.lags + 1))
+        stiff[1:, 1:] = self.stiffness * (
+            np.eye(self.lags) - np.outer(shape, shape) / (shape @ shape)
+        )
+        return stiff
 
     def _maximisation(self, model: BloodModel, statistics: Any) -> BloodModel:
         zz, zy, yy, counts, switches = statistics
-        shape = blood_response(self.lags, self.interval)
-        # amplitude and response together: the penalty is that of what is not along the shape
-        across = np.eye(self.lags) - np.outer(shape, shape) / (shape @ shape)
-        stiff = np.zeros((self.lags + 1, self.lags + 1))
-        stiff[1:, 1:] = self.stiffness * across
+        stiff = self._stiff()
         ridge = 1e-9 * np.eye(self.lags + 1)
         w = np.linalg.solve(zz + stiff + ridge, zy[:, :, None])[:, :, 0]
         scatter = yy - 2 * (w * zy).sum(axis=1) + np.einsum("di,dij,dj->d", w, zz + stiff, w)
@@ -210,6 +228,27 @@ class HaemodynamicHMM(SequenceEstimator, _BloodFit):
         rows = switches.sum(axis=1) + 2.0
         rise, fall = (switches[0, 1] + 1.0) / rows[0], (switches[1, 0] + 1.0) / rows[1]
         return BloodModel(float(rise), float(fall), w[:, 0], w[:, 1:], np.maximum(noise, 1e-300))
+
+    def _pack(self, model: BloodModel) -> Array:
+        chances = np.array([model.rise, model.fall])
+        logits = np.log(chances / (1.0 - chances))
+        w = np.column_stack([model.base, model.response])
+        return np.concatenate([logits, w.ravel(), np.log(model.noise)])
+
+    def _unpack(self, model: BloodModel, vector: Array) -> BloodModel:
+        rise, fall = (1.0 / (1.0 + np.exp(-vector[:2]))).tolist()
+        d, size = len(model.base), self.lags + 1
+        w = vector[2 : 2 + d * size].reshape(d, size)
+        return BloodModel(rise, fall, w[:, 0], w[:, 1:], np.exp(vector[2 + d * size :]))
+
+    def _gradient(self, model: BloodModel, statistics: Any) -> Array:
+        zz, zy, yy, counts, switches = statistics
+        w, both = np.column_stack([model.base, model.response]), zz + self._stiff()
+        chances, moved = np.array([model.rise, model.fall]), switches[[0, 1], [1, 0]] + 1.0
+        slopes = moved - chances * (switches.sum(axis=1) + 2.0)
+        along = (zy - np.einsum("dij,dj->di", both, w)) / model.noise[:, None]
+        scatter = yy - 2 * (w * zy).sum(axis=1) + np.einsum("di,dij,dj->d", w, both, w)
+        return np.concatenate([slopes, along.ravel(), 0.5 * (scatter / model.noise - counts)])
 
     def _read_model(self, arrays: Arrays) -> BloodModel:
         return BloodModel.from_arrays(arrays)
@@ -245,6 +284,26 @@ class HaemodynamicHMM(SequenceEstimator, _BloodFit):
     def score(self, Y: Any, y: object = None) -> float:
         """Log-likelihood per row."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int) -> Any:
+        """The frames after the last row: `BloodForecast`, or a list for a list."""
+        if steps < 1:
+            raise DataError(f"a forecast of {steps} steps; give at least 1")
+        model: BloodModel = self._model
+        sequences = self._sequences(Y)
+        (start, transition), windows = model.chain(), model.windows()
+        means, answers = model.base + windows @ model.response.T, []
+        for rows in sequences.tables:
+            p = chain_posterior(start, transition, model.log_likelihood(rows), smooth=False)
+            now, ahead = p.probabilities[-1], []
+            for _ in range(steps):
+                now = now @ transition
+                ahead.append(now)
+            found = np.array(ahead)
+            mean = found @ means
+            variance = found @ means**2 - mean**2 + model.noise
+            answers.append(BloodForecast(found @ windows[:, 0], mean, variance))
+        return sequences.answer(answers)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
         """On-off states (steps,) and rows (steps, voxels)."""

@@ -42,6 +42,8 @@ EmissionKind = Literal["gaussian", "categorical", "mixture", "given"]
 class HiddenMarkov:
     """Start (K,), transition (K, K) and emission of a hidden Markov model, checked.
 
+    `start` and `transition` are probabilities, `emission` gives the outputs of each state.
+
     >>> HiddenMarkov([1.0], [[1.0]], GivenEmission(1)).n_states
     1
 
@@ -56,6 +58,17 @@ class HiddenMarkov:
         start, transition = check_chain(self.start, self.transition)
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "transition", transition)
+
+    @classmethod
+    def mixture(cls, weights: Any, emission: Emission) -> HiddenMarkov:
+        """A mixture model, which is a chain without memory: states are drawn anew at each step.
+
+        >>> HiddenMarkov.mixture([0.2, 0.8], GivenEmission(2)).transition.tolist()
+        [[0.2, 0.8], [0.2, 0.8]]
+        """
+        return cls(
+            weights, np.tile(np.asarray(weights, dtype=np.float64), (len(weights), 1)), emission
+        )
 
     @property
     def n_states(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -41,6 +42,8 @@ class AdditiveGaussian:
     """y_t ~ N(sum over chains of the output of the chain's state, covariance).
 
     `outputs` (all states of all chains below each other, d), `covariance` (d, d).
+
+    `structure` of the covariance is "full", "diagonal" or "isotropic".
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -135,7 +138,10 @@ class AdditiveGaussian:
 
 @dataclass(frozen=True, eq=False)
 class EmissionTable:
-    """One column of categories: probabilities (K_1, ..., K_C, categories)."""
+    """One column of categories: probabilities (K_1, ..., K_C, categories).
+
+    They are `probabilities`, with an axis for each chain.
+    """
 
     kind: ClassVar[str] = "categorical"
     probabilities: Array
@@ -191,6 +197,9 @@ class EmissionTable:
 class HiddenChains:
     """Starts, transitions and lags of several chains, and the emission that they share.
 
+    `starts`, `transitions` and `lags` have an entry for each chain, `emission` gives the outputs of
+    all chains together.
+
     Reference: LAW-M10, HOJ-X1.
     """
 
@@ -216,6 +225,11 @@ class HiddenChains:
     def sizes(self) -> tuple[int, ...]:
         """Number of states of each chain."""
         return tuple(len(s) for s in self.starts)
+
+    @cached_property
+    def sums(self) -> _AdditiveSums:
+        """What the loops of additive Gaussian outputs need, made once per model."""
+        return _sums(self)
 
     def to_arrays(self) -> Arrays:
         """Everything by name."""
@@ -321,75 +335,98 @@ def mean_field_chains(
     )
 
 
+class _AdditiveSums(NamedTuple):
+    """What the loops need to know of chains with additive Gaussian outputs.
+
+    `projected` are outputs over the covariance, `halves` half their products; `constants` the parts
+    of the log-weights of all combinations of states that do not depend on the row, if there are
+    not too many combinations.
+    """
+
+    outputs: Array
+    projected: Array
+    halves: Array
+    inverse: Array
+    log_det: float
+    sizes: Ints
+    constants: Array | None
+
+
+def _sums(model: HiddenChains) -> _AdditiveSums:
+    emission = model.emission
+    assert isinstance(emission, AdditiveGaussian)
+    outputs = np.ascontiguousarray(emission.outputs)
+    projected = np.ascontiguousarray(np.linalg.solve(emission.covariance, outputs.T).T)
+    halves = 0.5 * np.einsum("kd,kd->k", outputs, projected)
+    constants = None
+    if len(model.sizes) > 1 and math.prod(model.sizes) <= _MOST_START:
+        constants = _constants(model, outputs @ projected.T, halves)
+    return _AdditiveSums(
+        outputs, projected, halves, np.asarray(np.linalg.inv(emission.covariance)),
+        float(np.linalg.slogdet(2 * np.pi * emission.covariance)[1]),
+        np.array(model.sizes, dtype=np.int64), constants,
+    )  # fmt: skip
+
+
+def _constants(model: HiddenChains, products: Array, halves: Array) -> Array:
+    shares = np.concatenate([_stationary(p) for p in model.transitions])
+    single = np.log(np.maximum(shares, 1e-30)) - halves
+    blocks = np.split(np.arange(len(single)), np.cumsum(model.sizes)[:-1])
+    count = len(blocks)
+    constants = np.zeros(model.sizes)
+    for a, one in enumerate(blocks):
+        constants += single[one].reshape([-1 if c == a else 1 for c in range(count)])
+        for b in range(a + 1, count):
+            shape = [1] * count
+            shape[a], shape[b] = model.sizes[a], model.sizes[b]
+            constants -= products[np.ix_(one, blocks[b])].reshape(shape)
+    return constants.ravel()
+
+
 class _GaussianFields:
     """Expected log-likelihoods of additive Gaussian outputs, linear in the number of chains."""
 
     def __init__(self, model: HiddenChains, rows: Array, beliefs: Array | None) -> None:
-        emission = model.emission
-        assert isinstance(emission, AdditiveGaussian)
         if np.isnan(rows).any():
             raise DataError("chains with Gaussian outputs take no missing values; fill them in")
-        self.sizes = np.array(model.sizes, dtype=np.int64)
-        self.outputs = np.ascontiguousarray(emission.outputs)
-        self.projected = np.ascontiguousarray(
-            np.linalg.solve(emission.covariance, self.outputs.T).T
-        )
-        self.halves = 0.5 * np.einsum("kd,kd->k", self.outputs, self.projected)
-        self.inverse = np.linalg.inv(emission.covariance)
-        self.log_det = float(np.linalg.slogdet(2 * np.pi * emission.covariance)[1])
+        self.sums = model.sums
         start = self._frames(model, rows) if beliefs is None else np.array(beliefs)
         self.beliefs = np.ascontiguousarray(start)
-        self.own = rows - self.beliefs @ self.outputs
+        self.own = rows - self.beliefs @ self.sums.outputs
 
     def _frames(self, model: HiddenChains, rows: Array) -> Array:
         """Those of each frame by itself, if there are not too many combinations."""
-        if math.prod(model.sizes) > _MOST_START or len(model.sizes) == 1:
+        if self.sums.constants is None:
             return np.tile(np.concatenate(model.starts), (len(rows), 1))
-        shares = np.concatenate([_stationary(p) for p in model.transitions])
-        single = np.log(np.maximum(shares, 1e-30)) - self.halves
-        products = self.outputs @ self.projected.T
-        blocks = np.split(np.arange(len(single)), np.cumsum(model.sizes)[:-1])
-        count = len(blocks)
-        constants = np.zeros(model.sizes)
-        for a, one in enumerate(blocks):
-            constants += single[one].reshape([-1 if c == a else 1 for c in range(count)])
-            for b in range(a + 1, count):
-                shape = [1] * count
-                shape[a], shape[b] = model.sizes[a], model.sizes[b]
-                constants -= products[np.ix_(one, blocks[b])].reshape(shape)
-        out = np.empty((len(rows), len(single)))
+        out = np.empty((len(rows), len(self.sums.halves)))
         kernels.single_frames(
-            self.projected, constants.ravel(), self.sizes, np.ascontiguousarray(rows), out
-        )
+            self.sums.projected, self.sums.constants, self.sums.sizes, np.ascontiguousarray(rows),
+            out,
+        )  # fmt: skip
         return out
 
     def fields(self, chain: int, out: Array) -> None:
         kernels.factorial_fields(
-            self.outputs,
-            self.projected,
-            self.halves,
-            chain,
-            self.own,
-            self.sizes,
-            self.beliefs,
-            out,
-        )
+            self.sums.outputs, self.sums.projected, self.sums.halves, chain, self.own,
+            self.sums.sizes, self.beliefs, out,
+        )  # fmt: skip
 
     def accept(self, chain: int, posterior: Array, fields: Array) -> tuple[float, float]:
         change, product = kernels.factorial_accept(
-            self.outputs, chain, self.sizes, posterior, self.own, self.beliefs, fields
+            self.sums.outputs, chain, self.sums.sizes, posterior, self.own, self.beliefs, fields
         )
         return float(change), float(product)
 
     def expected(self) -> float:
         """Expected log-likelihood of all rows."""
-        squares = float(np.einsum("ti,ij,tj->", self.own, self.inverse, self.own, optimize=True))
-        variance, first = 2.0 * float(self.beliefs.sum(axis=0) @ self.halves), 0
-        for k in self.sizes.tolist():
-            part = self.beliefs[:, first : first + k] @ self.outputs[first : first + k]
-            variance -= float(np.einsum("ti,ij,tj->", part, self.inverse, part, optimize=True))
+        known = self.sums
+        squares = float(((self.own @ known.inverse) * self.own).sum())
+        variance, first = 2.0 * float(self.beliefs.sum(axis=0) @ known.halves), 0
+        for k in known.sizes.tolist():
+            part = self.beliefs[:, first : first + k] @ known.outputs[first : first + k]
+            variance -= float(((part @ known.inverse) * part).sum())
             first += k
-        return -0.5 * (squares + variance + len(self.own) * self.log_det)
+        return -0.5 * (squares + variance + len(self.own) * known.log_det)
 
 
 class _TableFields:

@@ -167,17 +167,21 @@ def factorial_fields(outputs, projected, halves, chain, own, sizes, beliefs, fie
         first += sizes[c]
     n = sizes[chain]
     e = np.empty(d)
+    w, v, half = outputs[first : first + n], projected[first : first + n], halves[first : first + n]
     for t in range(steps):
+        row, now, out = own[t], beliefs[t, first : first + n], fields[t]
         for i in range(d):
-            s = own[t, i]
-            for k in range(n):
-                s += beliefs[t, first + k] * outputs[first + k, i]
-            e[i] = s
+            e[i] = row[i]
         for k in range(n):
-            s = -halves[first + k]
+            b = now[k]
+            if b > 0.0:
+                for i in range(d):
+                    e[i] += b * w[k, i]
+        for k in range(n):
+            s = -half[k]
             for i in range(d):
-                s += projected[first + k, i] * e[i]
-            fields[t, k] = s
+                s += v[k, i] * e[i]
+            out[k] = s
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
@@ -203,7 +207,7 @@ def factorial_accept(outputs, chain, sizes, posterior, own, beliefs, fields):
     return change, product
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan"})
 def single_frames(projected, constants, sizes, rows, beliefs):
     """Probabilities of the states of each chain from each frame by itself.
 
@@ -216,9 +220,11 @@ def single_frames(projected, constants, sizes, rows, beliefs):
     at = np.empty(chains, dtype=np.int64)
     scores = np.empty(len(constants))
     last = sizes[chains - 1]
+    tops = np.empty(len(constants) // last)
     first[0] = 0
     for c in range(1, chains):
         first[c] = first[c - 1] + sizes[c - 1]
+    tail = fields[first[chains - 1] :]
     for t in range(steps):
         for k in range(total):
             s = 0.0
@@ -232,23 +238,87 @@ def single_frames(projected, constants, sizes, rows, beliefs):
             s = 0.0
             for c in range(chains - 1):
                 s += fields[first[c] + at[c]]
+            part, known = scores[block * last : (block + 1) * last], constants[block * last :]
+            top = -np.inf
             for k in range(last):
-                x = constants[block * last + k] + fields[first[chains - 1] + k] + s
-                scores[block * last + k] = x
-                best = max(best, x)
+                x = known[k] + tail[k] + s
+                part[k] = x
+                top = max(top, x)
+            tops[block] = top
+            best = max(best, top)
             for c in range(chains - 2, -1, -1):
                 at[c] += 1
                 if at[c] < sizes[c]:
                     break
                 at[c] = 0
         weight = 0.0
-        for i in range(len(constants)):
-            if scores[i] > best - 30.0:
-                w = math.exp(scores[i] - best)
-                weight += w
-                where = i
-                for c in range(chains - 1, -1, -1):
-                    beliefs[t, first[c] + where % sizes[c]] += w
-                    where //= sizes[c]
+        at[:] = 0
+        for block in range(len(constants) // last):
+            if tops[block] > best - 30.0:
+                part = scores[block * last : (block + 1) * last]
+                s = 0.0
+                for k in range(last):
+                    if part[k] > best - 30.0:
+                        w = math.exp(part[k] - best)
+                        s += w
+                        beliefs[t, first[chains - 1] + k] += w
+                weight += s
+                for c in range(chains - 1):
+                    beliefs[t, first[c] + at[c]] += s
+            for c in range(chains - 2, -1, -1):
+                at[c] += 1
+                if at[c] < sizes[c]:
+                    break
+                at[c] = 0
         for k in range(total):
             beliefs[t, k] /= weight
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def frame_messages(weights, sizes, cavities, beliefs, masses):
+    """Beliefs of each chain's state at each frame, from what the chains say about it without the
+    frame (cavities) and the frame's likelihood.
+
+    weights[t, i] is the likelihood of combination i of states (the last chain fastest); masses[t]
+    gets the sum of likelihood times cavities.
+    """
+    steps, total = cavities.shape
+    chains, combinations = len(sizes), weights.shape[1]
+    first, at = np.empty(chains, dtype=np.int64), np.empty(chains, dtype=np.int64)
+    last = sizes[chains - 1]
+    first[0] = 0
+    for c in range(1, chains):
+        first[c] = first[c - 1] + sizes[c - 1]
+    end = first[chains - 1]
+    for t in range(steps):
+        row, out = cavities[t], beliefs[t]
+        tail = row[end : end + last]
+        for k in range(total):
+            out[k] = 0.0
+        at[:] = 0
+        mass = 0.0
+        for block in range(combinations // last):
+            p = 1.0
+            for c in range(chains - 1):
+                p *= row[first[c] + at[c]]
+            if p > 0.0:
+                f = weights[t, block * last : (block + 1) * last]
+                s = 0.0
+                for k in range(last):
+                    x = f[k] * tail[k]
+                    s += x
+                    out[end + k] += p * x
+                s *= p
+                mass += s
+                for c in range(chains - 1):
+                    out[first[c] + at[c]] += s
+            for c in range(chains - 2, -1, -1):
+                at[c] += 1
+                if at[c] < sizes[c]:
+                    break
+                at[c] = 0
+        masses[t] = mass
+        if mass > 0.0:
+            inverse = 1.0 / mass
+            for k in range(total):
+                out[k] *= inverse

@@ -18,7 +18,7 @@ _LOG_2PI = math.log(2.0 * math.pi)
 _MANTISSA = 1e100  # products of variances are turned into logarithms beyond it
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def filter_forward(
     a, q, drift, c, which, count, y, mean0, cov0, tol, means, covs, pred_covs, gains
 ):
@@ -111,7 +111,7 @@ def filter_forward(
     return log_likelihood, steps, -1
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def _steady(first, a, q, drift, c, count, y, p_start, means, gains):
     """Means from step `first` on with the gains of the covariance p_start before it."""
     steps, n = means.shape
@@ -165,7 +165,7 @@ def _steady(first, a, q, drift, c, count, y, p_start, means, gains):
     return log_likelihood
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs, pairs):
     """Means, covariances and covariances of neighbours given all outputs, by the RTS recursion.
 
@@ -184,7 +184,6 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
     for t in range(steps - 2, -1, -1):
         at = a[t + 1 if whole_a else 0]
         if high > low and t >= low:
-            _smooth_mean(t, at, drift, gain, means, out)
             continue
         p, predicted = covs[min(t, first - 1)], pred_covs[min(t + 1, first - 1)]
         if t < first or t == steps - 2:
@@ -197,8 +196,8 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
                         s += p[i, k] * at[j, k]
                     gain[i, j] = s
             solve_rows(factor, gain)
-        _smooth_mean(t, at, drift, gain, means, out)
-        change = _smooth_covariance(gain, p, predicted, v, work, pairs[t])
+        smooth_mean(t, at, drift, gain, means, out)
+        change = smooth_covariance(gain, p, predicted, v, work, pairs[t])
         out_covs[t] = v
         if tol > 0.0 and t > first:
             largest = 0.0
@@ -206,11 +205,35 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
                 largest = max(largest, v[i, i])
             if change <= tol * largest:
                 low, high = first, t
+                _steady_smooth_means(low, high, at, drift, gain, means, out)
     return low, high, -1
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _smooth_mean(t, a, drift, gain, means, out):
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _steady_smooth_means(low, high, a, drift, gain, means, out):
+    """`smooth_mean` of steps high - 1 down to low with one gain: (1 - gain a) now + gain after."""
+    n = len(a)
+    keep, after, whole_b = np.empty((n, n)), np.empty(n), len(drift) > 1
+    for i in range(n):
+        for j in range(n):
+            s = 1.0 if i == j else 0.0
+            for k in range(n):
+                s -= gain[i, k] * a[k, j]
+            keep[i, j] = s
+    for t in range(high - 1, low - 1, -1):
+        b = drift[t + 1 if whole_b else 0]
+        for k in range(n):
+            after[k] = out[t + 1, k] - b[k]
+        for i in range(n):
+            s, x = 0.0, 0.0
+            for k in range(n):
+                s += keep[i, k] * means[t, k]
+                x += gain[i, k] * after[k]
+            out[t, i] = s + x
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def smooth_mean(t, a, drift, gain, means, out):
     """out[t] = means[t] + gain (out[t+1] - what was predicted from means[t])."""
     n = len(a)
     now, result, after = means[t], out[t], out[t + 1]
@@ -225,8 +248,8 @@ def _smooth_mean(t, a, drift, gain, means, out):
             result[i] += gain[i, k] * s
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _smooth_covariance(gain, p, predicted, v, work, pair):
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def smooth_covariance(gain, p, predicted, v, work, pair):
     """v = p + gain (v - predicted) gain', and pair = gain v with the v before; the largest change
     of v is answered.
     """

@@ -1,4 +1,7 @@
-"""Outputs that depend on one linear function of the state: what they are and what they take."""
+"""Outputs that depend on one linear function of the state: what they are and what they take.
+
+Reference: HOJ-M13.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def _labels(y: Array) -> Array:
 
 @dataclass(frozen=True)
 class Probit(ScalarEmission):
-    """Labels 1 and -1 with p(1) = Phi(f) (HOJ-M13)."""
+    """Labels 1 and -1 with p(1) = Phi(f)."""
 
     name: ClassVar[str] = "probit"
     code: ClassVar[int] = kernels.PROBIT

@@ -118,6 +118,9 @@ def expectation_propagation(
 ) -> MomentStates:  # fmt: skip
     """Expectation propagation: Gaussians in place of the outputs, refitted until none changes.
 
+    `model` holds the dynamics, `emission` the outputs given f, `y` (T,) the outputs; it ends after
+    `max_iterations` sweeps at the latest.
+
     Parameters as of `moment_filter`; `tol` is the largest change of a mean of f in its standard
     deviations, `damping` the share of the old Gaussian that is kept. The evidence of a model with
     Gaussian outputs would be exact.
@@ -316,6 +319,8 @@ def particle_smoother(
     seed: Seed = None,
 ) -> ParticleStates:
     """Backward simulation over the particles of the filter: `paths` draws of all states together.
+
+    These are `model`, `log_likelihood`, `steps`, `particles` and `seed`.
 
     Parameters as of `particle_filter`. Needs state noise that is not singular.
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import ModelError
+from kikuchi.core.lbfgs import Lbfgs
+from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.moments.inference import site_smoother
 from kikuchi.temporal.sequences import Sequences
@@ -11,18 +17,21 @@ from kikuchi.temporal.state_space.learning import (
     Regression,
     StateConstraints,
     StateStatistics,
+    gradient,
     maximise,
+    pack,
     state_regression,
+    unpack,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 _KEPT = frozenset({"output", "output_offset", "output_input", "output_noise"})
 
 
-def em_step(
+def expected_dynamics(
     model: StateSpace, emission: ScalarEmission, sequences: Sequences
-) -> tuple[float, StateSpace]:
-    """Approximate log-evidence of a model, and the model with dynamics of one step of EM."""
+) -> tuple[float, StateStatistics]:
+    """Approximate log-evidence of a model, and expected products of neighbouring states."""
     n = model.n_states
     total = StateStatistics(
         Regression.zero(n, n + 1), Regression.zero(1, n + 1), np.zeros(n), np.zeros((n, n)),
@@ -37,4 +46,52 @@ def em_step(
         total.state += state_regression(s, nothing, sum_v - first, sum_v - last, sum_pair)
         total.first_mean += s.mean[0]
         total.first_second += first + np.outer(s.mean[0], s.mean[0])
+    return evidence, total
+
+
+def em_step(
+    model: StateSpace, emission: ScalarEmission, sequences: Sequences
+) -> tuple[float, StateSpace]:
+    """Approximate log-evidence of a model, and the model with dynamics of one step of EM."""
+    evidence, total = expected_dynamics(model, emission, sequences)
     return evidence, maximise(model, total, StateConstraints(_KEPT), first=False)
+
+
+def evidence_slope(
+    model: StateSpace, emission: ScalarEmission, sequences: Sequences
+) -> tuple[float, Array]:
+    """Approximate log-evidence, and its gradient along `pack` of the dynamics.
+
+    At a fixed point of expectation propagation the evidence does not change with the Gaussians in
+    place of the outputs, so that its slope is that of the expected log-density of the states.
+    """
+    evidence, total = expected_dynamics(model, emission, sequences)
+    quiet = model.updated(output_noise=np.eye(1))  # not used, and often zero
+    return evidence, gradient(quiet, total, StateConstraints(_KEPT), first=False)
+
+
+def ascend(
+    model: StateSpace, emission: ScalarEmission, sequences: Sequences, max_iterations: int,
+    tol: float,
+) -> StateSpace:  # fmt: skip
+    """The model whose dynamics L-BFGS reaches up the evidence, until a step gains less than `tol`
+    per output.
+    """
+    if not is_positive(np.asarray(model.state_noise)):
+        raise ModelError("the gradient needs state noise that is not singular; use fit_em")
+    held, rows = StateConstraints(_KEPT), sequences.rows
+
+    def objective(vector: Array) -> tuple[float, Array]:
+        try:
+            trial = unpack(model, vector, held, first=False)
+            value, slope = evidence_slope(trial, emission, sequences)
+        except (ModelError, ValueError, np.linalg.LinAlgError):  # outside: the search steps back
+            return math.inf, np.zeros_like(vector)
+        return -value / rows, -slope / rows
+
+    descent = Lbfgs(objective, pack(model, held, first=False))
+    for _ in range(max_iterations):
+        before = descent.value
+        if not descent.step() or before - descent.value <= tol:
+            break
+    return unpack(model, descent.point, held, first=False)

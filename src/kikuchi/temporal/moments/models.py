@@ -38,6 +38,8 @@ def probit_gains(kappa: Any) -> tuple[Array, Array]:
 
     Surprising labels (kappa far below 0) move the state most, unsurprising ones hardly.
 
+    `kappa` is the margin of the label in standard deviations.
+
     >>> [round(float(g), 6) for g in probit_gains(0.0)]
     [0.797885, 0.63662]
 
@@ -313,3 +315,14 @@ class MomentSSM:
                 break
             before = value
         return MomentSSM(model, self.emission)
+
+    def fit_gradient(self, Y: Any, *, max_iterations: int = 100, tol: float = 1e-6) -> MomentSSM:
+        """The model with transition, offset and noise of the states learnt by L-BFGS up the
+        evidence of expectation propagation, until a step gains less than `tol` per output.
+        """
+        from kikuchi.temporal.moments.learning import ascend
+
+        sequences = self._columns(Y)
+        return MomentSSM(
+            ascend(self.model, self.emission, sequences, max_iterations, tol), self.emission
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -43,14 +43,19 @@ _LEAST = 1e-10  # precision of a Gaussian in place of a step
 class LaplaceWalks:
     """Sources that walk: mixing (D, M), variances of the outputs (D,), rates of the steps (M,).
 
-    The first state is a step from 0.
+    A source is `persistence` times the one before plus a Laplace step: 1 walks, 0 draws sources
+    anew at each frame, which is independent component analysis with noise. The first state is a
+    step from 0.
 
-    Reference: HOJ-M14.
+    These are `mixing`, `noise` and `rates`.
+
+    Reference: HOJ-M14, HOJ-M5.
     """
 
     mixing: Array
     noise: Array
     rates: Array
+    persistence: float = 1.0
 
     def __post_init__(self) -> None:
         mixing, noise, rates = (
@@ -63,6 +68,8 @@ class LaplaceWalks:
             )
         if not ((noise > 0).all() and (rates > 0).all() and np.isfinite(mixing).all()):
             raise ModelError("noise and rates must be positive, the mixing finite")
+        if not 0.0 <= self.persistence <= 1.0:
+            raise ModelError(f"persistence lies between 0 and 1, got {self.persistence:g}")
         for name, value in (("mixing", mixing), ("noise", noise), ("rates", rates)):
             object.__setattr__(self, name, value)
 
@@ -75,20 +82,40 @@ class LaplaceWalks:
         m = len(self.rates)
         steps = np.diag(2.0 / self.rates**2)
         return StateSpace(
-            np.eye(m), self.mixing, steps, np.diag(self.noise), initial_covariance=steps
-        )
+            self.persistence * np.eye(m), self.mixing, steps, np.diag(self.noise),
+            initial_covariance=steps,
+        )  # fmt: skip
 
     def to_arrays(self) -> Arrays:
         """Everything by name."""
-        return {"mixing": self.mixing, "noise": self.noise, "rates": self.rates}
+        return {
+            "mixing": self.mixing, "noise": self.noise, "rates": self.rates,
+            "persistence": np.array(self.persistence),
+        }  # fmt: skip
 
     def sample(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Sources (T, M) and outputs (T, D)."""
         if steps < 1:
             raise DataError(f"a sample of {steps} steps; give at least 1")
-        walk = np.cumsum(rng.laplace(size=(steps, len(self.rates))) / self.rates, axis=0)
+        walk = rng.laplace(size=(steps, len(self.rates))) / self.rates
+        for t in range(1, steps):
+            walk[t] += self.persistence * walk[t - 1]
         noise = np.sqrt(self.noise) * rng.normal(size=(steps, len(self.noise)))
         return walk, walk @ self.mixing.T + noise
+
+
+def independent_components(mixing: Any, noise: Any, rates: Any) -> LaplaceWalks:
+    """Independent component analysis with Laplace sources and noise, as sources without memory.
+
+    `mixing` (outputs, sources), `noise` the variances of the outputs, `rates` of the sources.
+
+    >>> ica = independent_components([[1.0, 0.5], [0.2, 1.0]], [0.1, 0.1], [1.4, 1.4])
+    >>> walk_posterior(ica, np.array([[1.0, 1.0]])).mean.shape
+    (1, 2)
+
+    Reference: HOJ-M5.
+    """
+    return LaplaceWalks(mixing, noise, rates, persistence=0.0)
 
 
 class WalkPosterior(NamedTuple):
@@ -174,7 +201,7 @@ class _StepChain:
         precision[:, np.arange(m), np.arange(m)] = sites[:, :, 0]
         drift = sites[:, :, 1] / sites[:, :, 0]
         log_z, kept = canonical_chain(
-            np.eye(m)[None], precision, np.ascontiguousarray(drift),
+            self.model.persistence * np.eye(m)[None], precision, np.ascontiguousarray(drift),
             np.ascontiguousarray(self.evidence), self.which, self.shifts,
             np.ascontiguousarray(sites[0, :, 1]), precision[0].copy(), keep=True,
         )  # fmt: skip
@@ -186,10 +213,14 @@ class _StepChain:
 
     def _steps(self, s: SmoothedStates) -> tuple[Array, Array]:
         """Mean and variance of each step of each source."""
-        mean = np.diff(s.mean, axis=0, prepend=0.0)
+        kept = self.model.persistence
+        mean = s.mean.copy()
+        mean[1:] -= kept * s.mean[:-1]
         own = np.diagonal(s.covariance, axis1=1, axis2=2)
         variance = own.copy()
-        variance[1:] += own[:-1] - 2.0 * np.diagonal(s.pair_covariance, axis1=1, axis2=2)
+        variance[1:] += kept * (
+            kept * own[:-1] - 2.0 * np.diagonal(s.pair_covariance, axis1=1, axis2=2)
+        )
         return mean, np.maximum(variance, 1e-300)
 
     def _cavity(self, sites: Array, s: SmoothedStates) -> tuple[Array, Array, Array, Array]:
@@ -223,9 +254,10 @@ class _StepChain:
         point of adaptive TAP with Laplace sources, and whether all were found.
         """
         sites, every = self.start(), True
-        m = len(self.model.rates)
+        m, kept = len(self.model.rates), self.model.persistence
         mean, cov = np.zeros(m), np.zeros((m, m))
         for t in range(len(self.y)):
+            mean, cov = kept * mean, kept**2 * cov
             j, h = self.evidence[t], self.shifts[t]
             inner = np.linalg.solve(np.eye(m) + j @ cov, np.column_stack([j, h - j @ mean]))
             coupling, field = inner[:, :m], inner[:, m]  # of the step, the old state integrated out
@@ -311,18 +343,23 @@ class TemporalICA(RowsEstimator, _WalkFit):
     tol: float = option(
         1e-5, "The fit has converged when an iteration gains less log-likelihood per row.", low=0
     )
+    persistence: float = option(
+        1.0, "Share of a source that stays from frame to frame; 0: sources without memory.",
+        low=0, high=1,
+    )  # fmt: skip
     start: LaplaceWalks | None = option(None, "Parameters before learning; by default random.")
 
     @classmethod
     def from_parameters(cls, model: LaplaceWalks, **options: Any) -> Self:
         """An estimator that holds these parameters, as if it had been fitted to them."""
-        made = cls(len(model.rates), **options)
+        made = cls(len(model.rates), persistence=model.persistence, **options)
         return made._given(model, len(model.noise))
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> LaplaceWalks:
         if self.start is not None:
             return self.start
-        rows = np.vstack([np.diff(t, axis=0) for t in sequences.tables if len(t) > 1] or
+        kept = self.persistence
+        rows = np.vstack([t[1:] - kept * t[:-1] for t in sequences.tables if len(t) > 1] or
                          [sequences.stacked()])  # fmt: skip
         products = np.nan_to_num(rows)
         values, axes = np.linalg.eigh(products.T @ products / len(rows))
@@ -334,7 +371,7 @@ class TemporalICA(RowsEstimator, _WalkFit):
         scale = self.rate / math.sqrt(2.0)
         return LaplaceWalks(
             scale * mixing @ turn, 0.1 * np.diagonal(products.T @ products) / len(rows) + 1e-12,
-            np.full(m, self.rate),
+            np.full(m, self.rate), kept,
         )  # fmt: skip
 
     def _expectation(self, model: LaplaceWalks, sequences: Sequences) -> tuple[float, Any]:
@@ -358,14 +395,16 @@ class TemporalICA(RowsEstimator, _WalkFit):
         mixing = np.linalg.solve(xx, yx[:, :, None])[:, :, 0]
         noise = yy - 2 * (mixing * yx).sum(axis=1) + np.einsum("di,dij,dj->d", mixing, xx, mixing)
         floor = 1e-8 * yy / np.maximum(counts, 1.0) + 1e-300
-        return LaplaceWalks(mixing, np.maximum(noise / np.maximum(counts, 1.0), floor), model.rates)
+        noise = np.maximum(noise / np.maximum(counts, 1.0), floor)
+        return replace(model, mixing=mixing, noise=noise)
 
     def _pack(self, model: LaplaceWalks) -> Array:
         return np.concatenate([model.mixing.ravel(), np.log(model.noise)])
 
     def _unpack(self, model: LaplaceWalks, vector: Array) -> LaplaceWalks:
         d, m = model.mixing.shape
-        return LaplaceWalks(vector[: d * m].reshape(d, m), np.exp(vector[d * m :]), model.rates)
+        mixing = vector[: d * m].reshape(d, m)
+        return replace(model, mixing=mixing, noise=np.exp(vector[d * m :]))
 
     def _gradient(self, model: LaplaceWalks, statistics: Any) -> Array:
         yx, xx, yy, counts = statistics
@@ -375,7 +414,9 @@ class TemporalICA(RowsEstimator, _WalkFit):
         return np.concatenate([slope.ravel(), 0.5 * (scatter / model.noise - counts)])
 
     def _read_model(self, arrays: Arrays) -> LaplaceWalks:
-        return LaplaceWalks(*(np.array(arrays[n]) for n in ("mixing", "noise", "rates")))
+        mixing, noise, rates = (np.array(arrays[n]) for n in ("mixing", "noise", "rates"))
+        kept = float(arrays["persistence"]) if "persistence" in arrays else 1.0
+        return LaplaceWalks(mixing, noise, rates, kept)
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]

@@ -21,6 +21,7 @@ from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.kernels import covariance as cov_kernels
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import square_root as root_kernels
+from kikuchi.temporal.state_space.blocks import WhiteChain, filter_blocks, smooth_blocks
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 Form = Literal["auto", "covariance", "information", "square-root"]
@@ -143,7 +144,7 @@ class Forecast(NamedTuple):
 
 def filter_states(
     model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
-    steady: bool = True,
+    steady: bool = True, threads: int = 1,
 ) -> FilteredStates:  # fmt: skip
     """States given the outputs up to each step.
 
@@ -154,12 +155,14 @@ def filter_states(
     inputs : known inputs (T, k), if the model has any
     form : covariance, information, square-root, or auto
     steady : compute only means once the covariance stays the same (covariance form)
+    threads : cores that work on blocks of time side by side (covariance form); one is used where
+        the covariance becomes steady, as there is little left to do
 
     >>> walk = StateSpace([[1.0]], [[1.0]], [[0.0]], [[1.0]], initial_covariance=[[1e6]])
     >>> filter_states(walk, np.array([[1.0], [3.0]])).mean.round(3).ravel().tolist()
     [1.0, 2.0]
     """
-    kind, work = _prepared(model, y, inputs, form)
+    kind, work = _prepared(model, y, inputs, form, threads)
     n, steps = model.n_states, len(y)
     if kind == "information":
         log_z, kept = _information(model, work, False)
@@ -171,21 +174,24 @@ def filter_states(
         log_z, roots = _square_root(model, work, means, False)
         covs[:] = roots.filtered @ np.swapaxes(roots.filtered, 1, 2)
         return FilteredStates(means, log_z, kind, covs, steps, every)
-    log_z, first = _covariance(model, work, steady, means, covs, np.empty((0, n, n)))
+    log_z, first, _ = _covariance(model, work, steady, threads, means, covs, np.empty((0, n, n)))
     return FilteredStates(means, log_z, kind, covs, first, every)
 
 
 def smooth_states(
     model: StateSpace, y: Array, inputs: Array | None = None, *, form: Form = "auto",
-    steady: bool = True,
+    steady: bool = True, threads: int = 1,
 ) -> SmoothedStates:  # fmt: skip
     """States given all outputs; parameters as of `filter_states`.
+
+    These are the `model`, the outputs `y`, known `inputs`, the `form` of the filter, whether it may
+    use its `steady` state, and `threads`.
 
     >>> walk = StateSpace([[1.0]], [[1.0]], [[1.0]], [[1.0]])
     >>> smooth_states(walk, np.array([[0.0], [np.nan], [2.0]])).mean.round(3).ravel().tolist()
     [0.5, 1.0, 1.5]
     """
-    kind, work = _prepared(model, y, inputs, form)
+    kind, work = _prepared(model, y, inputs, form, threads)
     n, steps = model.n_states, len(y)
     out, covs = np.empty((steps, n)), np.empty((steps, n, n))
     pairs = np.empty((steps - 1, n, n))
@@ -199,7 +205,10 @@ def smooth_states(
         root_kernels.root_backward(work.a, *roots[1:], out, covs, pairs)
         return SmoothedStates(out, log_z, kind, covs, pairs)
     filtered, predicted = np.empty((steps, n, n)), np.empty((steps, n, n))
-    log_z, first = _covariance(model, work, steady, means, filtered, predicted)
+    log_z, first, chain = _covariance(model, work, steady, threads, means, filtered, predicted)
+    if chain is not None:
+        smooth_blocks(chain, (means, filtered, predicted), out, covs, pairs, threads)
+        return SmoothedStates(out, log_z, kind, covs, pairs)
     low, high, failed = cov_kernels.smooth_backward(
         work.a, work.drift, means, filtered, predicted, first, _STEADY if steady else 0.0,
         out, covs, pairs,
@@ -249,9 +258,11 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(
-    model: StateSpace, y: Array, inputs: Array | None, form: Form
+    model: StateSpace, y: Array, inputs: Array | None, form: Form, threads: int = 1
 ) -> tuple[str, _Prepared]:  # fmt: skip
     steps = len(y)
+    if threads < 1:
+        raise MethodError(f"threads must be at least 1, got {threads}")
     for name in model.varying:
         if len(getattr(model, name)) < steps:
             raise DataError(
@@ -259,7 +270,11 @@ def _prepared(
             )
     if y.shape[1] != model.n_outputs:
         raise DataError(f"{y.shape[1]} columns for a model of {model.n_outputs} outputs")
-    return _chosen(model, form), _work(model, y, inputs)
+    kind = _chosen(model, form)
+    if threads > 1 and kind != "covariance":
+        why = " (a flat prior has no other)" if model.is_flat else ""
+        raise MethodError(f"threads > 1 need the covariance form, not {kind}{why}; use threads=1")
+    return kind, _work(model, y, inputs)
 
 
 def _chosen(model: StateSpace, form: Form) -> str:
@@ -358,21 +373,29 @@ def _whitened(work: _Prepared) -> tuple[Array, Array, float]:
 
 
 def _covariance(
-    model: StateSpace, work: _Prepared, steady: bool, means: Array, covs: Array, predicted: Array
-) -> tuple[float, int]:
+    model: StateSpace, work: _Prepared, steady: bool, threads: int, means: Array, covs: Array,
+    predicted: Array,
+) -> tuple[float, int, WhiteChain | None]:  # fmt: skip
+    """Log-likelihood and first steady step; the chain if it was worked on in blocks."""
     c, y, log_det = _whitened(work)
+    chain = WhiteChain(
+        work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
+        model.initial_mean, np.asarray(model.initial_covariance),
+    )  # fmt: skip
+    constant = max(len(chain.a), len(chain.q), len(c)) == 1
+    if threads > 1 and not (steady and constant):
+        log_z = filter_blocks(chain, means, covs, predicted, threads)
+        return log_z - log_det, len(means), chain
     gains = np.empty((model.n_outputs, model.n_states))
     log_z, first, failed = cov_kernels.filter_forward(
-        work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
-        model.initial_mean, model.initial_covariance, _STEADY if steady else 0.0,
-        means, covs, predicted, gains,
-    )  # fmt: skip
+        *chain, _STEADY if steady else 0.0, means, covs, predicted, gains
+    )
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
             f"the covariance is no longer positive (step {failed if failed >= 0 else 'unknown'}); "
             "use form='square-root', or check the scale of the noise"
         )
-    return log_z - log_det, first
+    return log_z - log_det, first, None
 
 
 class _Canonical(NamedTuple):

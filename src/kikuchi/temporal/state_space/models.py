@@ -188,16 +188,21 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
 
     # ------------------------------------------------------------------ asking
 
-    def filter(self, Y: Any, *, inputs: Any = None, steady: bool = True) -> Any:
+    def filter(
+        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+    ) -> Any:  # fmt: skip
         """States given the outputs up to each step: `FilteredStates`, or a list for a list.
 
-        `steady` computes means only, once the covariance stays the same.
+        `steady` computes means only, once the covariance stays the same. `threads` work on blocks
+        of time side by side, where it does not.
         """
-        return self._each(filter_states, Y, inputs, steady=steady)
+        return self._each(filter_states, Y, inputs, steady=steady, threads=threads)
 
-    def smooth(self, Y: Any, *, inputs: Any = None, steady: bool = True) -> Any:
+    def smooth(
+        self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
+    ) -> Any:  # fmt: skip
         """States given all outputs: `SmoothedStates`, or a list for a list."""
-        return self._each(smooth_states, Y, inputs, steady=steady)
+        return self._each(smooth_states, Y, inputs, steady=steady, threads=threads)
 
     def _each(self, infer: Any, Y: Any, inputs: Any, **options: Any) -> Any:
         model: StateSpace = self._model

@@ -195,6 +195,8 @@ def probabilistic_pca(data: ArrayLike, components: int) -> StateSpace:
     C = U (S - s2 I)^(1/2) with the leading eigenvectors U and eigenvalues S of the covariance, s2
     the mean of the others.
 
+    `data` are the rows, `components` is the number of eigenvectors.
+
     >>> rows = np.random.default_rng(0).normal(size=(50, 3))
     >>> probabilistic_pca(rows, 1).n_states
     1
@@ -219,6 +221,8 @@ def local_level(level: float, noise: float, outputs: int = 1) -> StateSpace:
 
     `level` and `noise` are the variances of the steps and of the outputs.
 
+    `outputs` is the number of walks.
+
     >>> local_level(0.1, 1.0).is_flat
     True
     """
@@ -228,6 +232,8 @@ def local_level(level: float, noise: float, outputs: int = 1) -> StateSpace:
 
 def autoregression(coefficients: ArrayLike, variance: float, mean: float = 0.0) -> StateSpace:
     """An autoregressive process without output noise: y_t - mean = sum_k a_k (y_t-k - mean) + e_t.
+
+    `coefficients` are the a_k, `variance` is that of e_t, `mean` that of the process.
 
     >>> autoregression([0.5, 0.2], 1.0).transition.tolist()
     [[0.5, 0.2], [1.0, 0.0]]
