@@ -116,13 +116,13 @@ def test_best_xi_is_the_minimum_of_a_convex_function():
         inputs = net.inputs(means)[0, 4]
 
         def value(xi, net=net, means=means, scratch=scratch, inputs=inputs):
-            log_a, log_b, *_ = tilt(net.edges, 4, xi, means, *scratch)
+            log_a, log_b, *_ = tilt(net.edges, 4, xi, means, *scratch, False)
             return xi * inputs + np.logaddexp(log_a, log_b)
 
         grid = np.linspace(0, 1, 2001)
         values = np.array([value(x) for x in grid])
         assert np.all(np.diff(values, 2) > -1e-9)
-        xi, *_ = best_xi(net.edges, 4, 0.5, inputs, means, *scratch)
+        xi, *_ = best_xi(net.edges, 4, 0.5, inputs, means, *scratch, False)
         assert value(xi) <= values.min() + 1e-10
         assert abs(xi - grid[values.argmin()]) < 2e-3 or np.ptp(values) < 1e-9
 
@@ -239,3 +239,16 @@ def test_what_cannot_be_done_is_said():
         parse_posterior("mixtur:3")
     with pytest.raises(MethodError, match="takes no number"):
         parse_posterior("chain:3")
+
+
+@pytest.mark.parametrize("span", [3.0, 40.0, 300.0])
+def test_mixtures_of_hard_units_keep_their_bound(span: float) -> None:
+    """Overlaps of components that exclude each other vanish: logarithms take over from products."""
+    rng = np.random.default_rng(0)
+    for seed in range(3):
+        net = SigmoidNetwork.random((2, 4, 6), span=span, random_state=seed)
+        rows = net.clamped(rng.integers(0, 2, size=(2, 6)).astype(float))
+        exact = parse_posterior("exact").fit(net, rows, rng=rng).bound
+        found = parse_posterior("mixture:4").fit(net, rows, rng=rng)
+        assert np.all(np.isfinite(found.bound)) and np.all(found.bound <= exact + 1e-9)
+        assert np.all(np.diff(found.state["bounds"], axis=1) > -1e-4)

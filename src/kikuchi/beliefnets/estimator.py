@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from kikuchi.beliefnets.likelihood import (
 )
 from kikuchi.beliefnets.models import Evidence, SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
+from kikuchi.beliefnets.recognition import UP, add_recognition, has_recognition, parse_recognition
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
@@ -52,14 +54,15 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     Hidden layers are given from the top. The posterior of the hidden units is a product, a mixture
     of products or a chain with certified bounds, or exact, or sampled. `score_samples` is the
-    bound; `log_likelihood` comes nearer to the truth at a price.
+    bound; `log_likelihood` comes nearer to the truth at a price. Other learners train a recognition
+    network beside it, which guesses the hidden units in one pass upwards.
 
     Attributes
     ----------
     network_ : the `SigmoidNetwork`.
     trace_, converged_, stopped_, n_iter_, warnings_ : how the training went.
 
-    Reference: LAW-M3, LAW-L2.
+    Reference: LAW-M3, LAW-L2, LIU-L7.
 
     >>> rng = np.random.default_rng(0)
     >>> on = rng.integers(0, 2, size=(200, 1))
@@ -79,9 +82,15 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     )
     posterior: str = option(
         "mean-field",
-        "Posterior of the hidden units: mean-field, mixture:M, chain, quadratic, gibbs or exact.",
+        "Posterior of the hidden units: mean-field, mixture:M, chain, quadratic, third-order, "
+        "tree-mf:width, gibbs, exact, or recognition (of learners with a recognition network).",
     )
     _: KW_ONLY
+    learner: str = option(
+        "bound",
+        "How it learns: bound (of the posterior), or with a recognition network vimco:K "
+        "(importance-weighted bound of K draws), reweighted:K or wake-sleep.",
+    )
     units: Literal["bits", "spins"] = option("bits", "Values of the data: bits 0, 1; spins -1, 1.")
     threshold: float | None = option(
         None, "Data above it are 1 and others 0 (or -1); none: data have these values already."
@@ -124,11 +133,6 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             )
         return sizes
 
-    @property
-    def learner(self) -> str:
-        """How it learns, in words."""
-        return f"bound of the posterior {self.posterior}"
-
     def _posterior(self, text: str | None = None) -> UnitPosterior:
         return parse_posterior(self.posterior if text is None else text)
 
@@ -149,6 +153,16 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> SigmoidNetwork:
         self._posterior()
+        network = self._first_network(rows, rng)
+        if self.learner != "bound" and not has_recognition(network):
+            parse_recognition(self.learner)
+            add_recognition(network, rng)
+        if self.learner == "bound":  # it would stay behind
+            for name in UP:
+                network.parameters.pop(name, None)
+        return network
+
+    def _first_network(self, rows: Array, rng: np.random.Generator) -> SigmoidNetwork:
         if self.start is None:
             sizes = (*self.hidden_layers, rows.shape[1])
             return random_start(sizes, rows, rng, self.units)
@@ -161,6 +175,10 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return network
 
     def _rule(self) -> Rule[SigmoidNetwork]:
+        if self.learner != "bound":
+            return dataclasses.replace(
+                parse_recognition(self.learner), ard=self.ard, n_rows=self._n_rows
+            )
         return BoundRule(
             posterior=self.posterior, sweeps=self.sweeps, ard=self.ard, n_rows=self._n_rows
         )
@@ -194,7 +212,9 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return self._posterior().fit(self.network_, states, rng=generator(random_state))
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Lower bound on the log-probability of each row (exact with posterior="exact")."""
+        """Lower bound on the log-probability of each row (exact with posterior="exact"; with
+        posterior="recognition" it holds in expectation over draws).
+        """
         if not self._posterior().bounds:
             raise MethodError(
                 f"posterior {self.posterior} has no bound; use log_likelihood, or score with "
@@ -258,7 +278,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
             )
         if method == "importance":
             family = self._posterior()
-            if family.name in ("gibbs", "gibbs-proposals", "exact"):
+            if family.name in ("gibbs", "gibbs-proposals", "exact", "tree-mf"):
                 family = parse_posterior("mean-field")
             return importance_likelihood(
                 network, states, family, draws=draws, random_state=random_state

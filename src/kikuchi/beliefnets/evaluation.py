@@ -127,6 +127,10 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool) -> None:
     found.notes[name] = f"first {len(judged)} rows, {how}"
     if groups:
         found.measures["gap of the bound there"] = likely.mean - e.score(judged)
+    if getattr(e, "posterior", "").startswith("recognition"):
+        for name in found.measures:
+            if "bound" in name:
+                found.notes[name] = "by draws: a bound in expectation"
     if annealed:
         between = e.log_likelihood(judged, "ais", random_state=seed)
         found.measures["annealed, from below"] = float(between.lower.mean())

@@ -52,6 +52,8 @@ class SigmoidNetwork:
     sizes of the layers from the top if it is layered, else empty. With `units="spins"` rows of data
     hold -1 and 1; weights are always those of bits.
 
+    `visible` are the numbers of the units that rows of data are about.
+
     Reference: LAW-M3, LAW-M1.
 
     >>> net = SigmoidNetwork.layered([np.array([[4.0, -4.0]])], [[0.0], [-2.0, 2.0]])
@@ -374,7 +376,7 @@ class SigmoidNetwork:
 
     def copy(self) -> Self:
         """The same network with parameters of its own."""
-        return type(self)(
+        made = type(self)(
             self.parameters["bias"],
             self.tails,
             self.heads,
@@ -383,6 +385,18 @@ class SigmoidNetwork:
             layers=self.layers,
             units=self.units,
         )
+        return made._with_recognition(self.parameters)
+
+    def _with_recognition(self, arrays: Mapping[str, Any]) -> Self:
+        """With the recognition network among these arrays, if there is one."""
+        sizes = {"up_weights": self.n_edges, "up_bias": len(self.hidden)}
+        for name, size in sizes.items():
+            if name in arrays:
+                values = np.array(arrays[name], dtype=np.float64)
+                if values.shape != (size,) or not np.all(np.abs(values) <= LARGEST):
+                    raise ModelError(f"{name} must be {size} finite numbers")
+                self.parameters[name] = values
+        return self
 
     def check_data(self, data: Any) -> Any:
         """Rows of 0 and 1, one column per visible unit."""
@@ -430,7 +444,7 @@ class SigmoidNetwork:
         else:
             tails, heads = arrays["tails"], arrays["heads"]
             visible = np.array(facts["visible"], dtype=np.int64)
-        return cls(
+        made = cls(
             arrays["bias"],
             tails,
             heads,
@@ -439,6 +453,7 @@ class SigmoidNetwork:
             layers=layers,
             units=facts["units"],
         )
+        return made._with_recognition(arrays)
 
     # ------------------------------------------------------------------ checks
 

@@ -19,6 +19,7 @@ import numpy as np
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.inference.variational.kernels.mixture_mean_field import (
+    _LEAST,
     _count,
     _dot,
     _log_overlap,
@@ -38,15 +39,21 @@ _LEAST_GAIN = 1e-11  # nats that a step in xi must promise
 _TINY = 1e-300
 _REFRESH = 16  # sweeps after which overlaps are computed from scratch
 _HUGE = 1e150
+_CANCELS = 1e-3  # e^-w less 1 plus 1 has lost digits
+_EDGE = 1e-15  # means of unknown units stay so far from 0 and 1, where hard weights have no slope
+_FEW = 10  # unknown units whose overlaps are plain products: none below 1e-300
+_SMALLEST = 1e-30  # factor of such a product
 
 
 @njit(cache=True, error_model="numpy")
 def tilt(
-    net: Edges, unit: int, xi: float, means: Array, minus: Array, plus: Array, growth: Array
-) -> tuple[float, float, float, float, float, float]:
+    net: Edges, unit: int, xi: float, means: Array, minus: Array, plus: Array, growth: Array,
+    same: bool,
+) -> tuple[float, float, float, float, float, float]:  # fmt: skip
     """log A and log B of a unit with mean and variance of its input under both tilted products.
 
-    `growth` is e^w of each edge; `minus` and `plus` become e^{-xi w} - 1 and e^{(1 - xi) w} - 1.
+    `growth` is e^w of each edge; `minus` and `plus` become e^{-xi w} - 1 and e^{(1 - xi) w} - 1, or
+    are so already if `same` says that xi is what it was.
     """
     bias = net.bias[unit]
     log_a, log_b = -xi * bias, (1.0 - xi) * bias
@@ -55,10 +62,12 @@ def tilt(
     for p in range(net.into_first[unit], net.into_first[unit + 1]):
         e = net.into[p]
         w, mean = net.weights[e], means[net.tails[e]]
-        small = np.exp(-xi * w)
-        large = small * growth[e]
-        minus[e], plus[e] = small - 1.0, large - 1.0
-        factor_a, factor_b = 1.0 + mean * (small - 1.0), 1.0 + mean * (large - 1.0)
+        small, large = minus[e] + 1.0, plus[e] + 1.0
+        if not same or min(small, large) < _CANCELS:
+            small = np.exp(-xi * w)
+            large = small * growth[e]
+            minus[e], plus[e] = small - 1.0, large - 1.0
+        factor_a, factor_b = 1.0 - mean + mean * small, 1.0 - mean + mean * large
         product_a *= factor_a
         product_b *= factor_b
         if not 1.0 / _HUGE < product_a < _HUGE:
@@ -87,15 +96,20 @@ def best_xi(
     minus: Array,
     plus: Array,
     growth: Array,
+    same: bool,
 ) -> tuple[float, float, float]:
     """The xi that minimises xi <z> + log(A + B), with log A and log B there: Newton in a bracket.
 
     A step is taken only if it promises a gain; one that leaves the bracket becomes a bisection.
+    `same` says that `minus` and `plus` are those of the first xi.
     """
     low, high = 0.0, 1.0
     log_a, log_b = 0.0, 0.0
     for _ in range(_NEWTON):
-        log_a, log_b, mean_a, mean_b, var_a, var_b = tilt(net, unit, xi, means, minus, plus, growth)
+        log_a, log_b, mean_a, mean_b, var_a, var_b = tilt(
+            net, unit, xi, means, minus, plus, growth, same
+        )
+        same = False
         share = 1.0 / (1.0 + np.exp(log_a - log_b))
         mean = (1.0 - share) * mean_a + share * mean_b
         slope = mean_input - mean
@@ -135,12 +149,15 @@ def _settle(
     minus: Array,
     plus: Array,
     growth: Array,
+    same: bool,
 ) -> float:
     """The best xi of every unit; answers the bound of this component."""
     total = 0.0
     for i in range(len(xi)):
         if loose[i] > 0.0:
-            found, log_a, log_b = best_xi(net, i, xi[i], inputs[i], means, minus, plus, growth)
+            found, log_a, log_b = best_xi(
+                net, i, xi[i], inputs[i], means, minus, plus, growth, same
+            )
             xi[i] = found
         else:
             xi[i] = 0.5
@@ -207,6 +224,107 @@ def _mixing_field(w: Mixture, m: int, first: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def _set_products(w: Mixture, dots: Array, products: Array) -> bool:
+    """pi(m, k) as plain products of the dots of each unit; False if one is too small to be divided
+    by.
+    """
+    n = len(w.weights)
+    for m in range(n):
+        for k in range(n):
+            products[m, k] = 1.0
+            for f in range(len(dots)):
+                dots[f, m, k] = _dot(w.smoothing, w.q, m, k, 2 * f, 2 * f + 2)
+                products[m, k] *= dots[f, m, k]
+                if dots[f, m, k] < _SMALLEST and w.weights[m] > 0.0 and w.weights[k] > 0.0:
+                    return False
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def _mixing_step(w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array) -> float:
+    """As `_mixing_field`, with plain products."""
+    on, off = w.smoothing[m, 2 * f + 1], w.smoothing[m, 2 * f]
+    field = np.log(max(on, _TINY)) - np.log(max(off, _TINY))
+    for k in range(len(w.weights)):
+        if w.weights[k] > 0.0:
+            products[k, m] /= dots[f, k, m]
+            step = w.smoothing[k, 2 * f + 1] - w.smoothing[k, 2 * f]
+            field -= scales[k] * products[k, m] * step
+    return float(field)
+
+
+@njit(cache=True, error_model="numpy")
+def _smooth_unit(
+    w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array
+) -> bool:  # fmt: skip
+    """The best smoothing of one unit of component m and its lambda, with plain products."""
+    weights, q, smoothing = w.weights, w.q, w.smoothing
+    off, on = 0.0, 0.0
+    for k in range(len(weights)):
+        if weights[k] > 0.0:
+            products[m, k] /= dots[f, m, k]
+            share = weights[k] * products[m, k]
+            off += share * q[k, 2 * f]
+            on += share * q[k, 2 * f + 1]
+    off = q[m, 2 * f] / off if off > 0.0 and q[m, 2 * f] > 0.0 else 0.0
+    on = q[m, 2 * f + 1] / on if on > 0.0 and q[m, 2 * f + 1] > 0.0 else 0.0
+    largest = max(off, on)
+    if 0.0 < largest < np.inf:
+        smoothing[m, 2 * f] = max(off / largest, _LEAST) if q[m, 2 * f] > 0.0 else off / largest
+        on /= largest
+        smoothing[m, 2 * f + 1] = max(on, _LEAST) if q[m, 2 * f + 1] > 0.0 else on
+    mass = 0.0
+    for k in range(len(weights)):
+        if weights[k] > 0.0:
+            dots[f, m, k] = _dot(smoothing, q, m, k, 2 * f, 2 * f + 2)
+            products[m, k] *= dots[f, m, k]
+            mass += weights[k] * products[m, k]
+            if dots[f, m, k] < _SMALLEST:
+                return False
+    scales[m] = weights[m] / mass
+    return mass > 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _few_units_sweep(
+    net: Edges, free: U4, w: Mixture, means: Array, xi: Array, inputs: Array, logs: Array,
+    shares: Array, minus: Array, plus: Array, dots: Array, products: Array, scales: Array,
+) -> float:  # fmt: skip
+    """A sweep over all units of all components with plain products in place of logarithms, for few
+    units; answers the largest change of a mean, or -1 where a product became too small.
+    """
+    n, weights = len(w.weights), w.weights
+    change = 0.0
+    for f in range(len(free)):
+        unit = free[f]
+        for m in range(n):
+            if weights[m] <= 0.0:
+                continue
+            field = _field(net, unit, means[m], xi[m], inputs[m], shares[m], minus[m], plus[m])
+            field += _mixing_step(w, m, f, dots, products, scales)
+            new = min(max(1.0 / (1.0 + np.exp(-field)), _EDGE), 1.0 - _EDGE)
+            change = max(change, abs(new - means[m, unit]))
+            _set_mean(
+                net, unit, new, means[m], inputs[m], logs[m], shares[m], minus[m], plus[m]
+            )  # fmt: skip
+            w.q[m, 2 * f + 1], w.q[m, 2 * f] = new, 1.0 - new
+            for k in range(n):
+                if weights[k] > 0.0:
+                    dots[f, k, m] = _dot(w.smoothing, w.q, k, m, 2 * f, 2 * f + 2)
+                    products[k, m] *= dots[f, k, m]
+                    if dots[f, k, m] < _SMALLEST:
+                        return -1.0
+        for m in range(n):
+            if weights[m] > 0.0 and not _smooth_unit(w, m, f, dots, products, scales):
+                return -1.0
+    for m in range(n):
+        for k in range(n):
+            if weights[m] > 0.0 and weights[k] > 0.0:
+                w.overlap[m, k], w.disjoint[m, k] = np.log(products[m, k]), 0
+    return change
+
+
+@njit(cache=True, error_model="numpy")
 def ascend(
     net: Edges,
     free: U4,
@@ -240,6 +358,8 @@ def ascend(
     first_states = np.arange(0, 2 * n_free + 1, 2)
     log_scale, gains, row = np.zeros(n), np.zeros(n), np.zeros(2)
     overlap, disjoint = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
+    dots, products = np.empty((n_free, n, n)), np.empty((n, n))
+    scales = np.empty(n)
     for r in range(n_rows):
         w = Mixture(weights[r], q, smoothing[r], log_scale, overlap, disjoint, gains, row)
         for m in range(n):
@@ -249,15 +369,30 @@ def ascend(
             _set_inputs(net, means[r, m], inputs[m])
             parts[m] = _settle(
                 net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m], minus[m],
-                plus[m], growth,
+                plus[m], growth, False,
             )  # fmt: skip
         change, sweeps = np.inf, 0
         if n > 1:
             overlaps(first_states, w)
             set_scales(w)
+        few = n > 1 and n_free <= _FEW
         while sweeps < max_sweeps and change > tol and n_free > 0:
-            change = 0.0
-            for f in range(n_free):
+            change, begin = 0.0, 0
+            if few and sweeps % _REFRESH == 0:
+                few = _set_products(w, dots, products)
+            if few:
+                for m in range(n):
+                    scales[m] = np.exp(log_scale[m]) if weights[r, m] > 0.0 else 0.0
+                change = _few_units_sweep(
+                    net, free, w, means[r], xi[r], inputs, logs, shares, minus, plus, dots,
+                    products, scales,
+                )  # fmt: skip
+                begin, few = n_free, change >= 0.0
+                if not few:  # as far as it came, then by logarithms
+                    overlaps(first_states, w)
+                    set_scales(w)
+                    change = np.inf
+            for f in range(begin, n_free):
                 unit = free[f]
                 for m in range(n):
                     if weights[r, m] <= 0.0:
@@ -267,7 +402,7 @@ def ascend(
                     )
                     if n > 1:
                         field += _mixing_field(w, m, 2 * f)
-                    new = 1.0 / (1.0 + np.exp(-field))
+                    new = min(max(1.0 / (1.0 + np.exp(-field)), _EDGE), 1.0 - _EDGE)
                     change = max(change, abs(new - means[r, m, unit]))
                     _set_mean(
                         net, unit, new, means[r, m], inputs[m], logs[m], shares[m], minus[m],
@@ -288,7 +423,7 @@ def ascend(
                     _set_inputs(net, means[r, m], inputs[m])
                     parts[m] = _settle(
                         net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m],
-                        minus[m], plus[m], growth,
+                        minus[m], plus[m], growth, True,
                     )  # fmt: skip
             if n > 1:
                 if sweeps % _REFRESH == 0:  # sums and differences drift
@@ -330,7 +465,7 @@ def add_gradient(
                 continue
             mu, x = means[r, m], xi[r, m]
             for i in range(n_units):
-                log_a, log_b, _, _, _, _ = tilt(net, i, x[i], mu, minus, plus, growth)
+                log_a, log_b, _, _, _, _ = tilt(net, i, x[i], mu, minus, plus, growth, False)
                 share = 1.0 / (1.0 + np.exp(log_a - log_b))
                 to_bias[i] += a * (mu[i] - share)
                 for p in range(net.into_first[i], net.into_first[i + 1]):

@@ -127,9 +127,12 @@ POSTERIORS: Registry[UnitPosterior] = Registry(
         "mixture": "tilted:MixtureUnits",
         "chain": "chain:ChainUnits",
         "quadratic": "quadratic:QuadraticUnits",
+        "third-order": "third_order:ThirdOrderUnits",
+        "tree-mf": "structured:StructuredUnits",
         "gibbs": "sampled:GibbsUnits",
         "gibbs-proposals": "sampled:ProposedUnits",
         "exact": "exact:EnumeratedUnits",
+        "recognition": "recognised:RecognisedUnits",
     },
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
+
+_LARGEST_TABLE = 4_000_000  # numbers of the table of all states
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,14 @@ class EnumeratedUnits(UnitPosterior):
                 "are enumerated; use mean-field, mixture:5 or gibbs"
             )
         bound, means = np.empty(len(states)), states.copy()
+        table = _SharedStates.of(network, free)
+        if table is not None:
+            for block in table.blocks(len(states)):
+                logs = table.log_joints(states[block])
+                bound[block] = logsumexp(logs, axis=1)
+                shares = np.exp(logs - bound[block, None])
+                means[block, free] = shares @ table.bits[:, free]
+            return PosteriorFit(bound, means, np.ones(len(states), dtype=bool), exact=True)
         bits = (np.arange(1 << len(free))[:, None] >> np.arange(len(free))) & 1
         for row in range(len(states)):
             if clock.expired:
@@ -65,6 +76,11 @@ class EnumeratedUnits(UnitPosterior):
 
         found = {name: np.zeros_like(array) for name, array in network.parameters.items()}
         for rows, free in unknown_groups(states):
+            table = _SharedStates.of(network, free)
+            if table is not None:
+                for block in table.blocks(len(rows)):
+                    table.add_gradient(states[rows[block]], found["weights"], found["bias"])
+                continue
             for row in rows:
                 logs = self._log_joints(network, states[row], free)
                 p = np.exp(logs - logsumexp(logs))
@@ -80,3 +96,49 @@ class EnumeratedUnits(UnitPosterior):
     ) -> tuple[Array, Array]:  # fmt: skip
         """Refused: what the draws would estimate is known."""
         raise MethodError("the exact posterior needs no draws; its bound is the log-likelihood")
+
+
+class _SharedStates:
+    """All states of the unknown units with their inputs, where these do not depend on the row: no
+    known unit has a child. Likelihoods of rows are then one matrix product.
+    """
+
+    def __init__(self, network: SigmoidNetwork, free: Ints) -> None:
+        self.network = network
+        self.known: Ints = np.setdiff1d(np.arange(network.n_units), free)
+        self.bits = np.zeros((1 << len(free), network.n_units))
+        self.bits[:, free] = (np.arange(1 << len(free))[:, None] >> np.arange(len(free))) & 1
+        self.inputs = network.inputs(self.bits)
+        soft = np.logaddexp(0.0, self.inputs)
+        self.constant = np.sum(self.bits * self.inputs - soft, axis=1)
+
+    @classmethod
+    def of(cls, network: SigmoidNetwork, free: Ints) -> _SharedStates | None:
+        """The table, unless it is too large or would differ from row to row."""
+        has_child = np.zeros(network.n_units, dtype=bool)
+        has_child[network.tails] = True
+        has_child[free] = False
+        if has_child.any() or network.n_units << len(free) > _LARGEST_TABLE:
+            return None
+        return cls(network, free)
+
+    def blocks(self, rows: int) -> Iterator[slice]:
+        """Slices of rows that keep the table of their weights small."""
+        size = max(1, _LARGEST_TABLE // len(self.bits))
+        for first in range(0, rows, size):
+            yield slice(first, first + size)
+
+    def log_joints(self, states: Array) -> Array:
+        """log P of each row with each state of the unknown units."""
+        return np.asarray(states[:, self.known] @ self.inputs[:, self.known].T + self.constant)
+
+    def add_gradient(self, states: Array, to_weights: Array, to_bias: Array) -> None:
+        """Add the gradient of the rows' log-likelihoods."""
+        logs = self.log_joints(states)
+        shares = np.exp(logs - logsumexp(logs, axis=1)[:, None])
+        total = shares.sum(axis=0)[:, None]
+        error = total * (self.bits - 0.5 * (1.0 + np.tanh(0.5 * self.inputs)))
+        error[:, self.known] += shares.T @ states[:, self.known]
+        network = self.network
+        to_bias += error.sum(axis=0)
+        to_weights += (self.bits.T @ error)[network.tails, network.heads]
