@@ -23,7 +23,7 @@ import numpy as np
 
 from kikuchi.bayesnn import BayesianMLPRegressor, Network, log_evidence
 from kikuchi.bayesnn.bound import GammaDensity, Hyper, RegressionData, descent
-from kikuchi.bayesnn.moments import unit_moments
+from kikuchi.bayesnn.moments import quadratic_forms, unit_moments
 from kikuchi.bayesnn.posteriors import Weights, weight_posterior
 from kikuchi.data.regression import SplitTable, meat_spectra, sunspots
 
@@ -59,8 +59,7 @@ def gradient(rows: int = 2000, inputs: int = 20, hidden: int = 20) -> None:
         @jax.jit
         def parts(factors: Any, means: Any, x: Any) -> Any:
             def total(factors: Any, means: Any) -> Any:
-                r = jnp.einsum("ni,hij->nhj", x, factors)
-                found = unit_moments(x @ means.T, jnp.sum(r * r, axis=2))
+                found = unit_moments(x @ means.T, quadratic_forms(factors, x))
                 return sum(jnp.sum(part) for part in found)
 
             return jax.value_and_grad(total, (0, 1))(factors, means)

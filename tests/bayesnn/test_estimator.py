@@ -88,6 +88,27 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_end(fitted, sine, tmp_path):
         net("layered", **told).fit(sine[0], -sine[1])
 
 
+def test_a_mixture_goes_on_with_the_best_distance_also_after_a_stop(fitted, sine, tmp_path):
+    from kikuchi.bayesnn import fitting
+
+    single = {}
+    for distance in fitting._APART[:3]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fitting, "_APART", (distance,))
+            single[distance] = net("mixture:3").fit(*sine).bound_
+    whole = fitted["mixture:3"]
+    assert whole.bound_ >= max(single.values()) - 0.05 > min(single.values())
+
+    def stop(done, total, **measures):
+        if done > whole.n_iter_ // 2:
+            raise KeyboardInterrupt
+
+    told = {"checkpoint": tmp_path / "mixture.part"}
+    part = net("mixture:3", progress=stop, **told).fit(*sine)
+    assert part.stopped_ == "interrupted"
+    assert net("mixture:3", **told).fit(*sine).bound_ == whole.bound_
+
+
 def test_a_time_limit_keeps_the_best_so_far(sine):
     model = net("layered", seconds=1e-6).fit(*sine)
     assert model.stopped_ == "seconds" and not model.converged_

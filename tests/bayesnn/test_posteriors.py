@@ -166,3 +166,19 @@ def test_unknown_posteriors_are_refused(text):
     with pytest.raises(MethodError, match="posterior"):
         weight_posterior(text, Network(2, 3))
     assert isinstance(weight_posterior("layered", Network(2, 3)), LayeredPosterior)
+
+
+@pytest.mark.parametrize("text", ["layered", "full"])
+def test_gradients_by_the_rows_are_those_of_differences(text):
+    """Relevance of inputs needs them; their rules are written by hand."""
+    family, q, _ = drawn(text, Network(2, 3, True))
+    x, e = rows(), 1e-6
+    way = jnp.asarray(np.random.default_rng(2).normal(size=x.shape))
+
+    def total(at):
+        found = family.output(q, at)
+        return jnp.sum(found.mean) + jnp.sum(found.variance)
+
+    slope = float(jnp.sum(jax.jit(jax.grad(total))(x) * way))
+    up, down = (float(total(x + s * e * way)) for s in (1, -1))
+    assert slope == pytest.approx((up - down) / (2 * e), rel=1e-6)

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.bayesnn.bound import Data, EvidenceBound, GammaDensity, Hyper, output
-from kikuchi.bayesnn.fitting import NetworkProblem, VariationalFit, final_bound, random_starts
+from kikuchi.bayesnn.fitting import (
+    MOST_HELD,
+    NetworkProblem,
+    VariationalFit,
+    final_bound,
+    random_starts,
+)
 from kikuchi.bayesnn.network import Network, precisions
 from kikuchi.bayesnn.posteriors import WeightPosterior, Weights
 from kikuchi.bayesnn.structure import Pruning
@@ -127,7 +133,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             run = self._bound_run()
             checkpoint = fit_checkpoint(self, np.column_stack([rows, targets]))
             store = None if checkpoint is None else StateFile(checkpoint)
-            limit = (self.restarts + 2) * (self.max_iter + 1)
+            limit = (self.restarts + 2) * (self.max_iter + 1) + MOST_HELD
             steps = fit.steps()
             done, converged = iterate_resumable(run, fit, steps, store, tol=self.tol, limit=limit)
             if fit.climber is None:
@@ -215,6 +221,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             )
         self.n_iter_, self.stopped_, self.converged_ = done, run.stopped, converged
         self.warnings_, self.trace_ = remarks, run.trace
+        self._log_fit()
 
     # ------------------------------------------------------------------ answers
 

@@ -146,6 +146,8 @@ def log_evidence(
 
     `method` is importance sampling or sequential Monte Carlo (`smc`), each with `draws` draws.
 
+    `net` is the fitted regressor, `random_state` the seed of the draws.
+
     >>> from kikuchi.bayesnn import BayesianMLPRegressor
     >>> X = np.linspace(-1, 1, 20)[:, None]
     >>> net = BayesianMLPRegressor(1, "diagonal", "grouped", restarts=1, random_state=0)

@@ -4,7 +4,8 @@ A restart begins at random weights, goes to a mode of the posterior at fixed pre
 curvature there for the first variances, and climbs the bound of independent weights. The best of
 them begins the last stages, so that correlated weights never end below independent ones. Components
 of a mixture begin where the Gaussian of the curvature at the best has its mass, along the ridges
-that no component can follow alone, and have equal probabilities until they have settled.
+that no component can follow alone, and have equal probabilities until they have settled. They do so
+from several distances, of which the best goes on.
 
 Reference: LAW-L10.
 """
@@ -44,8 +45,11 @@ _WINDOW = 10  # steps over which the rise of the bound is judged
 _COARSE = 10.0  # how much larger the tolerance of restarts is
 _FIRST_ROUND = 50  # steps after which parameters are measured in the standard deviations so far
 _HELD_STEPS = 150  # most steps for which the probabilities of components are held
-_APART = (4.5, 2.5, 0.5)  # distances of components from the best, in standard deviations of the
-# curvature there; nearer ones are for those whose bound ends below that of independent weights
+_APART = (4.5, 7.0, 3.0, 0.5)  # distances of components from the best, in standard deviations of
+# the curvature there; each is tried until its components have settled, the last one only where all
+# others end below independent weights, and the best bound goes on
+MOST_HELD = len(_APART) * (_HELD_STEPS + 1)
+"""Most steps of these trials."""
 
 
 @dataclass
@@ -133,6 +137,8 @@ class VariationalFit:
     best_bound: float = -np.inf
     best: dict[str, Array] = field(default_factory=dict)
     scale: Array = field(default_factory=lambda: np.ones(1))
+    held_bound: float = -np.inf
+    held: Array = field(default_factory=lambda: np.zeros(0))
     climber: Lbfgs | None = None
 
     @property
@@ -194,9 +200,10 @@ class VariationalFit:
                 raise StepAborted("iterations" if spent else "diverged")
         elif self.holding:
             if self.stuck or len(self.bounds) > _HELD_STEPS or self._risen <= self.tol:
-                nearer = self.bounds[-1] < self.best_bound and self.tried < len(_APART) - 1
-                self.tried += nearer
-                return self._begin(self.stage + (not nearer))
+                self._keep_held()
+                self.tried += 1
+                enough = len(_APART) - (self.held_bound >= self.best_bound)
+                return self._begin(self.stage + (self.tried >= enough))
         elif spent or self.stuck or self._risen <= _COARSE * self.tol:
             self._keep()
             return self._begin(self.stage + 1)
@@ -209,8 +216,7 @@ class VariationalFit:
             stage += 1  # nothing to hold
         self.stage, self.round_ends, self.stuck = stage, _FIRST_ROUND, False
         if self.last and self.problem.posterior.held.any():
-            assert self.climber is not None
-            climber = self.problem.climber(self.family, self.climber.point, self.weights)
+            climber = self.problem.climber(self.family, self.held, self.weights)
         elif self.last or self.holding:
             climber = self._climb(*(self.best[name] for name in ("mean", "sd", "free")))
         else:
@@ -259,6 +265,12 @@ class VariationalFit:
         if self.bounds[-1] > self.best_bound:
             self.best_bound, self.best = self.bounds[-1], self._moments()
 
+    def _keep_held(self) -> None:
+        """Remember the parameters if no distance tried before has a better bound."""
+        assert self.climber is not None
+        if self.bounds[-1] > self.held_bound:
+            self.held_bound, self.held = self.bounds[-1], self.climber.point.copy()
+
     def _rescale(self) -> Lbfgs:
         now = self._moments()
         self.round_ends += 2 * len(self.bounds)
@@ -269,8 +281,11 @@ class VariationalFit:
     def answer(self) -> tuple[Array, Weights]:
         """The best posterior so far: parameters and their units."""
         assert self.climber is not None
-        if self.last or self.holding:
+        if self.last:
             return self.climber.point, self.weights
+        if self.holding:
+            self._keep_held()
+            return self.held, self.weights
         self._keep()
         mean, sd, free = (self.best[name] for name in ("mean", "sd", "free"))
         family = self.problem.posterior
@@ -289,6 +304,8 @@ class VariationalFit:
             "starts": self.starts,
             "bounds": np.array(self.bounds),
             "best_bound": np.array(self.best_bound),
+            "held_bound": np.array(self.held_bound),
+            "held": self.held,
             "scale": self.scale,
             **prefixed(self.best, "best"),
             **prefixed(self.climber.state, "climber"),
@@ -302,6 +319,7 @@ class VariationalFit:
         self.starts, self.scale = np.asarray(state["starts"]), np.asarray(state["scale"])
         self.bounds = state["bounds"].tolist()
         self.best_bound, self.best = float(state["best_bound"]), part(state, "best")
+        self.held_bound, self.held = float(state["held_bound"]), np.asarray(state["held"])
         climbing = part(state, "climber")
         self.climber = self.problem.climber(
             self.family, climbing["point"], self.weights, hold=self.holding, state=climbing

@@ -138,8 +138,9 @@ class UnitMoments(NamedTuple):
     square_curvature: Any
 
 
+@jax.custom_vjp
 def unit_moments(mean: Any, variance: Any) -> UnitMoments:
-    """Moments of units whose activations have these means and variances."""
+    """Moments of units whose activations have these means and variances (rows, units)."""
     wide = 1.0 + variance
     eta = mean / jnp.sqrt(wide)
     slope = 2.0 * normal_density(eta) / jnp.sqrt(wide)
@@ -150,3 +151,111 @@ def unit_moments(mean: Any, variance: Any) -> UnitMoments:
         square_mean(mean, variance),
         *square_slopes(mean, variance),
     )
+
+
+def _moments_forward(mean: Any, variance: Any) -> tuple[UnitMoments, Any]:
+    found = UnitMoments(*(_once(a) for a in unit_moments(mean, variance)))
+    return found, (mean, variance, found)
+
+
+def _moments_backward(kept: Any, by: UnitMoments) -> tuple[Any, Any]:
+    """Half the second derivative by the mean is that by the variance, for each of the moments."""
+    mean, variance, m = kept
+    wide, wider = 1.0 + variance, 1.0 + 2.0 * variance
+    ratio, mixed = mean / wide, 4.0 / math.pi * jnp.exp(-mean * mean / wider) / jnp.sqrt(wider)
+    third = -ratio * m.curvature - m.slope / wide
+    fourth = -ratio * third - 2.0 * m.curvature / wide
+    by_mixed = -2.0 * mean / wider * mixed
+    square_third = (by_mixed - m.square_slope) / wide - ratio * m.square_curvature
+    bent = -2.0 / wider * (mixed + mean * by_mixed)
+    square_fourth = (bent - 2.0 * m.square_curvature) / wide - ratio * square_third
+    orders = (m.slope, m.curvature, third, fourth)
+    squares = (m.square_slope, m.square_curvature, square_third, square_fourth)
+    weights = (by[:3], by[3:])
+    by_mean, by_variance = (
+        sum(w * d for own, all_ in zip(weights, (orders, squares), strict=True)
+            for w, d in zip(own, all_[k : k + 3], strict=True))
+        for k in (0, 1)
+    )  # fmt: skip
+    return _once(by_mean), 0.5 * _once(by_variance)
+
+
+unit_moments.defvjp(_moments_forward, _moments_backward)
+
+
+def _once(values: Any) -> Any:
+    """The same (rows, units), computed once.
+
+    XLA computes values again for each of their uses in a loop, such as for each input of a unit,
+    and drops barriers; a product of matrices it keeps.
+    """
+    return values @ np.eye(values.shape[1])
+
+
+# ---------------------------------------------------------------------- sums over pairs of weights
+
+
+@jax.custom_vjp
+def quadratic_forms(factors: Any, x: Any) -> Any:
+    """x' L_h L_h' x of all rows and units h (rows, units), of factors (units, inputs, inputs)."""
+    return _forms_forward(factors, x)[0]
+
+
+def _forms_forward(factors: Any, x: Any) -> tuple[Any, Any]:
+    # plain products of two matrices: batched ones are much slower, backwards above all
+    side_by_side = jnp.swapaxes(factors, 0, 1).reshape(x.shape[1], -1)
+    r = x @ side_by_side
+    forms = jnp.sum((r * r).reshape(len(x), len(factors), -1), axis=2)
+    return forms, (side_by_side, x, r.reshape(len(x), len(factors), -1))
+
+
+def _forms_backward(kept: Any, weight: Any) -> tuple[Any, Any]:
+    side_by_side, x, r = kept
+    by_r = (2.0 * weight[:, :, None] * r).reshape(len(x), -1)
+    by_factors = (x.T @ by_r).reshape(x.shape[1], r.shape[1], -1)
+    return jnp.swapaxes(by_factors, 0, 1), by_r @ side_by_side.T
+
+
+quadratic_forms.defvjp(_forms_forward, _forms_backward)
+
+
+@jax.custom_vjp
+def crossed(pairs: Any, g: Any, slope: Any, pull: Any, x: Any) -> Any:
+    """What covariances of outgoing weights o and activations of other units h add to the variance
+    of each row's output.
+
+    With c_oh = x' p_oh the sum over o != h of c_oh c_ho s_o s_h + 2 g_o c_oh t_h, for features g
+    (rows, outgoing weights), of which the last are those of the units, slopes s and pulls t (rows,
+    units), and `pairs` p_oh (outgoing weights, units, inputs).
+    """
+    return _crossed_forward(pairs, g, slope, pull, x)[0]
+
+
+def _crossed_forward(pairs: Any, g: Any, slope: Any, pull: Any, x: Any) -> tuple[Any, Any]:
+    pull = _once(pull)
+    rows, units = slope.shape
+    others = 1.0 - np.eye(g.shape[1], units, units - g.shape[1])
+    side_by_side = (others[:, :, None] * pairs).reshape(-1, x.shape[1]).T
+    c = (x @ side_by_side).reshape(rows, -1, units)
+    hidden = c[:, -units:]
+    loops = jnp.einsum("noh,nh->no", hidden * jnp.swapaxes(hidden, 1, 2), slope)
+    by_pull = jnp.einsum("noh,no->nh", c, g)
+    value = jnp.sum(slope * loops + 2.0 * pull * by_pull, axis=1)
+    return value, (side_by_side, g, slope, pull, x, c, loops, by_pull)
+
+
+def _crossed_backward(kept: Any, weight: Any) -> tuple[Any, ...]:
+    side_by_side, g, slope, pull, x, c, loops, by_pull = kept
+    units, twice = slope.shape[1], 2.0 * weight[:, None]
+    by_c = _once(twice * g)[:, :, None] * pull[:, None]
+    within = _once(twice * slope)[:, :, None] * slope[:, None]
+    within *= jnp.swapaxes(c[:, -units:], 1, 2)
+    parts = [by_c[:, :-units], by_c[:, -units:] + within]
+    by_c = jnp.concatenate(parts, axis=1).reshape(len(x), -1)
+    by_g = twice * jnp.einsum("noh,nh->no", c, pull)
+    others = 1.0 - np.eye(g.shape[1], units, units - g.shape[1])
+    by_pairs = others[:, :, None] * (x.T @ by_c).T.reshape(*others.shape, -1)
+    return by_pairs, by_g, twice * loops, twice * by_pull, by_c @ side_by_side.T
+
+
+crossed.defvjp(_crossed_forward, _crossed_backward)

@@ -33,6 +33,9 @@ Indices = NDArray[np.int64]
 class Network:
     """Sizes of a network; a flat vector of weights holds u (unit by unit, bias last), w and v.
 
+    `n_inputs` and `n_hidden` are numbers of units; with `skip` inputs act on the output directly,
+    too.
+
     >>> network = Network(n_inputs=2, n_hidden=3)
     >>> network.n_weights
     13

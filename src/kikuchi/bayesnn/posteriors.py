@@ -22,8 +22,10 @@ import numpy as np
 from kikuchi.bayesnn.moments import (
     UnitMoments,
     activation,
+    crossed,
     product_mean,
     product_slopes,
+    quadratic_forms,
     square_mean,
     unit_moments,
 )
@@ -250,25 +252,20 @@ class LayeredPosterior(WeightPosterior):
         n = self.network
         u, o = n.split(q.mean)
         v = o[n.n_linear :]
-        r = jnp.einsum("ni,hij->nhj", x, q.units)
-        m = unit_moments(x @ u.T, jnp.sum(r * r, axis=2))
+        m = unit_moments(x @ u.T, quadratic_forms(q.units, x))
         g = jnp.concatenate([n.linear_features(x), m.mean], axis=1)
-        # covariance of outgoing weights and activations, rows last
+        # covariances of outgoing weights and incoming ones
         pairs = jnp.einsum("hij,ohj->ohi", q.units, q.cross)
-        c = jnp.einsum("ohi,ni->ohn", pairs, x)
         own = x @ jnp.diagonal(pairs[n.n_linear :])
         dv = (jnp.sum(q.cross**2, axis=(1, 2)) + jnp.sum(q.output**2, axis=1))[n.n_linear :]
         mean, pull, square = _own_terms(m, v, dv, own)
         flat = q.cross.reshape(n.n_output, -1)
         spread = jnp.sum((g @ (q.output @ q.output.T + flat @ flat.T)) * g, axis=1)
-        others = jnp.sum(g.T[:, None] * c, axis=0).T - own * m.mean
-        crossed = c[n.n_linear :] * m.slope.T
-        loops = jnp.sum(crossed * jnp.swapaxes(crossed, 0, 1), axis=(0, 1))
-        loops -= jnp.sum((own * m.slope) ** 2, axis=1)
-        inner = square - mean**2 - dv * m.mean**2 + 2.0 * others * pull
+        others = crossed(pairs, g, m.slope, pull, x)
+        inner = square - mean**2 - dv * m.mean**2
         return OutputMoments(
             g[:, : n.n_linear] @ o[: n.n_linear] + jnp.sum(mean, axis=1),
-            spread + loops + jnp.sum(inner, axis=1),
+            spread + others + jnp.sum(inner, axis=1),
         )
 
     def sample(self, q: LayeredFactor, key: Any, count: int) -> Any:
