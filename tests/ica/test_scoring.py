@@ -194,3 +194,26 @@ def test_a_file_keeps_how_well_everything_is_known(tmp_path):
     for name in ("components_", "doubt_", "noise_error_"):
         assert np.array_equal(getattr(again, name), getattr(ica, name))
     assert again.restarts_[0].precision is not None
+
+
+def test_many_halves_at_once_agree_with_one_at_a_time():
+    from kikuchi.ica.kernels.half_line import moments_of_many, scaled
+
+    x = np.concatenate([-np.logspace(4, -3, 200), np.linspace(0.0, 30.0, 100)])
+    found = np.empty((3, x.size))
+    moments_of_many(x, *found)
+    known = np.array([scaled(value) for value in x]).T
+    np.testing.assert_allclose(found, known, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["isotropic", "diagonal"])
+def test_fewer_samples_for_the_information_leave_the_gradient_as_it_is(kind, monkeypatch):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4, 3)) @ rng.laplace(size=(3, 900)) + 0.5 * rng.normal(size=(4, 900))
+    posterior = ImportancePosterior(draws=32, numbered=True)
+    model = Model(rng.normal(size=(4, 3)), make_noise(kind, np.ones(4)), as_priors("laplace", 3))
+    every = evaluate(model, Observations(x), posterior, None)
+    monkeypatch.setattr("kikuchi.ica.scoring._LEAST_ROWS", 100)
+    some = evaluate(model, Observations(x), posterior, None)
+    np.testing.assert_allclose(some.gradient, every.gradient, rtol=1e-12, atol=1e-12)
+    assert not np.allclose(some.information, every.information, rtol=1e-3)

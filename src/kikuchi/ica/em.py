@@ -1,9 +1,11 @@
-r"""EM of noisy ICA (HOJ-L6): moments of the sources, then mixing, noise and priors.
+r"""EM of noisy ICA: moments of the sources, then mixing, noise and priors.
 
 Plain and over-relaxed EM, L-BFGS and scoring on the log-likelihood whose gradient the E-step gives:
 d log p / dA = P (X <S>^T - A <SS^T>). All of them stop by that gradient in one chart. With naive or
 exact moments EM never lowers its objective; with linear response and adaptive TAP nothing is
-promised, it is only watched (HOJ-L2).
+promised, it is only watched.
+
+Reference: HOJ-L2, HOJ-L3, HOJ-L4, HOJ-L5, HOJ-L6, HOJ-L7.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from kikuchi.ica.noise import FullNoise, IndependentNoise, Noise
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.scoring import Climb, Evaluation, evaluate
+from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate
 from kikuchi.training.checkpoint import part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
 
@@ -71,12 +73,12 @@ class Statistics:
     log_likelihood: float
 
     def channel_residuals(self, mixing: Array) -> Array:
-        """Expected squared residual of each channel, summed over its samples (HOJ-L5)."""
+        """Expected squared residual of each channel, summed over its samples."""
         product = times_second(mixing, self.second)
         return np.asarray(self.squares + np.einsum("di,di->d", product - 2.0 * self.cross, mixing))
 
     def residual_matrix(self, mixing: Array) -> Array:
-        """Expected outer products of the residuals, summed over samples (HOJ-L5)."""
+        """Expected outer products of the residuals, summed over samples."""
         if self.outer is None:
             raise MethodError("full noise needs the products of all channels")
         crossed = self.cross @ mixing.T
@@ -138,7 +140,7 @@ def weakest(model: Model) -> float:
 
 
 def maximisation(model: Model, statistics: Statistics, rules: Rules) -> Model:
-    """The M-step: mixing (HOJ-L3, L4), noise (HOJ-L5), then priors (HOJ-L7)."""
+    """The M-step: mixing, noise, then priors."""
     task = MixingTask(statistics.cross, statistics.second, model.noise, rules.mixing_prior)
     mixing = update_mixing(rules.mixing, model.mixing, task)
     return Model(mixing, model.noise.updated(statistics, mixing), _updated(model, statistics))
@@ -192,7 +194,7 @@ class EMIteration:
         self.batches: list[tuple[Statistics, Moments]] = []
         self.total: Statistics | None = None  # over all batches
         self._round: State | None = None  # the state at the begin of a round of L-BFGS
-        self.climb = Climb()
+        self.ascent = AndersonScoring()
         self.evaluation: Evaluation | None = None  # the last one of scoring
 
     def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
@@ -218,7 +220,7 @@ class EMIteration:
                 "iterations": np.array(self.iterations),
                 "numbers": np.array([self.objective, *self.relaxation, self.settled, self.times]),
             }
-            | prefixed(self.climb.state(), "climb")
+            | prefixed(self.ascent.state(), "climb")
         )
         if self.fallback is not None:
             state |= prefixed(self.fallback.to_arrays(), "fallback")
@@ -239,7 +241,7 @@ class EMIteration:
         self.objective, *numbers = (float(x) for x in state["numbers"])
         self.relaxation = (numbers[0], numbers[1], numbers[2])
         self.settled, self.times = bool(numbers[3]), int(numbers[4])
-        self.climb = Climb.from_state(part(state, "climb"))
+        self.ascent = AndersonScoring.from_state(part(state, "climb"))
         fallback = part(state, "fallback")
         if fallback:
             facts = from_json_array(state["fallback_facts"])
@@ -354,17 +356,17 @@ class EMIteration:
 
     def _scoring(self) -> Iterator[Step]:
         self._set_draws()
-        while not self.climb.is_stalled:
+        while not self.ascent.is_stalled:
             prior = self.rules.mixing_prior
             now = evaluate(self.model, self.data, self.posterior, self.moments, prior, self.pseudo)
             self.moments, self.objective = now.moments, now.value
             self.evaluation = now
             if now.is_far:
-                self.climb = Climb()
+                self.ascent = AndersonScoring()
                 plain = maximisation(self.model, self._expect(), self.rules)
                 yield self._move(plain, 1.0)
             else:
-                yield self._move(*self.climb.advance(now))
+                yield self._move(*self.ascent.advance(now))
 
     def _set_draws(self) -> None:
         """As many draws as the weakest direction of the sources at the first step asks for."""

@@ -76,6 +76,7 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
         stopped = run.stopped if converged or run.stopped != "converged" else "iterations"
         self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
         self.warnings_, self.trace_ = remarks, run.trace
+        self._log_fit()
 
     # ------------------------------------------------------------------ files
 

@@ -2,9 +2,11 @@ r"""How likely data are under a fitted model, by means that do not favour collap
 
 Mean field energies are too low by an amount that changes with the mixing: in overcomplete or noisy
 problems the naive bound, and less so the linear response value, rate a model with a lost column
-above the truth although the likelihood says the opposite (HOJ-I17, HOJ-I20). Restarts are therefore
+above the truth although the likelihood says the opposite. Restarts are therefore
 ranked by enumeration where sources are discrete and few, and by importance sampling around the
 mean field posterior where they have densities; both estimate the likelihood itself.
+
+Reference: HOJ-I17, HOJ-I20.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Restarts of EM side by side, and which of them is kept (HOJ-L6)."""
+"""Restarts of EM side by side, and which of them is kept. Reference: HOJ-L6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Brain scans: NIfTI files in and out, masks, trends, maps and time courses (HOJ-M11)."""
+"""Brain scans: NIfTI files in and out, masks, trends, maps and time courses.
+
+Reference: HOJ-M11.
+"""
 
 from __future__ import annotations
 
@@ -198,12 +201,7 @@ def detrended(
 
 
 def trends(
-    n_samples: int,
-    kind: str,
-    *,
-    order: int = 2,
-    cutoff: float = 128.0,
-    rate: float | None = None,
+    n_samples: int, kind: str, *, order: int = 2, cutoff: float = 128.0, rate: float | None = None
 ) -> Array:
     """Orthonormal columns (samples, k) that span the slow time courses of `detrended`.
 
@@ -265,7 +263,7 @@ class BrainComponents:
 
 
 def samples_of(recording: Recording, orientation: Orientation) -> Array:
-    """The data as an estimator takes them (HOJ-M11): `temporal` has one sample per scan, and
+    """The data as an estimator takes them: `temporal` has one sample per scan, and
     sources are time courses; `spatial` has one sample per voxel, and sources are maps.
     """
     if orientation == "temporal":

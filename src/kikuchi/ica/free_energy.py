@@ -1,4 +1,4 @@
-r"""Free energies of ICA, one value per sample and without log Z_L (HOJ-I17, HOJ-I20).
+r"""Free energies of ICA, one value per sample and without log Z_L.
 
 With q_i(s) prop. to p_i(s) exp(-lam s^2 / 2 + gamma s), mean m and response v:
 
@@ -8,6 +8,8 @@ With q_i(s) prop. to p_i(s) exp(-lam s^2 / 2 + gamma s), mean m and response v:
 The first is never above log Z, whatever gamma and lam are. The second holds at a fixed point only
 and is no bound; with lam = J_ii it is the linear response value, bound - log det / 2. The sign and
 the m^2 of the second are those that are exact for Gaussian sources.
+
+Reference: HOJ-I17, HOJ-I20.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def site_log_z(problem: Problem, gamma: Array, lam: Array) -> Array:
 def mean_field_bound(
     problem: Problem, gamma: Array, lam: Array, mean: Array, response: Array
 ) -> Array:
-    """The variational bound of each sample (HOJ-I17), at any gamma and lam."""
+    """The variational bound of each sample, at any gamma and lam."""
     others = problem.couple(mean) - problem.diagonal * mean
     excess = 0.5 * (lam - problem.diagonal) * (response + mean * mean)
     rest = excess + (problem.field - gamma - 0.5 * others) * mean
@@ -49,6 +51,6 @@ def mean_field_bound(
 def tap_value(
     problem: Problem, gamma: Array, lam: Array, mean: Array, half_log_det: Array
 ) -> Array:
-    """The adaptive TAP value of each sample (HOJ-I20), at a fixed point."""
+    """The adaptive TAP value of each sample, at a fixed point."""
     rest = 0.5 * (problem.couple(mean) - lam * mean) * mean
     return np.asarray(site_log_z(problem, gamma, lam) + np.sum(rest, axis=0) - half_log_det)

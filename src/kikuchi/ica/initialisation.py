@@ -1,7 +1,9 @@
-r"""Where EM begins (HOJ-L6): ICA of the principal components, rotations of them, directions of
+r"""Where EM begins: ICA of the principal components, rotations of them, directions of
 strong samples, or random columns with hot noise.
 
 Nothing here makes a matrix of the size of the channels squared unless there are few channels.
+
+Reference: HOJ-L6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-r"""`MeanFieldICA`: noisy ICA by mean field EM as a scikit-learn estimator (HOJ-M7, HOJ-L6)."""
+r"""`MeanFieldICA`: noisy ICA by mean field EM as a scikit-learn estimator.
+
+Reference: HOJ-I20, HOJ-L6, HOJ-L8, HOJ-M7.
+"""
 
 from __future__ import annotations
 
@@ -281,6 +284,7 @@ class MeanFieldICA(IcaEstimator):
                 "posterior='lr' or 'adatap', more restarts, or fewer sources"
             )
         self.warnings_ = texts
+        self._log_fit()
         for text in texts:
             warnings.warn(f"MeanFieldICA: {text}", stacklevel=4)
 
@@ -298,7 +302,7 @@ class MeanFieldICA(IcaEstimator):
         return posterior.covariances(self.model_.problem(data), moments)
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of each row by the posterior's free energy (HOJ-I20): a bound only for naive
+        """log p(x) of each row by the posterior's free energy: a bound only for naive
         and variational, exact for exact.
         """
         moments, data = self._moments(X)
@@ -310,7 +314,7 @@ class MeanFieldICA(IcaEstimator):
         return np.asarray(moments.log_z + self.model_.log_base(data))
 
     def n_parameters(self) -> int:
-        """All free numbers: mixing, learned noise and learned priors (HOJ-L8)."""
+        """All free numbers: mixing, learned noise and learned priors."""
         check_is_fitted(self)
         return self.model_.n_parameters(self.learn_prior)
 
@@ -337,7 +341,7 @@ class MeanFieldICA(IcaEstimator):
     def choose_sources(
         cls, X: ArrayLike, sources: Iterable[int], criterion: str = "bic", **params: Any
     ) -> Choice:
-        """How many sources there are (HOJ-L8): fits each number and compares by "bic", with the
+        """How many sources there are: fits each number and compares by "bic", with the
         full count of parameters, or by the likelihood of "held-out" rows.
 
         `params` are those of the estimator.

@@ -20,6 +20,8 @@ def amari_distance(unmixing: ArrayLike, mixing: ArrayLike) -> float:
     With P = |W A| of size I the sum of (row sum / row maximum - 1) over rows and the same over
     columns is divided by 2 I (I - 1), its greatest value, so that sizes can be compared.
 
+    `unmixing` is W (sources, sensors), `mixing` A (sensors, sources).
+
     >>> amari_distance([[0.0, 2.0], [-3.0, 0.0]], np.eye(2))
     0.0
     >>> amari_distance(np.ones((4, 4)), np.eye(4))
@@ -62,6 +64,8 @@ def match_sources(estimated: ArrayLike, true: ArrayLike) -> Match:
     """The assignment of greatest total |correlation| between columns (Hungarian method).
 
     There may be more estimated sources than true ones; a constant column correlates with nothing.
+
+    `estimated` and `true` have a column for each source.
 
     >>> s = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0], [3.0, 2.0]])
     >>> match_sources(-s[:, ::-1], s).order.tolist()

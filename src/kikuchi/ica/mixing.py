@@ -1,4 +1,4 @@
-r"""Mixing matrices: priors on their entries (HOJ-M9) and the M-step (HOJ-L3, HOJ-L4).
+r"""Mixing matrices: priors on their entries and the M-step.
 
 Given moments of the sources the M-step minimises, over A (channels, sources),
 
@@ -7,6 +7,8 @@ Given moments of the sources the M-step minimises, over A (channels, sources),
 with P the noise precision, S = <SS^T> and C = X <S>^T. Where samples lack values, S differs from
 channel to channel. Without beta and constraints the minimum is the solution of linear equations;
 else coordinates are minimised in turn, each exactly, so that no step can go up.
+
+Reference: HOJ-L3, HOJ-L4, HOJ-M9.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _LEAST = 1e-16  # entries of the multiplicative rule stay above this fraction of
 
 @dataclass(frozen=True)
 class MixingPrior(Configured):
-    """A prior of all entries of A: -log p = alpha A^2 / 2 + beta |A| (HOJ-M9)."""
+    """A prior of all entries of A: -log p = alpha A^2 / 2 + beta |A|."""
 
     kind: ClassVar[str] = "mixing prior"
 
@@ -143,7 +145,7 @@ def update_mixing(rule: str, mixing: Array, task: MixingTask) -> Array:
 
 
 def linear(task: MixingTask) -> Array:
-    """A = C (S + alpha Sigma)^-1 channel by channel; Sylvester's equation for full noise (HOJ-L3).
+    """A = C (S + alpha Sigma)^-1 channel by channel; Sylvester's equation for full noise.
 
     >>> noise = IsotropicNoise(True, 0.0, 0.5)
     >>> linear(MixingTask(np.eye(2), np.eye(2), noise, GaussianMixing(2.0))).tolist()
@@ -166,7 +168,7 @@ def linear(task: MixingTask) -> Array:
 
 
 def multiplicative(mixing: Array, task: MixingTask) -> Array:
-    """A_di times the ratio of what pulls it up to what pulls it down (HOJ-L4), ten times.
+    """A_di times the ratio of what pulls it up to what pulls it down, ten times.
 
     A ratio that is not positive (linear response may give negative <SS^T>) has no such step: then
     coordinates are minimised under the same constraint.

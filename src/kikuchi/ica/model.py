@@ -1,6 +1,8 @@
-r"""The model of noisy ICA, x = A s + noise (HOJ-M7), and what EM needs to know of data.
+r"""The model of noisy ICA, x = A s + noise, and what EM needs to know of data.
 
 Arrays are oriented as in the theory: data X (D, N), mixing A (D, I), sources S (I, N).
+
+Reference: HOJ-L7, HOJ-L8, HOJ-M7.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.arrays import Array, AxisLength, Mask
 from kikuchi.core.errors import MethodError
 from kikuchi.ica.noise import FullNoise, Noise, restore_noise
 from kikuchi.ica.posteriors.posterior import Problem
@@ -38,15 +40,8 @@ class Observations:
             return Observations(np.ascontiguousarray(x))
         return Observations(np.where(missing, 0.0, x), ~missing)
 
-    @property
-    def channels(self) -> int:
-        """D."""
-        return int(self.x.shape[0])
-
-    @property
-    def count(self) -> int:
-        """N."""
-        return int(self.x.shape[1])
+    channels = AxisLength("x", 0, "Number of channels, D.")
+    count = AxisLength("x", 1, "Number of samples, N.")
 
     @cached_property
     def channel_counts(self) -> Array:
@@ -93,18 +88,11 @@ class Model:
     def __post_init__(self) -> None:  # sums over another layout would differ in their last digits
         object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
 
-    @property
-    def sources(self) -> int:
-        """I."""
-        return int(self.mixing.shape[1])
-
-    @property
-    def channels(self) -> int:
-        """D."""
-        return int(self.mixing.shape[0])
+    sources = AxisLength("mixing", 1, "Number of sources, I.")
+    channels = AxisLength("mixing", 0, "Number of channels, D.")
 
     def problem(self, data: Observations) -> Problem:
-        """The posterior problem of all samples: J = A^T P A and h = A^T P X (HOJ-M7)."""
+        """The posterior problem of all samples: J = A^T P A and h = A^T P X."""
         weighted = self.noise.times_precision(self.mixing)
         if data.observed is None:
             coupling = weighted.T @ self.mixing
@@ -125,7 +113,7 @@ class Model:
         return np.asarray(-0.5 * (squares + np.log(2.0 * math.pi * variances) @ data.observed))
 
     def n_parameters(self, learned: str) -> int:
-        """All free numbers: mixing, noise and what is learned of the priors (HOJ-L8)."""
+        """All free numbers: mixing, noise and what is learned of the priors."""
         priors = sum(p.n_parameters for p in self.priors if is_learned(p, learned))
         return self.mixing.size + self.noise.n_parameters(self.channels) + priors
 
@@ -158,7 +146,7 @@ class Model:
 
 
 def is_learned(prior: SourcePrior, learned: str) -> bool:
-    """Whether EM changes a prior: `learned` is none, shape (not a mere scale) or all (HOJ-L7).
+    """Whether EM changes a prior: `learned` is none, shape (not a mere scale) or all.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> is_learned(parse_prior("laplace"), "shape"), is_learned(parse_prior("binary01"), "shape")

@@ -1,7 +1,9 @@
-r"""Noise of ICA (HOJ-M10) and its maximum likelihood update (HOJ-L5).
+r"""Noise of ICA and its maximum likelihood update.
 
 Isotropic and diagonal noise are held as one number or one number per channel; no matrix of the size
 of the channels squared is ever made for them.
+
+Reference: HOJ-L5, HOJ-M10.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Noise(ABC):
 
     @abstractmethod
     def updated(self, statistics: Statistics, mixing: Array) -> Noise:
-        """The noise of greatest likelihood given source moments (HOJ-L5), not below the floor."""
+        """The noise of greatest likelihood given source moments, not below the floor."""
 
     @abstractmethod
     def scaled(self, factor: float) -> Noise:

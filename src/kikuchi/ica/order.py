@@ -1,8 +1,10 @@
-r"""How many sources there are (HOJ-L8): BIC with the full count of parameters, or held-out rows.
+r"""How many sources there are: BIC with the full count of parameters, or held-out rows.
 
 BIC(I) = log p(X | fit) - |Omega| / 2 log N with |Omega| = D I + noise + learned priors; the
 greatest wins. I = 0 stands for the better of two Gaussians without sources: isotropic, and with a
 free covariance (left out where values are missing, or where the covariance is singular).
+
+Reference: HOJ-L8.
 """
 
 from __future__ import annotations
@@ -64,11 +66,7 @@ class Choice:
 
 
 def choose_sources(
-    estimator: Any,
-    X: ArrayLike,
-    sources: Iterable[int],
-    criterion: str,
-    params: Mapping[str, Any],
+    estimator: Any, X: ArrayLike, sources: Iterable[int], criterion: str, params: Mapping[str, Any]
 ) -> Choice:
     """Fit each number of sources, the larger ones also from the smaller ones grown by a column."""
     if criterion not in CRITERIA:
@@ -180,7 +178,7 @@ def _centre(estimator: Any, train: Array) -> Array:
 
 
 def _null_models(train: Array, test: Array, criterion: str) -> dict[str, float]:
-    """The criterion of Gaussians without sources, by name (HOJ-L8); `test` are the rows that are
+    """The criterion of Gaussians without sources, by name; `test` are the rows that are
     scored, both are centred.
     """
     count, channels = train.shape

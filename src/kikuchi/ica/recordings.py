@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.arrays import Array, AxisLength, Mask
 from kikuchi.core.errors import DataError, MethodError, suggestion
 from kikuchi.core.files import (
     atomic_write,
@@ -43,6 +43,8 @@ class Recording:
     `rate` is in samples per second. Brain scans have one sensor per voxel inside `mask`, and keep
     the `affine` of their file.
 
+    `sensors` are the names of the columns, `source` says where the recording came from.
+
     >>> recording = Recording(np.zeros((8000, 2)), ("left", "right"), rate=8000.0)
     >>> recording.seconds, recording.names
     (1.0, ('left', 'right'))
@@ -65,15 +67,8 @@ class Recording:
         if self.mask is not None and int(self.mask.sum()) != self.n_sensors:
             raise DataError(f"the mask has {int(self.mask.sum())} voxels, not {self.n_sensors}")
 
-    @property
-    def n_samples(self) -> int:
-        """How many samples, or scans."""
-        return int(self.data.shape[0])
-
-    @property
-    def n_sensors(self) -> int:
-        """How many sensors, or voxels."""
-        return int(self.data.shape[1])
+    n_samples = AxisLength("data", 0, "How many samples, or scans.")
+    n_sensors = AxisLength("data", 1, "How many sensors, or voxels.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,6 +105,9 @@ def read_recording(
     A .csv or .tsv file has one line per sample, perhaps below a line of names; empty cells are
     missing (NaN). An .npz file has an array `data` (or just one array) and perhaps `sensors` and
     `rate`. For .nii and .nii.gz see `kikuchi.ica.fmri.read_nifti`. `rate` overrides the file's.
+
+    `paths` is one file or several, `mask` the voxels of scans to take ("auto": those that are
+    bright).
     """
     files = [Path(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
     if not files:

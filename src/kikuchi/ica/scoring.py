@@ -1,4 +1,4 @@
-r"""Fisher scoring of noisy ICA (HOJ-L6): steps by the information that the samples themselves give.
+r"""Fisher scoring of noisy ICA: steps by the information that the samples themselves give.
 
 The gradient of the log-likelihood of each sample follows from its moments, in the mixing by
 P (x <s>^T - A <ss^T>) and in the logarithm of a variance by (<(x - A s)^2> / variance - 1) / 2. The
@@ -6,6 +6,8 @@ mean of their outer products is the information F of a sample; F^-1 times the me
 step that needs no objective, and that approximate or sampled moments cannot mislead further than
 they mislead g. In units of F the length of that step says how many standard errors the optimum is
 away, which is what a fit should stop by; the inverse of F says how well noise is known at all.
+
+Reference: HOJ-L6.
 """
 
 from __future__ import annotations
@@ -197,16 +199,22 @@ def evaluate(
         piece = problem.take(part)
         moments, second = posterior.joint(piece, None if start is None else start.take(part), begin)
         x = data.x[:, part] / deviation
-        seen = _NOTHING if data.observed is None else data.observed[:, part]
-        scores = np.empty((part.stop - begin, gradient.size))
         turned = x if data.observed is not None else basis @ x
-        left = x.T * (x - 2.0 * (mixing @ moments.mean)).T
-        left += second.reshape(len(second), -1) @ products
-        sample_scores(left, seen, turned, stretched, moments.mean, second, own, scores)
-        gradient += scores.sum(axis=0)
-        few = scores[::stride]
-        information += few.T @ few
-        counted += len(few)
+        few = slice(0, None, 1 if data.observed is not None else stride)
+        fewer, some = np.ascontiguousarray(moments.mean[:, few]), second[few]
+        left = x.T[few] * (x[:, few] - 2.0 * (mixing @ fewer)).T
+        left += some.reshape(len(some), -1) @ products
+        seen = _NOTHING if data.observed is None else data.observed[:, part]
+        scores = np.empty((len(some), gradient.size))
+        turned_few = np.ascontiguousarray(turned[:, few])
+        sample_scores(left, seen, turned_few, stretched, fewer, some, own, scores)
+        if data.observed is None:
+            gradient += _summed_scores(x, turned, mixing, stretched, moments, own, noise)
+        else:
+            gradient += scores.sum(axis=0)
+            scores = scores[::stride]
+        information += scores.T @ scores
+        counted += len(scores)
         total += math.nan if moments.log_z is None else float(moments.log_z.sum())
         mean[:, part], gamma[:, part], lam[:, part] = moments.mean, moments.gamma, moments.lam
     total += float(np.sum(model.log_base(data)))
@@ -228,6 +236,25 @@ def evaluate(
     known = Moments.from_fields({"mean": mean, "gamma": gamma, "lam": lam})
     value = total / data.count
     return Evaluation(model, data.count, value, gradient, information, *scaled, known)
+
+
+def _summed_scores(
+    x: Array,
+    turned: Array,
+    mixing: Array,
+    stretched: Array,
+    moments: Moments,
+    own: bool,
+    noise: int,
+) -> Array:
+    """The sum of what `sample_scores` has for each sample, where no value is missing."""
+    second = moments.covariance_sum + moments.mean @ moments.mean.T
+    total = turned @ moments.mean.T - stretched @ second
+    left = np.einsum("dn,dn->d", x, x - 2.0 * (mixing @ moments.mean))
+    left += np.einsum("di,ij,dj->d", mixing, second, mixing)
+    slopes = 0.5 * (left - x.shape[1])
+    slopes = slopes if own else slopes.sum(keepdims=True)
+    return np.concatenate([total.ravel(), slopes[:noise]])
 
 
 def _stretch(model: Model, data: Observations, deviation: Array) -> tuple[Array, Array]:
@@ -257,7 +284,7 @@ def _hold_at_floor(model: Model, gradient: Array, information: Array) -> None:
 
 
 @dataclass
-class Climb:
+class AndersonScoring:
     """Steps of scoring with Anderson acceleration, which combines the last steps so that the next
     would vanish if they were linear. Where a step has lowered the likelihood by more than draws may
     err, it is taken again, shorter.
@@ -331,7 +358,7 @@ class Climb:
         return {"numbers": numbers, "points": np.array(self.points), "steps": np.array(self.steps)}
 
     @classmethod
-    def from_state(cls, state: Any) -> Climb:
+    def from_state(cls, state: Any) -> AndersonScoring:
         """The inverse of `state`."""
         share, value, length, least, stalled = (float(x) for x in state["numbers"])
         memory = list(state["points"]), list(state["steps"])

@@ -1,4 +1,7 @@
-"""`BayesianICA`: noisy ICA by variational Bayes, which says how many sources there are."""
+"""`BayesianICA`: noisy ICA by variational Bayes, which says how many sources there are.
+
+Reference: LAW-I22, LAW-L12, LAW-M9.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,13 @@ _MOST_DEFAULT_SOURCES = 5
 
 @dataclass(eq=False, repr=False)
 class BayesianICA(IcaEstimator):
-    """Noisy linear mixtures of sources whose densities are mixtures of Gaussians (LAW-M9).
+    """Noisy linear mixtures of sources whose densities are mixtures of Gaussians.
 
     Variational Bayes over mixing, noise, means and a relevance for each column (automatic relevance
-    determination); the bound on the log evidence never falls (LAW-I22). Columns that the data do
-    not support are switched off by their relevance, and removed if the bound is then better
-    (LAW-L12), so that the number of sources is an answer. Time is proportional to
-    components**sources: meant for a few sources; MeanFieldICA serves many. The help of each field
-    explains the parameters.
+    determination); the bound on the log evidence never falls. Columns that the data do
+    not support are switched off by their relevance, and removed if the bound is then better, so
+    that the number of sources is an answer. Time is proportional to components**sources: meant for
+    a few sources; MeanFieldICA serves many. The help of each field explains the parameters.
 
     Attributes
     ----------
@@ -65,7 +67,7 @@ class BayesianICA(IcaEstimator):
     sources: str | Sequence[Any] = option(
         "heavy-tailed",
         'Density of every source: "heavy-tailed" (weights .5, .3, .2, variances .25, 1, 4), '
-        '"sparse" (variances 1 and 50, LAW-M9), "bimodal" (means -1 and 1), "gaussian" (then only '
+        '"sparse" (variances 1 and 50), "bimodal" (means -1 and 1), "gaussian" (then only '
         "the subspace is determined), or (weights, means, variances).",
     )
     _: KW_ONLY

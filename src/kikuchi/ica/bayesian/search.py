@@ -1,4 +1,7 @@
-"""Restarts and pruning of Bayesian ICA: the search for the best bound (LAW-L12)."""
+"""Restarts and pruning of Bayesian ICA: the search for the best bound.
+
+Reference: LAW-L12.
+"""
 
 from __future__ import annotations
 

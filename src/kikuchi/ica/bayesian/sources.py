@@ -1,12 +1,14 @@
 """Posterior of mixture-of-Gaussian sources given Gaussian mixing, by all tuples of components.
 
-Appendix D of LAW-I22. With `r_n = t_n - mu` the unnormalised posterior of a sample is
+With `r_n = t_n - mu` the unnormalised posterior of a sample is
 
     p(x) exp(-beta/2 <|r - W x|^2>),   <|r - W x|^2> = |r - M x|^2 + P x' S x,
 
 where `M` is the mean of the mixing matrix and `S` the covariance of each of its rows. Each of the
 components**sources tuples gives one Gaussian. Exponents are written as sums of squares, so that
 nothing cancels when the noise is small.
+
+Reference: LAW-I22, LAW-M9.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _LEAST_VARIANCE = 1e-3  # of a component, as a share of the variance of its sour
 
 @dataclass(frozen=True)
 class Mixtures:
-    """One mixture of Gaussians for each source: weights, means, variances, each (I, M) (LAW-M9).
+    """One mixture of Gaussians for each source: weights, means, variances, each (I, M).
 
     >>> Mixtures.shared("sparse", 2).variances.tolist()
     [[1.0, 50.0], [1.0, 50.0]]
@@ -122,7 +124,7 @@ class SourcePosterior:
 
 
 def expected_error(data: Array, mixing: Mixing, sources: SourcePosterior) -> float:
-    """sum_n <|r_n - W x_n|^2> (LAW-I22, 6.28-6.29 corrected), as a sum of squares."""
+    """sum_n <|r_n - W x_n|^2> (the printed sums corrected), as a sum of squares."""
     rest = data - mixing.mean @ sources.mean
     spread = np.sum((mixing.mean.T @ mixing.mean) * sources.covariance_sum)
     spread += len(data) * np.sum(mixing.covariance * sources.second)
@@ -146,7 +148,7 @@ def tuples_of(n_sources: int, n_components: int) -> NDArray[np.intp]:
 
 
 def source_posterior(data: Array, mixing: Mixing, mixtures: Mixtures) -> SourcePosterior:
-    """Moments of the sources of `data` (P, N), the mean already taken away (LAW-I22, D.10-D.16)."""
+    """Moments of the sources of `data` (P, N), the mean already taken away (D.10-D.16)."""
     table = _ComponentTuples(mixing, mixtures)
     n_sources, n_samples = len(mixtures.means), data.shape[1]
     mean = np.empty((n_sources, n_samples))

@@ -1,9 +1,11 @@
-"""Variational Bayes of noisy ICA, one block at a time, and its bound (LAW-I22).
+"""Variational Bayes of noisy ICA, one block at a time, and its bound.
 
 The factors are q(X) q(W) q(alpha) q(beta) q(mu). The source says that the bound cannot be computed
 because q(X) is a mixture; it can: right after its own update, q(X) is the prior times a known
 exponential over a known normaliser, so that its divergence from the prior is known, and it stays
 the same number until q(X) is next updated.
+
+Reference: LAW-I20, LAW-I22, LAW-T19.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Gamma:
         return np.asarray(digamma(self.a) - np.log(self.b))
 
     def divergence(self, a: float, b: float) -> float:
-        """KL to the gamma distribution with shape `a` and rate `b`, summed (LAW-I20)."""
+        """KL to the gamma distribution with shape `a` and rate `b`, summed."""
         shape = (self.a - a) * digamma(self.a) - gammaln(self.a) + gammaln(a)
         rate = a * (np.log(self.b) - math.log(b)) + self.a * (b - self.b) / self.b
         return float(np.sum(shape + rate))
@@ -57,7 +59,7 @@ class Gamma:
 
 @dataclass(frozen=True)
 class Hyperpriors:
-    """Gamma priors of relevances and noise precision, precision of the mean (LAW-M9, 6.6-6.11)."""
+    """Gamma priors of relevances and noise precision, precision of the mean."""
 
     relevance_shape: float = 1e-3
     relevance_rate: float = 1e-3
@@ -137,7 +139,7 @@ class BayesianPosterior:
 
     @property
     def prior_relevance(self) -> float:
-        """What the relevance of a source that is off tends to: (a + P/2) / b (LAW-T19)."""
+        """What the relevance of a source that is off tends to: (a + P/2) / b."""
         return self.relevance.a / self.priors.relevance_rate
 
     @property
@@ -209,7 +211,7 @@ class BayesianPosterior:
         self.noise = Gamma(shape, np.array(self.priors.noise_rate + 0.5 * self.error))
 
     def adapt_sources(self) -> None:
-        """The densities of the sources that fit their posterior best (proposed in LAW-L12)."""
+        """The densities of the sources that fit their posterior best."""
         adapted = self.mixtures.adapted(self.sources.components)
         gain = adapted.expected_log(self.sources.components)
         gain -= self.mixtures.expected_log(self.sources.components)

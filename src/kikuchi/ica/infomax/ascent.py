@@ -1,4 +1,7 @@
-"""Maximisation of the likelihood of noiseless ICA, one step at a time (TEH-L13, TEH-M16)."""
+"""Maximisation of the likelihood of noiseless ICA, one step at a time.
+
+Reference: TEH-L13, TEH-M16, TEH-M17.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ class SquareAscent(FilterAscent):
 
 
 class OvercompleteAscent(FilterAscent):
-    """More filters than sensors: entropy of outputs on a curved manifold (TEH-M17, 4.15)."""
+    """More filters than sensors: entropy of outputs on a curved manifold."""
 
     def __init__(self, data: Array, n_sources: int, rng: np.random.Generator, density: str) -> None:
         if density == "auto":
@@ -228,7 +231,7 @@ class OvercompleteAscent(FilterAscent):
 
 
 class CausalAscent(InfomaxAscent):
-    """Mixing matrix with unit columns and the most probable sources, in turn (TEH-M16).
+    """Mixing matrix with unit columns and the most probable sources, in turn.
 
     Each of the two steps raises `-|X - A S|^2 / (2 noise) - rate |S|`; the lengths of the columns
     are held at 1, or they would grow without end.

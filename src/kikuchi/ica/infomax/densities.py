@@ -1,7 +1,9 @@
 """Densities of sources for noiseless ICA, with the squashing functions whose slopes they are.
 
 The causal view reads `p(s)`; infomax squashes outputs by the distribution function of the same
-density, so that both views are one (TEH-M15, TEH-M17).
+density, so that both views are one.
+
+Reference: TEH-M15, TEH-M17.
 """
 
 from __future__ import annotations

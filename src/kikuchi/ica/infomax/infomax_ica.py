@@ -1,4 +1,7 @@
-"""`InfomaxICA`: noiseless ICA by maximum likelihood, which is maximum output entropy."""
+"""`InfomaxICA`: noiseless ICA by maximum likelihood, which is maximum output entropy.
+
+Reference: TEH-I19, TEH-L13, TEH-M15, TEH-M16, TEH-M17.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ _ALIKE = 0.98  # cosine of two columns that have become one
 class InfomaxICA(IcaEstimator):
     """ICA without noise: as many sources as sensors, fewer, or more.
 
-    With as many, the causal view (sources drawn from `p`, mixed by a square matrix, TEH-M15) and
-    infomax (outputs squashed by the distribution function of `p`, made as spread as possible,
-    TEH-M17) have the same objective and the same gradient (TEH-L13). With more sources than sensors
-    they differ: `view="infomax"` learns filters and returns their outputs; `view="causal"` learns a
-    mixing matrix with columns of length 1 and returns the most probable sources (TEH-I19), with
-    Laplace sources and a little noise (TEH-M16). The help of each field explains the parameters.
+    With as many, the causal view (sources drawn from `p`, mixed by a square matrix) and
+    infomax (outputs squashed by the distribution function of `p`, made as spread as possible) have
+    the same objective and the same gradient. With more sources than sensors they differ:
+    `view="infomax"` learns filters and returns their outputs; `view="causal"` learns a mixing
+    matrix with columns of length 1 and returns the most probable sources, with Laplace sources and
+    a little noise. The help of each field explains the parameters.
 
     Attributes
     ----------

@@ -1,9 +1,11 @@
-"""Most probable sources when there are more of them than sensors (TEH-I19, TEH-M16).
+"""Most probable sources when there are more of them than sensors.
 
     argmax_s  -|x - A s|^2 / (2 noise) + sum_i log p(s_i),   or subject to x = A s without noise.
 
 A Laplace prior makes this a lasso, or without noise a linear programme; the other densities are
 smooth and go to a quasi-Newton descent (for `cauchy` to a local optimum).
+
+Reference: TEH-I19, TEH-M16.
 """
 
 from __future__ import annotations

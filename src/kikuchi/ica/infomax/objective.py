@@ -1,7 +1,9 @@
-"""What infomax maximises, with gradients: the entropy of squashed outputs (TEH-L13, TEH-M17).
+"""What infomax maximises, with gradients: the entropy of squashed outputs.
 
 Filters are rows of `B` (M, D), data columns of `X` (D, N), `u = B x`. Both objectives leave out the
 entropy of the data, which no filter changes.
+
+Reference: TEH-L12, TEH-L13, TEH-M15, TEH-M17, TEH-M18.
 """
 
 from __future__ import annotations
@@ -18,20 +20,20 @@ _VANISHED = 1e-280
 
 
 def square_objective(filters: Array, data: Array, densities: Sequence[Density]) -> float:
-    """Mean log density `log |det B| + sum_i log p_i(u_i)` of noiseless ICA (TEH-M15, 4.5)."""
+    """Mean log density `log |det B| + sum_i log p_i(u_i)` of noiseless ICA."""
     log_det = float(np.linalg.slogdet(filters)[1])
     return log_det - float(per_source(filters @ data, densities, "energy").sum(axis=0).mean())
 
 
 def square_gradient(filters: Array, data: Array, densities: Sequence[Density]) -> Array:
-    """Gradient by the filters: `B^-T - <p-slope x^T>` (TEH-M15; the printed one is transposed)."""
+    """Gradient by the filters: `B^-T - <p-slope x^T>` (the printed one is transposed)."""
     slopes = per_source(filters @ data, densities, "slope")
     return np.asarray(np.linalg.inv(filters).T - slopes @ data.T / data.shape[1])
 
 
 def relative_gradient(outputs: Array, densities: Sequence[Density]) -> Array:
     """Gradient by `E` of the objective at `(I + E) B`: `I - <slope u^T>`; the natural gradient is
-    this times `B` (TEH-L12).
+    this times `B`.
     """
     slopes = per_source(outputs, densities, "slope")
     return np.asarray(np.eye(len(outputs)) - slopes @ outputs.T / outputs.shape[1])
@@ -50,7 +52,7 @@ def manifold_objective(
     filters: Array, data: Array, densities: Sequence[Density]
 ) -> tuple[float, Array]:
     """Mean of `1/2 log det J^T J`, `J = diag(f'(u)) B`, and its gradient, for at least as many
-    filters as sensors (TEH-M17, 4.15; gradient as derived in TEH-M18).
+    filters as sensors.
 
     Slopes `f'` differ by many orders of magnitude between filters. They are divided by the largest
     at each sample and rows go into the QR factorisation in falling order, which keeps small ones

@@ -1,7 +1,9 @@
-"""Loops of adaptive TAP: Gaussian posteriors of many samples, with one factor per source (HOJ-I19).
+"""Loops of adaptive TAP: Gaussian posteriors of many samples, with one factor per source.
 
 The posterior of a sample has precision J + diag(site) and linear part h plus that of the sites.
 Samples are the last axis, so that the inner loops run over them.
+
+Reference: HOJ-I19.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Tilted sources, p(s) exp(-lam s^2 / 2 + gamma s), element by element (HOJ-M8a to HOJ-M8j).
+"""Tilted sources, p(s) exp(-lam s^2 / 2 + gamma s), element by element.
 
 A prior is a code and a row of numbers. Where the integral does not exist the answer is NaN: the
 callers look for it and refuse.
+
+Reference: HOJ-L7, HOJ-M8a to M8j.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def _two_gaussians(p, gamma, lam):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _power_law(p, gamma, lam):
-    """The mean function of HOJ-M8h in terms of t = gamma / sqrt(lam)."""
+    """The mean function of a power-law source in terms of t = gamma / sqrt(lam)."""
     if not lam > 0.0:
         return math.nan, math.nan
     root = math.sqrt(lam)
@@ -310,7 +312,7 @@ def log_partition_of(code, p, gamma, lam, out):
 
 @njit(cache=True, error_model="numpy")
 def mean_size_of(rate, gamma, lam, out):
-    """Posterior mean of |s| of a Laplace source (HOJ-L7)."""
+    """Posterior mean of |s| of a Laplace source."""
     for n in range(gamma.size):
         right_r, right_m, _ = half_moments(gamma[n] - rate, lam[n])
         left_r, left_m, _ = half_moments(-gamma[n] - rate, lam[n])
@@ -319,7 +321,7 @@ def mean_size_of(rate, gamma, lam, out):
 
 @njit(cache=True, error_model="numpy")
 def component_sums(p, gamma, lam, sums):
-    """Add to sums[k] the responsibilities of component k, times 1, s and s^2 (HOJ-L7)."""
+    """Add to sums[k] the responsibilities of component k, times 1, s and s^2."""
     count = int(p[0])
     for n in range(gamma.size):
         total = _mixture(p, gamma[n], lam[n])[0]

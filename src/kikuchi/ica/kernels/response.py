@@ -1,9 +1,11 @@
-"""Linear response covariances of many samples at once (HOJ-I18), without ever dividing by v.
+"""Linear response covariances of many samples at once, without ever dividing by v.
 
     chi = V^1/2 K^-1 V^1/2,   K = 1 + V^1/2 (J - diag lam) V^1/2,   V = diag v.
 
 K is symmetric and is factored by Cholesky, for a block of samples side by side so that the inner
 loops run over them. Where K is not positive definite, chi = diag v and the sample is marked.
+
+Reference: HOJ-I18.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.ica.kernels.half_line import FAST, exponential, moments_of_many
 from kikuchi.ica.kernels.priors import GAUSSIAN, LAPLACE, tilted_moments
 
 _LEAST_BOTTOM = 0.1  # 1 + (change of L) chi_ii must stay above it
@@ -26,136 +27,230 @@ LEFT = (GROUPS - 1.0) / GROUPS
 LEAST_LEFT = 0.4  # of the weight, without any group
 WIDTHS = 4  # of pairs, in turn
 _ABREAST = 8  # numbers that processors take at once
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
-_LOWEST = -700.0  # exponents below it count as it
-_LOG_TWO = 0.693147180369123816490, 1.90821492927058770002e-10  # its first digits, and the others
-_POWERS = np.ldexp(1.0, np.arange(-1022, 1))  # of two, by 1022 more than the exponent
+_LANES = 32  # samples whose factors are found together
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST, inline="always")
-def exponential(x):
-    """exp(x) for x <= 0, to a relative error of 2e-15 (1e-13 near the lowest), in a form of which
-    processors do several at once: 2^k e^r with |r| <= log(2) / 2, and a Taylor polynomial.
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _factorise(coupling, precision, root, inverse, half_log_det):
+    """L^-1 of the Cholesky factor L of J + diag(precision), and minus the sum of the logarithms of
+    its diagonal, for a block of samples: they are the last axis of every array, so that processors
+    take several at once.
     """
-    v = max(x, _LOWEST)
-    k = math.floor(v * 1.4426950408889634 + 0.5)
-    r = (v - k * _LOG_TWO[0]) - k * _LOG_TWO[1]
-    p = r / 6227020800.0 + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * _POWERS[int(k) + 1022]
-
-
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _factorise(coupling, precision, root, inverse):
-    """L^-1 of the Cholesky factor L of J + diag(precision); the sum of the logarithms of its
-    diagonal.
-    """
-    count = precision.shape[0]
-    half_log_det, product = 0.0, 1.0
+    count, lanes = precision.shape
+    for s in range(lanes):
+        half_log_det[s] = 0.0
     for i in range(count):
         for j in range(i):
-            value = coupling[i, j]
+            here, first = root[i, j], coupling[i, j]
+            for s in range(lanes):
+                here[s] = first[s]
             for k in range(j):
-                value -= root[i, k] * root[j, k]
-            root[i, j] = value * inverse[j, j]
-        own = coupling[i, i] + precision[i]
-        value = own
+                one, other = root[i, k], root[j, k]
+                for s in range(lanes):
+                    here[s] -= one[s] * other[s]
+            scale = inverse[j, j]
+            for s in range(lanes):
+                here[s] *= scale[s]
+        pivot, own, more = inverse[i, i], coupling[i, i], precision[i]
+        for s in range(lanes):
+            pivot[s] = own[s] + more[s]
         for k in range(i):
-            value -= root[i, k] * root[i, k]
-        value = math.sqrt(max(value, _LEAST_PIVOT * own, 1e-300))
-        product *= value
-        if product > 1e200 or product < 1e-200:
-            half_log_det -= math.log(product)
-            product = 1.0
-        inverse[i, i] = 1.0 / value
+            one = root[i, k]
+            for s in range(lanes):
+                pivot[s] -= one[s] * one[s]
+        for s in range(lanes):
+            least = _LEAST_PIVOT * (own[s] + more[s])
+            pivot[s] = 1.0 / math.sqrt(max(pivot[s], least, 1e-300))
+        if i % 2 or i == count - 1:  # the product of two cannot overflow
+            last = inverse[i - i % 2, i - i % 2]
+            for s in range(lanes):
+                half_log_det[s] += math.log(pivot[s] * last[s] if i % 2 else pivot[s])
         for j in range(i):
-            total = 0.0
+            here = inverse[i, j]
+            for s in range(lanes):
+                here[s] = 0.0
             for k in range(j, i):
-                total += root[i, k] * inverse[k, j]
-            inverse[i, j] = -total * inverse[i, i]
-    return half_log_det - math.log(product)
+                one, other = root[i, k], inverse[k, j]
+                for s in range(lanes):
+                    here[s] -= one[s] * other[s]
+            for s in range(lanes):
+                here[s] *= pivot[s]
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _centre(inverse, field, linear, passed, mu, diagonal):
-    """mu = L^-T L^-1 (h + linear) and the diagonal of L^-T L^-1; `passed` is room."""
-    count = linear.shape[0]
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _centre(inverse, field, linear, mu, diagonal):
+    """mu = L^-T L^-1 (h + linear) and the diagonal of L^-T L^-1, for a block of samples."""
+    count, lanes = linear.shape
+    passed = np.empty(lanes)
     for i in range(count):
-        value = 0.0
-        for j in range(i + 1):
-            value += inverse[i, j] * (field[j] + linear[j])
-        passed[i] = value
-        mu[i] = 0.0
-        diagonal[i] = 0.0
+        for s in range(lanes):
+            mu[i, s] = 0.0
+            diagonal[i, s] = 0.0
     for j in range(count):
-        row, value = inverse[j], passed[j]
-        for i in range(count):
-            mu[i] += row[i] * value
-            diagonal[i] += row[i] * row[i]
+        for s in range(lanes):
+            passed[s] = 0.0
+        for i in range(j + 1):
+            row, one, other = inverse[j, i], field[i], linear[i]
+            for s in range(lanes):
+                passed[s] += row[s] * (one[s] + other[s])
+        for i in range(j + 1):
+            row, here, size = inverse[j, i], mu[i], diagonal[i]
+            for s in range(lanes):
+                here[s] += row[s] * passed[s]
+            for s in range(lanes):
+                size[s] += row[s] * row[s]
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
+@njit(cache=True, error_model="numpy", fastmath=FAST)
 def _square(inverse, chi):
-    """chi = L^-T L^-1."""
-    count = inverse.shape[0]
+    """The lower half of chi = L^-T L^-1, for a block of samples."""
+    count, lanes = inverse.shape[1:]
     for i in range(count):
         for j in range(i + 1):
-            total = 0.0
+            here = chi[i, j]
+            for s in range(lanes):
+                here[s] = 0.0
             for k in range(i, count):
-                total += inverse[k, i] * inverse[k, j]
-            chi[i, j] = total
-            chi[j, i] = total
+                one, other = inverse[k, i], inverse[k, j]
+                for s in range(lanes):
+                    here[s] += one[s] * other[s]
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _sweep(codes, numbers, coupling, precision, linear, chi, mu):
-    """One update of every factor; the largest change of a mean or variance, in deviations."""
-    count = precision.shape[0]
-    worst = 0.0
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _tilted(code, parameters, gamma, lam, room, mean, spread):
+    """Moments of one source of every sample of a block, tilted by gamma and lam."""
+    lanes = gamma.shape[0]
+    if code != LAPLACE:
+        for s in range(lanes):
+            mean[s], spread[s] = tilted_moments(code, parameters, gamma[s], lam[s])
+        return
+    rate, x, ratio, first, second = parameters[0], room[0], room[1], room[2], room[3]
+    for s in range(lanes):
+        root = math.sqrt(lam[s])
+        x[s], x[lanes + s] = (gamma[s] - rate) / root, (-gamma[s] - rate) / root
+    moments_of_many(x, ratio, first, second)
+    for s in range(lanes):
+        w = ratio[lanes + s] / (ratio[lanes + s] + ratio[s])
+        gap = first[s] + first[lanes + s]
+        mean[s] = (w * gap - first[lanes + s]) / math.sqrt(lam[s])
+        each = w * second[s] + (1.0 - w) * second[lanes + s]
+        spread[s] = (each + w * (1.0 - w) * gap * gap) / lam[s]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _sweep(codes, numbers, coupling, precision, linear, chi, mu, tol, residual):
+    """One update of every factor of the samples of a block whose residual is above the tolerance;
+    that becomes the largest change of a mean or variance, in deviations. Answers how many remain
+    above it.
+    """
+    count, lanes = precision.shape
+    column, worst, active = np.empty((count, lanes)), np.zeros(lanes), np.empty(lanes)
+    gamma, lam, mean, spread = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    factor, move = np.empty(lanes), np.empty(lanes)
+    room = np.empty((4, 2 * lanes))
+    for s in range(lanes):
+        active[s] = 0.0 if residual[s] <= tol else 1.0
     for i in range(count):
-        own = chi[i, i]
-        raw = 1.0 / own - precision[i]
-        lam = max(raw, _ROUNDING / own)
-        gamma = mu[i] / own - linear[i] + (lam - raw) * mu[i]
-        mean, spread = tilted_moments(codes[i], numbers[i], gamma, lam)
-        wanted = min(1.0 / max(spread, 1e-300) - lam, _SHARPEST * (coupling[i, i] + 1.0))
-        change = wanted - precision[i]
-        linear_change = mean * (wanted + lam) - gamma - linear[i]
-        step = min(1.0, (1.0 - _LEAST_BOTTOM) / max(-change * own, 1e-300))
-        shift = abs(mean - mu[i]) / math.sqrt(max(spread, 1e-300))
-        worst = max(worst, shift, abs(spread - own) / (spread + own))
-        change *= step
-        linear_change *= step
-        precision[i] += change
-        linear[i] += linear_change
-        factor = change / (1.0 + change * own)
-        move = (linear_change - change * mu[i]) / (1.0 + change * own)
+        own, here, now, slope = chi[i, i], mu[i], precision[i], linear[i]
+        for s in range(lanes):
+            raw = 1.0 / own[s] - now[s]
+            lam[s] = max(raw, _ROUNDING / own[s])
+            gamma[s] = here[s] / own[s] - slope[s] + (lam[s] - raw) * here[s]
+        _tilted(codes[i], numbers[i], gamma, lam, room, mean, spread)
+        top = coupling[i, i]
+        for s in range(lanes):
+            v = max(spread[s], 1e-300)
+            wanted = min(1.0 / v - lam[s], _SHARPEST * (top[s] + 1.0))
+            change = wanted - now[s]
+            step = active[s] * min(1.0, (1.0 - _LEAST_BOTTOM) / max(-change * own[s], 1e-300))
+            shift = abs(mean[s] - here[s]) / math.sqrt(v)
+            worst[s] = max(worst[s], shift, abs(v - own[s]) / (v + own[s]))
+            change *= step
+            linear_change = step * (mean[s] * (wanted + lam[s]) - gamma[s] - slope[s])
+            now[s] += change
+            slope[s] += linear_change
+            bottom = 1.0 + change * own[s]
+            factor[s] = change / bottom
+            move[s] = (linear_change - change * here[s]) / bottom
         for j in range(count):
-            mu[j] += chi[j, i] * move
+            one, other, centre = column[j], chi[max(i, j), min(i, j)], mu[j]
+            for s in range(lanes):
+                one[s] = other[s]
+            for s in range(lanes):
+                centre[s] += one[s] * move[s]
         for j in range(count):
-            if j != i:
-                scale = factor * chi[j, i]
-                for k in range(count):
-                    chi[j, k] -= scale * chi[i, k]
-        for k in range(count):
-            chi[i, k] /= 1.0 + change * own
-        for j in range(count):
-            chi[j, i] = chi[i, j]
-    return worst
+            for k in range(j + 1):
+                here, one, other = chi[j, k], column[j], column[k]
+                for s in range(lanes):
+                    here[s] -= factor[s] * one[s] * other[s]
+    left = 0
+    for s in range(lanes):
+        if not residual[s] <= tol:
+            residual[s] = worst[s]
+            left += not worst[s] <= tol
+    return left
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _propagate(codes, numbers, warm, tol, sweeps, coupling, field, state, room):
+    """Expectation propagation of a block of samples, from the factors in `state`: precisions,
+    linear terms, means and variances of Q (at first, if `warm`, of the tilted sources) and minus
+    log det L. `room` is for L, L^-1, chi, and the last change of a moment of each sample, in
+    deviations.
+    """
+    precision, linear, mu, diagonal, half_log_det = state
+    root, inverse, chi, residual = room
+    count, lanes = linear.shape
+    mean, spread = mu.copy(), diagonal.copy()
+    _factorise(coupling, precision, root, inverse, half_log_det)
+    _centre(inverse, field, linear, mu, diagonal)
+    left = 0
+    for s in range(lanes):
+        residual[s] = 0.0 if warm else math.inf
+        if warm:
+            for i in range(count):
+                shift = abs(mu[i, s] - mean[i, s]) / math.sqrt(max(spread[i, s], 1e-300))
+                size = abs(spread[i, s] - diagonal[i, s]) / (spread[i, s] + diagonal[i, s])
+                residual[s] = max(residual[s], shift, size)
+        left += not residual[s] <= tol
+    if left:
+        _square(inverse, chi)
+        for _ in range(sweeps):
+            left = _sweep(codes, numbers, coupling, precision, linear, chi, mu, tol, residual)
+            if not left:
+                break
+        _factorise(coupling, precision, root, inverse, half_log_det)
+        _centre(inverse, field, linear, mu, diagonal)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def _begin(codes, numbers, first, given, warm, begin, coupling, here, state):
+    """Take a block of samples, the last of all again in place of those that it lacks: couplings,
+    fields and factors, those of `first` or if `warm` those that the fields of each prior imply.
+    """
+    precision, linear, mu, diagonal, _ = state
+    couplings, field, gamma, lam = given
+    count, lanes = linear.shape
+    tilt, room = np.empty((2, lanes)), np.empty((4, 2 * lanes))
+    last = field.shape[1] - 1
+    if begin == 0 or couplings.shape[0] > 1:
+        for s in range(lanes):
+            coupling[:, :, s] = couplings[min(begin + s, couplings.shape[0] - 1)]
+    for i in range(count):
+        for s in range(lanes):
+            n = min(begin + s, last)
+            here[i, s], tilt[0, s], tilt[1, s] = field[i, n], gamma[i, n], lam[i, n]
+            precision[i, s], linear[i, s] = first[i, 0], first[i, 1]
+        if warm:
+            _tilted(codes[i], numbers[i], tilt[0], tilt[1], room, mu[i], diagonal[i])
+            for s in range(lanes):
+                sharpest = _SHARPEST * (coupling[i, i, s] + 1.0)
+                wanted = min(1.0 / max(diagonal[i, s], 1e-300) - tilt[1, s], sharpest)
+                precision[i, s] = wanted
+                linear[i, s] = mu[i, s] * (wanted + tilt[1, s]) - tilt[0, s]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
 def weighted_moments(
     codes,
     numbers,
@@ -186,13 +281,17 @@ def weighted_moments(
     """
     count, total = field.shape
     pairs = normals.shape[2]
-    root, inverse = np.zeros((count, count)), np.zeros((count, count))
-    chi, mu = np.empty((count, count)), np.empty(count)
-    diagonal, passed = np.empty(count), np.empty(count)
-    precision, linear, spreads = np.empty(count), np.empty(count), np.empty(count)
-    axis, sign = np.empty(count, np.int64), np.empty(count)
+    square = count, count, _LANES  # rows are indexed: those of an unpacked array are not known to
+    roots, inverses = np.zeros(square), np.zeros(square)  # be contiguous
+    chi, coupling = np.zeros(square), np.zeros(square)
+    fields, factors = np.empty((count, _LANES)), np.zeros((4, count, _LANES))
+    residual, half_log_det = np.empty(_LANES), np.empty(_LANES)
+    state = factors[0], factors[1], factors[2], factors[3], half_log_det
+    precision, linear = np.empty(count), np.empty(count)
+    mu, diagonal = np.empty(count), np.empty(count)
     wide = pairs + count + -count % _ABREAST
     moves = np.zeros((count, wide))  # of draws, then L^-T, whose products are chi
+    inverse, axis, sign = np.zeros((count, count)), np.empty(count, np.int64), np.empty(count)
     plus, minus = np.empty(wide), np.empty(pairs)
     group, known = np.empty(GROUPS), np.empty(GROUPS)
     spread, failed = 0.0, 0
@@ -203,35 +302,19 @@ def weighted_moments(
         else:
             constant -= 0.5 * math.log(2.0 * math.pi * numbers[i, 0])
     for n in range(total):
-        coupling = couplings[0 if couplings.shape[0] == 1 else n]
+        s = n % _LANES
+        if s == 0:
+            given = couplings, field, gamma, lam
+            _begin(codes, numbers, first, given, warm, n, coupling, fields, state)
+            room = roots, inverses, chi, residual
+            _propagate(codes, numbers, warm, tol, sweeps, coupling, fields, state, room)
+        failed += not residual[s] <= tol
+        base = constant + half_log_det[s]
         for i in range(count):
-            precision[i], linear[i] = first[i, 0], first[i, 1]
-            if warm:
-                m, v = tilted_moments(codes[i], numbers[i], gamma[i, n], lam[i, n])
-                sharpest = _SHARPEST * (coupling[i, i] + 1.0)
-                precision[i] = min(1.0 / max(v, 1e-300) - lam[i, n], sharpest)
-                linear[i] = m * (precision[i] + lam[i, n]) - gamma[i, n]
-                mean[i, n], spreads[i] = m, v
-        base = _factorise(coupling, precision, root, inverse)
-        _centre(inverse, field[:, n], linear, passed, mu, diagonal)
-        residual = 0.0 if warm else math.inf
-        if warm:
-            for i in range(count):
-                shift = abs(mu[i] - mean[i, n]) / math.sqrt(max(spreads[i], 1e-300))
-                size = abs(spreads[i] - diagonal[i]) / (spreads[i] + diagonal[i])
-                residual = max(residual, shift, size)
-        if not residual <= tol:
-            _square(inverse, chi)
-            for _ in range(sweeps):
-                residual = _sweep(codes, numbers, coupling, precision, linear, chi, mu)
-                if residual <= tol:
-                    break
-            if not residual <= tol:
-                failed += 1
-            base = _factorise(coupling, precision, root, inverse)
-            _centre(inverse, field[:, n], linear, passed, mu, diagonal)
-        base += constant
-        for i in range(count):
+            precision[i], linear[i] = factors[0, i, s], factors[1, i, s]
+            mu[i], diagonal[i] = factors[2, i, s], factors[3, i, s]
+            for j in range(i + 1):
+                inverse[i, j] = inverses[i, j, s]
             base += 0.5 * mu[i] * (field[i, n] + linear[i])
         place, cycle = places[n] % normals.shape[0], places[n] // normals.shape[0]
         z, share = normals[place], shares[place]
@@ -339,7 +422,7 @@ def weighted_moments(
     return spread, failed
 
 
-@njit(cache=True, error_model="numpy", fastmath=_FAST)
+@njit(cache=True, error_model="numpy", fastmath=FAST)
 def sample_scores(residuals, observed, stretched_x, stretched_mixing, mean, second, own, scores):
     """Gradients of log p(x) of every sample (n, D I + noise): in the mixing, after the linear map
     that `stretched_x` (D, n) and `stretched_mixing` have passed, and in the log variances.

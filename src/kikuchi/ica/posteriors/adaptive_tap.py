@@ -1,4 +1,4 @@
-r"""Adaptive TAP for ICA (HOJ-I19), solved as expectation propagation.
+r"""Adaptive TAP for ICA, solved as expectation propagation.
 
 Every prior is replaced by a Gaussian factor exp(g s - L s^2 / 2). With chi = (J + diag L)^-1 and
 mu = chi (h + g), the field that all others put on source i is
@@ -13,6 +13,8 @@ border lam = 0, which is reported. A sample that does not converge returns to it
 more damping, and in the end begins again with small steps; one that never converges gets linear
 response instead and is counted in the warnings. This still works where the plain iteration of lam
 diverges.
+
+Reference: HOJ-I19.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class AdaptiveTapPosterior(Posterior):
-    """Cavity fields with self-consistent variances (HOJ-I19); better than linear response in noise.
+    """Cavity fields with self-consistent variances; better than linear response in noise.
 
     Exact for Gaussian sources; log Z is no bound.
 

@@ -1,4 +1,7 @@
-"""The exact posterior of few discrete sources, by enumeration of their joint states (HOJ-I21)."""
+"""The exact posterior of few discrete sources, by enumeration of their joint states.
+
+Reference: HOJ-I21.
+"""
 
 from __future__ import annotations
 

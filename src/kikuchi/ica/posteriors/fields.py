@@ -1,7 +1,7 @@
 r"""The mean field equations of ICA, m_i = f_i(h_i - sum_{j != i} J_ij m_j, J_ii), for many samples.
 
 Two ways to a fixed point. Sweeps set one source after the other to its tilted mean, which is
-coordinate ascent of the bound (HOJ-I17): safe, but as slow as the couplings are strong. Newton
+coordinate ascent of the bound: safe, but as slow as the couplings are strong. Newton
 steps in the fields gamma need a handful of iterations. With rho = h - C m - gamma, the slope of the
 bound in m (C is J without its diagonal), the step is
 
@@ -11,6 +11,8 @@ an ascent direction where the linear response matrix is positive definite. A ste
 the slope at its end points back: for log-concave priors the bound is concave in m, and so never
 falls. Where the matrix is not definite, or no step helps, a sweep is done instead and a ridge is
 put on the matrix, which shrinks again with every good step.
+
+Reference: HOJ-I17.
 """
 
 from __future__ import annotations
@@ -228,10 +230,7 @@ class _Chunk:
     # ------------------------------------------------------------------ leaving
 
     def _retire_converged(
-        self,
-        moving: Mask,
-        mean: Array,
-        fresh: tuple[Array, Array, Mask, Array, Mask] | None = None,
+        self, moving: Mask, mean: Array, fresh: tuple[Array, Array, Mask, Array, Mask] | None = None
     ) -> bool:
         """Retire converged samples once they are many; True when none is left.
 

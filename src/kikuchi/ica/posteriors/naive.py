@@ -1,4 +1,7 @@
-"""Naive mean field for ICA, its variational reading, and linear response (HOJ-I17, I18, I21)."""
+"""Naive mean field for ICA, its variational reading, and linear response.
+
+Reference: HOJ-I17, HOJ-I18, HOJ-I21.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 class NaivePosterior(Posterior):
     """Independent sources: m_i = f_i(h_i - sum_j J_ij m_j, J_ii), one source after the other.
 
-    Covariances are diagonal and log Z is bounded from below (HOJ-I17).
+    Covariances are diagonal and log Z is bounded from below.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> problem = Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2)
@@ -55,7 +58,7 @@ class NaivePosterior(Posterior):
 @dataclass(frozen=True)
 class VariationalPosterior(NaivePosterior):
     """The same solution read as coordinate ascent of the bound: no damping, so that no step can
-    lower it (HOJ-I17).
+    lower it.
     """
 
     name: ClassVar[str] = "variational"
@@ -66,7 +69,7 @@ class VariationalPosterior(NaivePosterior):
 
 @dataclass(frozen=True)
 class LinearResponsePosterior(NaivePosterior):
-    """Mean field means with linear response covariances (HOJ-I18).
+    """Mean field means with linear response covariances.
 
     Exact for Gaussian sources. log Z is corrected by -log det(K) / 2 and is no bound. Samples whose
     solution is not stable keep diagonal covariances; their fraction is in `warnings`.

@@ -1,8 +1,10 @@
-r"""Posteriors of the sources given the mixing and the noise (HOJ-I17 to HOJ-I21).
+r"""Posteriors of the sources given the mixing and the noise.
 
 For one sample the posterior of I sources is prod_i p_i(s_i) exp(-s'Js / 2 + h's) / Z with
 J = A' Sigma^-1 A and h = A' Sigma^-1 x. Samples are independent, so that all of them are solved
 side by side. A posterior is named by a text: naive, variational, lr, adatap, exact, importance.
+
+Reference: HOJ-I17 to I21, HOJ-M12.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.arrays import Array, AxisLength, Mask
 from kikuchi.core.errors import ModelError
 from kikuchi.core.options import Configured, Registry
 from kikuchi.ica.priors.prior import SourcePrior
@@ -41,7 +43,9 @@ POSTERIORS: Registry[Posterior] = Registry(
 @dataclass(frozen=True)
 class Problem:
     """What a posterior is of: couplings J (I, I), or (N, I, I) when samples differ (missing
-    values), fields h (I, N) and one prior per source (HOJ-M12).
+    values), fields h (I, N) and one prior per source.
+
+    These are `coupling`, `field` and `priors`.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2).n_samples
@@ -60,15 +64,8 @@ class Problem:
         object.__setattr__(self, "priors", tuple(priors))
         self._check()
 
-    @property
-    def n_sources(self) -> int:
-        """I."""
-        return int(self.field.shape[0])
-
-    @property
-    def n_samples(self) -> int:
-        """N."""
-        return int(self.field.shape[1])
+    n_sources = AxisLength("field", 0, "Number of sources, I.")
+    n_samples = AxisLength("field", 1, "Number of samples, N.")
 
     @property
     def per_sample(self) -> bool:
@@ -146,6 +143,9 @@ class Moments:
     the truth. `converged` tells it for each sample, `iterations` is the most that any needed.
     `warnings` says what went wrong, if anything. `state_sums` are, where joint states were
     enumerated, the sums over samples of the probabilities of each source's states.
+
+    `mean` and `variances` (sources, samples) are those of the posterior, `gamma` and `lam` the
+    fields and precisions of the tilted priors.
     """
 
     mean: Array
@@ -227,6 +227,8 @@ class Posterior(Configured):
 
 def parse_posterior(text: str | Posterior) -> Posterior:
     """A posterior from its text; a posterior is returned as it is.
+
+    `text` is a name, perhaps with options.
 
     >>> parse_posterior("lr:tol=1e-6").text
     'lr:tol=1e-06'

@@ -1,4 +1,7 @@
-"""Source priors with closed forms (HOJ-M8a, M8b, M8c, M8f, M8g, M8i, M8j), compiled."""
+"""Source priors with closed forms, compiled.
+
+Reference: HOJ-L7, HOJ-M8a, HOJ-M8b, HOJ-M8c, HOJ-M8f, HOJ-M8g, HOJ-M8i, HOJ-M8j.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 @dataclass(frozen=True)
 class GaussianPrior(CompiledPrior):
-    """N(0, variance), HOJ-M8a: not separating, but everything about it is exact.
+    """N(0, variance): not separating, but everything about it is exact.
 
     >>> [round(float(a), 6) for a in GaussianPrior().moments(1.0, 1.0)]
     [0.5, 0.5]
@@ -65,7 +68,7 @@ class _TwoStatePrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class BinaryPrior(_TwoStatePrior):
-    """-1 or +1, equally probable (HOJ-M8b).
+    """-1 or +1, equally probable.
 
     >>> round(float(BinaryPrior().moments(1.0, 7.0)[0]), 6)
     0.761594
@@ -86,7 +89,7 @@ class BinaryPrior(_TwoStatePrior):
 
 @dataclass(frozen=True)
 class Binary01Prior(_TwoStatePrior):
-    """1 with probability `rate`, else 0, HOJ-M8c; EM learns the rate (HOJ-L7).
+    """1 with probability `rate`, else 0; EM learns the rate.
 
     >>> [round(float(a), 6) for a in Binary01Prior(rate=0.3).moments(0.0, 1.0)]
     [0.206312, 0.163748]
@@ -121,7 +124,7 @@ class Binary01Prior(_TwoStatePrior):
 
 @dataclass(frozen=True)
 class LaplacePrior(CompiledPrior):
-    """(rate / 2) exp(-rate |s|), HOJ-M8f: sparse sources.
+    """(rate / 2) exp(-rate |s|): sparse sources.
 
     At lam = 0 the integral exists for |gamma| < rate; below 0 it never does.
 
@@ -161,7 +164,7 @@ class LaplacePrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class ExponentialPrior(CompiledPrior):
-    """rate exp(-rate s) on s >= 0, HOJ-M8g (with the corrected response).
+    """rate exp(-rate s) on s >= 0 (with the corrected response).
 
     At lam = 0 the integral exists for gamma < rate; below 0 it never does.
 
@@ -194,7 +197,7 @@ class ExponentialPrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class PositiveGaussianPrior(CompiledPrior):
-    """N(mean, variance) cut to s >= 0, HOJ-M8i (with the corrected response).
+    """N(mean, variance) cut to s >= 0 (with the corrected response).
 
     >>> [round(float(a), 6) for a in PositiveGaussianPrior().moments(0.0, 1.0)]
     [0.56419, 0.18169]
@@ -248,7 +251,7 @@ class PositiveGaussianPrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class UniformPrior(CompiledPrior):
-    """Equal density on [low, high], HOJ-M8j; lam may be anything.
+    """Equal density on [low, high]; lam may be anything.
 
     >>> [round(float(a), 6) for a in UniformPrior().moments(3.0, 0.5)]
     [0.65082, 0.105586]

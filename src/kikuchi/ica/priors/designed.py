@@ -1,4 +1,7 @@
-"""Priors given by a mean function instead of a density (HOJ-L9), and the power law (HOJ-M8h)."""
+"""Priors given by a mean function instead of a density, and the power law.
+
+Reference: HOJ-L9, HOJ-M8h.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Potential(Protocol):
 
 @dataclass(frozen=True)
 class DesignedPrior(SourcePrior):
-    """A source known by its mean function alone (HOJ-L9): choose m, run the same algorithm.
+    """A source known by its mean function alone: choose m, run the same algorithm.
 
     m must not fall (response >= 0), and be gamma / lam for large |gamma| less what makes sources
     sparse. It is checked for that on a grid when made. Without `potential` there is no log Z, and
@@ -97,7 +100,7 @@ class DesignedPrior(SourcePrior):
 
 @dataclass(frozen=True)
 class PowerLawPrior(CompiledPrior):
-    """m = gamma / lam - alpha gamma / (k alpha lam + gamma^2): tails |s|^-alpha, HOJ-M8h.
+    """m = gamma / lam - alpha gamma / (k alpha lam + gamma^2): tails |s|^-alpha.
 
     There is no density behind it: the tails are those of a power law, k = 1 is the original (with
     no response at gamma = 0) and k = 2 the regularised one. `log_partition` is a potential of the

@@ -1,4 +1,7 @@
-"""Mixtures of Gaussians as source priors (HOJ-M8d, HOJ-M8e), compiled."""
+"""Mixtures of Gaussians as source priors, compiled.
+
+Reference: HOJ-L7, HOJ-M8d, HOJ-M8e.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _LEAST_WEIGHT = 1e-12
 
 @dataclass(frozen=True)
 class MixturePrior(CompiledPrior):
-    """sum_k weight_k N(mean_k, variance_k), HOJ-M8d; a variance of 0 is a point.
+    """sum_k weight_k N(mean_k, variance_k); a variance of 0 is a point.
 
     Lists are written "(0.5,0.5)"; `MixturePrior.of` takes arrays. lam may go down to
     -1 / greatest variance.
@@ -123,7 +126,7 @@ class MixturePrior(CompiledPrior):
         return means[k] + np.sqrt(variances[k]) * rng.standard_normal(size)
 
     def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
-        """Number of samples, then by component the sums of r, r s and r s^2 (HOJ-L7)."""
+        """Number of samples, then by component the sums of r, r s and r s^2."""
         from kikuchi.ica.kernels.priors import component_sums
 
         g, precision, _ = _flat(gamma, lam)
@@ -156,7 +159,7 @@ class MixturePrior(CompiledPrior):
 
 @dataclass(frozen=True)
 class BiGaussianPrior(CompiledPrior):
-    """Two equal Gaussians side by side: sub-Gaussian sources (HOJ-M8e).
+    """Two equal Gaussians side by side: sub-Gaussian sources.
 
     >>> [round(float(a), 6) for a in BiGaussianPrior().moments(1.0, 1.0)]
     [0.731059, 0.696612]

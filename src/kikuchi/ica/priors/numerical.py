@@ -1,10 +1,12 @@
-r"""Source priors given by a log-density, with tilted moments by quadrature (HOJ-M8).
+r"""Source priors given by a log-density, with tilted moments by quadrature.
 
 The tilted log-density must be concave, as it is for every lam >= 0 when the prior is log-concave.
 Its peak is found by bisection of the score; from there the integral is followed to both sides until
 the integrand has fallen by exp(-45), in pieces that are short near the peak and near the centre of
 the density, where it bends. Everything is measured from the peak, so that nothing cancels however
 far away the tilt pushes it.
+
+Reference: HOJ-M8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Source priors of ICA behind one interface (HOJ-M8).
+r"""Source priors of ICA behind one interface.
 
 Every mean field method sees a source only through the tilted density
 
@@ -6,6 +6,8 @@ Every mean field method sees a source only through the tilted density
 
 its log Z0, its mean m = d log Z0 / d gamma and its response v = dm / d gamma, the variance.
 Priors are named by texts such as "laplace:rate=2" or "mixture:weights=(0.5,0.5),means=(-3,3)".
+
+Reference: HOJ-L7, HOJ-M8.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class SourcePrior(Configured):
     def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
         """What `updated` needs, summed over samples: their number first, then sums of m and s^2.
 
-        Sums of several batches may be added (HOJ-L7).
+        Sums of several batches may be added.
         """
         mean, response = self.moments(gamma, lam)
         return np.array([mean.size, np.sum(mean), np.sum(response + mean * mean)])
@@ -114,7 +116,7 @@ class SourcePrior(Configured):
         raise NotImplementedError
 
     def updated(self, statistics: Array) -> SourcePrior:
-        """The prior of greatest expected log-density (HOJ-L7); itself when nothing is learned."""
+        """The prior of greatest expected log-density; itself when nothing is learned."""
         return self
 
     def _log_partition(self, gamma: Array, lam: Array) -> Array:
@@ -166,6 +168,8 @@ class CompiledPrior(SourcePrior):
 
 def parse_prior(text: str | SourcePrior) -> SourcePrior:
     """A prior from its text; a prior is returned as it is.
+
+    `text` is a name, perhaps with options, as in "laplace:rate=2".
 
     >>> parse_prior("binary01:rate=0.3").text
     'binary01:rate=0.3'
