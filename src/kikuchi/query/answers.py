@@ -123,6 +123,10 @@ class QueryAnswer:
 class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
     """The distribution of each variable that was asked for, by name (or by number as text).
 
+    `names` and `states` are those of the variables, `values_by_variable` their probabilities;
+    `method` says what computed them, `log_evidence` is the log-probability of the evidence if
+    known; `exact` and `converged` say how far to trust them, `warnings` what to mind.
+
     >>> import kikuchi as kk
     >>> answer = kk.query(kk.example("asia"), ["lung", "bronc"], evidence={"dysp": "yes"})
     >>> round(answer["bronc"]["yes"], 4)
@@ -193,6 +197,10 @@ class Distributions(QueryAnswer, Mapping[str, StateDistribution]):
 @dataclass(frozen=True, eq=False, repr=False)
 class JointDistribution(QueryAnswer):
     """The joint distribution of some variables: `table` has an axis for each, in the order asked.
+
+    `names` and `states` are those of the axes; `method` says what computed the table,
+    `log_evidence` is the log-probability of the evidence if known; `exact` and `converged` say how
+    far to trust it, `warnings` what to mind.
 
     >>> import kikuchi as kk
     >>> answer = kk.query(kk.example("asia"), joint=("lung", "bronc"), evidence={"smoke": "yes"})

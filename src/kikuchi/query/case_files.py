@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
 from kikuchi.core.files import PathName, atomic_write, guarded_reading, is_compressed, suffix_of
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import ProgressOption, shown
 from kikuchi.core.text import from_cell, spreadsheet_cell
 from kikuchi.graphs.factor_graph import Variable
 from kikuchi.inference.method import Method
@@ -28,10 +29,14 @@ from kikuchi.query.predict import (
     Impossible,
     answer_cases,
     answer_columns,
+    check_impossible,
     distinct_rows,
     require_possible_rows,
 )
 from kikuchi.query.question import asked_variables
+
+if TYPE_CHECKING:
+    from kikuchi.core.cluster import Client
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _ROWS_AT_ONCE = 2**16
@@ -43,12 +48,15 @@ Chunk = tuple[int, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was written: number of cases, of those that are impossible, and the columns."""
+    """What was written: number of cases, of those that are impossible, the columns, the method, and
+    the number of cases whose approximation did not converge.
+    """
 
     rows: int
     impossible: int
     columns: tuple[str, ...]
     method: str
+    not_converged: int = 0
 
 
 def predict_file(
@@ -59,14 +67,20 @@ def predict_file(
     *,
     method: str | Method = "auto",
     impossible: Impossible = "error",
-    processes: int | None = 1,
+    processes: int | Client | None = 1,
     budget: Budget | None = None,
-    progress: Progress = silent,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> Prediction:
     """Answer every case of a file and write the answers to another, a few thousand at a time.
 
     The arguments are those of `predict_proba`; source and answers are CSV, TSV or Parquet by the
     ending of their names (CSV and TSV also with .gz). Answers are written whole or not at all.
+
+    `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
+    `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that
+    of the answers.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -75,6 +89,7 @@ def predict_file(
     >>> done.rows, (folder / "out.csv").read_text().splitlines()[0]
     (2, 'lung=no,lung=yes,log_evidence')
     """
+    check_impossible(impossible)
     graph = as_model(model)
     asked = (
         list(range(graph.n_variables))
@@ -82,26 +97,30 @@ def predict_file(
         else asked_variables(graph, targets, "targets")
     )
     _check_ending(out, "the answers")
-    clock = (budget or Budget()).start()
+    clock = limits(budget, seconds, memory).start()
     columns = [*answer_columns(graph, asked), "log_evidence"]
-    rows = dead = 0
-    with _reading(source) as (names, chunks), _writing(out, columns) as write:
+    rows = dead = restless = 0
+    with (
+        _reading(source) as (names, chunks),
+        _writing(out, columns) as write,
+        shown(progress, "cases") as report,
+        shared_with(processes) as count,
+    ):
         reader = CellReader(graph, names, set() if targets is None else set(asked))
         for first, cells in chunks:
             cases = _coded(reader, cells, first, f"{source}: ")
-            log_z, values = answer_cases(
-                graph, cases, asked, method, _left(clock, rows), processes=processes
-            )
+            found = answer_cases(graph, cases, asked, method, _left(clock, rows), processes=count)
             if impossible == "error":
-                require_possible_rows(graph, cases, log_z, first, f"{source}: ")
-            write(values, log_z, cases)
+                require_possible_rows(graph, cases, found.log_z, first, f"{source}: ")
+            write(found.values, found.log_z, cases)
             rows += len(cases)
-            dead += int(np.count_nonzero(log_z == -np.inf))
-            progress(rows, 0, residual=None, objective=None)
+            dead += int(np.count_nonzero(found.log_z == -np.inf))
+            restless += int(np.count_nonzero(~found.converged))
+            report(rows, 0, residual=None, objective=None)
     if not rows:
         raise DataError(f"{source}: there are names of columns but no rows")
     text = method if isinstance(method, str) else method.text
-    return Prediction(rows, dead, tuple(columns), text)
+    return Prediction(rows, dead, tuple(columns), text, restless)
 
 
 def _left(clock: Clock, rows: int) -> Clock:
@@ -241,8 +260,8 @@ def _writing(path: PathName, columns: Sequence[str]) -> Iterator[Write]:
             cards = cases.states.max(axis=0, initial=-1) + 1
             first, inverse = distinct_rows(cases.states, cards)  # equal cases, equal lines
             lines = [
-                delimiter.join(map(repr, [*row, z])).encode() + b"\n"
-                if z > -np.inf
+                delimiter.join([*map(repr, row), repr(z) if z == z else ""]).encode() + b"\n"
+                if z != -np.inf
                 else delimiter.encode() * len(row) + b"-inf\n"
                 for row, z in zip(values[first].tolist(), log_z[first].tolist(), strict=True)
             ]

@@ -152,7 +152,7 @@ def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise DataError(f"the columns of the cases have different lengths: {sorted(lengths)}")
-    n = lengths.pop() if lengths else 0
+    n = lengths.pop() if lengths else (0 if index is None else len(index))
     cells = list(columns.values())
     states = np.empty((n, len(reader.used)), dtype=np.int32)
     for k, column in enumerate(reader.used):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -96,7 +96,12 @@ class TwoSliceNetwork:
         return bayesian_network(variables, tables)
 
     def filter(
-        self, evidence: Iterable[Mapping[str, Any]], *, budget: Budget | None = None
+        self,
+        evidence: Iterable[Mapping[str, Any]],
+        *,
+        budget: Budget | None = None,
+        seconds: float | None = None,
+        memory: int | str | None = None,
     ) -> Iterator[Distributions]:
         """Distributions of each slice given the evidence up to it, as they come: any number of
         slices in the same memory.
@@ -104,9 +109,10 @@ class TwoSliceNetwork:
         Parameters
         ----------
         evidence : for each slice its observed states by name, an empty mapping for none.
-        budget : limits of the trees.
+        budget : limits as a `Budget`, in place of the next two.
+        seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
         """
-        engine = _SliceEngine(self, (budget or Budget()).start())
+        engine = _SliceEngine(self, limits(budget, seconds, memory).start())
         alpha: Array | None = None
         total = 0.0
         for t, seen in enumerate(evidence):
@@ -118,16 +124,22 @@ class TwoSliceNetwork:
             _, alpha = slice_engine.forward(weights, alpha, None, t)
 
     def smooth(
-        self, evidence: Sequence[Mapping[str, Any]], *, budget: Budget | None = None
+        self,
+        evidence: Sequence[Mapping[str, Any]],
+        *,
+        budget: Budget | None = None,
+        seconds: float | None = None,
+        memory: int | str | None = None,
     ) -> list[Distributions]:
         """Distributions of each slice given all evidence.
 
         Parameters
         ----------
         evidence : as in `filter`, for all slices.
-        budget : limits of the trees.
+        budget : limits as a `Budget`, in place of the next two.
+        seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
         """
-        engine = _SliceEngine(self, (budget or Budget()).start())
+        engine = _SliceEngine(self, limits(budget, seconds, memory).start())
         n = len(evidence)
         block = max(int(np.sqrt(n)), 1)
         kept: dict[int, Array | None] = {0: None}  # the table that comes into a slice

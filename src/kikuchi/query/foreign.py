@@ -35,6 +35,8 @@ def as_model(model: Any) -> FactorGraph:
     `parents` or of the predecessors, then one for the node); in a Graph nodes and edges may have
     a `table`, that of an edge over its attribute `variables`; `to_networkx` writes both.
 
+    `model` is any of these.
+
     >>> import networkx as nx
     >>> net = nx.DiGraph([("rain", "wet")])
     >>> net.nodes["rain"].update(states=["no", "yes"], table=[0.8, 0.2])
@@ -141,6 +143,8 @@ def to_pgmpy(model: Any) -> Any:
     """A `DiscreteBayesianNetwork` of pgmpy from a directed model, a `DiscreteMarkovNetwork` from
     another one.
 
+    `model` is whatever `as_model` takes.
+
     >>> import kikuchi as kk
     >>> net = to_pgmpy(kk.example("asia"))  # doctest: +SKIP
     """
@@ -210,6 +214,8 @@ def _from_pyagrum_factors(model: Any) -> FactorGraph:
 
 def to_pyagrum(model: Any) -> Any:
     """A BayesNet of pyAgrum from a directed model, a MarkovRandomField from another one.
+
+    `model` is whatever `as_model` takes.
 
     >>> import kikuchi as kk
     >>> net = to_pyagrum(kk.example("asia"))  # doctest: +SKIP
@@ -286,6 +292,8 @@ def _states_of(node: Any, data: Mapping[str, Any]) -> Sequence[Any]:
 
 def to_networkx(model: Any) -> Any:
     """A DiGraph with tables from a directed model; else a bipartite Graph of variables and factors.
+
+    `model` is whatever `as_model` takes.
 
     >>> import kikuchi as kk
     >>> net = to_networkx(kk.example("asia"))

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
+from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.registry import infer
@@ -54,6 +55,9 @@ class MarginalMap:
             "exact": self.exact,
         }
 
+    def _repr_html_(self) -> str:
+        return html_facts("Most probable states", list(self.states.items()), repr(self))
+
     def __repr__(self) -> str:
         states = ", ".join(f"{name}={state}" for name, state in self.states.items())
         if self.exact:
@@ -70,6 +74,7 @@ def marginal_map(
     likelihood: Mapping[Any, Any] | None = None,
     budget: Budget | None = None,
     seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> MarginalMap:
     """The most probable joint state of some variables given evidence, all others summed out.
 
@@ -77,14 +82,16 @@ def marginal_map(
     ----------
     model, evidence, likelihood : as in `query`.
     variables : the variables whose states are wanted.
-    budget, seconds : limits; where an exact answer does not fit it is bounded from both sides.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+        Where an exact answer does not fit, it is bounded from both sides.
 
     >>> import kikuchi as kk
     >>> kk.marginal_map(kk.example("asia"), ["smoke", "bronc"], {"dysp": "yes"})
     smoke=yes, bronc=yes (log-weight -1.413539, exact)
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
-    clock = (budget or Budget(seconds=seconds)).start()
+    clock = limits(budget, seconds, memory).start()
     known = given(graph, evidence, likelihood)
     wanted = asked_variables(graph, variables, "variables")
     if not wanted:

@@ -1,8 +1,10 @@
-"""The most probable states of all variables: the best, and the m best (HOJ-I5).
+"""The most probable states of all variables: the best, and the m best.
 
 The m best are found by splitting the space of states. A part of it knows its best state and, by
 its max-marginals, the best one that differs from it, in which variable and how; taking that one
 out of the queue splits the part in two. Every answer costs two propagations.
+
+Reference: HOJ-I5.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.labelled import pandas_module
 from kikuchi.core.text import printable
@@ -126,6 +128,7 @@ def most_probable(
     likelihood: Mapping[Any, Any] | None = None,
     budget: Budget | None = None,
     seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Explanations:
     """The `best` most probable states of all variables given evidence, exactly, in order.
 
@@ -133,7 +136,9 @@ def most_probable(
     ----------
     model, evidence, likelihood : as in `query`.
     best : how many; fewer come back if fewer states have a positive probability.
-    budget, seconds : limits; a tree that does not fit is refused with its price.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+        A tree that does not fit is refused with its price.
 
     >>> import kikuchi as kk
     >>> for answer in kk.most_probable(kk.example("asia"), {"xray": "yes"}, best=2):
@@ -144,7 +149,7 @@ def most_probable(
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     if not isinstance(best, int | np.integer) or isinstance(best, bool) or best < 1:
         raise KikuchiError(f"best must be a whole number of at least 1, got {best!r}")
-    clock = (budget or Budget(seconds=seconds)).start()
+    clock = limits(budget, seconds, memory).start()
     known = given(graph, evidence, likelihood)
     search = _BestFirst(graph, known, clock)
     found = list(search.states(int(best)))

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from kikuchi.core import parallel
-from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
+from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.cluster import shared_with
+from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.core.labelled import pandas_module
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.log import logger
+from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.messages.belief_propagation import BeliefPropagation
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import infer, parse_method
 from kikuchi.query.cache import cache_of, empty_weights
 from kikuchi.query.cases import UNSEEN, Cases, read_cases
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
+from kikuchi.query.message_rows import MessageRows, takes
 from kikuchi.query.pattern_tree import EvidencePattern, PatternTree, States
-from kikuchi.query.query import affordable
+from kikuchi.query.query import EXACT, affordable
 from kikuchi.query.question import Given, asked_variables, state_labels
+
+if TYPE_CHECKING:
+    from kikuchi.core.cluster import Client
 
 Impossible = Literal["error", "missing"]
 
+_LOG = logger("query")
 _OWN_TREE = 200  # rows that are worth a tree of their own pattern
 _CHUNK = 8192  # distinct rows between two looks at the clock
 _DENSE = 4  # codes per row that are worth a table of all codes
@@ -40,18 +51,21 @@ def predict_proba(
     *,
     method: str | Method = "auto",
     impossible: Impossible = "error",
-    processes: int | None = 1,
+    processes: int | Client | None = 1,
     budget: Budget | None = None,
     seconds: float | None = None,
-    progress: Progress = silent,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> Any:
     """Distributions of the targets in every case of a table: a DataFrame, one row an answer.
 
     Rows with the same cells observed share one junction tree and run through it side by side;
-    equal rows are answered once. Approximate methods answer each distinct row by one run.
+    equal rows are answered once. With the method `bp` rows run side by side on the whole graph;
+    other approximate methods answer each distinct row by one run.
 
     The columns of the answer are `variable=state`, and `log_evidence` for the logarithm of the
-    probability of each case.
+    probability of each case, empty where a method gives none. Rows whose approximation did not
+    converge are named in the answer's `attrs["not_converged"]`, with a warning.
 
     Parameters
     ----------
@@ -63,9 +77,12 @@ def predict_proba(
     method : as in `query`.
     impossible : what to do with a case of probability zero: an "error" that names it and what
         contradicts what, or "missing" for a row without numbers.
-    processes : number of worker processes that share the rows; None for one for each core.
-    budget, seconds, progress : limits of the run, and who is told about it. Without enough time
-        it ends with an error, as half a table would be no answer.
+    processes : number of worker processes that share the rows, None for one for each core; or a
+        client of Dask (`distributed.Client`), whose workers then share them.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+        Without enough time it ends with an error, as half a table would be no answer.
+    progress : True for a bar, or a function that is told how many parts are done.
 
     >>> import kikuchi as kk
     >>> cases = {"xray": ["yes", None], "smoke": ["yes", "no"]}
@@ -74,6 +91,7 @@ def predict_proba(
     0    0.354     0.646       -2.5790
     1    0.990     0.010       -0.6931
     """
+    check_impossible(impossible)
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     asked = (
         list(range(graph.n_variables))
@@ -81,19 +99,39 @@ def predict_proba(
         else asked_variables(graph, targets, "targets")
     )
     cases = read_cases(graph, frame, set() if targets is None else set(asked))
-    clock = (budget or Budget(seconds=seconds)).start()
-    log_z, values = answer_cases(
-        graph, cases, asked, method, clock, processes=processes, progress=progress
-    )
+    clock = limits(budget, seconds, memory).start()
+    with shown(progress, "cases") as report, shared_with(processes) as count:
+        found = answer_cases(graph, cases, asked, method, clock, processes=count, progress=report)
+    log_z, values = found.log_z, found.values
     if impossible == "error":
         require_possible_rows(graph, cases, log_z)
     columns = {name: values[:, k] for k, name in enumerate(answer_columns(graph, asked))}
     gone = log_z == -np.inf
     if gone.any():
         values[gone] = np.nan
-    return pandas_module().DataFrame(
+    frame = pandas_module().DataFrame(
         {**columns, "log_evidence": log_z}, index=cases.index, copy=False
     )
+    if not found.converged.all():
+        frame.attrs["not_converged"] = frame.index[~found.converged].tolist()
+        warn_of_rows(int((~found.converged).sum()), len(log_z))
+    return frame
+
+
+def check_impossible(impossible: str) -> None:
+    """Refuse words that say nothing about impossible cases."""
+    if impossible not in get_args(Impossible):
+        raise DataError(f"impossible must be 'error' or 'missing', got {impossible!r}")
+
+
+def warn_of_rows(rows: int, total: int, where: str = "") -> None:
+    """Warn that so many rows did not converge."""
+    text = (
+        f"{where}{rows} of {total} cases did not converge, and their answers may be far off; use "
+        "another method, more damping or more iterations"
+    )
+    _LOG.warning("%s", text)
+    warnings.warn(text, stacklevel=3)
 
 
 def answer_columns(graph: FactorGraph, asked: Sequence[int]) -> list[str]:
@@ -122,6 +160,39 @@ def require_possible_rows(
 # ---------------------------------------------------------------------- the rows
 
 
+@dataclass
+class CaseAnswers:
+    """Of each case log Z (-inf where it is impossible, not a number where the method has none), the
+    distributions of all targets, and whether its run converged.
+    """
+
+    log_z: Array
+    values: Array
+    converged: Mask
+
+    @classmethod
+    def empty(cls, rows: int, width: int) -> CaseAnswers:
+        """Room for so many cases and columns."""
+        return cls(np.empty(rows), np.zeros((rows, width)), np.ones(rows, dtype=bool))
+
+    def put(self, rows: Ints, part: CaseAnswers) -> None:
+        """Copy the answers of some cases to their places."""
+        self.log_z[rows], self.values[rows] = part.log_z, part.values
+        self.converged[rows] = part.converged
+
+    def take(self, rows: Ints) -> CaseAnswers:
+        """The answers of some cases, in this order."""
+        return CaseAnswers(self.log_z[rows], self.values[rows], self.converged[rows])
+
+
+class _Cells(NamedTuple):
+    """The variables of the columns, the variables asked for, and the time."""
+
+    variables: list[int]
+    asked: list[int]
+    clock: Clock
+
+
 def answer_cases(
     graph: FactorGraph,
     cases: Cases,
@@ -131,26 +202,35 @@ def answer_cases(
     *,
     processes: int | None = 1,
     progress: Progress = silent,
-) -> tuple[Array, Array]:
-    """log Z of each case (-inf where it is impossible) and the distributions of all targets."""
+) -> CaseAnswers:
+    """Answers of all cases, equal ones computed once."""
     first, inverse = distinct_rows(cases.states, graph.cardinalities[cases.variables])
     states = np.ascontiguousarray(cases.states[first])
-    work = partial(_answers, graph, cases.variables, list(asked), method, clock.budget)
+    if isinstance(method, str) and method not in EXACT:
+        method = parse_method(method)
+    here = parallel.in_this_process(processes)
+    time = clock if here else _left(clock)
+    work = partial(_answers, graph, cases.variables, list(asked), method, time)
     parts = np.array_split(np.arange(len(states)), max(len(states) // _CHUNK, 1))
-    if not parallel.in_this_process(processes) and len(states) > 1:
+    if not here and len(states) > 1:
         workers = parallel.worker_count(processes, len(states))
         parts = np.array_split(np.arange(len(states)), max(4 * workers, len(parts)))
-    log_z = np.empty(len(states))
     width = int(graph.cardinalities[list(asked)].sum()) if asked else 0
-    values = np.zeros((len(states), width))
+    out = CaseAnswers.empty(len(states), width)
 
-    def keep(number: int, result: tuple[Array, Array]) -> None:
-        rows = parts[number]
-        log_z[rows], values[rows] = result
+    def keep(number: int, result: CaseAnswers) -> None:
+        out.put(parts[number], result)
 
+    if here:
+        for number, rows in enumerate(parts):
+            if clock.expired:
+                raise _late(int(rows[0]), len(states), clock)
+            keep(number, work(_Part(states[rows])))
+            progress(number + 1, len(parts), residual=None, objective=None)
+        return out.take(inverse)
     mapped = parallel.map(
         work,
-        [states[rows] for rows in parts],
+        [_Part(states[rows]) for rows in parts],
         processes=processes,
         budget=_left(clock),
         progress=progress,
@@ -159,11 +239,19 @@ def answer_cases(
     if mapped.stopped == "interrupted":
         raise KeyboardInterrupt
     if not mapped.complete:
-        raise BudgetError(
-            f"{len(mapped.results)} of {mapped.total} parts of the cases were answered when the "
-            f"{clock.budget.seconds:g} seconds were over; allow more seconds or ask for fewer cases"
-        )
-    return log_z[inverse], values[inverse]
+        done = sum(len(parts[number]) for number in mapped.results)
+        raise _late(done, len(states), clock)
+    return out.take(inverse)
+
+
+@dataclass(frozen=True, repr=False)
+class _Part:
+    """Rows that a worker answers; errors name it."""
+
+    states: States
+
+    def __repr__(self) -> str:
+        return f"{len(self.states)} cases"
 
 
 def _left(clock: Clock) -> Budget:
@@ -180,7 +268,7 @@ def distinct_rows(states: States, cards: Any) -> tuple[Ints, Ints]:
     """
     n = len(states)
     sizes = [int(c) + 1 for c in cards]
-    total = int(np.prod([float(s) for s in sizes])) if sizes else 1
+    total = math.prod(sizes)
     if total > _MOST_CODES:
         _, first, inverse = np.unique(states, axis=0, return_index=True, return_inverse=True)
         return first.astype(np.int64), inverse.ravel().astype(np.int64)
@@ -205,22 +293,24 @@ def _answers(
     variables: list[int],
     asked: list[int],
     method: str | Method,
-    budget: Budget,
-    states: States,
-) -> tuple[Array, Array]:
+    clock: Clock | Budget,
+    part: _Part,
+) -> CaseAnswers:
     """Answers of distinct rows; a function of its own so that workers can call it."""
-    clock = budget.start()
+    clock = clock.start() if isinstance(clock, Budget) else clock
+    states, budget = part.states, clock.budget
     width = int(graph.cardinalities[asked].sum()) if asked else 0
-    log_z, values = np.empty(len(states)), np.zeros((len(states), width))
-    exact = isinstance(method, str) and method in ("auto", "exact", "jt")
+    out = CaseAnswers.empty(len(states), width)
+    exact = isinstance(method, str) and method in EXACT
     for rows, tree in _groups(graph, variables, asked, states, clock) if exact else ():
         if method == "auto" and not affordable(tree, budget):
             exact = False
             break
-        _tree_rows(graph, tree, variables, asked, states, rows, log_z, values, clock)
+        _tree_rows(graph, tree, variables, asked, states, rows, out.log_z, out.values, clock)
     if not exact:
-        _inferred_rows(graph, variables, asked, method, states, log_z, values, budget)
-    return log_z, values
+        out.converged[:] = True
+        _inferred_rows(graph, _Cells(variables, asked, clock), parse_method(method), states, out)
+    return out
 
 
 def _groups(
@@ -289,24 +379,58 @@ def _seen(graph: FactorGraph, v: int, states: Any) -> Array:
 
 
 def _inferred_rows(
-    graph: FactorGraph,
-    variables: list[int],
-    asked: list[int],
-    method: str | Method,
-    states: States,
-    log_z: Array,
-    values: Array,
-    budget: Budget,
+    graph: FactorGraph, question: _Cells, method: Method, states: States, out: CaseAnswers
 ) -> None:
-    """Each row by a run of its own, with any method."""
-    chosen = parse_method(method)
-    for row, cells in enumerate(states.tolist()):
-        observed = {v: k for v, k in zip(variables, cells, strict=True) if k != UNSEEN}
-        try:
-            beliefs = infer(graph, chosen, evidence=observed, budget=budget)
-        except ImpossibleEvidenceError:
-            log_z[row] = -np.inf
-            continue
-        log_z[row] = 0.0 if beliefs.log_z is None else beliefs.log_z
-        if asked:
-            values[row] = np.concatenate([beliefs[v] for v in asked])
+    """Rows by an approximate method: side by side where it is `bp`, else by a run for each."""
+    rows = np.arange(len(states))
+    clock = question.clock
+    if len(rows) > 1 and isinstance(method, BeliefPropagation) and takes(method, graph):
+        found = MessageRows(graph, method).solve(question.variables, states, clock)
+        offsets = graph.state_offsets
+        places = [np.arange(offsets[v], offsets[v + 1]) for v in question.asked]
+        done = np.flatnonzero(~found.left)
+        out.log_z[done], out.converged[done] = found.log_z[done], found.converged[done]
+        if places:
+            out.values[done] = found.marginals[done][:, np.concatenate(places)]
+        rows = np.flatnonzero(found.left)
+    for count, row in enumerate(rows.tolist()):
+        if clock.expired:
+            raise _late(len(states) - len(rows) + count, len(states), clock)
+        _inferred_row(graph, question, method, states, row, len(rows) - count, out)
+
+
+def _inferred_row(
+    graph: FactorGraph,
+    question: _Cells,
+    method: Method,
+    states: States,
+    row: int,
+    left: int,
+    out: CaseAnswers,
+) -> None:
+    """One row by a run of its own; `auto` gets its share of the time of the rows that are left."""
+    limit = question.clock.budget.seconds
+    seconds = None if limit is None else max(question.clock.seconds_left, 1e-3)
+    if seconds is not None and method.name == "auto":
+        seconds /= left
+    budget = Budget(question.clock.budget.iterations, seconds, question.clock.budget.bytes)
+    cells = zip(question.variables, states[row].tolist(), strict=True)
+    observed = {v: k for v, k in cells if k != UNSEEN}
+    try:
+        beliefs = infer(graph, method, evidence=observed, budget=budget)
+    except ImpossibleEvidenceError:
+        out.log_z[row] = -np.inf
+        return
+    if beliefs.stopped == "interrupted":
+        raise KeyboardInterrupt
+    out.log_z[row] = np.nan if beliefs.log_z is None else beliefs.log_z
+    out.converged[row] = beliefs.converged
+    if question.asked:
+        out.values[row] = np.concatenate([beliefs[v] for v in question.asked])
+
+
+def _late(done: int, total: int, clock: Clock) -> BudgetError:
+    return BudgetError(
+        f"{done} of {total} distinct cases were answered when the {clock.budget.seconds:g} seconds "
+        "were over; allow more seconds or ask for fewer cases"
+    )

@@ -1,18 +1,20 @@
-"""`query`: distributions of named variables given evidence (HOJ-I4, LIU-M4).
+"""`query`: distributions of named variables given evidence.
 
 Small and moderate models are answered exactly by a junction tree that is kept with the model and
 shared by all questions with the same evidence pattern; where such a tree is too costly, by `auto`.
+
+Reference: HOJ-I4, LIU-M4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import (
     BudgetError,
     EvidenceError,
@@ -20,6 +22,7 @@ from kikuchi.core.errors import (
     KikuchiError,
     ModelError,
 )
+from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
@@ -33,10 +36,11 @@ from kikuchi.query.pattern_tree import PatternTree
 from kikuchi.query.question import Given, asked_variables, given, state_labels
 from kikuchi.query.small import SmallAnswer, enumerated
 
-_EXACT = ("auto", "jt", "exact")
+EXACT = ("auto", "jt", "exact")
 _MATCHED = 1e-10  # largest difference from an observed marginal
 _MOST_SWEEPS = 1000
 _FEW_VARIABLES = 128
+_NO_SEARCH = 16  # variables up to which a search for orders costs more than it gains
 _DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
 
 
@@ -51,6 +55,8 @@ def query(
     method: str | Method = "auto",
     budget: Budget | None = None,
     seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> Any:
     """Distributions of variables given evidence, with their names.
 
@@ -68,7 +74,9 @@ def query(
         the model.
     method : "auto" for an exact answer where it is affordable, "exact" (or "jt") to insist on one,
         or the text of any inference method.
-    budget, seconds : limits of the run.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    progress : True for a bar, or a function that is told; exact answers are mostly there before.
 
     >>> import kikuchi as kk
     >>> asia = kk.example("asia")
@@ -81,7 +89,7 @@ def query(
     0.091
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
-    clock = (budget or Budget(seconds=seconds)).start()
+    clock = limits(budget, seconds, memory).start()
     known = given(graph, evidence, likelihood, observed_marginals)
     if joint is not None:
         if variables is not None:
@@ -89,19 +97,26 @@ def query(
         together = asked_variables(graph, joint, "joint")
         if not together:
             raise ModelError("joint: name at least one variable")
-        return _joint_answer(graph, together, known, method, clock)
+        with shown(progress, "query") as report:
+            return _joint_answer(graph, together, known, method, clock, report)
     if variables is None:
         asked = [v for v in range(graph.n_variables) if v not in known.states]
     else:
         asked = asked_variables(graph, variables, "variables")
-    return _single_answers(graph, asked, known, method, clock)
+    with shown(progress, "query") as report:
+        return _single_answers(graph, asked, known, method, clock, report)
 
 
 # ---------------------------------------------------------------------- single variables
 
 
 def _single_answers(
-    graph: FactorGraph, asked: list[int], known: Given, method: str | Method, clock: Clock
+    graph: FactorGraph,
+    asked: list[int],
+    known: Given,
+    method: str | Method,
+    clock: Clock,
+    progress: Progress,
 ) -> Distributions:
     names = tuple(graph.label(v) for v in asked)
     states = tuple(state_labels(graph, v) for v in asked)
@@ -118,7 +133,7 @@ def _single_answers(
             converged=not warnings,
             warnings=warnings,
         )
-    beliefs, number = _inferred(graph, set(asked), (), known, method, clock)
+    beliefs, number = _inferred(graph, set(asked), known, method, clock, progress)
     values = tuple(_belief(graph, beliefs, number, known, v) for v in asked)
     return Distributions(names, states, values, **_facts(beliefs, known))
 
@@ -151,7 +166,12 @@ def _point(graph: FactorGraph, v: int, state: int) -> Array:
 
 
 def _joint_answer(
-    graph: FactorGraph, asked: list[int], known: Given, method: str | Method, clock: Clock
+    graph: FactorGraph,
+    asked: list[int],
+    known: Given,
+    method: str | Method,
+    clock: Clock,
+    progress: Progress,
 ) -> JointDistribution:
     names = tuple(graph.label(v) for v in asked)
     states = tuple(state_labels(graph, v) for v in asked)
@@ -163,7 +183,7 @@ def _joint_answer(
     free = tuple(v for v in asked if v not in known.states)
     found = _exact_row(graph, set(asked), free, known, method, clock)
     if found is None:
-        beliefs, number = _inferred(graph, set(asked), free, known, method, clock)
+        beliefs, number = _inferred(graph, set(asked), known, method, clock, progress)
         inner = beliefs.joint([number[v] for v in free]) if free else np.ones(())
         facts = _facts(beliefs, known)
     else:
@@ -205,7 +225,7 @@ def _exact_row(
 
     The tree is insisted upon if the method is; its own errors then say what it lacks.
     """
-    if not isinstance(method, str) or method not in _EXACT:
+    if not isinstance(method, str) or method not in EXACT:
         return None
     cache = cache_of(graph)
     weighted = tuple(sorted({*known.weights, *known.marginals}))
@@ -243,7 +263,11 @@ def _once(
     if graph.n_variables > _FEW_VARIABLES:
         return None
     try:
-        found = JunctionTree().run(graph, evidence=known.states, budget=clock.budget)
+        order: Literal["min-fill", "cheapest"] = (
+            "min-fill" if graph.n_variables <= _NO_SEARCH else "cheapest"
+        )
+        tree = JunctionTree(order=order)
+        found = tree.run(graph, evidence=known.states, budget=clock.budget)
     except ImpossibleEvidenceError:
         raise impossible(graph, known) from None
     except BudgetError:
@@ -323,10 +347,10 @@ def _matched_weights(
 def _inferred(
     graph: FactorGraph,
     asked: set[int],
-    together: tuple[int, ...],
     known: Given,
     method: str | Method,
     clock: Clock,
+    progress: Progress,
 ) -> tuple[Beliefs, dict[int, int]]:
     """Beliefs by an inference method on the model without its barren variables, and the number that
     each variable has there.
@@ -338,7 +362,7 @@ def _inferred(
         part = part.with_fields(fields)
     observed: dict[int, Any] = {numbers[v]: k for v, k in known.states.items()}
     observed |= {numbers[v]: q for v, q in known.marginals.items()}
-    beliefs = infer(part, method, evidence=observed, budget=_rest(clock))
+    beliefs = infer(part, method, evidence=observed, budget=_rest(clock), progress=progress)
     if beliefs.max_product:
         raise KikuchiError(
             f"{beliefs.method} gives max-marginals, which are no probabilities of states; ask "

@@ -42,9 +42,9 @@ def given(
     Given(states={0: 1}, weights={1: array([0.8, 0.4])}, marginals={})
     """
     states: dict[int, int] = {}
-    for variable, value in (evidence or {}).items():
+    for variable, value in _pairs(evidence, "evidence", "{'smoke': 'yes'}"):
         v = _number(graph, variable)
-        if np.ndim(value):
+        if np.ndim(value) or isinstance(value, Mapping):
             raise EvidenceError(
                 f"variable {graph.label(v)}: evidence is a state; give weights of states by "
                 "likelihood=, or the marginal that it shall have by observed_marginals="
@@ -54,14 +54,31 @@ def given(
             raise EvidenceError(f"variable {graph.label(v)} is observed twice, differently")
         states[v] = state
     weights = _weights(graph, likelihood)
-    exact, marginals = graph.observations(observed_marginals)
+    wanted = {}
+    for variable, value in _pairs(
+        observed_marginals, "observed_marginals", "{'smoke': [0.9, 0.1]}"
+    ):
+        v = _number(graph, variable)
+        wanted[v] = _in_order(graph, v, value)
+    exact, marginals = graph.observations(wanted)
     _apart(graph, states, weights, {**exact, **marginals})
     return Given({**states, **exact}, weights, marginals)
 
 
+def _pairs(given: Any, what: str, example: str) -> Iterable[tuple[Any, Any]]:
+    """Variables and what is said of each."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise EvidenceError(
+            f"{what} must be a mapping such as {example}, got {type(given).__name__}"
+        )
+    return given.items()
+
+
 def _weights(graph: FactorGraph, likelihood: Weights | None) -> dict[int, Array]:
     weights = {}
-    for variable, value in (likelihood or {}).items():
+    for variable, value in _pairs(likelihood, "likelihood", "{'smoke': [0.8, 0.3]}"):
         v = _number(graph, variable)
         count = int(graph.cardinalities[v])
         try:

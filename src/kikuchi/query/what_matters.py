@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
-from kikuchi.core.labelled import pandas_module
+from kikuchi.core.labelled import html_facts, pandas_module
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, State, Variable
 from kikuchi.inference.beliefs import Beliefs
@@ -76,6 +76,14 @@ class Sensitivity:
             ]
         )
 
+    def _repr_html_(self) -> str:
+        facts = [
+            (self._entry(a, place), f"{derivative:+.6g}")
+            for a, place, derivative in self.rows()[:_SHOWN]
+        ]
+        title = f"P({self.target}={self.state}) = {self.probability:.6g}"
+        return html_facts(title, facts, "change per unit of each entry, the largest first")
+
     def __repr__(self) -> str:
         lines = [f"P({self.target}={self.state}) = {self.probability:.6g} changes by"]
         for a, place, derivative in self.rows()[:_SHOWN]:
@@ -92,6 +100,8 @@ def sensitivity(
     *,
     tables: Sequence[Variable] | None = None,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Sensitivity:
     """How P(target = state | evidence) changes with each entry of the tables, exactly.
 
@@ -104,7 +114,8 @@ def sensitivity(
     target, state : the answer whose sensitivity is asked.
     tables : in directed models the variables whose conditional tables are looked at, else numbers
         of factors; all by default.
-    budget : limits of each propagation.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -112,6 +123,7 @@ def sensitivity(
     'p(xray=yes | either=no)'
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
+    budget = limits(budget, seconds, memory)
     known = given(graph, evidence)
     v = graph.index(target)
     if v in known.states:
@@ -199,6 +211,8 @@ def information_gain(
     *,
     candidates: Sequence[Variable] | None = None,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> dict[str, float]:
     """Mutual information of the target with each unobserved variable given evidence, in nats.
 
@@ -210,7 +224,8 @@ def information_gain(
     model, evidence : as in `query`.
     target : the variable that one wants to know.
     candidates : variables that could be observed; all others by default.
-    budget : limits of the run.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})
@@ -230,7 +245,7 @@ def information_gain(
     wrong = [v for v in chosen if v == t or v in known.states]
     if wrong:
         raise ModelError(f"candidates: {graph.label(wrong[0])} is observed or is the target")
-    clock = (budget or Budget()).start()
+    clock = limits(budget, seconds, memory).start()
     observed = tuple(sorted(known.states))
     tree = cache_of(graph).tree_for(observed, (t,), {t, *chosen}, (), clock)
     count = int(graph.cardinalities[t])
