@@ -98,7 +98,7 @@ def test_forward_mean_is_unbiased_and_few_betas_make_the_bracket_wide():
 def test_units_of_other_kinds(units):
     machine = small("brf", 2, visible=units)
     rows = np.abs(np.random.default_rng(0).normal(size=(20, 4)))
-    found = ais(machine, data=rows, betas=200, chains=200, random_state=0)
+    found = ais(machine, data=rows, betas=200, chains=400, width=0.0, random_state=0)
     assert found.lower < exact(machine).log_z < found.upper < found.lower + 0.2
 
 
@@ -126,7 +126,7 @@ def test_budgets():
     with pytest.raises(BudgetError, match="fewer betas"):
         ais(machine, betas=20, chains=10, random_state=0, run=run)
     run = Run(Budget(seconds=0.3).start(), silent, Trace())
-    found = ais(machine, betas=50, chains=10, batches=10**6, random_state=0, run=run)
+    found = ais(machine, betas=50, chains=10, batches=10**6, width=0, random_state=0, run=run)
     assert found.stopped == "seconds" and np.isfinite(found.estimate)
 
 

@@ -70,6 +70,17 @@ def test_bad_classes_are_refused() -> None:
         FreeEnergyClassifier(RBM(2, epochs=1)).fit(X * 3, y)
 
 
+def test_machines_of_all_classes_scale_rows_alike() -> None:
+    """Rows of one class are dimmer: limits of each class would make them alike."""
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 6))
+    y = np.arange(60) % 2
+    X[y == 1] *= 0.2
+    model = FreeEnergyClassifier(RBM(2, epochs=1, limits="data", random_state=0)).fit(X, y)
+    assert len({machine.limits_ for machine in model.machines_}) == 1
+    assert model.machines_[0].limits_ == (X.min(), X.max())
+
+
 def test_the_classifier_says_what_its_machines_and_its_regression_say() -> None:
     rows = (np.random.default_rng(0).random((40, 4)) < 0.5).astype(np.float64)
     labels = rows[:, 0] > 0.5
@@ -77,7 +88,8 @@ def test_the_classifier_says_what_its_machines_and_its_regression_say() -> None:
         warnings.simplefilter("ignore")
         cut = FreeEnergyClassifier(RBM(2, epochs=9, seconds=1e-9, random_state=0), max_iter=1)
         cut.fit(rows, labels)
-    assert not cut.converged_ and len(cut.warnings_) == 3
-    assert "class False: ended after" in cut.warnings_[0] and "max_iter" in cut.warnings_[2]
+    assert not cut.converged_ and len(cut.warnings_) == 5
+    assert "class False: ended after" in cut.warnings_[0] and "max_iter" in cut.warnings_[-1]
     whole = FreeEnergyClassifier(RBM(2, epochs=2, random_state=0)).fit(rows, labels)
-    assert whole.converged_ and whole.warnings_ == []
+    assert whole.converged_
+    assert not any("ended after" in text or "max_iter" in text for text in whole.warnings_)

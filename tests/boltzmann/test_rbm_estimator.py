@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,39 @@ def fitted(**options) -> RBM:
     return RBM(4, **options).fit(ROWS)
 
 
-@pytest.mark.parametrize("options", [{"limits": "data"}, {"visible": "gaussian"}])
-def test_scikit_learn_accepts_the_estimator(options: dict) -> None:
-    """Its checks have data outside [0, 1], which binary units refuse unless they may scale them."""
-    check_estimator(RBM(3, learning_rate=0.005, epochs=2, random_state=0, **options))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(RBM(), marks=pytest.mark.slow),
+        RBM(3, epochs=2, random_state=0),
+        RBM(3, learning_rate=0.005, epochs=2, random_state=0, visible="gaussian"),
+    ],
+)
+def test_scikit_learn_accepts_the_estimator(made: RBM) -> None:
+    """Also as it is made by default; the checks have data outside [0, 1], which are scaled."""
+    check_estimator(made)
+
+
+def test_values_that_are_no_states_are_scaled_with_a_warning_or_refused() -> None:
+    with pytest.warns(UserWarning, match="values from 0 to 255 were scaled to the states 0 to 1"):
+        scaled = RBM(4, epochs=2, random_state=0).fit(255 * ROWS)
+    assert scaled.limits_ == (0, 255)
+    plain = RBM(4, epochs=2, random_state=0).fit(ROWS)
+    assert plain.limits_ is None
+    assert np.allclose(scaled.transform(255 * ROWS), plain.transform(ROWS), atol=1e-5)
+    with pytest.raises(DataError, match=r"is 255, outside \[0, 1\] of binary units"):
+        RBM(4, limits="strict").fit(255 * ROWS)
+    with pytest.raises(DataError, match=r"outside \[0, 1\] of binary units"):
+        plain.transform(255 * ROWS)  # what was no state in `transform` alone is an error
+
+
+def test_a_machine_that_has_learnt_nothing_says_so() -> None:
+    with pytest.warns(ConvergenceWarning, match="reconstructed no better"):
+        RBM(2, epochs=1, learning_rate=1e-9, random_state=0).fit(ROWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not any("no better" in text for text in fitted().warnings_)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -211,13 +241,13 @@ def test_other_optimisers_work_by_name() -> None:
 @pytest.mark.parametrize(
     "options, rows, message",
     [
-        ({}, ROWS * 1.5, r"outside \[0, 1\]"),
+        ({"limits": "strict"}, ROWS * 1.5, r"outside \[0, 1\]"),
         ({}, np.where(ROWS, np.nan, ROWS), "NaN"),
         ({}, ROWS[:0], "minimum of 1"),
         ({"dtype": "float16"}, ROWS, "dtype must be"),
         ({"learner": "pcd:kk=1"}, ROWS, "no option 'kk'"),
         ({"visible": "ternary"}, ROWS, "no kind of units"),
-        ({"visible": "binomial:replicas=2"}, ROWS * 3, r"outside \[0, 2\]"),
+        ({"visible": "binomial:replicas=2", "limits": "strict"}, ROWS * 3, r"outside \[0, 2\]"),
         ({"random_state": -1}, ROWS, "the seed must be a whole number"),
         ({"epochs": 0}, ROWS, "epochs"),
         ({"learning_rate": 0.0}, ROWS, "learning_rate"),

@@ -47,7 +47,7 @@ def ais(
     chains: int = 100,
     batches: int = 5,
     reverse: bool = True,
-    width: float = 0.0,
+    width: float = 0.1,
     confidence: float = 0.95,
     burn_in: int = 500,
     random_state: Seed = None,
@@ -57,7 +57,8 @@ def ais(
 
     The base machine has no weights and the biases that fit the means of `data` (or the machine's
     own visible biases). `chains` go side by side along `betas` steps; up to `batches` such runs
-    are made, until the bracket is at most `width` nats wide, or the budget of `run` ends.
+    are made, until the bracket is at most `width` nats wide (0 makes them all), or the budget of
+    `run` ends.
 
     >>> machine = Machine.random(6, 4, scale=1.0, random_state=0)
     >>> found = ais(machine, betas=200, chains=50, random_state=0)
@@ -219,9 +220,12 @@ class _Work:
         if self.exact_starts:
             return exact_samples(machine, self.chains, self.rng)
         if self.tempered is None:
-            self.tempered = TemperedChains(machine, self.chains, betas=10, random_state=self.rng)
+            self.tempered = TemperedChains(
+                machine, self.chains, betas=10, single=True, random_state=self.rng
+            )
         self.tempered.run(self.burn_in)
-        return self.tempered.visible.copy(), self.tempered.hidden.copy()
+        v, h = self.tempered.visible, self.tempered.hidden
+        return v.astype(np.float64), h.astype(np.float64)
 
     # ------------------------------------------------------------------ answers
 

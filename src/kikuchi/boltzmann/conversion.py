@@ -1,5 +1,7 @@
 """Machines as factor graphs and back, and as models of +-1 spins, so that every graph method
-applies to small machines (TEH-M4, LAW-M5, HOJ-M4).
+applies to small machines.
+
+Reference: HOJ-M4, LAW-L6, LAW-M5, TEH-M4.
 """
 
 from __future__ import annotations
@@ -153,7 +155,7 @@ def from_spins(
 
 
 def to_spins(machine: Machine) -> SpinParameters:
-    """Couplings, fields and constant of a binary machine in spins +-1 (LAW-M5)."""
+    """Couplings, fields and constant of a binary machine in spins +-1."""
     _check_units(machine)
     return SpinParameters(*bits_to_spins(*joint_weights(machine)))
 
@@ -163,7 +165,7 @@ def spin_ascent(machine: Machine, ascent: Parameters) -> tuple[Array, Array]:
 
     By the chain rule dF/dJ_ij = 4 dF/dW_ij - 2 (dF/db_i + dF/db_j) and dF/dh_i = 2 dF/db_i: with
     the statistics of bits this is the difference of <s_i s_j> and of <s_i>. Learning in spins
-    takes other steps than learning in bits; Lawrence's experiments are in spins (LAW-L6).
+    takes other steps than learning in bits; Lawrence's experiments are in spins.
     """
     _check_units(machine)
     d, n = machine.n_visible, machine.n_visible + machine.n_hidden

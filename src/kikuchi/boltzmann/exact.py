@@ -1,8 +1,10 @@
-"""Exact sums over the states of small machines, as the measure of everything else (WH-L1, LAW-L6).
+"""Exact sums over the states of small machines, as the measure of everything else.
 
 Only one side of a machine is enumerated when the other is independent given it (a restricted
 machine: the smaller side); otherwise all units are. States come in blocks of bounded size, so that
 memory does not grow with their number.
+
+Reference: LAW-L6, LAW-M5, TEH-I11, WH-L1, WH-L4, WH-M1.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class ClampedStatistics:
 
 
 def exact(machine: Machine) -> ExactStatistics:
-    """log Z and all expectations, by enumeration (WH-L1).
+    """log Z and all expectations, by enumeration.
 
     >>> machine = Machine(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
     >>> answer = exact(machine)
@@ -74,7 +76,7 @@ def exact(machine: Machine) -> ExactStatistics:
 
 
 def clamped(machine: Machine, visible: ArrayLike) -> ClampedStatistics:
-    """Exact posterior means, statistics and log weights of each row (WH-M1, TEH-I11).
+    """Exact posterior means, statistics and log weights of each row.
 
     Hidden units without connections among themselves need no enumeration, however many there are.
     """
@@ -99,7 +101,7 @@ def clamped(machine: Machine, visible: ArrayLike) -> ClampedStatistics:
 
 
 def log_likelihood(machine: Machine, visible: ArrayLike, *, inputs: Mask | None = None) -> Array:
-    """Exact log p(v) of each row; with `inputs`, log p(outputs | inputs) (LAW-M5).
+    """Exact log p(v) of each row; with `inputs`, log p(outputs | inputs).
 
     >>> machine = Machine(np.zeros((2, 1)), np.zeros(2), np.zeros(1))
     >>> (log_likelihood(machine, [[0, 1]]) / np.log(2)).round(6).tolist()
@@ -162,7 +164,7 @@ class GivenInputs:
 
 
 def exact_given_inputs(machine: Machine, visible: ArrayLike, inputs: Mask) -> GivenInputs:
-    """The free phase of the conditional machine: inputs stay at the data (LAW-M5, LAW-L6)."""
+    """The free phase of the conditional machine: inputs stay at the data."""
     rows = as_rows(machine, visible)
     mask = as_inputs(machine, inputs)
     distinct, member = np.unique(rows[:, mask], axis=0, return_inverse=True)
@@ -260,7 +262,7 @@ def without_diagonal(pairs: Array) -> Array:
 
 
 def mean_statistics(machine: Machine, visible: Array, hidden: Array) -> Parameters:
-    """Statistics of product distributions with these means, averaged over rows (WH-L4)."""
+    """Statistics of product distributions with these means, averaged over rows."""
     count = len(visible)
     found: Parameters = {
         "weights": visible.T @ hidden / count,

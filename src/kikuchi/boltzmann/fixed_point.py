@@ -1,8 +1,9 @@
-"""Fixed-point iteration of means that lower a free energy, clamped to data or free (WH-I2 to I4,
-I6; LAW-I14).
+"""Fixed-point iteration of means that lower a free energy, clamped to data or free.
 
 All rows of data at once, each unit in turn, each row until its means no longer change. A side
 without connections inside is solved in one step.
+
+Reference: LAW-I14, WH-I2, WH-I2 to I4, WH-I6, WH-L7, WH-L9, WH-L10, WH-M1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Iteration(TypedDict, total=False):
     damping: float
 
 
-class FixedPoint(NamedTuple):
+class FixedPointMeans(NamedTuple):
     """Means of one side or of all units, one row per row of data, and how the iteration ended.
 
     `residual` is the largest change of any mean in the last sweep, `saturated` counts means that
@@ -52,7 +53,7 @@ class FixedPoint(NamedTuple):
 
 
 class Reconstruction(NamedTuple):
-    """Means of both sides after rounds of descent from the data (WH-I6)."""
+    """Means of both sides after rounds of descent from the data."""
 
     visible: Array
     hidden: Array
@@ -61,7 +62,7 @@ class Reconstruction(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """Means of both sides, iterated together (LAW-I14)."""
+    """Means of both sides, iterated together."""
 
     visible: Array
     hidden: Array
@@ -78,10 +79,10 @@ def fixed_point_means(
     tol: float = TOLERANCE,
     max_sweeps: int = MOST_SWEEPS,
     damping: float = 0.0,
-) -> FixedPoint:
+) -> FixedPointMeans:
     """Means of binary units with these weights among them and these rows of external fields.
 
-    Sequential sweeps; the free energy of a row never rises (WH-I2 to I4). With `tol=0` exactly
+    Sequential sweeps; the free energy of a row never rises. With `tol=0` exactly
     `max_sweeps` are done.
 
     >>> point = fixed_point_means([[0, 2], [2, 0]], [[-1.0, -1.0], [3.0, 3.0]])
@@ -103,7 +104,7 @@ def fixed_point_means(
         kind.sweeps()(w, f, means, 1.0 - damping, tol, max_sweeps, sweeps, changes)
     residual = float(changes.max(initial=0.0))
     saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0)))
-    return FixedPoint(means, sweeps, residual, residual <= tol, saturated)
+    return FixedPointMeans(means, sweeps, residual, residual <= tol, saturated)
 
 
 def hidden_means(
@@ -111,8 +112,8 @@ def hidden_means(
     visible: ArrayLike,
     start: ArrayLike | None = None,
     **options: Unpack[Iteration],
-) -> FixedPoint:
-    """Means of the hidden units with the visible ones clamped: the positive phase (9, WH-I2)."""
+) -> FixedPointMeans:
+    """Means of the hidden units with the visible ones clamped: the positive phase (9)."""
     fields = np.asarray(visible, dtype=np.float64) @ machine.weights + machine.hidden_bias
     return _side_means(machine.hidden, machine.hidden_weights, fields, start, options)
 
@@ -122,24 +123,20 @@ def visible_means(
     hidden: ArrayLike,
     start: ArrayLike | None = None,
     **options: Unpack[Iteration],
-) -> FixedPoint:
-    """Means of the visible units with the hidden ones clamped (10, WH-I2)."""
+) -> FixedPointMeans:
+    """Means of the visible units with the hidden ones clamped (10)."""
     fields = np.asarray(hidden, dtype=np.float64) @ machine.weights.T + machine.visible_bias
     return _side_means(machine.visible, machine.visible_weights, fields, start, options)
 
 
 def _side_means(
-    units: Units,
-    lateral: Array | None,
-    fields: Array,
-    start: ArrayLike | None,
-    options: Iteration,
-) -> FixedPoint:
+    units: Units, lateral: Array | None, fields: Array, start: ArrayLike | None, options: Iteration
+) -> FixedPointMeans:
     if lateral is None:
         means = np.asarray(units.mean(fields))
         binary = isinstance(units, BinaryUnits)
         saturated = int(np.count_nonzero((means == 0.0) | (means == 1.0))) if binary else 0
-        return FixedPoint(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
+        return FixedPointMeans(means, np.ones(len(fields), dtype=np.int64), 0.0, True, saturated)
     check_connected(units)
     return fixed_point_means(lateral, fields, start, **options)
 
@@ -169,12 +166,12 @@ def reconstruct_means(
     max_rounds: int = MOST_SWEEPS,
     draw: np.random.Generator | None = None,
 ) -> Reconstruction:
-    """Rounds of descent from (data, `hidden`): visible means, then hidden ones (WH-I6).
+    """Rounds of descent from (data, `hidden`): visible means, then hidden ones.
 
     `inner` sweeps over each side per round. `rounds=0` goes on until no mean of a row moves by more
-    than `tol` in a round (MF_infinity, WH-L7); mean field of a machine that is not large does so
+    than `tol` in a round (MF_infinity); mean field of a machine that is not large does so
     in rounds of one sweep, which is faster. With `draw`, means become samples before they act on
-    the other side (WH-L9); the hidden ones of the last round stay means.
+    the other side; the hidden ones of the last round stay means.
     """
     kind = free_energy_named(energy) if isinstance(energy, str) else energy
     if rounds == 0 and draw is None and _small_mean_field(machine, kind):
@@ -232,7 +229,7 @@ def joint_means(
     max_sweeps: int = MOST_SWEEPS,
     damping: float = 0.0,
 ) -> Joint:
-    """Mean field of all units that are not `inputs`, from the given means (4.11, LAW-I14).
+    """Mean field of all units that are not `inputs`, from the given means (4.11).
 
     One sweep at each of the `temperatures`, then sweeps at 1 until nothing moves.
     """
@@ -263,7 +260,7 @@ def joint_means(
 def free_energy(
     machine: Machine, visible: ArrayLike, energy: str = "mf", *, tol: float = TOLERANCE
 ) -> Array:
-    """F_0 of each row: the hidden means converged with the row clamped (WH-M1, WH-L10).
+    """F_0 of each row: the hidden means converged with the row clamped.
 
     `energy` is mf, tap or bethe, or exact (-log sum_h exp(-E), by enumeration where hidden units
     are connected). mf is never below exact; on a side without connections all are the same.
@@ -288,5 +285,5 @@ def free_energy(
 
 
 def mean_field_bound(machine: Machine, visible: Array, hidden: Array) -> Array:
-    """The lower bound on log Z of each row of joint means (LAW-I14, 4.14)."""
+    """The lower bound on log Z of each row of joint means."""
     return -MEAN_FIELD.value(machine, visible, hidden)

@@ -1,10 +1,12 @@
-"""Free energies of means: mean field, TAP and Bethe behind one interface (WH-I2 to I4, WH-L3).
+"""Free energies of means: mean field, TAP and Bethe behind one interface.
 
     F(r, q) = -b'r - c'q - r'J q + L(V, r) + L(W, q) - S(r) - S(q)
 
 for means r of the visible and q of the hidden units. Only L differs, the part of the connections
 inside a side; the cross term is always that of mean field, the evidence that one side is for the
 other. Hence all three are the same on a restricted machine.
+
+Reference: WH-I2, WH-I2 to I4, WH-I3, WH-I4, WH-L3, WH-L4 to L6, WH-M1.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class FreeEnergy(ABC):
     def value(
         self, machine: Machine, visible: Array, hidden: Array, *, clamped: bool = False
     ) -> Array:
-        """F of each row. With `clamped`, `visible` are data: they have no entropy (WH-M1)."""
+        """F of each row. With `clamped`, `visible` are data: they have no entropy."""
         total = -visible @ machine.visible_bias - hidden @ machine.hidden_bias
         total = total - np.sum((visible @ machine.weights) * hidden, axis=1)
         if machine.visible_weights is not None:
@@ -74,7 +76,7 @@ class FreeEnergy(ABC):
     def statistics(
         self, machine: Machine, visible: Array, hidden: Array, *, clamped: bool = False
     ) -> Parameters:
-        """-dF / d parameters, averaged over rows (WH-L4 to L6)."""
+        """-dF / d parameters, averaged over rows."""
         means = mean_statistics(machine, visible, hidden)
         if machine.visible_weights is not None and not clamped:
             v = machine.visible_weights.astype(np.float64)
@@ -85,7 +87,7 @@ class FreeEnergy(ABC):
 
 
 class MeanFieldEnergy(FreeEnergy):
-    """L = -q'W q / 2 (WH-I2): with it F is at least -log Z."""
+    """L = -q'W q / 2: with it F is at least -log Z."""
 
     name = "mf"
     second_order: ClassVar[bool] = False  # whether sweeps have the TAP term
@@ -106,7 +108,7 @@ class MeanFieldEnergy(FreeEnergy):
 
 
 class TapEnergy(MeanFieldEnergy):
-    """Mean field minus sum_{i<j} w_ij^2 q_i (1 - q_i) q_j (1 - q_j) / 2 (WH-I3)."""
+    """Mean field minus sum_{i<j} w_ij^2 q_i (1 - q_i) q_j (1 - q_j) / 2."""
 
     name = "tap"
     second_order = True
@@ -125,7 +127,7 @@ class TapEnergy(MeanFieldEnergy):
 
 
 class BetheEnergy(FreeEnergy):
-    """The Bethe energy with the best pair table for each two means (WH-I4)."""
+    """The Bethe energy with the best pair table for each two means."""
 
     name = "bethe"
     strongest = 150.0

@@ -1,7 +1,9 @@
-"""Block Gibbs sampling with many chains, clamped or free, and replica exchange (WH-I1).
+"""Block Gibbs sampling with many chains, clamped or free, and replica exchange.
 
 A sweep draws the visible units given the hidden ones, then the hidden ones given these. A side
 without connections inside is drawn at once, a connected one unit by unit.
+
+Reference: LAW-M5, WH-I1.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.exact import as_inputs, as_rows, mean_statistics
 from kikuchi.boltzmann.fixed_point import check_connected
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import Units
+from kikuchi.boltzmann.units import BinaryUnits, Units
 from kikuchi.core.arrays import Mask
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.seeds import Seed, generator
@@ -33,11 +35,19 @@ def draw_side(
 ) -> Array:
     """New states of one side given the fields from the other, biases included.
 
-    Connected units start from `states` and are swept `sweeps` times in turn.
+    Connected units start from `states` and are swept `sweeps` times in turn. `fields` may be
+    written over.
     """
+    from kikuchi.boltzmann.kernels.sampling import draw_logistic, sweep_connected
+
+    if lateral is None and isinstance(units, BinaryUnits):  # mean and draw in one pass
+        means = np.ascontiguousarray(fields)
+        drawn, word = np.empty_like(means), np.uint64(rng.bit_generator.random_raw())
+        nothing = np.zeros(means.shape[1], means.dtype)
+        draw_logistic(means, nothing, np.empty(len(means)), drawn, word)
+        return drawn
     if lateral is None:
         return np.asarray(units.draw(fields, rng))
-    from kikuchi.boltzmann.kernels.sampling import sweep_connected
 
     check_connected(units)
     drawn = np.ascontiguousarray(states, dtype=np.float64).copy()
@@ -52,7 +62,7 @@ class GibbsChains:
     """Chains of one machine side by side, one row each.
 
     With `held`, those visible units keep the values that they have in `visible`: all of them
-    gives the clamped phase, inputs alone the conditional machine of LAW-M5.
+    gives the clamped phase, inputs alone the conditional machine.
 
     >>> machine = Machine.random(4, 3, scale=0.5, random_state=0)
     >>> chains = GibbsChains(machine, 100, random_state=0)
@@ -139,7 +149,8 @@ class TemperedChains:
 
     Chains at small betas move freely between modes and carry the others along. The distribution
     at beta is proportional to base(v) exp(-beta E). After each sweep neighbouring levels swap with
-    probability min(1, exp((beta_a - beta_b) (E_a - E_b))), even and odd pairs in turn.
+    probability min(1, exp((beta_a - beta_b) (E_a - E_b))), even and odd pairs in turn. With
+    `single`, fields and energies are of single precision, for speed.
 
     >>> machine = Machine.random(4, 3, scale=2.0, random_state=0)
     >>> chains = TemperedChains(machine, 10, betas=[0.0, 0.5, 1.0], random_state=0).run(50)
@@ -153,9 +164,10 @@ class TemperedChains:
         n_chains: int,
         *,
         betas: ArrayLike | int = 10,
+        single: bool = False,
         random_state: Seed = None,
     ) -> None:
-        self.machine = machine.copy(np.float64)
+        self.machine = machine.copy(np.float32 if single else np.float64)
         self.rng = generator(random_state)
         self.betas = np.linspace(0.0, 1.0, betas) if isinstance(betas, int) else np.array(betas)
         rising = self.betas.ndim == 1 and bool(np.all(np.diff(self.betas) > 0))
@@ -165,8 +177,9 @@ class TemperedChains:
             )
         levels = len(self.betas)
         start = GibbsChains(machine, levels * n_chains, random_state=self.rng)
-        self._v = start.visible.reshape(levels, n_chains, -1)
-        self._h = start.hidden.reshape(levels, n_chains, -1)
+        number = np.float32 if single else np.float64
+        self._v = start.visible.reshape(levels, n_chains, -1).astype(number)
+        self._h = start.hidden.reshape(levels, n_chains, -1).astype(number)
         self.attempts = np.zeros(levels - 1, dtype=np.int64)
         self.swaps = np.zeros(levels - 1, dtype=np.int64)
         self.round_trips = 0
@@ -192,9 +205,15 @@ class TemperedChains:
     def run(self, sweeps: int = 1) -> TemperedChains:
         """Sweep all levels, then swap, so many times; answers the chains themselves."""
         for _ in range(sweeps):
-            for level, beta in enumerate(self.betas):
-                self._sweep(level, float(beta))
-            self._swap()
+            m = self.machine
+            if m.visible_weights is None and m.hidden_weights is None:
+                energies = self._sweep_together()
+            else:
+                for level, beta in enumerate(self.betas):
+                    self._sweep(level, float(beta))
+                levels = zip(self._v, self._h, strict=True)
+                energies = np.stack([m.energy(v, h) for v, h in levels])
+            self._swap(energies)
             self.sweeps += 1
         return self
 
@@ -207,11 +226,21 @@ class TemperedChains:
         h = draw_side(m.hidden, beta * (v @ m.weights + m.hidden_bias), lateral, h, rng)
         self._v[level], self._h[level] = v, h
 
-    def _swap(self) -> None:
+    def _sweep_together(self) -> Array:
+        """A sweep of all levels at once, of units without connections inside; answers energies."""
+        m, rng = self.machine, self.rng
+        levels, chains = self._v.shape[:2]
+        betas = np.repeat(self.betas, chains)[:, None].astype(m.dtype)
+        on_visible = self._h.reshape(levels * chains, -1) @ m.weights.T + m.visible_bias
+        v = draw_side(m.visible, betas * on_visible, None, on_visible, rng)
+        on_hidden = v @ m.weights + m.hidden_bias
+        h = draw_side(m.hidden, betas * on_hidden, None, on_hidden, rng)
+        self._v, self._h = v.reshape(levels, chains, -1), h.reshape(levels, chains, -1)
+        energies: Array = -(v @ m.visible_bias + np.einsum("nk,nk->n", h, on_hidden))
+        return energies.reshape(levels, chains)
+
+    def _swap(self, energies: Array) -> None:
         chains = self._v.shape[1]
-        energies = np.stack(
-            [self.machine.energy(v, h) for v, h in zip(self._v, self._h, strict=True)]
-        )
         for low in range(self.sweeps % 2, len(self.betas) - 1, 2):
             high = low + 1
             gain = (self.betas[high] - self.betas[low]) * (energies[high] - energies[low])

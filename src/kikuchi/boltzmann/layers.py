@@ -1,7 +1,9 @@
 """One layer of a machine given the other: means, draws and the sums that free energies need.
 
 Binary layers without connections among their units take one fused pass (kernels/sampling.py);
-connected ones are swept unit by unit (WH-I1); other kinds of units go through `Units`.
+connected ones are swept unit by unit; other kinds of units go through `Units`.
+
+Reference: WH-I1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """`Machine`: the parameters of a machine with visible and hidden units, as plain arrays.
 
-    -E(v, h) = 1/2 v'V v + v'J h + 1/2 h'W h + b'v + c'h          (WH-M3; LAW-M5; TEH-M4, M8)
+    -E(v, h) = 1/2 v'V v + v'J h + 1/2 h'W h + b'v + c'h
 
 V and W are symmetric with zero diagonal; either may be missing, which gives the four architectures
-of WH-M2. Where a mask says so, single weights are missing too and stay zero.
+of the source. Where a mask says so, single weights are missing too and stay zero.
+
+Reference: LAW-M5, TEH-L7, TEH-L10, TEH-M4, TEH-M8, WH-I1, WH-M2, WH-M3, WH-T10.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ARCHITECTURES: dict[str, tuple[bool, bool]] = {
     "poe": (True, False),
     "fcrf": (True, True),
 }
-"""Of each architecture of WH-M2: whether visible units are connected, whether hidden ones are."""
+"""Of each architecture: whether visible units are connected, whether hidden ones are."""
 
 
 @dataclass
@@ -45,6 +47,10 @@ class Machine:
 
     `parameters` are the arrays by name: weights, visible_bias, hidden_bias and, where there are
     such connections, visible_weights and hidden_weights.
+
+    `weights` (visible, hidden) join the layers, `visible_weights` and `hidden_weights` units of one
+    layer (None: none), `visible_bias` and `hidden_bias` are the biases; `masks` say by name which
+    entries are connections, `visible` and `hidden` which kind of units there are.
 
     >>> machine = Machine.random(4, 3, architecture="poe", random_state=0)
     >>> machine.n_visible, machine.n_hidden, sorted(machine.parameters)
@@ -104,7 +110,7 @@ class Machine:
         dtype: DTypeLike = np.float64,
         random_state: int | np.random.Generator | None = None,
     ) -> Machine:
-        """Small normal weights and zero biases (WH-M2).
+        """Small normal weights and zero biases.
 
         `masks` names connections one by one and replaces `architecture`: boolean arrays
         `weights`, `visible_weights`, `hidden_weights`; a missing one means all for `weights` and
@@ -202,7 +208,7 @@ class Machine:
         check_pseudo(self, data)
 
     def pseudo_gradient(self, batch: Array, rows: NDArray[np.int64]) -> GradientEstimate:
-        """Pseudo-log-likelihood per row of the batch, and its gradient (TEH-L10)."""
+        """Pseudo-log-likelihood per row of the batch, and its gradient."""
         from kikuchi.boltzmann.pseudo import pseudo_gradient
 
         return pseudo_gradient(self, batch)
@@ -227,7 +233,7 @@ class Machine:
         return np.asarray(data, dtype=np.float64), np.ones(len(data))
 
     def couple(self, means: Array, couplings: Array) -> Parameters:
-        """These couplings where the mask has them, and biases that suit the means (TEH-L7)."""
+        """These couplings where the mask has them, and biases that suit the means."""
         weights = masked("visible_weights", couplings, self.masks.get("visible_weights"))
         bias = np.log(means) - np.log1p(-means) - weights @ means
         changed = {"visible_weights": weights, "visible_bias": bias}
@@ -246,7 +252,7 @@ class Machine:
         return f"unit {variable}"
 
     def constrain(self, direction: Parameters) -> None:
-        """Symmetric lateral weights with zero diagonals, and no missing connections (WH-T10)."""
+        """Symmetric lateral weights with zero diagonals, and no missing connections."""
         for name in LATERAL:
             if name in direction:
                 array = direction[name]
@@ -322,7 +328,7 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """Its name in WH-M2; masks may leave out single connections."""
+        """Its name; masks may leave out single connections."""
         has = (self.visible_weights is not None, self.hidden_weights is not None)
         return next(name for name, blocks in ARCHITECTURES.items() if blocks == has)
 
@@ -332,21 +338,21 @@ class Machine:
         return self.visible_weights is None and self.hidden_weights is None
 
     def hidden_field(self, visible: Array, hidden: Array | None = None) -> Array:
-        """Field on each hidden unit, one row for each row of `visible` (WH-I1)."""
+        """Field on each hidden unit, one row for each row of `visible`."""
         total: Array = visible @ self.weights + self.hidden_bias
         if self.hidden_weights is not None and hidden is not None:
             total += hidden @ self.hidden_weights
         return total
 
     def visible_field(self, hidden: Array, visible: Array | None = None) -> Array:
-        """Field on each visible unit, one row for each row of `hidden` (WH-I1)."""
+        """Field on each visible unit, one row for each row of `hidden`."""
         total: Array = hidden @ self.weights.T + self.visible_bias
         if self.visible_weights is not None and visible is not None:
             total += visible @ self.visible_weights
         return total
 
     def energy(self, visible: ArrayLike, hidden: ArrayLike) -> Array:
-        """E(v, h) of each row (WH-M3), without the base measure of units that are not binary."""
+        """E(v, h) of each row, without the base measure of units that are not binary."""
         v, h = np.atleast_2d(np.asarray(visible)), np.atleast_2d(np.asarray(hidden))
         on_visible, on_hidden = self.visible_bias + h @ self.weights.T, self.hidden_bias
         if self.visible_weights is not None:

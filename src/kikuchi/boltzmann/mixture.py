@@ -1,7 +1,9 @@
-"""The joint distribution of a machine as a mixture of product distributions (LAW-I15).
+"""The joint distribution of a machine as a mixture of product distributions.
 
-The mathematics is that of `mixture-mf` (LAW-I9), on the machine as a graph: the loops are shared.
+The mathematics is that of `mixture-mf`, on the machine as a graph: the loops are shared.
 Here a mixture is kept from one learning step to the next, so it is fitted from where it was.
+
+Reference: LAW-I9, LAW-I15.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class JointMixture(NamedTuple):
 
 
 def random_mixture(machine: Machine, components: int, rng: np.random.Generator) -> JointMixture:
-    """Components at uniform random means, all of the same weight (LAW-I9): a start."""
+    """Components at uniform random means, all of the same weight: a start."""
     n = machine.n_visible + machine.n_hidden
     means = rng.uniform(size=(components, n))
     return JointMixture(
@@ -70,7 +72,7 @@ def fit_mixture(
     tol: float = 1e-6,
     max_sweeps: int = 500,
 ) -> JointMixture:
-    """Ascend the mixture's bound on log Z from `start` (4.16 to 4.23, LAW-I15).
+    """Ascend the mixture's bound on log Z from `start` (4.16 to 4.23).
 
     One sweep at each of the `temperatures` (the energy divided by it, entropy and information
     not), then sweeps at 1, each block set to its optimum, until no probability moves by more than
@@ -105,7 +107,7 @@ def fit_mixture(
 
 
 def mixture_bounds(machine: Machine, mixture: JointMixture) -> dict[Form, float]:
-    """Both forms of the bound on log Z: lambda at its optimum, and eliminated (2.24; LAW-I9)."""
+    """Both forms of the bound on log Z: lambda at its optimum, and eliminated (2.24)."""
     flat = flatten(to_factor_graph(machine))
     whole = _as_mixture(flat, mixture)
     forms: tuple[Form, Form] = ("lambda", "eliminated")

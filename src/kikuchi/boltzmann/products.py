@@ -50,10 +50,7 @@ def add_product(
 
 
 def contrast(
-    lefts: tuple[Array, Array],
-    rights: tuple[Array, Array],
-    scales: tuple[float, float],
-    out: Array,
+    lefts: tuple[Array, Array], rights: tuple[Array, Array], scales: tuple[float, float], out: Array
 ) -> None:
     """out = s0 left0' right0 + s1 left1' right1.
 

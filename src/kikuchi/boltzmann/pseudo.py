@@ -1,4 +1,7 @@
-"""Pseudo-likelihood of machines whose hidden units are independent given the visible (TEH-L10)."""
+"""Pseudo-likelihood of machines whose hidden units are independent given the visible.
+
+Reference: TEH-L10.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def pseudo_gradient(machine: Machine, batch: Array) -> GradientEstimate:
 
 
 def pseudo_log_likelihood(machine: Machine, rows: Array) -> Array:
-    """Sum over visible units of log p(unit | all others), for each row of 0 and 1 (TEH-L10).
+    """Sum over visible units of log p(unit | all others), for each row of 0 and 1.
 
     >>> machine = Machine(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
     >>> (pseudo_log_likelihood(machine, np.eye(3)) / np.log(2)).round(6).tolist()

@@ -3,6 +3,8 @@
 A unit with field `x` (bias included) has density proportional to `base(s) exp(x s)`. All that
 sampling, reconstruction and free energies need is the mean, a draw, and the logarithm of the sum
 of that density over the states, `log_partition`.
+
+Reference: TEH-M8, TEH-M9.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Units(Configured, ABC):
 
 @dataclass(frozen=True)
 class BinaryUnits(Units):
-    """Units that are 0 or 1: the mean is the logistic function of the field (TEH-M8).
+    """Units that are 0 or 1: the mean is the logistic function of the field.
 
     >>> float(BinaryUnits().mean(np.zeros(1))[0])
     0.5
@@ -97,7 +99,7 @@ class BinaryUnits(Units):
 
 @dataclass(frozen=True)
 class BinomialUnits(Units):
-    """Units that count how many of `replicas` equal binary units are on (TEH-M9).
+    """Units that count how many of `replicas` equal binary units are on.
 
     >>> float(BinomialUnits(replicas=10).mean(np.zeros(1))[0])
     5.0

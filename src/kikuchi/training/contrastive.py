@@ -1,4 +1,4 @@
-"""Rules whose negative phase is a Markov chain (WH-L2, TEH-L4, TEH-L8, TEH-L9).
+"""Rules whose negative phase is a Markov chain.
 
 The update is data statistics minus chain statistics; the rules differ in where chains begin:
 
@@ -9,6 +9,8 @@ The update is data statistics minus chain statistics; the rules differ in where 
 
 They know nothing of the model but its `ChainSampler`: a family that can draw from its model gets
 all four by writing one. The states of chains are dictionaries of arrays with one row per chain.
+
+Reference: TEH-L4, TEH-L8, TEH-L9, WH-I1, WH-L1, WH-L2.
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ class SampledRule(Rule[Any]):
 
 @dataclass(frozen=True)
 class ContrastiveDivergenceRule(SampledRule):
-    """Contrastive divergence: k Gibbs steps from the rows (WH-L2, TEH-L8, TEH-L9).
+    """Contrastive divergence: k Gibbs steps from the rows.
 
     >>> from kikuchi.boltzmann.rules import parse_rule
     >>> parse_rule("cd:k=3").k
@@ -172,7 +174,7 @@ class ContrastiveDivergenceRule(SampledRule):
 
 @dataclass(frozen=True)
 class PersistentDivergenceRule(SampledRule):
-    """Persistent contrastive divergence: chains that never restart (TEH-L4, TEH-L8).
+    """Persistent contrastive divergence: chains that never restart.
 
     They begin at rows drawn from the data. With k=1 this is the rule of scikit-learn's
     BernoulliRBM.
@@ -203,7 +205,7 @@ class PersistentDivergenceRule(SampledRule):
 
 @dataclass(frozen=True)
 class BriefGibbsRule(SampledRule):
-    """Brief Gibbs learning: one persistent chain for every row (TEH-L4).
+    """Brief Gibbs learning: one persistent chain for every row.
 
     Connected hidden variables have a second chain per row, in which the row is clamped. With
     `restart` all chains begin at one fixed state each time ("even briefer"): biased, but steady.
@@ -245,7 +247,7 @@ class BriefGibbsRule(SampledRule):
 
 @dataclass(frozen=True)
 class EquilibriumRule(SampledRule):
-    """Statistics of chains that are run long enough to forget their start (WH-L1, WH-I1)."""
+    """Statistics of chains that are run long enough to forget their start."""
 
     name: ClassVar[str] = "gibbs"
     summary: ClassVar[str] = "equilibrium Gibbs chains: begun at random for every batch"

@@ -23,6 +23,7 @@ import numpy as np
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import checked_options, option, option_range
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
@@ -58,6 +59,7 @@ __all__ = [
     "validate_data",
 ]
 
+_LOG = logger("training")
 T = TypeVar("T")
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -109,7 +111,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     )
     random_state: RandomState = option(None, "Seed of everything random.")
     verbose: int = option(0, "Print progress if above 0.", low=0)
-    progress: Progress | None = option(None, "Told a few times per second how far the fit is.")
+    progress: Progress | bool | None = option(
+        None, "Told a few times per second how far the fit is; True prints it."
+    )
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -124,8 +128,13 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     def _run(self) -> Run:
         """A run with the time limit and the progress of the options."""
-        shown: Progress = PrintedProgress(type(self).__name__) if self.verbose else silent
-        return Run(Budget(seconds=self.seconds).start(), self.progress or shown, TrainingTrace())
+        return Run(Budget(seconds=self.seconds).start(), self._told(), TrainingTrace())
+
+    def _told(self) -> Progress:
+        """Who is told how far a fit is."""
+        if self.progress is True or (self.verbose and not self.progress):
+            return PrintedProgress(type(self).__name__)
+        return self.progress or silent
 
     def _checkpoint(self) -> Checkpoint | None:
         """The checkpoint of the options; only a fit with the same seed goes on from it."""
@@ -142,8 +151,15 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         """Keep how a fit ended; divergence is a warning of scikit-learn's as well."""
         self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
         self.warnings_, self.trace_ = list(remarks), trace
+        self._log_fit()
         if stopped == "diverged":
             warnings.warn(self.warnings_[0], ConvergenceWarning, stacklevel=5)
+
+    def _log_fit(self) -> None:
+        """Record how a fit ended, and what it warns of."""
+        name = type(self).__name__
+        _LOG.info("%s: stopped (%s) after %d iterations", name, self.stopped_, self.n_iter_)
+        log_warnings(_LOG, name, self.warnings_)
 
     @abstractmethod
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
@@ -326,17 +342,15 @@ class TrainedEstimator(Estimator):
             state=state,
         )
         self._keep(training, rng)
-        self.warnings_ += self._remarks(rows)
+        remarks = self._remarks(rows)
+        self.warnings_ += remarks
+        log_warnings(_LOG, type(self).__name__, remarks)
 
     def _keep(self, training: Training[Any], rng: np.random.Generator) -> None:
         setattr(self, self.model_attribute, training.model)
         self._rng, self._state = rng, training.state
         self._ended(
-            training.epochs,
-            training.stopped,
-            training.converged,
-            training.warnings,
-            training.trace,
+            training.epochs, training.stopped, training.converged, training.warnings, training.trace
         )
 
     def _optimiser(self, schedule: str) -> Optimiser:

@@ -1,6 +1,8 @@
 """Rules that need no partition function: pseudo-likelihood, and linear response in one step.
 
 A family gets them by giving its model the few methods of `PseudoModel` or `PairwiseModel`.
+
+Reference: TEH-L7, TEH-L10.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class PairwiseModel(Trainable, Protocol):
 
 @dataclass(frozen=True)
 class PseudoLikelihoodRule(Rule[Any]):
-    """The gradient of sum_i log p(x_i | all other variables), a true objective (TEH-L10)."""
+    """The gradient of sum_i log p(x_i | all other variables), a true objective."""
 
     name: ClassVar[str] = "pseudo"
     summary: ClassVar[str] = "pseudo-likelihood: each visible unit given all others"
@@ -83,7 +85,7 @@ class PseudoLikelihoodRule(Rule[Any]):
 
 @dataclass(frozen=True)
 class OneShotRule(Rule[Any]):
-    """Visible machines by linear response: one matrix inversion (TEH-L7).
+    """Visible machines by linear response: one matrix inversion.
 
     The error falls with the square of the couplings. `prior` rows of the uniform distribution are
     added to the data, so that means stay off 0 and 1. Couplings that the model lacks are dropped.
@@ -162,7 +164,7 @@ def moments(rows: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats
 
 
 def linear_response_couplings(covariance: Floats) -> Floats:
-    """Couplings of the mean field model with this covariance of bits: W_ij = -[C^-1]_ij (TEH-L7).
+    """Couplings of the mean field model with this covariance of bits: W_ij = -[C^-1]_ij.
 
     In the mean field approximation [C^-1]_ij = delta_ij / (m_i (1 - m_i)) - W_ij; the diagonal of
     the answer has no meaning.

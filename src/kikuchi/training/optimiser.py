@@ -1,11 +1,13 @@
 """Optimisers of the trainer: gradient ascent with momentum as one fused loop, others from optax.
 
 One text names an optimiser fully: `sgd:learning_rate=0.05,momentum=0.9,weight_decay=1e-4` or
-`adam:learning_rate=0.001,schedule=cosine`. Weight decay draws weights towards 0, never biases
-(WH-L4): arrays of two or more dimensions are weights, vectors and numbers are biases.
+`adam:learning_rate=0.001,schedule=cosine`. Weight decay draws weights towards 0, never biases:
+arrays of two or more dimensions are weights, vectors and numbers are biases.
 
 NumPy parameters are changed in place by an `Updater`; losses in JAX use `Optimiser.transform`
 within their compiled loop. This module is the package's only bridge to optax.
+
+Reference: WH-L4.
 """
 
 from __future__ import annotations
@@ -97,13 +99,19 @@ class ConstantRate(RateSchedule):
 
 
 @dataclass(frozen=True)
-class LinearDecay(RateSchedule):
-    """Falls in equal steps over all epochs."""
+class DecayToEnd(RateSchedule):
+    """Base of schedules that reach their last rate in the last epoch."""
 
-    name: ClassVar[str] = "linear"
     needs_end: ClassVar[bool] = True
 
     end: float = option(0.0, "last rate as a fraction of the first", low=0)
+
+
+@dataclass(frozen=True)
+class LinearDecay(DecayToEnd):
+    """Falls in equal steps over all epochs."""
+
+    name: ClassVar[str] = "linear"
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.linear_schedule."""
@@ -111,13 +119,10 @@ class LinearDecay(RateSchedule):
 
 
 @dataclass(frozen=True)
-class CosineDecay(RateSchedule):
+class CosineDecay(DecayToEnd):
     """Falls along half a cosine over all epochs."""
 
     name: ClassVar[str] = "cosine"
-    needs_end: ClassVar[bool] = True
-
-    end: float = option(0.0, "last rate as a fraction of the first", low=0)
 
     def optax(self, rate: float, per_epoch: int, epochs: int) -> Any:
         """optax.cosine_decay_schedule."""

@@ -70,6 +70,8 @@ class Training(Generic[T]):
     next training go on with the same chains and the same memory of the optimiser; there is none
     after divergence, which may have spoilt both. `scores` are those of the validation rows, one
     per epoch.
+
+    `model` is the answer, `trace` the training epoch by epoch, `epochs` how many were done.
     """
 
     model: T
@@ -125,6 +127,10 @@ def train(
     Numbers that are not finite, and weights beyond the model's `weight_limit`, count as divergence.
     `state` is that of a training before: chains that belong to no row go on, and so does the memory
     of the optimiser.
+
+    `data` are the rows, `rule` is the learning rule or its text, `optimiser` one of optax by name,
+    with `epochs` over the data in batches of `batch_size`; `seed` is that of chains and order,
+    `run` holds the budget and the progress, `score` judges the validation rows.
 
     >>> from kikuchi.boltzmann import Machine
     >>> rows = np.repeat([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 50, axis=0)

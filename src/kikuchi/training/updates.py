@@ -333,7 +333,8 @@ class ScanUpdates(Updates):
         if math.isinf(self.model.weight_limit):
             return 0.0
         numpy, leaves = self._jax.numpy, self._jax.tree.leaves(self._values)
-        return max(float(numpy.max(numpy.abs(leaf), initial=0.0)) for leaf in leaves)
+        with precision(self.model.parameters):
+            return max(float(numpy.max(numpy.abs(leaf), initial=0.0)) for leaf in leaves)
 
     def _resize(self, seconds: float) -> None:
         if seconds < 0.5 * _CHUNK_SECONDS:

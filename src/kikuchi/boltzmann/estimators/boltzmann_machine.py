@@ -1,4 +1,7 @@
-"""`BoltzmannMachine`: machines of any architecture as scikit-learn estimators (WH-M1 to M3)."""
+"""`BoltzmannMachine`: machines of any architecture as scikit-learn estimators.
+
+Reference: WH-M1 to M3, WH-M2.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from kikuchi.core.options import option
 
 @dataclass(eq=False, repr=False)
 class BoltzmannMachine(LearnerEstimator):
-    """Binary machine with connections among visible and among hidden units as wished (WH-M2).
+    """Binary machine with connections among visible and among hidden units as wished.
 
     Means of connected units are fixed points of the approximation `energy`: `free_energy` is exact
     where hidden units are independent (brf, poe) and an approximation otherwise.

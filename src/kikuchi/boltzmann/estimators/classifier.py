@@ -1,7 +1,9 @@
-"""`FreeEnergyClassifier`: one machine a class, and logistic regression on free energies (WH-L10).
+"""`FreeEnergyClassifier`: one machine a class, and logistic regression on free energies.
 
 A machine knows the probability of a row up to its log Z. The regression learns these constants, and
 how far to trust each machine.
+
+Reference: WH-L10.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ Array = NDArray[Any]
 
 
 class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """One machine for each class, then multinomial logistic regression on free energies (WH-L10).
+    """One machine for each class, then multinomial logistic regression on free energies.
 
     Attributes: `classes_`, `machines_` (fitted, in the order of the classes), `regression_`,
     `n_iter_` and `converged_` (of the regression), `warnings_` (of all machines and of the
@@ -71,15 +73,16 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def fit(self, X: Any, y: ArrayLike, *, X_more: Any = None, y_more: Any = None) -> Self:
         """Train a machine on the rows of each class, then the regression on all of them.
 
-        `X_more`, `y_more` are rows for the regression only, such as a validation set (WH-L10).
+        `X_more`, `y_more` are rows for the regression only, such as a validation set.
         """
         rows, labels = validate_data(self, X, y, accept_sparse="csr")
         check_classification_targets(labels)
         self.classes_ = self._classes(labels)
         self.machines_ = []
+        template = self._scaled_alike(rows)
         for label in self.classes_:
             members = np.flatnonzero(labels == label)
-            self.machines_.append(clone(self._template()).fit(rows[members]))
+            self.machines_.append(clone(template).fit(rows[members]))
         energies = self._free_energies(rows)
         if X_more is not None:
             extra = validate_data(self, X_more, reset=False, accept_sparse="csr")
@@ -124,6 +127,19 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "two classes"
             )
         return found
+
+    def _scaled_alike(self, rows: Any) -> MachineEstimator:
+        """The machine with one scaling for all classes: free energies of rows that were scaled by
+        the limits of each class could not be compared.
+        """
+        template: MachineEstimator = clone(self._template())
+        if template.limits is None:
+            template.set_params(limits="strict")
+        elif isinstance(template.limits, str) and template.limits == "data":
+            low, high = float(rows.min()), float(rows.max())
+            if low < high:
+                template.set_params(limits=(low, high))
+        return template
 
     def _template(self) -> MachineEstimator:
         if self.machine is None:

@@ -1,11 +1,15 @@
-"""What the estimators of machines share: data as states of units, free energies, samples, files."""
+"""What the estimators of machines share: data as states of units, free energies, samples, files.
+
+Reference: TEH-I11, WH-I1, WH-M1.
+"""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +23,7 @@ from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import (
+    ConvergenceWarning,
     FeatureTransformer,
     RandomState,
     TrainedEstimator,
@@ -34,6 +39,9 @@ from kikuchi.training.trainer import Training, limited_threads
 Array = NDArray[Any]
 Limits = tuple[float, float]
 
+_MOST_RECONSTRUCTED = 1000  # rows by which the remark on reconstructions is decided
+_UNLEARNT = "rows are reconstructed no better"
+_LEARNT = 1.0  # share of the spread that reconstructions must be below
 _BURN_IN = 1000  # steps of the chains that `sample` draws from
 
 
@@ -57,11 +65,21 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     limits: Sequence[float] | str | None = option(
         None,
         "Values of the data that stand for the smallest and the largest state, such as (0, 255); "
-        '"data": the smallest and the largest that `fit` saw; none: data are states.',
+        '"data": the smallest and the largest that `fit` saw; "strict": data are states, others '
+        "are refused; none: data are states, unless `fit` sees others, which are then scaled as by "
+        '"data", with a warning.',
     )
     dtype: Literal["float32", "float64"] = option("float32", "Type of the numbers.")
 
     # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
+        super().fit(X, y)
+        for text in self.warnings_:
+            if text.startswith(_UNLEARNT):
+                warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=2)
+        return self
 
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
         super()._keep(training, rng)
@@ -83,17 +101,18 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             told = f"of {units.name} units; scale the data, give limits, or use visible=gaussian"
             check_values(rows, units.limits, told)
             return rows
-        if self.limits != "data":
+        if self.limits is not None and self.limits != "data":
             check_values(rows, self.limits_, "of the limits given; scale the data")
         return self._to_states(rows)
 
     def _limits_of(self, rows: Any) -> Limits | None:
         """The values that stand for the smallest and the largest state; None: states themselves."""
-        if self.limits is None:
+        strict = isinstance(self.limits, str) and self.limits == "strict"
+        if strict or (self.limits is None and not self._must_be_scaled(rows)):
             return None
         if not np.all(np.isfinite(self._units().limits)):
             raise MethodError(f"{self._units().name} units have no limits: standardise the data")
-        if isinstance(self.limits, str) and self.limits == "data":
+        if self.limits is None or (isinstance(self.limits, str) and self.limits == "data"):
             low, high = float(rows.min()), float(rows.max())
             return low, high if high > low else low + 1.0
         try:
@@ -102,9 +121,43 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             low = high = np.nan
         if not (np.isfinite(low) and np.isfinite(high) and low < high):
             raise MethodError(
-                f"limits must be two rising numbers, 'data' or None, got {self.limits!r}"
+                f"limits must be two rising numbers, 'data', 'strict' or None, got {self.limits!r}"
             )
         return low, high
+
+    def _must_be_scaled(self, rows: Any) -> bool:
+        """Whether rows have values that are no states, of which there is a warning then."""
+        first, last = self._units().limits
+        low, high = float(rows.min()), float(rows.max())
+        if first <= low and high <= last:
+            return False
+        warnings.warn(
+            f"{type(self).__name__}: values from {low:g} to {high:g} were scaled to the states "
+            f"{first:g} to {last:g} of {self._units().name} units; say limits='data' or two "
+            "numbers if that is meant, limits='strict' to refuse them",
+            stacklevel=6,
+        )
+        return True
+
+    def _remarks(self, rows: Any) -> list[str]:
+        """A reconstruction that is no better than the mean of the rows."""
+        m = self.machine_
+        if m.visible_weights is not None or m.hidden_weights is not None:
+            return []  # what units of a side tell each other is not in a reconstruction
+        some = rows[: min(rows.shape[0], _MOST_RECONSTRUCTED)]
+        some = np.asarray(some.toarray() if is_sparse(some) else some)
+        if len(some) < 2 or not self.machine_.n_hidden or not np.any(np.std(some, axis=0)):
+            return []
+        again = self._visible_means(self._hidden_means(some))
+        error = float(np.mean((again - some) ** 2))
+        spread = float(np.mean(np.var(some, axis=0)))
+        if error < _LEARNT * spread:
+            return []
+        return [
+            f"{_UNLEARNT} (mean square error {error:.3g}) than by their mean "
+            f"({spread:.3g}): the machine has learnt little of what they share; give more epochs, "
+            "hidden units or another learning_rate"
+        ]
 
     def _to_states(self, rows: Any) -> Any:
         """Data as states of the visible units; what is beyond limits of the data is at them."""
@@ -141,7 +194,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     # ------------------------------------------------------------------ using
 
     def transform(self, X: Any) -> Array:
-        """Means of the hidden units given each row (TEH-I11)."""
+        """Means of the hidden units given each row."""
         rows = self._dense(X)
         with limited_threads(self.threads):
             return self._hidden_means(rows)
@@ -163,7 +216,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         return self.inverse_transform(self.transform(X))
 
     def free_energy(self, X: Any) -> Array:
-        """Minus the logarithm of the sum of exp(-E) over hidden states, for each row (WH-M1)."""
+        """Minus the logarithm of the sum of exp(-E) over hidden states, for each row."""
         rows = self._dense(X)
         with limited_threads(self.threads):
             return self._free_energies(rows)
@@ -206,7 +259,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def sample(
         self, n_samples: int = 1, steps: int = _BURN_IN, *, random_state: RandomState = None
     ) -> Array:
-        """Rows drawn by Gibbs chains of `steps` steps, each begun at random hidden states (WH-I1).
+        """Rows drawn by Gibbs chains of `steps` steps, each begun at random hidden states.
 
         Without `random_state` the generator of the fit goes on.
         """
@@ -261,7 +314,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.positive_only = self.limits is None and self._units().limits[0] >= 0
+        strict = isinstance(self.limits, str) and self.limits == "strict"
+        tags.input_tags.positive_only = strict and self._units().limits[0] >= 0
         tags.transformer_tags.preserves_dtype = []
         return tags
 

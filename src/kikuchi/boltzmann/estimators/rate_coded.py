@@ -1,7 +1,9 @@
-"""`RateCodedRBM`: restricted machine whose units count how many of their replicas are on (TEH-M9).
+"""`RateCodedRBM`: restricted machine whose units count how many of their replicas are on.
 
 A visible unit stands for n binary units with the same weights, a hidden one for m; only the shares
 of them that are on matter. So grey values are modelled as rates, without noise of single bits.
+
+Reference: TEH-L9, TEH-M9, TEH-M10.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _DEAD = 1e-3  # spread over the data below which a hidden unit says nothing
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RateCodedRBM(RestrictedMachine, MachineEstimator):
-    """Rate-coded restricted Boltzmann machine, learnt by TEH-L9 (TEH-M9, M10).
+    """Rate-coded restricted Boltzmann machine, learnt by contrastive divergence.
 
     `transform` gives the fraction of the replicas of each hidden unit that are on, in [0, 1].
 

@@ -1,4 +1,7 @@
-"""`RBM`: restricted Boltzmann machines as scikit-learn estimators (TEH-M6, M8, I11, L9)."""
+"""`RBM`: restricted Boltzmann machines as scikit-learn estimators.
+
+Reference: TEH-I11, TEH-L9, TEH-M6, TEH-M8.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from kikuchi.core.options import option
 
 @dataclass(eq=False, repr=False)
 class RBM(RestrictedMachine, LearnerEstimator):
-    """Restricted Boltzmann machine: a product of one expert per hidden unit (TEH-M6, M8).
+    """Restricted Boltzmann machine: a product of one expert per hidden unit.
 
     Given the visible units, the hidden ones are independent, so that inference is one product and
-    one logistic function (TEH-I11). Options are checked by `fit`; rows and samples have the values
+    one logistic function. Options are checked by `fit`; rows and samples have the values
     of the data, whatever `limits` are.
 
     Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with

@@ -143,15 +143,7 @@ def _bethe_field(
 
 @njit(cache=True, error_model="numpy")
 def _bethe_target(
-    i: int,
-    row: F8,
-    odds: F8,
-    steepest: float,
-    theta: F8,
-    q: F8,
-    x: F8,
-    out: F8,
-    room: F8,
+    i: int, row: F8, odds: F8, steepest: float, theta: F8, q: F8, x: F8, out: F8, room: F8
 ) -> None:
     """Log-odds nearer to the minimum over q_i than those of q_i and not beyond it.
 
@@ -280,21 +272,12 @@ def sweep_means(
                 change, tol, sweep + 1, here, active, sweeps[first:], changes[first:]
             ):
                 break
-        for r in range(here):
-            for i in range(n):
-                means[first + r, i] = q[i, r]
+        means[first : first + here] = q[:, :here].T
 
 
 @njit(cache=True, error_model="numpy")
 def sweep_bethe_means(
-    weights: F8,
-    fields: F8,
-    means: F8,
-    step: float,
-    tol: float,
-    most: int,
-    sweeps: I8,
-    changes: F8,
+    weights: F8, fields: F8, means: F8, step: float, tol: float, most: int, sweeps: I8, changes: F8
 ) -> None:
     """As `sweep_means`, for the Bethe energy."""
     count, n = means.shape
@@ -318,9 +301,7 @@ def sweep_bethe_means(
                 change, tol, sweep + 1, here, active, sweeps[first:], changes[first:]
             ):
                 break
-        for r in range(here):
-            for i in range(n):
-                means[first + r, i] = q[i, r]
+        means[first : first + here] = q[:, :here].T
 
 
 @njit(cache=True, error_model="numpy")

@@ -4,7 +4,9 @@ Flipping visible unit i moves the field of hidden unit j by d W_ij with d = 1 - 
 
     (1 + exp(a_j + d W_ij)) / (1 + exp(a_j)) = q_j + p_j exp(d W_ij),    p_j = sigma(a_j) = 1 - q_j,
 
-so that exponentials of the weights, taken once, are all that is needed (TEH-L10, ER8).
+so that exponentials of the weights, taken once, are all that is needed (ER8).
+
+Reference: TEH-L10.
 """
 
 from __future__ import annotations

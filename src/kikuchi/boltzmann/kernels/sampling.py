@@ -5,6 +5,8 @@ that the compiler turns them into vector instructions: exponentials are polynomi
 has a xoshiro generator of its own (128 bits of state for float32, 256 for float64), seeded anew for
 every pass from one word. A pass therefore leaves no state behind: whoever gave the word can give it
 again.
+
+Reference: WH-I1.
 """
 
 from __future__ import annotations
@@ -237,7 +239,7 @@ def _collected(sums, products):
 
 @njit(cache=True, error_model="numpy")
 def sweep_connected(totals, lateral, states, uniform, means):
-    """One Gibbs sweep over binary units that are connected, row by row, unit by unit (WH-I1).
+    """One Gibbs sweep over binary units that are connected, row by row, unit by unit.
 
     `totals` are the fields on the units, those from their own layer included; they follow the
     `states` as these change. `means` receives the probability of 1 that each unit was drawn with.

@@ -1,9 +1,11 @@
-"""Contrastive free energies: learning from how far a free energy falls from the data (WH-L3 to L9).
+"""Contrastive free energies: learning from how far a free energy falls from the data.
 
     CF_k = F_0(data, q_0) - F_k(r_k, q_k) >= 0
 
 q_0 are the hidden means converged at the data, (r_k, q_k) the means after k rounds of descent from
 there. The gradient ignores how r_k and q_k depend on the parameters (7).
+
+Reference: WH-L3 to L9, WH-L4 to L7, WH-L9.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ContrastiveFreeEnergy(Rule[Machine]):
-    """CF_k with mean field, TAP or Bethe inside each side (WH-L4 to L7, L9).
+    """CF_k with mean field, TAP or Bethe inside each side.
 
     `k=1,energy=mf` is MF_1, `k=0` MF_infinity. The objective is -CF_k per row: at most zero
     whatever the energy, as every one of them is descended. With `sampled` means turn into samples

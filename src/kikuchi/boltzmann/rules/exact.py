@@ -1,4 +1,7 @@
-"""Maximum likelihood with the exact negative phase, for small machines (WH-L1)."""
+"""Maximum likelihood with the exact negative phase, for small machines.
+
+Reference: WH-L1.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ExactLikelihood(Rule[Machine]):
-    """The gradient of the mean log-likelihood by enumeration (WH-L1); its objective is that mean.
+    """The gradient of the mean log-likelihood by enumeration; its objective is that mean.
 
     Restricted machines are summed over the smaller side, others over all units; machines with too
     many states are refused before training begins.

@@ -1,8 +1,10 @@
-"""Learning with mean field in both phases: F = L+ - L- per row (WH-L8, LAW-L7, LAW-L8, LAW-I6).
+"""Learning with mean field in both phases: F = L+ - L- per row.
 
 L+ is the bound of the hidden units with the row clamped, L- that of all units together. F is not a
 bound on the log-likelihood, but if the joint is started from the conditional it is never above
-zero (LAW-T10).
+zero.
+
+Reference: LAW-I6, LAW-I14, LAW-L7, LAW-L7 to L9, LAW-L8, LAW-M5, LAW-T10, WH-L8.
 """
 
 from __future__ import annotations
@@ -78,9 +80,7 @@ def conditional_means(
     max_sweeps: int,
     damping: float = 0.0,
 ) -> tuple[Array, bool]:
-    """Hidden means of each row with the visible units clamped, and whether they converged (4.10,
-    LAW-I14).
-    """
+    """Hidden means of each row with the visible units clamped, and whether they converged."""
     if machine.hidden_weights is None or not temperatures:
         point = hidden_means(machine, data, start, tol=tol, max_sweeps=max_sweeps, damping=damping)
         return point.means, point.converged
@@ -120,7 +120,7 @@ def contrast(
     machine: Machine, data: Array, hidden: Array, free: Parameters, bound: float
 ) -> GradientEstimate:
     """Statistics of the data and their hidden means minus those of the free phase, and the mean
-    field bound of the data minus `bound`, that of the free phase (LAW-L7 to L9).
+    field bound of the data minus `bound`, that of the free phase.
     """
     moved = ascent(machine, mean_statistics(machine, data, hidden), free)
     clamped = -MEAN_FIELD.value(machine, data, hidden, clamped=True)
@@ -149,12 +149,12 @@ class MeanFieldRule(Rule[Machine]):
 
 @dataclass(frozen=True)
 class JointMeanField(MeanFieldRule):
-    """Mean field of the conditional against mean field of the joint (LAW-L7, LAW-L8).
+    """Mean field of the conditional against mean field of the joint.
 
     `init=conditional` starts each row's joint from its conditional and does not anneal it: both
     phases stay in one mode, and the objective F is never above zero. `zeros` is Galland's rule,
     `previous` starts from the joint of the step before. With `inputs`, those visible units stay
-    clamped in the free phase: supervised learning of the others given them (LAW-M5). Without
+    clamped in the free phase: supervised learning of the others given them. Without
     inputs, `zeros` and `previous` have one joint for all rows.
 
     >>> from kikuchi.boltzmann.rules import parse_rule
@@ -196,10 +196,7 @@ class JointMeanField(MeanFieldRule):
         data = batch.astype(np.float64)
         inputs = read_inputs(self.inputs, machine.n_visible)
         hidden, converged = conditional_means(
-            machine,
-            data,
-            temperatures=read_temperatures(self.temperatures),
-            **self._iteration,
+            machine, data, temperatures=read_temperatures(self.temperatures), **self._iteration
         )
         joint = self._joint(machine, data, hidden, rows, state, inputs)
         count_unconverged(state, converged and joint.converged, len(data))
@@ -242,7 +239,7 @@ class JointMeanField(MeanFieldRule):
 
 @dataclass(frozen=True)
 class MeanFieldStar(MeanFieldRule):
-    """MF_*: one mean field of the free machine for all data (WH-L8).
+    """MF_*: one mean field of the free machine for all data.
 
     The baseline that contrastive rules are measured against: one mode cannot stand for a
     distribution with several. It starts at random and goes on from the step before; with `init=
@@ -265,7 +262,7 @@ class MeanFieldStar(MeanFieldRule):
     def gradient(
         self, machine: Machine, batch: Array, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
-        """Average over the data minus one product (WH-L8)."""
+        """Average over the data minus one product."""
         data = batch.astype(np.float64)
         if self.init == "random":
             state.update(self.begin(machine, data, rng))

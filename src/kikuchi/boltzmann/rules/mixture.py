@@ -1,4 +1,7 @@
-"""Learning with a mixture of mean fields for the free phase (LAW-L9)."""
+"""Learning with a mixture of mean fields for the free phase.
+
+Reference: LAW-L9.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _LEAST_WEIGHT = 1e-12  # a component that has died may come back after the param
 
 @dataclass(frozen=True)
 class MixtureRule(MeanFieldRule):
-    """Mean field of each row's conditional, one mixture of `components` for the joint (LAW-L9).
+    """Mean field of each row's conditional, one mixture of `components` for the joint.
 
     The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
     components L- comes nearer to log Z and the gradient nearer to that of the likelihood.
@@ -74,11 +77,7 @@ class MixtureRule(MeanFieldRule):
             free = (joint.weights @ joint.means)[machine.n_visible :]
             start = np.tile(free, (len(data), 1))
         hidden, converged = conditional_means(
-            machine,
-            data,
-            start,
-            temperatures=temperatures,
-            **self._iteration,
+            machine, data, start, temperatures=temperatures, **self._iteration
         )
         count_unconverged(state, converged and joint.converged, len(data))
         return contrast(machine, data, hidden, mixture_statistics(machine, joint), joint.bound)

@@ -1,4 +1,7 @@
-"""Contrastive divergence of machines whose units count replicas, in proportions (TEH-L9)."""
+"""Contrastive divergence of machines whose units count replicas, in proportions.
+
+Reference: TEH-L9, TEH-M10.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class RateCodedDivergence(Rule[Machine]):
-    """One step from the rows: hidden units drawn, the reconstruction a mean (TEH-L9).
+    """One step from the rows: hidden units drawn, the reconstruction a mean.
 
     With p the probability that a replica of a hidden unit is on, and v the share of replicas of a
     visible unit that are, the direction of a weight is <v p> of the rows minus <v p> of their
@@ -29,7 +32,7 @@ class RateCodedDivergence(Rule[Machine]):
     weights between two replicas. Biases go `bias_factor` times as fast. The objective is the mean
     squared error of the reconstruction.
 
-    With `nonnegative`, weights below 0 are set to 0 after each update (TEH-M10); biases are free.
+    With `nonnegative`, weights below 0 are set to 0 after each update; biases are free.
 
     >>> from kikuchi.boltzmann.rules import parse_rule
     >>> parse_rule("rate-cd:nonnegative=true").text
