@@ -34,7 +34,7 @@ def test_spans():
 
 
 def test_bars():
-    experiment, finished = small("LAW-E7", components=[1, 2], epochs=30)
+    experiment, finished = small("LAW-E7", components=[1, 2, "exact"], epochs=30, exact_epochs=10)
     rows = experiment.rows(finished)
     assert value(rows, "bounds below").ours == "yes"
     assert -12 < value(rows, "best").ours < -3.379

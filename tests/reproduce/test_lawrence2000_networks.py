@@ -6,7 +6,7 @@ import pytest
 from kikuchi.data.regression import meat_spectra, sunspots
 from kikuchi.reproduce import find_experiment
 from kikuchi.reproduce.experiment import Finished
-from kikuchi.reproduce.lawrence2000.networks import linear_errors
+from kikuchi.reproduce.lawrence2000.networks import linear_errors, structure_bounds
 
 
 def run(identifier, seeds=1, **parameters):
@@ -35,9 +35,12 @@ def test_linear_regression_of_the_tables_is_the_published_one():
 
 @pytest.mark.slow
 def test_roots_of_sunspots_are_better_than_linear_regression():
-    rows, _ = run("LAW-E17", restarts=2)
-    better = [row for row in rows if row.quantity.startswith("diagonal of roots")]
+    rows, finished = run("LAW-E17", restarts=2)
+    better = [row for row in rows if row.quantity.startswith("diagonal chosen")]
     assert len(better) == 3 and all(row.agrees for row in better[1:])
+    assert finished[-1].result["choice"] == "roots with skip connections"
+    bounds = structure_bounds(8, 2, 0)
+    assert len(bounds) == 4 and max(bounds, key=bounds.get) == (True, True)
 
 
 @pytest.mark.slow
@@ -54,7 +57,7 @@ def test_priors_of_spectra():
 
 @pytest.mark.slow
 def test_priors_of_sunspots():
-    rows, _ = run("LAW-E22", priors=["linear", "grouped of roots"], restarts=2)
+    rows, _ = run("LAW-E22", priors=["linear", "grouped chosen"], restarts=2)
     assert rows[-1].agrees
 
 

@@ -141,7 +141,7 @@ def test_regions_are_as_large_as_is_said_and_never_everything(name: str) -> None
 
 
 def grid_outcome(kind: type[WeakFields], seeds: int) -> list[Finished]:
-    experiment = kind()
+    experiment = type("WithoutNetworks", (kind,), {"networks_most": 0})()  # they take long
     parameters = {**experiment.quick.parameters, "variables": [25, 100]}
     cases = experiment.cases(parameters, range(seeds))
     return [Finished(case, experiment.run_case(case), 0.0) for case in cases]
@@ -179,6 +179,24 @@ def test_faulty_and_neural_columns_are_said(weak_fields: list[Finished]) -> None
     assert gbp.corrected == "0.195 / 0.550 / 0.63" and gbp.agrees is None
     renn = rows["n = 100, RENN"]
     assert renn.ours is None and renn.published == "0.025 / 0.983 / 1.9" and "neural" in renn.note
+
+
+@pytest.mark.slow
+def test_networks_are_trained_on_the_smallest_grids() -> None:
+    pytest.importorskip("jax")
+    experiment = WeakFields()
+    cases = experiment.cases({**experiment.quick.parameters, "variables": [25]}, range(2))
+    finished = [Finished(case, experiment.run_case(case), 0.0) for case in cases]
+    rows = {row.quantity: row for row in experiment.rows(finished)}
+    for name in ("Inference Net", "RENN"):
+        row = rows[f"n = 25, {name}"]
+        assert row.ours is not None and row.published is not None and row.agrees is not None
+        assert "one for all models" in row.note
+    means = mean_errors(finished, "variables")[25]
+    assert means["RENN"].l1 < means["Inference Net"].l1 < means["mean field"].l1
+    assert means["Kikuchi, faces"].l1 < means["RENN"].l1
+    # as many steps of the same length from free tables do not get there
+    assert means["RENN"].l1 < means["free tables, the steps of RENN"].l1
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,8 @@ EXPERIMENTS: Registry[Experiment] = Registry(
         "LIU-E11": "liu2020.learning:GridLearning",
         "LIU-E12": "liu2020.learning:CompleteLearning",
         "LIU-E13": "liu2020.learning:EpochSeconds",
+        "LIU-X6": "liu2020.flow_models:ClassesByFlows",
+        "LIU-X7": "liu2020.flow_models:SpeechByFlows",
         "WH-E1": "welling2001.digits:BinaryDigits",
         "WH-E2": "welling2001.grey:GreyDigits",
         "WH-E3": "welling2001.grey:PicturesOfWeights",

@@ -185,7 +185,7 @@ def _well_apart(mixing: Array) -> bool:
 _BINARY = Claims.of(__name__, "HOJ-E2", "HOJ-E3")
 
 
-class _Mixture(Experiment):
+class _MixtureExperiment(Experiment):
     """Fits of one mixture by the three posteriors from one start."""
 
     binary: ClassVar[bool]
@@ -220,7 +220,7 @@ class _Mixture(Experiment):
         )
 
 
-class BinaryLowNoise(_Mixture):
+class BinaryLowNoise(_MixtureExperiment):
     """Two binary sources in two sensors with little noise (HOJ-E2)."""
 
     id: ClassVar[str] = "HOJ-E2"
@@ -306,7 +306,7 @@ def overcomplete_mixture(seed: int, spread: float, count: int) -> tuple[Array, A
     return mixing, sources @ mixing.T + noise, float(np.mean(noise**2))
 
 
-class Overcomplete(_Mixture):
+class Overcomplete(_MixtureExperiment):
     """Three continuous sources in two sensors (HOJ-E4)."""
 
     id: ClassVar[str] = "HOJ-E4"

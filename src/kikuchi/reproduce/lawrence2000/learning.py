@@ -65,11 +65,7 @@ _ROUNDING = 1e-9
 
 
 def random_spins(
-    n_visible: int,
-    n_hidden: int,
-    masks: Mapping[str, Mask],
-    scale: float,
-    rng: np.random.Generator,
+    n_visible: int, n_hidden: int, masks: Mapping[str, Mask], scale: float, rng: np.random.Generator
 ) -> Machine:
     """A machine whose couplings and fields of spins are normal with this deviation.
 

@@ -159,12 +159,7 @@ class NaiveTap(Method):
         marginals = np.stack([1.0 - means, means], axis=1).ravel()
         return Solution(marginals, converged=converged, iterations=iterations)
 
-    def _steps(
-        self,
-        weights: Array,
-        biases: Array,
-        means: Array,
-    ) -> Iterator[Step]:
+    def _steps(self, weights: Array, biases: Array, means: Array) -> Iterator[Step]:
         sign = 1.0 if self.sign == "corrected" else -1.0
         done = 0
         while True:

@@ -54,11 +54,7 @@ def _branch(axes: Axes, results: Mapping[float, Any], alphas: Array, k: int, tit
     axes.plot(alphas, middle, _MIDDLE[2], color=_MIDDLE[1], label=_MIDDLE[0])
     broken = [a for a in alphas if results[a]["broken"] is not None]
     axes.plot(
-        broken,
-        [results[a]["broken"][k] for a in broken],
-        _WELL[2],
-        color=_WELL[1],
-        label=_WELL[0],
+        broken, [results[a]["broken"][k] for a in broken], _WELL[2], color=_WELL[1], label=_WELL[0]
     )
     covering = [results[a]["covering"][k] for a in alphas]
     axes.plot(alphas, covering, _COVER[2], color=_COVER[1], label=_COVER[0])

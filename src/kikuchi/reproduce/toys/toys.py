@@ -203,16 +203,7 @@ def hybrid_monte_carlo(
     log_uniforms = np.log1p(-rng.random((samples, chains)))
     total, squares = np.zeros(chains), np.zeros(chains)
     moves = hybrid_chains(
-        well.kappa,
-        well.alpha,
-        momenta,
-        log_uniforms,
-        x,
-        steps,
-        step_size,
-        discard,
-        total,
-        squares,
+        well.kappa, well.alpha, momenta, log_uniforms, x, steps, step_size, discard, total, squares
     )
     mean = total / (samples - discard)
     precision = 1.0 / (squares / (samples - discard) - mean**2)

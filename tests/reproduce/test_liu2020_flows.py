@@ -1,0 +1,66 @@
+"""Classification and speech by flows (LIU-X6, LIU-X7)."""
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from kikuchi.core.errors import KikuchiError
+from kikuchi.reproduce.catalogue import find_experiment
+from kikuchi.reproduce.experiment import Finished
+from kikuchi.reproduce.liu2020 import flow_models
+
+
+def test_classes_on_few_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 100)
+    x = rng.normal(size=(300, 2)) + 2.5 * np.array([[0, 0], [1, 1], [2, 0]])[y]
+    order = rng.permutation(300)
+    monkeypatch.setattr(flow_models, "_classes", lambda name: (x[order], y[order], 200))
+    experiment = find_experiment("LIU-X6")
+    [case] = [c for c in experiment.cases(experiment.quick.parameters, range(1))
+              if c["table"] == "satimage"]  # fmt: skip
+    result = experiment.run_case({**case, "rows": 150, "epochs": 2})
+    assert 0.8 < result["gaussians"] < 1.0 and 0.8 < result["flows"] < 1.0
+    assert result["machine"] > 0.8 and result["learnt"] == 150
+    [row] = experiment.rows([Finished(case, result, 0.0)])
+    assert row.published == 0.89 and "150 rows only" in row.note
+    assert row.agrees == (result["flows"] >= 0.885)
+    assert len(experiment.figure([Finished(case, result, 0.0)]).axes) == 1
+
+
+def test_rows_of_speech():
+    experiment = find_experiment("LIU-X7", "somewhere")
+    case = {"speaker": "ann", "components": 1}
+    result = {"flows": 0.9, "gaussians": 0.8, "error": 0.02, "gain_error": 0.03, "count": 100}
+    finished = [Finished(case, result, 0.0), Finished({**case, "speaker": "bob"}, result, 0.0)]
+    rows = experiment.rows(finished)
+    assert rows[2].ours == pytest.approx(0.1) and rows[2].agrees
+    assert "± 0.0212" in rows[2].note and "76.7 % against 62.3 %" in rows[0].note
+    worse = experiment.rows([Finished(case, {**result, "flows": 0.7}, 0.0)])
+    assert worse[2].agrees is False
+    with pytest.raises(KikuchiError, match="--data"):
+        find_experiment("LIU-X7").run_case({**case, "data": None})
+
+
+@pytest.mark.slow
+def test_speech_of_tones(tmp_path):
+    """Digits that are tones of different pitch are told apart for a new speaker."""
+    rng = np.random.default_rng(0)
+    time = np.arange(2400) / 8000
+    for digit in range(10):
+        for who in ("ann", "bob", "cat"):
+            for number in range(4):
+                tone = np.sin(2 * np.pi * (250 + 330 * digit) * time + rng.uniform(0, 6))
+                sound = 3000 * (tone + 0.3 * rng.normal(size=len(time)))
+                wavfile.write(
+                    tmp_path / f"{digit}_{who}_{number}.wav", 8000, sound.astype(np.int16)
+                )
+    experiment = find_experiment("LIU-X7", str(tmp_path))
+    case = {
+        "data": str(tmp_path), "speaker": "cat", "components": 1, "coefficients": 5,
+        "recordings": 4, "states": 2, "rounds": 1, "seed": 0,
+    }  # fmt: skip
+    result = experiment.run_case(case)
+    assert result["flows"] > 0.7 and result["gaussians"] > 0.7 and result["count"] == 40
+    with pytest.raises(KikuchiError, match="nobody called dan"):
+        experiment.run_case({**case, "speaker": "dan"})
