@@ -181,3 +181,10 @@ def test_filters_begin_as_asked(mixed, start):
 def test_an_unknown_start_is_refused(mixed):
     with pytest.raises(MethodError, match="start is ica, rows, random"):
         ExpertICA(start="zeros").fit(mixed[0])
+
+
+def test_a_rate_that_makes_shapes_vanish_is_named():
+    rows = np.random.default_rng(0).laplace(size=(400, 4))
+    model = ExpertICA(n_features=8, learning_rate=1e4, epochs=2, random_state=0).fit(rows)
+    (remark,) = model.warnings_
+    assert "Z is infinite" in remark and "fell to 0 while learning: lower learning_rate" in remark

@@ -11,7 +11,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import MethodError
-from kikuchi.graphs.elimination import eliminate
+from kikuchi.graphs.elimination import cheapest, eliminate
 from oracle import random_model
 
 ORDERS = ["min-fill", "min-degree", "min-weight"]
@@ -179,3 +179,11 @@ def pairwise_arrays(n: int, edges: np.ndarray) -> kk.FactorGraph:
         np.zeros(4 * len(edges)),
         validate=False,
     )
+
+
+def test_a_search_ends_where_no_order_has_smaller_cliques() -> None:
+    """Orders without new edges make the cliques of the model; other models are searched on."""
+    refused = lambda found: (1e12, 1e4)  # noqa: E731
+    complete = cheapest(kk.complete(12, seed=0), refused, most_effort=1e7)
+    assert complete.tries <= 5 and complete.width == 11
+    assert cheapest(kk.grid(6, 6, seed=0), refused, most_effort=1e7).tries > 5

@@ -2,10 +2,12 @@
 
 M antennas receive y = H x + e with e ~ N(0, noise) in each component, noise a variance, and x in
 {-1, +1}^N uniform. Every symbol interferes with every other, so the posterior of one channel use is
-a complete pairwise model (LIU-M8). A detector is named by a text: `bp`, `alpha:0.5`, `trw:0.25`
-(edge appearance probability), `mf`, `mmse` and `map` (LIU-I16); `+mmse` after one of the first four
-multiplies the linear estimate in as a prior (LIU-M7, I7), which counts its evidence twice on
+a complete pairwise model. A detector is named by a text: `bp`, `alpha:0.5`, `trw:0.25`
+(edge appearance probability), `mf`, `mmse` and `map`; `+mmse` after one of the first four
+multiplies the linear estimate in as a prior, which counts its evidence twice on
 purpose.
+
+Reference: LIU-E3, LIU-I6, LIU-I6 to I8, LIU-I7, LIU-I16, LIU-M7, LIU-M8.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, MethodError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.binary import spin_graph
@@ -59,10 +61,13 @@ class ChannelUses:
 
 
 def mimo(channel: ArrayLike, received: ArrayLike, noise: float) -> FactorGraph:
-    r"""Posterior of the symbols as a complete binary model; state 1 is the symbol +1 (LIU-M8).
+    r"""Posterior of the symbols as a complete binary model; state 1 is the symbol +1.
 
     With S = H'H: couplings -S_ij / noise, fields <h_i, y> / noise. The constant is such that the
     log-weight of x is -|y - Hx|² / (2 noise), so that log Z compares channels.
+
+    `channel` is the matrix H (receivers, symbols), `received` the vector y, `noise` the variance of
+    the noise.
 
     >>> graph = mimo([[1.0, 0.5], [0.0, 1.0]], [0.5, -1.0], noise=0.1)
     >>> round(graph.log_score([1, 0]), 12)  # symbols +1, -1 explain it without noise
@@ -80,10 +85,13 @@ def mimo(channel: ArrayLike, received: ArrayLike, noise: float) -> FactorGraph:
 
 
 def channel_uses(n: int, ratio: float, uses: int, *, seed: Seed = 0) -> ChannelUses:
-    """Random uses of a fading channel with n symbols, n even (LIU-E3).
+    """Random uses of a fading channel with n symbols, n even.
 
     n / 2 complex symbols on n / 2 antennas, written in real numbers: H = [[R, -I], [I, R]] with
     entries of R and I drawn from N(0, 1 / n); noise variance 1 / ratio in each real component.
+
+    `n` is the number of real symbols, `ratio` that of signal to noise, `uses` how many channels are
+    drawn, `seed` that of the draws.
 
     >>> drawn = channel_uses(8, ratio=40.0, uses=3, seed=1)
     >>> drawn.channels.shape, drawn.noise, sorted(set(drawn.sent.ravel().tolist()))
@@ -173,8 +181,10 @@ def detect(
     damping: float = 0.0,
     damping_kind: Literal["geometric", "linear"] = "geometric",
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Detection:
-    """Detect the symbols of every channel use (LIU-I6 to I8, I16).
+    """Detect the symbols of every channel use.
 
     `channels` has shape (uses, M, N) with M receivers and N symbols, `received` (uses, M).
     Message passing ends after `max_iterations` sweeps or when no log-ratio of a message moves more
@@ -183,7 +193,11 @@ def detect(
     idles in the first); with full ones that rule has nothing to do. The fixed points are the same,
     but small alpha finds better ones gradually. `damping` is the weight on the old message, of
     log-ratios (geometric, always so for alpha, whose rule is itself a geometric step) or of
-    probabilities (linear).
+    probabilities (linear). `seconds` and `memory` are limits, or a `budget` of both.
+
+    `noise` is the variance of the noise in each real component, `detector` the text of the
+    detector; messages are updated all at once or one after another (`schedule`), and damped as
+    `damping_kind` says.
 
     >>> uses = channel_uses(8, ratio=40.0, uses=200, seed=0)
     >>> detection = detect(uses.channels, uses.received, uses.noise, "map")
@@ -201,7 +215,7 @@ def detect(
             f"map tries all 2^{matrices.shape[2]} sign vectors; at most {_LARGEST_MAP} symbols, "
             "use alpha:0.5+mmse or jt"
         )
-    clock = (budget or Budget()).start()
+    clock = limits(budget, seconds, memory).start()
     done = 0
     results: list[_ChunkResult] = []
     while done < len(y) and (not results or not clock.expired):
@@ -359,7 +373,7 @@ def _run(detector: _Detector, model: _Posterior, settings: _Settings) -> _ChunkR
 
 
 def _weight_and_step(detector: _Detector) -> tuple[float, float]:
-    """alpha-BP is reweighting by 1 / alpha with the step alpha (LIU-I6)."""
+    """alpha-BP is reweighting by 1 / alpha with the step alpha."""
     return {
         "bp": (1.0, 1.0),
         "alpha": (1.0 / detector.number, detector.number),

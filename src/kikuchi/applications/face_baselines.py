@@ -1,7 +1,9 @@
-"""Four linear measures of how alike two faces are, to compare the pair machine with (TEH-M28).
+"""Four linear measures of how alike two faces are, to compare the pair machine with.
 
 Faces are rows of pixels. Each measure has `fit(faces, people)` and `similarity(a, b)`, a table with
 one row for each face of `a` and one column for each of `b`; a larger number means more alike.
+
+Reference: TEH-M28.
 """
 
 from __future__ import annotations

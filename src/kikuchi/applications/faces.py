@@ -1,8 +1,10 @@
-"""`FacePairRBM`: how alike two faces are, by a machine that has learnt pairs of faces (TEH-M11).
+"""`FacePairRBM`: how alike two faces are, by a machine that has learnt pairs of faces.
 
 A rate-coded machine sees two pictures of the same person side by side. The goodness of a pair is
 high when both may be one person; balanced by the goodness of each face with itself, it ranks the
-faces of a gallery (TEH-I18).
+faces of a gallery.
+
+Reference: TEH-I18, TEH-M11.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class PairGoodness:
-    """Goodness of pairs under given weights (TEH-M11).
+    """Goodness of pairs under given weights.
 
     `first` and `second` (pixels x hidden) are the scaled weights, those between two replicas times
     the number of replicas of both units; `bias` is that of one replica; `replicas` are those of
@@ -124,7 +126,7 @@ class PairGoodness:
 
 
 class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
-    """Rate-coded machine of pairs of faces, as a measure of likeness (TEH-M11, TEH-I18).
+    """Rate-coded machine of pairs of faces, as a measure of likeness.
 
     Attributes: `rbm_` (the trained machine), `pair_` (`PairGoodness`), `n_pairs_` (ordered ones).
 
@@ -178,7 +180,7 @@ class FacePairRBM(FaceSimilarity, BaseEstimator):  # type: ignore[misc]
         return self.pair_.goodness(self._shares(a), self._shares(b))
 
     def identify(self, faces: ArrayLike, gallery: ArrayLike, people: ArrayLike) -> NDArray[Any]:
-        """The person of the most similar face of the gallery, for each face (TEH-I18)."""
+        """The person of the most similar face of the gallery, for each face."""
         return identify(self.similarity(faces, gallery), people)
 
     def _shares(self, faces: ArrayLike) -> Array:
@@ -225,7 +227,7 @@ def rank_errors(
     gallery_people: ArrayLike,
     ranks: Sequence[int] = RANKS,
 ) -> Array:
-    """Share of faces whose n most similar faces of the gallery are all of others (TEH-I18).
+    """Share of faces whose n most similar faces of the gallery are all of others.
 
     One row of `similarity` for each face, one column for each of the gallery. A tie counts
     against the right person.

@@ -7,7 +7,7 @@ facts beside its figures. Evaluations of the families are answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -56,3 +56,31 @@ class Answer:
     def to_dict(self) -> Any:
         """Plain data for JSON."""
         raise NotImplementedError
+
+
+class Judged(Protocol):
+    """A result of the library that says itself how far to trust it."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether a stopping criterion was met."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a reader must know before using it."""
+
+
+class ResultAnswer(Answer):
+    """Base of answers that show a `result` of the library, which says how far to trust it."""
+
+    result: Judged
+
+    @property
+    def converged(self) -> bool:
+        """As the result says."""
+        return self.result.converged
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Those of the result."""
+        return self.result.warnings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 import time
 from collections.abc import Iterator
@@ -38,7 +39,11 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("iterations", "seconds", "bytes"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise MethodError(f"budget: {name} must be a number, got {value!r}")
+            if not float(value) > 0:
                 raise MethodError(f"budget: {name} must be positive, got {value!r}")
 
     def start(self) -> Clock:
@@ -52,6 +57,44 @@ class Budget:
                 f"{what} needs {format_bytes(needed)} but the budget is "
                 f"{format_bytes(self.bytes)}; {way_out}"
             )
+
+
+def limits(
+    budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+) -> Budget:
+    """The limits of a run from what a function was given: a `Budget`, or seconds and memory.
+
+    Parameters
+    ----------
+    budget : a `Budget`, then without the other two; None for one made from them.
+    seconds : most seconds, or None for no limit.
+    memory : most memory, in bytes or as a text such as "2GB"; 4 GB by default.
+
+    >>> limits(seconds=2, memory="2GB")
+    Budget(iterations=None, seconds=2, bytes=2000000000)
+    >>> limits(budget=5)
+    Traceback (most recent call last):
+    kikuchi.core.errors.MethodError: budget must be a Budget, such as kk.Budget(seconds=5), got 5; \
+or give seconds= and memory=
+    """
+    if budget is not None:
+        if not isinstance(budget, Budget):
+            raise MethodError(
+                f"budget must be a Budget, such as kk.Budget(seconds=5), got {budget!r}; or give "
+                "seconds= and memory="
+            )
+        if seconds is not None or memory is not None:
+            raise MethodError("give a budget, or seconds and memory, not both")
+        return budget
+    if memory is None:
+        return _UNLIMITED if seconds is None else Budget(seconds=seconds)
+    if isinstance(memory, str):
+        memory = parse_bytes(memory)
+    if isinstance(memory, bool) or not isinstance(memory, numbers.Integral):
+        raise MethodError(f"memory must be a number of bytes or a text like '2GB', got {memory!r}")
+    return Budget(seconds=seconds, bytes=int(memory))
 
 
 class Clock:
@@ -109,6 +152,7 @@ class Clock:
         return wanted if limit is None else min(wanted, limit)
 
 
+_UNLIMITED = Budget()
 _watching: ContextVar[Clock | None] = ContextVar("_watching", default=None)
 
 

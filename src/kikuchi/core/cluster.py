@@ -23,7 +23,8 @@ from kikuchi.core.parallel import THREAD_LIMITS, TICK, ChunkReport, Job, Stopped
 from kikuchi.core.text import is_whole
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client as Client
+    from distributed import Future
 
 _CHUNKS_AHEAD = 2  # given to each worker, so that none waits for the next one
 _PATIENCE = 20  # seconds until a scheduler and a first worker must answer
@@ -107,14 +108,34 @@ def _run_capped(function: Callable[[Any], Any], items: Sequence[Any]) -> ChunkRe
     """A chunk in a worker, with one thread for each numerical library however it was started."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
-    if "numba" in sys.modules:
-        sys.modules["numba"].set_num_threads(1)
+    loaded = {"NUMBA_NUM_THREADS"} if "numba" in sys.modules else set()  # it refuses a change then
+    os.environ.update({name: "1" for name in THREAD_LIMITS if name not in loaded})
     with threadpool_limits(1):
         return run_chunk(function, items)
 
 
 # ---------------------------------------------------------------------- opening
+
+
+@contextmanager
+def shared_with(processes: int | Client | None) -> Iterator[int | None]:
+    """A block whose work is shared by so many processes, or by the workers of a Dask client.
+
+    Answers the number of processes that `parallel.map` is to be given.
+
+    >>> with shared_with(2) as count:
+    ...     print(count)
+    2
+    """
+    if processes is None or isinstance(processes, int):
+        yield processes
+    elif all(hasattr(processes, name) for name in ("submit", "nthreads", "cancel")):
+        with using(DaskCluster(processes)):
+            yield None
+    else:
+        raise KikuchiError(
+            f"processes must be a whole number, None or a Dask client, got {processes!r}"
+        )
 
 
 @contextmanager

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kikuchi.core.log import logger
+
+_LOG = logger("compiling")
 _SAID_AFTER = 0.3  # seconds of compiling before the user is told
 
 
@@ -43,6 +46,7 @@ class CompilingTime:
             tell()
         if self._depth == 0:
             self.seconds += current
+            _LOG.info("compiled a loop in %.2f s; %.1f s so far", current, self.seconds)
 
 
 COMPILING = CompilingTime()

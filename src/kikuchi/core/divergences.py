@@ -1,6 +1,8 @@
 """Divergences between non-negative measures, and the projection that lowers them.
 
-Measures are arrays of any equal shape; they need not sum to 1 (LIU-D1, LIU-D2).
+Measures are arrays of any equal shape; they need not sum to 1.
+
+Reference: LIU-D1, LIU-D2, LIU-I5.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ _LIMIT = 1e-4  # nearer to alpha = 0 or 1 the expansion about the limit is used
 
 
 def kl_divergence(p: ArrayLike, q: ArrayLike) -> float:
-    """KL(p || q) = sum p log(p / q) + sum (q - p), extended to measures of any mass (LIU-D1).
+    """KL(p || q) = sum p log(p / q) + sum (q - p), extended to measures of any mass.
 
     0 log 0 is 0; infinite when p has mass where q has none. Never negative, and 0 only for p = q.
+
+    `p` and `q` are weights in arrays of the same shape.
 
     >>> round(kl_divergence([0.5, 0.5], [0.25, 0.75]), 6)
     0.143841
@@ -37,12 +41,14 @@ def kl_divergence(p: ArrayLike, q: ArrayLike) -> float:
 
 
 def alpha_divergence(p: ArrayLike, q: ArrayLike, alpha: float) -> float:
-    """D_alpha(p || q), the alpha-divergence of Amari, for any real alpha (LIU-D2).
+    """D_alpha(p || q), the alpha-divergence of Amari, for any real alpha.
 
     sum [alpha p + (1 - alpha) q - p^alpha q^(1 - alpha)] / (alpha (1 - alpha)). alpha = 1 is
     KL(p || q), alpha = 0 is KL(q || p), alpha = 1/2 twice the squared distance of the square roots;
     D_alpha(p || q) = D_{1-alpha}(q || p). For alpha >= 1 it is infinite when p has mass where q has
     none, for alpha <= 0 when q has some where p has none.
+
+    `p` and `q` are weights in arrays of the same shape, `alpha` the order.
 
     >>> round(alpha_divergence([0.36, 0.64], [0.64, 0.36], 0.5), 6)
     0.16
@@ -95,12 +101,15 @@ def alpha_projection(
 ) -> tuple[list[Array], bool]:
     """A product of marginals that is a stationary point of D_alpha(p || .), and whether it was met.
 
-    LIU-I5: q <- proj[p^alpha q^(1 - alpha)], proj being the nearest product in KL, which has the
+    q <- proj[p^alpha q^(1 - alpha)], proj being the nearest product in KL, which has the
     same marginals. The map moves by alpha to first order, so that small alpha is slow; alpha = 0
     would leave q where it is and is refused (naive mean field, the method `mf`, is its limit). The
     iteration is a heuristic without guarantee; alpha beyond (0, 2) rarely settles.
 
     `p` is a table with one axis for each variable; q starts uniform, or at `start`.
+
+    `alpha` is the order; the iteration ends when no marginal moves more than `tol`, or after
+    `max_iterations`.
 
     >>> q, met = alpha_projection([[0.4, 0.1], [0.1, 0.4]], 1.0)
     >>> [m.round(6).tolist() for m in q], met

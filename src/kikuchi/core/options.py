@@ -81,7 +81,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     """Classes of one `kind` by name, each imported when it is first asked for.
 
     `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
-    classes carry the same `kind`.
+    classes carry the same `kind`. A module that begins with the package's own name is taken as it
+    stands, for classes that live in a room above.
 
     >>> from kikuchi.inference.registry import METHODS
     >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
@@ -97,7 +98,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         entry = self._entries[name]
         if isinstance(entry, str):
             module, attribute = entry.split(":")
-            entry = cast("type[T]", getattr(import_module(f"{self.home}.{module}"), attribute))
+            within = "" if module.startswith("kikuchi.") else f"{self.home}."
+            entry = cast("type[T]", getattr(import_module(within + module), attribute))
             self._entries[name] = entry
         return entry
 

@@ -6,18 +6,21 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from logging import DEBUG
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.budget import Clock
+from kikuchi.core.log import logger
 from kikuchi.core.progress import Progress
 from kikuchi.core.trace import Trace
 
 State = Mapping[str, NDArray[Any]]
 """Everything that the next step of some work depends on, as plain arrays."""
 
+_LOG = logger("iterations")
 _PROGRESS_EVERY = 0.1  # seconds
 _SNAPSHOT_EVERY = 0.2  # seconds
 
@@ -139,6 +142,12 @@ class Run:
         )
         if seconds >= self._next_progress:
             self._next_progress = seconds + _PROGRESS_EVERY
+            if _LOG.isEnabledFor(DEBUG):
+                _LOG.debug(
+                    "iteration %d of at most %d after %.3g s: residual %.6g, %s %.6g",
+                    step.iterations, limit, seconds, step.residual, self.trace.objective_name,
+                    objective,
+                )  # fmt: skip
             self.progress(
                 step.iterations,
                 limit,

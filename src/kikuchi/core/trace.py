@@ -22,6 +22,9 @@ class Trace:
     `lower` and `upper` are certified bounds on log Z that the method held at that step. `measures`
     are further quantities by name, such as the acceptance of chains, NaN where one was not told.
 
+    `objective_name` says what `objective` holds, `residual` is the size of the last change,
+    `seconds` the time since the start.
+
     >>> trace = Trace(objective_name="lower bound")
     >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
     >>> len(trace), trace.last_residual

@@ -1,4 +1,7 @@
-"""Brain scans: a simulator whose activations are known, and small real recordings (HOJ-E8, E9)."""
+"""Brain scans: a simulator whose activations are known, and small real recordings.
+
+Reference: HOJ-E8, HOJ-E9.
+"""
 
 from __future__ import annotations
 

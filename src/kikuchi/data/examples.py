@@ -1,4 +1,7 @@
-"""Small models by name; where their numbers come from is told in `models/README.md`."""
+"""Small models by name; where their numbers come from is told in `models/README.md`.
+
+Reference: LAW-E1, LAW-M2.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ _FOLDER = Path(__file__).parent / "models"
 
 def example(name: str) -> FactorGraph:
     """A bundled model; `examples()` lists them.
+
+    `name` is one of them, such as "asia".
 
     >>> example("cycle4")
     FactorGraph(4 variables, 8 factors, 24 table entries)
@@ -58,7 +63,7 @@ def _read(file: str) -> FactorGraph:
 
 
 def _juror() -> FactorGraph:
-    """Guilt, a legitimate visit, and the fingerprints that either leaves (LAW-M2, LAW-E1)."""
+    """Guilt, a legitimate visit, and the fingerprints that either leaves."""
     rare = [0.99, 0.01]
     found = np.array([[1e-6, 0.7], [0.05, 0.2]])
     return bayesian_network(
@@ -72,7 +77,7 @@ def _juror() -> FactorGraph:
 
 
 def _cycle4() -> FactorGraph:
-    """The first 4-cycle of TEH-I8."""
+    """A cycle of four units."""
     weights = {(0, 1): 2.0, (1, 2): -1.5, (2, 3): 1.0, (3, 0): 3.0}
     return boltzmann_graph(weights, [0.1, -0.4, 0.3, -1.0])
 

@@ -1,5 +1,7 @@
 """Faces: the ORL (Olivetti) pictures that a registry package carries, or any file of that layout,
-and how they are prepared for the experiments (TEH-E1).
+and how they are prepared for the experiments.
+
+Reference: TEH-E1, TEH-E1f.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from kikuchi.data.images import Images, Shape, package_folder, read_images
 SIDE = 64
 PREPARED_SIDE = 56
 OVAL_PIXELS = 1768
-"""Pixels inside the oval of TEH-E1."""
+"""Pixels inside the oval."""
 
 _PEOPLE, _POSES = 40, 10
 _REACH = 0.09  # of the side of a picture: how far it may be moved
@@ -87,7 +89,7 @@ def _middle_square(picture: NDArray[Any]) -> NDArray[Any]:
 
 
 def oval(shape: Shape, kept: int | None = None) -> Mask:
-    """The pixels inside an upright oval as tall as the picture, `kept` of them (TEH-E1, step e).
+    """The pixels inside an upright oval as tall as the picture, `kept` of them (step e).
 
     Without `kept` the share is that of the thesis: 1768 of 56 x 56. The oval is as wide as that
     number needs; where its outline passes pixels that are alike, the nearest number is kept.
@@ -111,7 +113,7 @@ def oval(shape: Shape, kept: int | None = None) -> Mask:
 
 
 def match_histograms(pixels: Array) -> Array:
-    """Give all pictures (rows) the same grey values: the pooled ones, by rank (TEH-E1f).
+    """Give all pictures (rows) the same grey values: the pooled ones, by rank.
 
     The pixel of rank r among d, from 1, gets the pooled quantile (r - 1/2) / d; equal pixels
     share their mean rank, so that they stay equal.
@@ -132,7 +134,7 @@ def match_histograms(pixels: Array) -> Array:
 def align(images: Images, reach: int | None = None) -> Images:
     """Move each picture by whole pixels to where it fits the mean of all best, and crop the rest.
 
-    Stands in for eyes that are marked and moved by hand (TEH-E1, steps b and c): the correlation
+    Stands in for eyes that are marked and moved by hand (steps b and c): the correlation
     with the mean inside the oval decides, and the mean is taken again until no picture moves.
     Pictures lose `reach` pixels on each side (9 in 100 if it is not given). Nothing is turned.
 
@@ -199,7 +201,7 @@ def _cropped(stack: Array, moves: Ints, shape: Shape) -> Array:
 
 
 def prepare(images: Images, side: int = PREPARED_SIDE) -> tuple[Array, Mask]:
-    """Pixels inside the oval, one face per row, and the oval itself (TEH-E1, steps b to f).
+    """Pixels inside the oval, one face per row, and the oval itself (steps b to f).
 
     Aligned, averaged to `side` x `side` (or left as they are if they have fewer pixels), cut out by
     the oval, histograms matched, spread over [0, 1].

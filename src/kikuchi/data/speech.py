@@ -1,4 +1,7 @@
-"""Sources that sound like speech: silent half of the time, heavy-tailed, modulated (HOJ-E5)."""
+"""Sources that sound like speech: silent half of the time, heavy-tailed, modulated.
+
+Reference: HOJ-E5.
+"""
 
 from __future__ import annotations
 

@@ -144,6 +144,10 @@ def annealed_log_z(
     and spread of lengths, and tempered chains begin at them. Up to `batches` of `chains` are made,
     until the bracket is at most `width` nats wide, or the budget of `run` ends.
 
+    `energy` is a function of `parameters` and rows. Chains go through `betas` temperatures with
+    `leapfrogs` steps in each, after `burn_in` sweeps with `replicas` temperatures for the reverse
+    ones; `confidence` is that of the bracket, `random_state` the seed.
+
     >>> from kikuchi.energy.energies import LinearExperts
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]], dtype=np.float32)}

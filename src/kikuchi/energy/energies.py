@@ -2,7 +2,10 @@
 
 An `EnergyFunction` is called as `energy(parameters, rows)` and answers one number per row; JAX
 differentiates it by both arguments, which is all that learning and sampling need (contrastive
-backpropagation, TEH-L11). A user's own function of that form is a model too.
+backpropagation). A user's own function of that form is a model too.
+
+Reference: TEH-I11, TEH-L11, TEH-M6, TEH-M7, TEH-M12 to M14, TEH-M13, TEH-M14, TEH-M18, TEH-M19,
+TEH-M20.
 """
 
 from __future__ import annotations
@@ -57,10 +60,10 @@ class EnergyFunction(Configured, ABC):
 
     @abstractmethod
     def features(self, parameters: Any, x: Any) -> Any:
-        """The features of each row: one pass forward (TEH-I11)."""
+        """The features of each row: one pass forward."""
 
     def proper(self, parameters: Any) -> str | None:
-        """Why Z may be infinite; None where it is known to be finite (TEH-M14)."""
+        """Why Z may be infinite; None where it is known to be finite."""
         return None
 
 
@@ -73,7 +76,7 @@ def random_filters(n_features: int, n_columns: int, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class LinearExperts(EnergyFunction):
-    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature (TEH-M6, TEH-M12 to TEH-M14).
+    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature.
 
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
@@ -114,7 +117,7 @@ class LinearExperts(EnergyFunction):
         return improper(parameters["filters"], None if shapes is None else np.asarray(shapes))
 
     def log_z(self, parameters: Any) -> Any:
-        """log Z of a square model: the experts' normalisers over |det filters| (TEH-M13)."""
+        """log Z of a square model: the experts' normalisers over |det filters|."""
         normalisers = self.experts.log_normaliser(shapes_of(parameters))
         count = parameters["filters"].shape[0]
         total = jnp.sum(jnp.broadcast_to(normalisers, (count,)))
@@ -145,7 +148,7 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
 
     Without shapes (tails at least exponential) full rank is enough. For Student's t the integral is
     finite when 2 sum of the shapes of filters not orthogonal to L exceeds dim L for every subspace
-    L that is not zero (TEH-M14). Filters of full rank with shapes above 1/2 suffice; where those
+    L that is not zero. Filters of full rank with shapes above 1/2 suffice; where those
     with larger shapes have a smaller rank, the complements of what the largest ones span decide.
 
     >>> improper(np.eye(2), np.array([1.0, 0.4]))
@@ -180,7 +183,7 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
 
 @dataclass(frozen=True)
 class Topographic(EnergyFunction):
-    """E(x) = sum_i shape_i log(1 + sum of (w_j' x)² over the neighbours j of i) (TEH-M20).
+    """E(x) = sum_i shape_i log(1 + sum of (w_j' x)² over the neighbours j of i).
 
     Features lie on a square grid that is closed at its borders; neighbours learn filters alike.
     """
@@ -227,7 +230,7 @@ class Topographic(EnergyFunction):
 
 @dataclass(frozen=True)
 class FeedForward(EnergyFunction):
-    """Student's t on a linear layer and on the outputs of tanh layers above it (TEH-M20)."""
+    """Student's t on a linear layer and on the outputs of tanh layers above it."""
 
     name: ClassVar[str] = "feed-forward"
     summary: ClassVar[str] = "tanh layers above linear features, experts on every layer"
@@ -274,7 +277,7 @@ class FeedForward(EnergyFunction):
 
 @dataclass(frozen=True)
 class Recurrent(EnergyFunction):
-    """Features that act on each other for a fixed number of steps, y <- tanh(W x + V y) (TEH-M20).
+    """Features that act on each other for a fixed number of steps, y <- tanh(W x + V y).
 
     The energy is Student's t on the linear input and on the history of the activities. With
     `inhibition` V is minus a symmetric matrix of positive numbers without diagonal: features
@@ -331,7 +334,7 @@ class Recurrent(EnergyFunction):
 @dataclass(frozen=True)
 class SequenceEnergy(EnergyFunction):
     """Rows that are sequences: activities y_t = tanh(W x_t + V y_(t-1)) see one frame after the
-    other (TEH-M20).
+    other.
 
     A row is `frames` frames of equal size, one behind the other. The energy is Student's t on the
     linear input of every frame and on the activities, so that what came before changes what is
@@ -379,7 +382,7 @@ class SequenceEnergy(EnergyFunction):
 
 @dataclass(frozen=True)
 class InfomaxManifold(EnergyFunction):
-    """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x) (TEH-M18).
+    """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x).
 
     Rows are mapped to the uniform distribution on the manifold of all outputs; Z is its volume.
     Costs the cube of the number of columns per row.
@@ -411,7 +414,7 @@ class InfomaxManifold(EnergyFunction):
 
 @dataclass(frozen=True)
 class UniformGaussian(EnergyFunction):
-    """Experts that mix a Gaussian with a uniform density, and one broad Gaussian (TEH-M7).
+    """Experts that mix a Gaussian with a uniform density, and one broad Gaussian.
 
     The thesis's negative result: it learns toy data and fails on images, and so do its extensions:
     Gaussians with the covariance of a factor analyser (`factors`), and a second one in the place of
@@ -473,7 +476,10 @@ def clamped_energy(expert: str, filters: Array, auxiliary: Array, x: Any, z: Any
     """-log p(x, z) of the larger ICA whose auxiliary inputs z, at 0, give the overcomplete model.
 
     `auxiliary` are the filters of z, (features, features - columns), so that the filters together
-    are square. p(x | z = 0) does not depend on them (TEH-M19).
+    are square. p(x | z = 0) does not depend on them.
+
+    `expert` is the kind of experts, `filters` are those of `x`, the rows; `z` are the auxiliary
+    inputs.
 
     >>> filters, auxiliary = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0]])
     >>> clamped_energy("logistic", filters, auxiliary, np.zeros((1, 1)), np.ones((1, 1)))

@@ -1,4 +1,7 @@
-"""`EnergyModel`: any energy as an estimator; `ExpertICA`: overcomplete linear experts."""
+"""`EnergyModel`: any energy as an estimator; `ExpertICA`: overcomplete linear experts.
+
+Reference: TEH-M12.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,7 @@ _MOST_HELD_OUT = (
     1000  # score matching takes one derivative per column where features are not linear
 )
 _START_SHARE = 0.5  # of the time limit, which the search for first filters may take
+_COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -235,6 +239,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def _remarks(self, rows: Any) -> list[str]:
         energy = self._energy()
         fault = energy.proper(self._values) if isinstance(energy, EnergyFunction) else None
+        shapes = shapes_of(self._values)
+        if fault is not None and shapes is not None and float(np.min(shapes)) < _COLLAPSED:
+            rate = f"learning_rate = {self.learning_rate:g}"
+            fault += f"; some fell to 0 while learning: lower {rate}"
         return [] if fault is None else [fault]
 
     # ------------------------------------------------------------------ answers
@@ -369,7 +377,7 @@ class ExpertICA(EnergyModel):
     """Independent features without a causal model: a product of experts on linear features.
 
     With more features than columns the features are overcomplete: dependent in the density, and
-    found by one pass forward (TEH-M12).
+    found by one pass forward.
 
     >>> rows = np.random.default_rng(0).laplace(size=(1000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
     >>> model = ExpertICA(n_features=4, epochs=2, random_state=0).fit(rows)

@@ -91,6 +91,8 @@ class GaborFits:
 def fit_gabors(filters: ArrayLike, shape: tuple[int, int]) -> GaborFits:
     """The Gabor function nearest to each filter, a row of pixels of a picture of this shape.
 
+    `filters` has one row per filter, `shape` is (height, width).
+
     >>> y, x = np.mgrid[:12, :12]
     >>> bars = np.exp(-((x - 5) ** 2 + (y - 7) ** 2) / 8) * np.cos(2 * np.pi * 0.2 * (x - 5))
     >>> fit = fit_gabors(bars.reshape(1, -1), (12, 12))
@@ -259,6 +261,8 @@ def time_frequency(filters: ArrayLike, rate: float) -> TimeFrequency:
     """Time and frequency of filters of windows, one per row, at `rate` samples per second.
 
     Means and spreads are moments of the squared envelope and of the power spectrum.
+
+    `filters` has one row per filter.
 
     >>> seconds = np.arange(100) / 8000
     >>> tone = np.exp(-(((seconds - 0.005) / 0.001) ** 2)) * np.cos(2 * np.pi * 2000 * seconds)

@@ -1,4 +1,4 @@
-"""Learners of energy models: how a batch becomes a gradient (TEH-L8, TEH-L11 to TEH-L13).
+"""Learners of energy models: how a batch becomes a gradient.
 
     cd               chains begin at the rows (contrastive divergence)
     pcd              chains go on where the update before left them
@@ -11,6 +11,8 @@
 Each answers a `LossRule`: a loss whose gradient is the update, run in compiled chunks. For those
 with chains the value is the energy gap, mean E(rows) - mean E(samples), which vanishes when the
 chains cannot be told from the rows; it is no measure of progress.
+
+Reference: TEH-L8, TEH-L11, TEH-L11 to L13, TEH-L12.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ class _ChainLoss:
 
 @dataclass(frozen=True)
 class EnergyDivergence(_SampledLearner):
-    """CD-k: chains of k moves that begin at the rows of the batch (TEH-L11).
+    """CD-k: chains of k moves that begin at the rows of the batch.
 
     >>> LEARNERS.parse("cd:k=1,sampler=hmc,leapfrogs=30").leapfrogs
     30
@@ -207,7 +209,7 @@ class EnergyDivergence(_SampledLearner):
 
 @dataclass(frozen=True)
 class PersistentChains(_SampledLearner):
-    """Chains that never restart (TEH-L8)."""
+    """Chains that never restart."""
 
     name: ClassVar[str] = "pcd"
     summary: ClassVar[str] = "persistent chains, k moves for each update"
@@ -255,7 +257,7 @@ class _EquilibriumLoss:
 
 @dataclass(frozen=True)
 class SquareLikelihood(EnergyLearner):
-    """Gradient of the likelihood, which a square model has in closed form (TEH-L12)."""
+    """Gradient of the likelihood, which a square model has in closed form."""
 
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "likelihood of a square model"
@@ -274,7 +276,7 @@ class SquareLikelihoodRule(EnergyRule):
 
 @dataclass(frozen=True)
 class Equilibrium(EnergyLearner):
-    """Exact samples of the model in the place of chains (TEH-L12)."""
+    """Exact samples of the model in the place of chains."""
 
     name: ClassVar[str] = "equilibrium"
     summary: ClassVar[str] = "exact samples of a square model"

@@ -140,6 +140,9 @@ class Preparation:
 class Patches:
     """Rows to learn from, and how they were prepared. NumPy sees the rows.
 
+    `rows` are the patches, `preparation` what was done to them, `places` where each came from
+    (picture, row, column).
+
     >>> rng = np.random.default_rng(0)
     >>> found = patches([rng.normal(size=(40, 50))], size=4, count=300, seed=0)
     >>> np.asarray(found).shape, found.preparation.rank

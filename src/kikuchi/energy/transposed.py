@@ -1,4 +1,7 @@
-"""The transposed representation: pixels as rows, so that features, not outputs, are sparse."""
+"""The transposed representation: pixels as rows, so that features, not outputs, are sparse.
+
+Reference: TEH-M21.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def transposed_features(images: ArrayLike, model: ExpertICA | None = None) -> Tr
     Every pixel is a row with its values in all images, reduced to principal components (as many as
     the model's `n_components`, or else 256, and less than there are images and pixels). The outputs
     of a filter over all pixels are an image; since outputs are sparse, such features are local,
-    where those of rows that are images are often global (TEH-M21).
+    where those of rows that are images are often global.
 
     Parameters
     ----------

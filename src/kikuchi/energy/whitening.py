@@ -25,6 +25,9 @@ class Whitening:
     `log_det` is the log of the volume by which `forward` stretches the space kept: densities of
     rows (in that space) are those of white rows times exp(log_det). `dropped` is the fraction of
     the variance outside.
+
+    `mean` and the matrices `forward` and `backward` are those of the formulas, `kind` is "pca",
+    "zca" or "none".
     """
 
     mean: Array

@@ -1,4 +1,4 @@
-"""Appearance probabilities: how often each factor is in a random forest (LIU-D6, LIU-I8).
+"""Appearance probabilities: how often each factor is in a random forest.
 
 A forest is a set of factors whose bipartite graph with the variables has no cycle; a set of pairs
 is one when it is a forest of edges, and of factors over the same variables it holds one at most.
@@ -6,10 +6,12 @@ Tree-reweighted methods need the probability rho_a of each factor, because then
 
     H(p) <= sum_i H_i - sum_a rho_a I_a        for every distribution p,
 
-I_a being the multi-information of p on factor a (LIU-D6). Proof: of all distributions with p's
+I_a being the multi-information of p on factor a. Proof: of all distributions with p's
 marginals on the factors of a forest T the product prod_i p_i prod_{a in T} p_a / prod_{i in a} p_i
 has the largest entropy, sum_i H_i - sum_{a in T} I_a; so that is at least H(p) for every T, and on
 average over T.
+
+Reference: LIU-D6, LIU-I8.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Appearances:
 def uniform_appearances(
     graph: FactorGraph, budget: Budget | None = None, seconds: float = math.inf
 ) -> Appearances:
-    """Every spanning tree equally likely, exactly: the effective resistance of each edge (LIU-D6).
+    """Every spanning tree equally likely, exactly: the effective resistance of each edge.
 
     For factors of at most two variables. One sparse factorisation and the entries of the inverse
     that belong to edges; each connected component by itself. With g the inverse Laplacian grounded

@@ -4,6 +4,8 @@ State 0 is the spin -1 and state 1 the spin +1: s = 2x - 1. Couplings come as a 
 dense or SciPy sparse, or as a mapping {(i, j): value} that names each pair once. Everything that
 needs such a model in another form than tables reads it here: `couplings_and_fields` in spins,
 `boltzmann_parameters` in bits, `spin_factors` factor by factor.
+
+Reference: HOJ-M4, LIU-M6, TEH-M1, TEH-M4.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class SpinForm(NamedTuple):
 
 
 class BoltzmannParameters(NamedTuple):
-    """log weight(x) = constant + sum_i biases_i x_i + sum_{i<j} W_ij x_i x_j, x in {0, 1} (TEH-M1).
+    """log weight(x) = constant + sum_i biases_i x_i + sum_{i<j} W_ij x_i x_j, x in {0, 1}.
 
     W is symmetric, stored by rows: the neighbours of variable i are
     `neighbours[offsets[i]:offsets[i + 1]]`, and `weights` holds their couplings. The constant
@@ -54,7 +56,7 @@ class BoltzmannParameters(NamedTuple):
 
 
 class SpinFactors(NamedTuple):
-    """log weight = constant + sum_a J_a s_i s_j + sum_i fields_i x_i, factor by factor (LIU-M6).
+    """log weight = constant + sum_a J_a s_i s_j + sum_i fields_i x_i, factor by factor.
 
     An edge is one variable of one factor; edges are numbered as `graph.scopes`. The constant
     excludes `graph.log_constant`.
@@ -70,13 +72,16 @@ class SpinFactors(NamedTuple):
 def ising(
     couplings: Couplings, fields: ArrayLike | None = None, *, names: Sequence[str] | None = None
 ) -> FactorGraph:
-    r"""Ising model p ∝ exp(sum_{i<j} J_ij s_i s_j + sum_i h_i s_i), s_i = ±1 (LIU-M6, HOJ-M4).
+    r"""Ising model p ∝ exp(sum_{i<j} J_ij s_i s_j + sum_i h_i s_i), s_i = ±1.
 
     Each unordered pair counts once, so that a matrix J stands for exp(s'Js / 2 + h's). A diagonal
     only multiplies every weight by exp(sum_i J_ii / 2), and that is kept in `log_constant`.
 
     One factor for each variable comes first, then one for each pair, in the order of (i, j).
     Zeros of a dense matrix make no factor; entries stored in a sparse matrix or a mapping do.
+
+    `couplings` is a symmetric matrix, dense or sparse, or a mapping {(i, j): J}; `fields` has one
+    number for each spin (zeros where None), `names` their names.
 
     >>> graph = ising({(0, 1): 0.5}, fields=[0.1, -0.2])
     >>> round(graph.log_score([1, 0]), 6)  # spins +1, -1
@@ -93,10 +98,13 @@ def ising(
 def boltzmann_graph(
     weights: Couplings, biases: ArrayLike | None = None, *, names: Sequence[str] | None = None
 ) -> FactorGraph:
-    r"""Boltzmann machine p ∝ exp(sum_{i<j} W_ij x_i x_j + sum_i b_i x_i), x_i in {0, 1} (TEH-M4).
+    r"""Boltzmann machine p ∝ exp(sum_{i<j} W_ij x_i x_j + sum_i b_i x_i), x_i in {0, 1}.
 
     Each unordered pair counts once. A diagonal is refused: as x² = x it would act as a bias, of
     W_ii or of W_ii / 2 according to whom one asks. Factors are ordered as in `ising`.
+
+    `weights` is a symmetric matrix, dense or sparse, or a mapping {(i, j): weight}; `biases` has
+    one number for each unit (zeros where None), `names` their names.
 
     >>> graph = boltzmann_graph({(0, 1): 2.0}, biases=[0.5, -1.0])
     >>> graph.log_score([1, 1]), graph.log_score([1, 0])
@@ -151,7 +159,7 @@ def bits_to_spins(
 
 
 def couplings_and_fields(graph: FactorGraph) -> SpinForm:
-    r"""Couplings, fields and constant of any positive binary pairwise model (LIU-M6 [D]).
+    r"""Couplings, fields and constant of any positive binary pairwise model.
 
     A log-table t over two spins has the coupling (t₊₊ + t₋₋ - t₊₋ - t₋₊) / 4, the fields
     (t₊₊ + t₊₋ - t₋₊ - t₋₋) / 4 and (t₊₊ + t₋₊ - t₊₋ - t₋₋) / 4, and the constant mean(t).
@@ -470,11 +478,7 @@ def _require_symmetry(one: Array, other: Array, what: str) -> None:
 
 
 def _binary_graph(
-    n: int,
-    edges: U4,
-    log_tables: Array,
-    names: Sequence[str] | None,
-    log_constant: float,
+    n: int, edges: U4, log_tables: Array, names: Sequence[str] | None, log_constant: float
 ) -> FactorGraph:
     scopes, offsets = pairwise_scopes(n, edges)
     cards = np.full(n, 2, dtype=np.uint32)

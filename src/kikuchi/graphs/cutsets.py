@@ -1,7 +1,9 @@
-"""Cycle-cutting sets: variables whose removal leaves a graph without cycles (TEH-I17, 10.2).
+"""Cycle-cutting sets: variables whose removal leaves a graph without cycles.
 
 A cycle is one of the bipartite graph of variables and factors. A set cuts it by holding one of its
 variables. Sets that take turns must be fair: every variable is outside at least one of them.
+
+Reference: TEH-I17.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A directed model is a `FactorGraph` with `children`: factor a is p(child | other variables of its
 scope). Parents may stand anywhere in the scope; `bayesian_network` puts the child last.
+
+Reference: HOJ-I1, HOJ-I2, HOJ-M1, HOJ-M2, LAW-M2, LIU-M1, TEH-M1, TEH-M3.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def bayesian_network(
     variables: Sequence[int] | Mapping[str, int | Sequence[str]],
     tables: Mapping[Any, tuple[Sequence[Variable], ArrayLike]],
 ) -> FactorGraph:
-    """A directed model p(x) = prod_i p(x_i | parents of x_i) from conditional tables (HOJ-M1).
+    """A directed model p(x) = prod_i p(x_i | parents of x_i) from conditional tables.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ def child_variables(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
 
 
 def topological_order(graph: FactorGraph) -> Ints:
-    """The variables in an order that puts parents before children (TEH-M3, HOJ-M1).
+    """The variables in an order that puts parents before children.
 
     >>> net = bayesian_network([2, 2], {0: ([1], np.full(4, 0.5)), 1: ([], [0.5, 0.5])})
     >>> topological_order(net).tolist()
@@ -118,7 +120,7 @@ def check_directed(graph: FactorGraph, *, tolerance: float = _TOLERANCE) -> None
 
 
 def moralise(graph: FactorGraph) -> FactorGraph:
-    """The undirected model of a directed one: marry parents, drop directions (HOJ-I2, LIU-M1).
+    """The undirected model of a directed one: marry parents, drop directions.
 
     Each conditional p(x_i | parents) is already a table over the clique of a family, and each is
     used once, so that only the directions go; log Z is 0.
@@ -138,7 +140,7 @@ def moral_edges(graph: FactorGraph) -> U4:
 
 
 def markov_blanket(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
-    """The variables that shield one from all others (HOJ-I1, LAW-M2).
+    """The variables that shield one from all others.
 
     Parents, children and other parents of the children in a directed model, neighbours in an
     undirected one: in both, the variables that share a factor with it.
@@ -158,8 +160,8 @@ def markov_blanket(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
 def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[FactorGraph, Ints]:
     """The model of some variables and their ancestors, and the old numbers of its variables.
 
-    All others are barren: summing out a variable without children deletes it and nothing else
-    (HOJ-M1), so that the marginal of what remains is unchanged.
+    All others are barren: summing out a variable without children deletes it and nothing else, so
+    that the marginal of what remains is unchanged.
 
     >>> net = bayesian_network([2, 3], {0: ([], [0.5, 0.5]), 1: ([0], np.full((2, 3), 1 / 3))})
     >>> ancestral_subgraph(net, 0)[0]
@@ -185,7 +187,7 @@ def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[Factor
 
 
 def separated(graph: FactorGraph, a: Variables, b: Variables, given: Variables = ()) -> bool:
-    """True when every path from `a` to `b` meets `given` (TEH-M1, HOJ-M2): then a ⊥ b | given.
+    """True when every path from `a` to `b` meets `given`: then a ⊥ b | given.
 
     Directions are ignored: for a directed model this is separation in its moral graph.
 
@@ -216,7 +218,7 @@ def d_separated(
     *,
     deterministic: bool = False,
 ) -> bool:
-    """True when every path from `a` to `b` is blocked by `given` (TEH-M3, HOJ-I1).
+    """True when every path from `a` to `b` is blocked by `given`.
 
     A path is blocked when some variable on it is a collider that is neither observed nor has an
     observed descendant, or is observed without being a collider. Decided by reachability in time
@@ -285,7 +287,7 @@ def _is_deterministic(graph: FactorGraph, v: int) -> bool:
 def ancestral_sample(
     graph: FactorGraph, n: int, *, seed: Seed = 0, evidence: Evidence | None = None
 ) -> Ints:
-    """n independent draws, one in each row, every variable after its parents (LIU-M1).
+    """n independent draws, one in each row, every variable after its parents.
 
     Evidence is exact only where all ancestors of what is observed are observed too; other
     evidence is refused.

@@ -1,8 +1,10 @@
-"""Elimination orders: in which order to remove the variables, and what that costs (HOJ-I3, TEH-I2).
+"""Elimination orders: in which order to remove the variables, and what that costs.
 
 Removing a variable joins its neighbours pairwise; the variable and its neighbours are a clique of
 the triangulated graph. The largest clique rules the cost of exact inference. Finding the best order
 is NP-hard; the orders here are greedy, and the best of them is improved by local search.
+
+Reference: HOJ-I3, TEH-I2.
 """
 
 from __future__ import annotations
@@ -91,17 +93,13 @@ class Elimination:
 
 
 def eliminate(
-    graph: FactorGraph,
-    order: Order = "min-fill",
-    *,
-    seed: int | None = None,
-    tries: int = _TRIES,
+    graph: FactorGraph, order: Order = "min-fill", *, seed: int | None = None, tries: int = _TRIES
 ) -> Elimination:
     """A greedy elimination order of the variables of `graph`.
 
     `min-fill` takes the variable that adds the fewest edges, `min-degree` the one with the fewest
     neighbours, `min-weight` the one whose clique has the fewest states; ties go to the clique with
-    fewer states (HOJ-I3), then to the smaller number, or at random if a `seed` is given. Where a
+    fewer states, then to the smaller number, or at random if a `seed` is given. Where a
     better order could save more than the search costs, up to `tries` orders are made, with
     random ties and also sweeping the graph level by level from a far end (what a long strip or a
     grid wants); the cheapest is kept. The same arguments always give the same order.
@@ -149,9 +147,9 @@ def cheapest(
 
     The search goes on while what another such effort would save, judged by what the last one did,
     exceeds its cost; where the best order is not allowed, while that rate could still make it so.
-    A graph is given up only when orders of all kinds agree. `most_effort` is the number of list
-    entries that may be read, `stop` ends the search at once; unless it does, the same arguments
-    give the same order.
+    A graph is given up only when orders of all kinds agree, or one of them adds no edge, so that
+    no order has smaller cliques. `most_effort` is the number of list entries that may be read,
+    `stop` ends the search at once; unless it does, the same arguments give the same order.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> cheapest(square, lambda found: (found.cost, 0.0)).width
@@ -162,7 +160,7 @@ def cheapest(
         return _too_dense(graph.n_variables, bound)
     rng = generator(0 if seed is None else seed)
     found = greedy.eliminate("min-fill", _tie(greedy.n, seed, rng), greedy.flat, most_effort)
-    best = _Standing(found, most_effort)
+    best = _Standing(found, most_effort, len(greedy.neighbours) // 2)
     best.meet(found, judge)
     while not stop() and best.worth_while():
         by_number = best.tries == 1 and seed is None
@@ -192,8 +190,9 @@ def elimination_work(graph: FactorGraph, most_effort: float) -> float:
 class _Standing:
     """The best order of a search so far, what it took and what more effort may bring."""
 
-    def __init__(self, found: Elimination, most_effort: float) -> None:
+    def __init__(self, found: Elimination, most_effort: float, edges: int) -> None:
         self.found = found
+        self.edges = edges  # of the primal graph
         self.price, self.excess = math.inf, math.inf
         self.tries = 0
         self.effort = 0.0
@@ -232,6 +231,8 @@ class _Standing:
         )
         drop = math.log(before / self.price)
         if self.excess > 1.0:
+            if self.found.neighbour_offsets[-1] == self.edges:
+                return False  # no edge was added: every order makes cliques at least as large
             if self.effort < _LEAST_SHARE * self.most_effort and self.excess < _HOPELESS:
                 return True
             doublings = math.log2(self.most_effort / self.effort)

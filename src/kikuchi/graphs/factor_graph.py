@@ -1,4 +1,4 @@
-"""`FactorGraph`: discrete variables and log-potential tables in flat arrays."""
+"""`FactorGraph`: variables and log-tables. Reference: LIU-M2, LIU-M3, LIU-M4, TEH-M1, TEH-M24."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _OTHERS = ("names", "states", "log_constant")
 class FactorGraph:
     r"""An unnormalised distribution p(x) = (1/Z) exp(c) prod_a phi_a(x_a) over discrete variables.
 
-    Rows LIU-M2, LIU-M3, TEH-M1. Immutable. Tables are kept as logarithms in one buffer; each
-    table is row-major over its scope, so the last variable of a scope runs fastest. Zeros are
-    allowed and kept as -inf. Factors without variables are folded into the constant c.
+    Immutable. Tables are kept as logarithms in one buffer; each table is row-major over its scope,
+    so the last variable of a scope runs fastest. Zeros are allowed and kept as -inf. Factors
+    without variables are folded into the constant c, `log_constant`.
 
     Parameters
     ----------
@@ -165,18 +165,13 @@ class FactorGraph:
         return graph
 
     def with_log_tables(self, log_tables: ArrayLike) -> FactorGraph:
-        """The same variables and scopes with other tables, and no constant besides.
+        """The same variables and scopes with other tables (JAX may trace them); no constant.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).with_log_tables([0.0, 0.0]).log_score([1])
         0.0
         """
-        tables = np.ascontiguousarray(log_tables, dtype=np.float64)
-        check_size(tables, self.table_offsets)
-        check_tables(tables, self.table_offsets)
-        tables.flags.writeable = False
-        graph = type(self).__new__(type(self))  # the scopes, and all that they imply, are checked
-        graph.__dict__.update(self.__dict__ | {"log_tables": tables, "log_constant": 0.0})
-        return graph
+        changed: FactorGraph = import_module("kikuchi.graphs.traced").with_tables(self, log_tables)
+        return changed
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
         """The same model with other values of some arguments of `from_arrays`.
@@ -309,7 +304,7 @@ class FactorGraph:
         return np.asarray(np.exp(self.log_table(factor)))
 
     def neighbours(self, variable: Variable) -> tuple[int, ...]:
-        """Factors that contain a variable (LIU-M3)."""
+        """Factors that contain a variable."""
         v = self.index(variable)
         lo, hi = self.variable_offsets[v], self.variable_offsets[v + 1]
         return tuple(int(a) for a in self.edge_factors[self.variable_edges[lo:hi]])
@@ -471,7 +466,7 @@ class FactorGraph:
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
     def observations(self, evidence: Evidence | None) -> tuple[dict[int, int], dict[int, Array]]:
-        """Evidence as numbers, checked: observed states, and observed marginals (TEH-M24).
+        """Evidence as numbers, checked: observed states, and observed marginals.
 
         A marginal with all its mass on one state is that state.
 
@@ -480,6 +475,11 @@ class FactorGraph:
         ({0: 1, 2: 0}, {1: array([0.25, 0.75])})
         """
         distributions: dict[int, Array] = {}
+        if evidence is not None and not isinstance(evidence, Mapping):
+            raise EvidenceError(
+                "evidence must be a mapping such as {'smoke': 'yes'}, got "
+                f"{type(evidence).__name__}"
+            )
         for variable, value in (evidence or {}).items():
             v = self._evidence_variable(variable)
             if np.ndim(value) == 0:
@@ -510,7 +510,7 @@ class FactorGraph:
             raise EvidenceError(str(error)) from error
 
     def condition(self, evidence: Evidence | None) -> Conditioned:
-        """Graph reduction (LIU-M4 b): slice every table at the evidence, drop observed variables.
+        """Graph reduction: slice every table at the evidence, drop observed variables.
 
         Factors whose scope is all observed go into `log_constant`, so that log Z of the reduced
         graph is log of the total weight of the states that agree with the evidence.
@@ -573,7 +573,7 @@ class FactorGraph:
         return Conditioned(graph, self, observed, variables, kept_factors)
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
-        """Domain clamping (LIU-M4 a): keep all variables, add one 0/1 factor for each observation.
+        """Domain clamping: keep all variables, add one 0/1 factor for each observation.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2

@@ -47,6 +47,10 @@ def grid(
 
     `periodic` joins the opposite borders and needs at least 3 rows and 3 columns.
 
+    `rows` and `cols` are its size. `coupling` and `field` are the standard deviations of the random
+    log-weights of pairs and of single variables, `states` the number of states of each variable,
+    `seed` that of the randomness.
+
     >>> grid(3, 4)
     FactorGraph(12 variables, 29 factors, 92 table entries)
     """
@@ -61,14 +65,13 @@ def grid(
 
 
 def complete(
-    n: int,
-    *,
-    seed: Seed = 0,
-    coupling: float = 1.0,
-    field: float = 1.0,
-    states: int = 2,
+    n: int, *, seed: Seed = 0, coupling: float = 1.0, field: float = 1.0, states: int = 2
 ) -> FactorGraph:
     """All n variables joined pairwise; couplings are not scaled with n.
+
+    `n` is the number of variables. `coupling` and `field` are the standard deviations of the random
+    log-weights of pairs and of single variables, `states` the number of states of each variable,
+    `seed` that of the randomness.
 
     >>> complete(4)
     FactorGraph(4 variables, 10 factors, 32 table entries)
@@ -79,17 +82,15 @@ def complete(
 
 
 def random_graph(
-    n: int,
-    p: float,
-    *,
-    seed: Seed = 0,
-    coupling: float = 1.0,
-    field: float = 1.0,
-    states: int = 2,
+    n: int, p: float, *, seed: Seed = 0, coupling: float = 1.0, field: float = 1.0, states: int = 2
 ) -> FactorGraph:
     """An Erdős–Rényi graph: each pair is joined with probability p, independently.
 
     Time and memory are proportional to the edges drawn, not to n².
+
+    `n` is the number of variables, `p` the probability of each pair. `coupling` and `field` are the
+    standard deviations of the random log-weights of pairs and of single variables, `states` the
+    number of states of each variable, `seed` that of the randomness.
 
     >>> random_graph(100, 0.05, seed=1).n_factors
     347
@@ -115,6 +116,10 @@ def random_regular(
 
     Nearly so where `degree` is large: see `kikuchi.graphs.shapes.regular_edges`.
 
+    `n` is the number of variables. `coupling` and `field` are the standard deviations of the random
+    log-weights of pairs and of single variables, `states` the number of states of each variable,
+    `seed` that of the randomness.
+
     >>> graph = random_regular(10, 3, seed=0)
     >>> np.bincount(graph.pairs().ravel()).tolist()
     [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
@@ -132,14 +137,13 @@ def random_regular(
 
 
 def random_tree(
-    n: int,
-    *,
-    seed: Seed = 0,
-    coupling: float = 1.0,
-    field: float = 1.0,
-    states: int = 2,
+    n: int, *, seed: Seed = 0, coupling: float = 1.0, field: float = 1.0, states: int = 2
 ) -> FactorGraph:
     """A tree drawn uniformly from all n^(n-2) labelled trees.
+
+    `n` is the number of variables. `coupling` and `field` are the standard deviations of the random
+    log-weights of pairs and of single variables, `states` the number of states of each variable,
+    `seed` that of the randomness.
 
     >>> tree = random_tree(50, seed=3)
     >>> tree.is_forest, tree.n_components
@@ -152,12 +156,7 @@ def random_tree(
 
 
 def ldpc(
-    n: int,
-    column_weight: int = 3,
-    row_weight: int = 6,
-    *,
-    noise: float = 0.05,
-    seed: Seed = 0,
+    n: int, column_weight: int = 3, row_weight: int = 6, *, noise: float = 0.05, seed: Seed = 0
 ) -> FactorGraph:
     """Decoding of a regular Gallager code of n bits after a binary symmetric channel.
 
@@ -166,6 +165,8 @@ def ldpc(
     n * column_weight / row_weight parity checks follow, which are 1 for even and 0 for odd sums.
     Every bit is in `column_weight` checks, every check has `row_weight` bits. The received word
     can be read off the first n factors: r_i is the likelier state.
+
+    `n` is the number of bits, `seed` that of code and noise.
 
     >>> graph = ldpc(12, 2, 4)
     >>> graph, graph.shape(12)
@@ -206,6 +207,9 @@ def random_tables(
 
     Log-table entries are drawn from N(0, scale); a share `zeros` of the weights is set to 0, but
     one randomly chosen state of the whole model always keeps a positive weight.
+
+    `n` and `n_factors` are the numbers of variables and factors, `scale` the standard deviation of
+    the log-weights, `seed` that of the draw.
 
     >>> random_tables(5, 4, 3, 4, zeros=0.2, seed=1)
     FactorGraph(5 variables, 4 factors, 89 table entries)
@@ -370,12 +374,7 @@ def _table_sizes(cards: U4, scopes: Ints, offsets: Ints) -> Array:
         return np.asarray(np.multiply.reduceat(cards[scopes].astype(np.float64), offsets[:-1]))
 
 
-def _flat_positions(
-    state: Ints,
-    cards: U4,
-    scopes: Ints,
-    offsets: Ints,
-) -> Ints:
+def _flat_positions(state: Ints, cards: U4, scopes: Ints, offsets: Ints) -> Ints:
     """Row-major position of `state` within each factor's table."""
     orders = np.diff(offsets)
     position = np.zeros(len(orders), dtype=np.int64)

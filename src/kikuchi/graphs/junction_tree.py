@@ -1,6 +1,8 @@
 """The junction tree of an elimination order: maximal cliques and the separators that join them.
 
 Exact inference, region graphs, structured mean field and iterative scaling all build on this tree.
+
+Reference: HOJ-I3, TEH-I2.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class CliqueTree(NamedTuple):
 def junction_tree(
     elimination: Elimination, advice: str = "use junction:K, faces, loops:4 or bethe"
 ) -> CliqueTree:
-    """The junction tree of a complete elimination (TEH-I2, HOJ-I3).
+    """The junction tree of a complete elimination.
 
     An elimination that was given up has none: the error ends with `advice`.
 

@@ -1,4 +1,7 @@
-"""Pairwise forms (LIU-M5): any model with factors over two variables at most, and the phi form."""
+"""Pairwise forms: any model with factors over two variables at most, and the phi form.
+
+Reference: LIU-M5, TEH-M22.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.binary import weighted_counts
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -65,12 +68,16 @@ class Pairwise:
         return state
 
 
-def to_pairwise(graph: FactorGraph, *, budget: Budget | None = None) -> Pairwise:
-    """The same model with factors over at most two variables (TEH-M22; Weiss and Freeman 2001).
+def to_pairwise(
+    graph: FactorGraph, *, budget: Budget | None = None, memory: int | str | None = None
+) -> Pairwise:
+    """The same model with factors over at most two variables (Weiss and Freeman 2001).
 
     Each factor over three or more variables becomes a new variable whose states are its
     configurations of positive weight. The weights become a factor of the new variable, and a 0/1
     factor ties it to each member. Every state keeps its weight and log Z is unchanged.
+
+    `graph` is the model; `budget`, or `memory` in bytes or as "2GB", limits the new tables.
 
     >>> triple = FactorGraph([2, 2, 2], [((0, 1, 2), [1, 0, 0, 1, 0, 1, 1, 0])])
     >>> pairwise = to_pairwise(triple)
@@ -82,7 +89,7 @@ def to_pairwise(graph: FactorGraph, *, budget: Budget | None = None) -> Pairwise
     orders = np.diff(graph.scope_offsets)
     replaced = [int(a) for a in np.flatnonzero(orders > 2)]
     configurations = [np.argwhere(graph.log_table(a) > -np.inf) for a in replaced]
-    _require_bytes(graph, replaced, configurations, budget)
+    _require_bytes(graph, replaced, configurations, limits(budget, None, memory))
     kept = np.flatnonzero(orders <= 2)
     scopes = [graph.scope(int(a)) for a in kept]
     tables = [graph.log_table(int(a)).ravel() for a in kept]
@@ -107,7 +114,7 @@ def to_pairwise(graph: FactorGraph, *, budget: Budget | None = None) -> Pairwise
 
 
 def phi_form(graph: FactorGraph) -> FactorGraph:
-    """The phi form of a pairwise model (TEH-M22), equal to it on every state.
+    """The phi form of a pairwise model, equal to it on every state.
 
     prod_ij psi_ij prod_i psi_i = prod_ij phi_ij prod_i phi_i^(1 - n_i), where phi_i = psi_i,
     phi_ij = psi_ij psi_i psi_j and n_i counts the neighbours of i. Factors over the same
@@ -155,10 +162,7 @@ def _agreement(states: Ints, cardinality: int) -> Array:
 
 
 def _require_bytes(
-    graph: FactorGraph,
-    replaced: list[int],
-    configurations: list[Ints],
-    budget: Budget | None,
+    graph: FactorGraph, replaced: list[int], configurations: list[Ints], budget: Budget | None
 ) -> None:
     entries = sum(
         len(states) * (1 + sum(graph.shape(a)))

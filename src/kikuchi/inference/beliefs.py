@@ -1,4 +1,7 @@
-"""`Beliefs`: the one thing that inference returns."""
+"""`Beliefs`: the one thing that inference returns.
+
+Reference: HOJ-I5, HOJ-I11, TEH-I7.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 FactorTables = Callable[[], Array]
 Covariance = Callable[[Ints], Array]  # of the states of some variables
-Joint = Callable[[list[int]], Array]  # of some variables, an axis for each
+Joint = Callable[[list[int]], Array | None]  # of some variables, an axis each; None: not held
 
 _SHOWN_IN_HTML = 40  # variables
 
@@ -38,6 +41,10 @@ class Beliefs:
 
     A run with mode=max (`max_product` is True) has max-marginals in place of marginals, and says so
     when it is asked for the others. `flat_beliefs` and `variable_beliefs` hold whichever there are.
+
+    `graph` is the model that was asked, `method` the text of the method, `iterations` and `seconds`
+    what it took, `trace` its steps, `warnings` what the user should know, and `diagnostics` further
+    results of the method by name.
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
@@ -89,7 +96,7 @@ class Beliefs:
     @property
     def max_marginals(self) -> list[Array]:
         """Of each variable, the largest weight that a state of the model with each of its states
-        has, scaled to sum to 1 (HOJ-I5).
+        has, scaled to sum to 1.
 
         >>> import kikuchi as kk
         >>> pair = kk.FactorGraph([2, 2], [((0, 1), [[3, 3], [4, 0]])])
@@ -125,8 +132,8 @@ class Beliefs:
     def joint(self, variables: Sequence[Variable]) -> Array:
         """Joint distribution of some variables, an axis for each, in the order given.
 
-        Exact methods give that of any variables, at the price of a run; others where a factor of
-        the model holds them all, by its belief.
+        Exact answers give that of any variables, at the price of a run; others where a factor of
+        the model or a region of the method holds all of them that are not certain, by its belief.
 
         >>> import kikuchi as kk
         >>> pairs = [((0, 1), [[1, 2], [3, 4]]), ((1, 2), [[1, 0], [1, 1]])]
@@ -140,29 +147,47 @@ class Beliefs:
             raise ModelError(f"joint: a variable is asked twice in {asked}")
         if self.max_product:
             raise KikuchiError(f"{self.method} gives max-marginals, and no joint distributions")
-        if len(chosen) == 1:
-            return self[chosen[0]]
-        for factor in self.graph.neighbours(chosen[0]) if chosen else ():
+        table = self.held_joint(chosen)
+        if table is None:
+            names = ", ".join(self.graph.label(v) for v in chosen)
+            raise KikuchiError(
+                f"{self.method} gives the joint of variables that share a factor or a region, and "
+                f"none holds {names}; use jt, or gbp with regions that hold them"
+            )
+        return table
+
+    def held_joint(self, variables: list[int]) -> Array | None:
+        """As `joint`, of variables by number; None where nothing holds them together."""
+        certain = {v: int(self[v].argmax()) for v in variables if self[v].max() == 1.0}
+        free = [v for v in variables if v not in certain]
+        inner = self[free[0]] if len(free) == 1 else self._factor_joint(free)
+        if inner is None and self._joint is not None:
+            inner = self._joint(free)
+        if inner is None or not certain:
+            return inner
+        table = np.zeros([int(self.graph.cardinalities[v]) for v in variables])
+        table[tuple(certain.get(v, slice(None)) for v in variables)] = inner
+        return table
+
+    def _factor_joint(self, variables: list[int]) -> Array | None:
+        """The joint of variables that are all in one factor, by its belief."""
+        if not variables:
+            return np.ones(())
+        for factor in self.graph.neighbours(variables[0]) if self._has_factors else ():
             scope = self.graph.scope(factor)
-            if set(chosen) <= set(scope) and self._has_factors:
-                others = tuple(k for k, v in enumerate(scope) if v not in chosen)
+            if set(variables) <= set(scope):
+                others = tuple(k for k, v in enumerate(scope) if v not in variables)
+                left = [v for v in scope if v in variables]
                 table = self.factor(factor).sum(axis=others)
-                left = [v for v in scope if v in chosen]
-                return np.transpose(table, [left.index(v) for v in chosen])
-        if self._joint is not None:
-            return self._joint(chosen)
-        names = ", ".join(self.graph.label(v) for v in chosen)
-        raise KikuchiError(
-            f"{self.method} gives the joint of variables that share a factor, and none holds "
-            f"{names}; use jt"
-        )
+                return np.transpose(table, [left.index(v) for v in variables])
+        return None
 
     @property
     def _has_factors(self) -> bool:
         return self._factor_tables is not None or "flat_factors" in self.__dict__
 
     def covariance(self, variables: Sequence[Variable] | None = None) -> Array:
-        """The matrix of Cov(1[x_i = k], 1[x_j = l]) (TEH-I7, HOJ-I11).
+        """The matrix of Cov(1[x_i = k], 1[x_j = l]).
 
         Rows and columns are laid out as `flat_marginals`: all states of the first variable, then
         of the next. `variables` names the few that are wanted, in that order, and costs little

@@ -1,8 +1,10 @@
 """`Method`: what every inference method shares, so that a new one writes only its own mathematics.
 
 A method is a frozen dataclass of options. `Method.run` does what is the same for all: it checks the
-evidence, reduces the graph by it (LIU-M4), watches the budget, and carries the answer back to the
+evidence, reduces the graph by it, watches the budget, and carries the answer back to the
 variables of the original graph. A new method gives its options and `_solve`.
+
+Reference: LIU-M4, TEH-M24.
 """
 
 from __future__ import annotations
@@ -10,24 +12,26 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from logging import DEBUG
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from kikuchi.core import run as core_run
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import EvidenceError, KikuchiError
 from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.log import logger
 from kikuchi.core.numerics import entropy
 from kikuchi.core.options import Configured, option
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.core.run import Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
-from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables
+from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables, Joint
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 from kikuchi.inference.graph_arrays import flatten
@@ -43,13 +47,18 @@ __all__ = [
     "option",
 ]
 
+_LOG = logger("inference")
 _SLACK = 1e-6  # of log Z, or nats: an estimate may leave its bounds by so much
 _COVARIANCE_COPIES = 4  # the matrix itself and what it is made from
 
 
 @dataclass
 class Solution:
-    """What `_solve` answers about the reduced graph; log-weights exclude `graph.log_constant`."""
+    """What `_solve` answers about the reduced graph; log-weights exclude `graph.log_constant`.
+
+    `joint` gives the joint of some variables where the method holds it, else None; it goes into
+    pickles, so it is a function of a module or a method of plain data, with its arguments.
+    """
 
     marginals: Array
     log_z: float | None = None
@@ -59,6 +68,7 @@ class Solution:
     log_z_upper: float | None = None
     factor_tables: FactorTables | None = None
     covariance: Covariance | None = None
+    joint: Joint | None = None
     state: Ints | None = None
     score: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -68,7 +78,7 @@ class Solution:
 class MethodRun(core_run.Run):
     """A run of a method: besides the work in progress, the observed marginals.
 
-    `targets` holds them by variable of the reduced graph (TEH-M24); it is empty unless the method
+    `targets` holds them by variable of the reduced graph; it is empty unless the method
     says `takes_observed_marginals`. `reduced` is the way back to the graph before evidence, for
     methods whose options or messages name variables. Bounds are recorded with their `rounding`.
     """
@@ -163,10 +173,21 @@ class Method(Configured, ABC):
         *,
         evidence: Evidence | None = None,
         budget: Budget | None = None,
-        progress: Progress | None = None,
+        seconds: float | None = None,
+        memory: int | str | None = None,
+        progress: ProgressOption = None,
     ) -> Beliefs:
-        """Infer the marginals of `graph` given `evidence`."""
-        clock = (budget or Budget()).start()
+        """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`."""
+        allowed = limits(budget, seconds, memory)
+        with shown(progress, self.text) as report:
+            beliefs = self._run(graph, evidence, allowed.start(), report)
+        if _LOG.isEnabledFor(DEBUG):
+            _LOG.debug("%r of %r in %.3g s", beliefs, graph, beliefs.seconds)
+        return beliefs
+
+    def _run(
+        self, graph: FactorGraph, evidence: Evidence | None, clock: Clock, progress: Progress
+    ) -> Beliefs:
         states, targets = graph.observations(evidence)
         if targets and not self.takes_observed_marginals:
             raise EvidenceError(
@@ -176,7 +197,7 @@ class Method(Configured, ABC):
         reduced = graph.reduce(states)
         run = MethodRun(
             clock,
-            progress or silent,
+            progress,
             Trace(self.objective_name),
             reduced.graph.log_constant,
             {int(np.searchsorted(reduced.variables, v)): t for v, t in targets.items()},
@@ -234,6 +255,7 @@ class Method(Configured, ABC):
             max_product=not self.gives_marginals,
             _factor_tables=None if tables is None else lambda: expand_factors(reduced, tables()),
             _covariance=self._covariance(reduced, solution, run),
+            _joint=None if solution.joint is None else partial(_joint, reduced, solution.joint),
         )
 
     def _covariance(
@@ -288,6 +310,11 @@ def expand_factors(reduced: Conditioned, tables: Array) -> Array:
             values = tables[offsets[k] : offsets[k + 1]]
             block[where] = values.reshape(block[where].shape)
     return out
+
+
+def _joint(reduced: Conditioned, joint: Joint, variables: list[int]) -> Array | None:
+    """The joint of variables of the original graph that are not observed."""
+    return joint(np.searchsorted(reduced.variables, variables).tolist())
 
 
 def expand_covariance(reduced: Conditioned, covariance: Covariance, variables: Ints) -> Array:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from kikuchi.core.budget import Budget
+from logging import INFO
+
+from kikuchi.core.budget import Budget, limits
+from kikuchi.core.errors import ModelError
+from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Registry
-from kikuchi.core.progress import Progress
+from kikuchi.core.progress import ProgressOption
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 
 DEFAULT = "auto"
+_LOG = logger("inference")
 
 METHODS: Registry[Method] = Registry(
     "kikuchi.inference",
@@ -42,6 +47,9 @@ METHODS: Registry[Method] = Registry(
         "plefka": "expansions.plefka:Plefka",
         "adatap": "expansions.adaptive_tap:AdaptiveTap",
         "saddle": "expansions.saddle_point:SaddlePoint",
+        "renn": "kikuchi.neural.region_networks:Renn",
+        "bethe-net": "kikuchi.neural.region_networks:BetheNet",
+        "third-order": "expansions.third_order:ThirdOrder",
     },
 )
 
@@ -50,6 +58,8 @@ def parse_method(text: str | Method) -> Method:
     """A method from its text; a method is returned as it is.
 
     A value in parentheses may hold commas, so that one method can name another.
+
+    `text` is a name, perhaps with options, as in "bp:damping=0.5".
 
     >>> parse_method("bp:damping=0.5,schedule=residual").text
     'bp:schedule=residual,damping=0.5'
@@ -65,12 +75,44 @@ def infer(
     *,
     evidence: Evidence | None = None,
     budget: Budget | None = None,
-    progress: Progress | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> Beliefs:
-    """Marginals and log Z of `graph` by `method`, an object or a text such as "bp:damping=0.5".
+    """Marginals and log Z of `graph` by `method`.
+
+    Parameters
+    ----------
+    graph : the model.
+    method : a method object such as `kk.BeliefPropagation(damping=0.5)`, or its text such as
+        "bp:damping=0.5"; "auto" is exact where that fits the limits, else the best approximation.
+        `kikuchi methods` and the page of methods list all of them with their options.
+    evidence : observed states by variable, both by name or number; or observed marginals, a
+        distribution in place of a state, where the method takes them.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds : most seconds; iterations end with the best answer so far, marked as not converged.
+    memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
+    progress : True for a bar, or a function that is told how far the run is.
+
+    Returns
+    -------
+    Beliefs
+        marginals of variables and factors, log Z and its bounds, whether it converged, and
+        warnings. Records go to the loggers `kikuchi.inference` and below.
 
     >>> from kikuchi import FactorGraph
     >>> infer(FactorGraph([2], [((0,), [1, 3])]), "bp")[0].round(6).tolist()
     [0.25, 0.75]
     """
-    return METHODS.parse(method).run(graph, evidence=evidence, budget=budget, progress=progress)
+    if not isinstance(graph, FactorGraph):
+        raise ModelError(
+            f"infer takes a FactorGraph, got {type(graph).__name__}; kk.as_model makes one of a "
+            "path or a model of another library"
+        )
+    allowed = limits(budget, seconds, memory)
+    beliefs = METHODS.parse(method).run(graph, evidence=evidence, budget=allowed, progress=progress)
+    if _LOG.isEnabledFor(INFO) and "chosen" in beliefs.diagnostics:
+        chosen, why = beliefs.diagnostics["chosen"], beliefs.diagnostics.get("why")
+        _LOG.info("%s chose %s: %s", beliefs.method, chosen, why)
+    log_warnings(_LOG, beliefs.method, beliefs.warnings)
+    return beliefs

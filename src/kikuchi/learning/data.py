@@ -29,6 +29,10 @@ _MOST_STATES_TOGETHER = 10**7
 class Data:
     """Rows over variables that may have names, as may their states.
 
+    `states` are numbers of states (rows, variables) with -1 where a cell is missing, `weights` how
+    often each row counts, `cardinalities` the numbers of states, `names` and `state_names` their
+    names.
+
     >>> data = Data.of([[0, 1], [0, 1], [1, -1]])
     >>> data.n_rows, data.complete, data.distinct().weights.tolist()
     (3, False, [2.0, 1.0])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -17,7 +17,6 @@ from kikuchi.learning.data import Data
 _CHUNK = 2**24  # table look-ups at a time
 _SECONDS_PER_OPERATION = 1e-9  # of a multiply-add
 _LONG = 60.0  # seconds that summing out missing cells may take where no limit is given
-_EXACT_SHARE = 0.5  # of the seconds allowed, for an exact log Z
 
 
 @dataclass(frozen=True)
@@ -38,21 +37,30 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "rows": self.rows,
-            "log_likelihood": self.log_likelihood,
-            "lower": self.lower,
-            "upper": self.upper,
-            "pseudo_log_likelihood": self.pseudo,
-            "marginal_l1": self.marginal_l1,
-        }
+        data = asdict(self)
+        data["pseudo_log_likelihood"] = data.pop("pseudo")
+        return data
 
 
-def evaluate(graph: FactorGraph, data: Data | ArrayLike, *, budget: Budget | None = None) -> Score:
+def evaluate(
+    graph: FactorGraph,
+    data: Data | ArrayLike,
+    *,
+    budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+) -> Score:
     """Mean log-likelihood of the rows under the model, exact if that fits the budget.
 
     Otherwise bounds on log Z give bounds on it. Missing cells are summed out exactly; where that
     does not fit either, the log-likelihood is unknown.
+
+    Parameters
+    ----------
+    graph : the model.
+    data : rows of states, as any learner takes them.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 3])])
@@ -60,7 +68,7 @@ def evaluate(graph: FactorGraph, data: Data | ArrayLike, *, budget: Budget | Non
     -0.653886
     """
     rows = Data.of(data, graph).distinct()
-    budget = budget or Budget()
+    budget = limits(budget, seconds, memory)
     lower, upper, marginals = log_z_bounds(graph, budget)
     scores = _mean_log_weight(graph, rows, budget)
     if scores is None:

@@ -24,6 +24,8 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     The first line of a text file names its columns, unless it is a row of whole numbers itself.
     Empty cells and `?`, `NA`, `nan`, `-1` are missing. An .npz file holds an array `states` (or a
     single array) and perhaps `weights`.
+
+    `path` is the file.
     """
     place = Path(path)
     suffix = table_suffix(place, "a table of data")

@@ -22,6 +22,9 @@ class Fit:
     bounds; None if it was not asked for. `converged` is True only if the learner's own test was
     met; `stopped` says why it ended: "converged", "iterations", "seconds", "interrupted" or
     "diverged".
+
+    `graph` is the fitted model, `learner` the text of the learner, `iterations` and `seconds` what
+    it took, `warnings` what the user should know, `diagnostics` further results by name.
     """
 
     graph: FactorGraph

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _STRUCTURE = ("cardinalities", "scopes", "scope_offsets", "log_tables")
 
 
+@dataclass(eq=False)
 class GraphModel:
     """The free parameters theta of a graph's log-tables, as the trainer changes them.
 
@@ -41,17 +42,15 @@ class GraphModel:
 
     kind: ClassVar[str] = "graph"
     weight_limit: ClassVar[float] = np.inf
-    batch_dtype: None = None
+    batch_dtype: ClassVar[None] = None
 
-    def __init__(
-        self,
-        graph: FactorGraph,
-        ties: str | None = None,
-        features: FeatureMatrix | None = None,
-        data: Data | None = None,
-    ) -> None:
-        self.graph, self.ties, self.features, self.data = graph, ties, features, data
-        self.map = Parameters(graph, ties, features)
+    graph: FactorGraph
+    ties: str | None = None
+    features: FeatureMatrix | None = None
+    data: Data | None = None
+
+    def __post_init__(self) -> None:
+        self.map = Parameters(self.graph, self.ties, self.features)
         self.parameters = {"theta": np.array(self.map.start)}
         self._sampler: GibbsSampler | None = None
 

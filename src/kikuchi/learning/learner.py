@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Configured
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.core.run import Run, State, Step
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -30,6 +31,8 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
 from kikuchi.training.rows import fingerprint
+
+_LOG = logger("learning")
 
 
 @dataclass
@@ -107,16 +110,26 @@ class Learner(Configured, ABC):
         data: Data | ArrayLike,
         *,
         budget: Budget | None = None,
-        progress: Progress | None = None,
+        seconds: float | None = None,
+        memory: int | str | None = None,
+        progress: ProgressOption = None,
         checkpoint: str | Path | None = None,
         score: bool = True,
     ) -> Fit:
-        """Fit the tables of `graph` to `data`; its own tables are where the learner starts."""
+        """Fit the tables of `graph` to `data`; the arguments are those of `learn`.
+
+        With `score` the likelihood of the rows under the fitted model is computed or bounded.
+        """
+        allowed = limits(budget, seconds, memory)
         rows = Data.of(data, graph)
         self._check(graph, rows)
         arrays = (rows.states, rows.weights)
-        run = FitRun(self, graph, arrays, budget, progress, checkpoint)
-        return self._answer(graph, self._fit(graph, rows, run), run, rows if score else None)
+        with shown(progress, self.text) as report:
+            run = FitRun(self, graph, arrays, allowed, report, checkpoint)
+            fit = self._answer(graph, self._fit(graph, rows, run), run, rows if score else None)
+        _LOG.info("%r in %.3g s", fit, fit.seconds)
+        log_warnings(_LOG, self.text, fit.warnings)
+        return fit
 
     @abstractmethod
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.options import Registry
-from kikuchi.core.progress import Progress
+from kikuchi.core.progress import ProgressOption
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
@@ -41,7 +41,10 @@ LEARNERS: Registry[Learner] = Registry(
 
 
 def parse_learner(text: str | Learner) -> Learner:
-    """A learner from its text, such as "gradient:inference=bp,l2=0.1"."""
+    """A learner from its text, such as "gradient:inference=bp,l2=0.1".
+
+    `text` is a name with options; a learner is returned as it is.
+    """
     return LEARNERS.parse(text)
 
 
@@ -51,9 +54,30 @@ def learn(
     learner: str | Learner = DEFAULT,
     *,
     budget: Budget | None = None,
-    progress: Progress | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
     checkpoint: str | Path | None = None,
 ) -> Fit:
-    """Fit the tables of `graph` to `data` by `learner`, an object or a text."""
+    """Fit the tables of `graph` to `data` by `learner`.
+
+    Parameters
+    ----------
+    graph : the model; its tables are where the learner starts, and their zeros stay.
+    data : rows of states: a `Data`, a DataFrame or an array, -1 where a state is missing.
+    learner : a learner object, or its text such as "gradient:inference=bp,l2=0.1"; `kikuchi
+        learners` lists all of them.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds (the best fit so far comes back, marked), and most memory in
+        bytes or as a text such as "2GB".
+    progress : True for a bar, or a function that is told how far the fit is.
+    checkpoint : a file that keeps the state of the fit, from which a later call goes on.
+
+    >>> import kikuchi as kk
+    >>> fit = learn(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]], "pseudo", seconds=5)
+    >>> kk.infer(fit.graph, "jt")[0].round(3).tolist()
+    [0.333, 0.667]
+    """
     chosen = LEARNERS.parse(learner)
-    return chosen.fit(graph, data, budget=budget, progress=progress, checkpoint=checkpoint)
+    allowed = limits(budget, seconds, memory)
+    return chosen.fit(graph, data, budget=allowed, progress=progress, checkpoint=checkpoint)

@@ -1,4 +1,7 @@
-"""Samples of a model: exact from a junction tree where it fits, otherwise from Gibbs chains."""
+"""Samples of a model: exact from a junction tree where it fits, otherwise from Gibbs chains.
+
+Reference: LIU-I1, TEH-I3.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Ints
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
@@ -29,6 +32,10 @@ class Samples:
     exact: bool
     how: str
 
+    def __repr__(self) -> str:
+        rows, variables = self.states.shape
+        return f"Samples({rows} rows of {variables} variables: {self.how})"
+
 
 def draw_samples(
     graph: FactorGraph,
@@ -37,11 +44,22 @@ def draw_samples(
     evidence: Evidence | None = None,
     seed: int = 0,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Samples:
-    """`n` samples given evidence (LIU-I1, TEH-I3).
+    """`n` samples given evidence.
 
     Exact if the junction tree fits the memory of the budget; otherwise states of Gibbs chains,
     taken every few sweeps after a burn-in, so neither exact nor independent.
+
+    Parameters
+    ----------
+    graph : the model.
+    n : how many.
+    evidence : observed states by variable, both by name or number.
+    seed : of the draws.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> coin = FactorGraph([2], [((0,), [1, 3])])
     >>> samples = draw_samples(coin, 1000, seed=1)
@@ -50,7 +68,7 @@ def draw_samples(
     """
     if n < 0:
         raise MethodError(f"sample: the number of samples must not be negative, got {n}")
-    budget = budget or Budget()
+    budget = limits(budget, seconds, memory)
     try:
         found = plan(graph, evidence=evidence)
         states = found.calibrate(budget=budget).sample(n, seed=seed)

@@ -2,6 +2,8 @@
 
 Log-tables are `base + A theta`, for directed graphs normalised afterwards. Learners work on theta;
 gradients by the tables are carried back to it. Entries of -inf stay -inf.
+
+Reference: TEH-L1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from kikuchi.learning.likelihood.dirichlet import ConditionalTables
 
 
 class FeatureMatrix:
-    """A log-linear model: log-tables are those of the graph plus `matrix @ theta` (TEH-L1).
+    """A log-linear model: log-tables are those of the graph plus `matrix @ theta`.
 
     `matrix` has one row for each entry of `graph.log_tables` and one column for each feature; dense
     or SciPy sparse. The expectation of a feature is its column times the factor marginals.

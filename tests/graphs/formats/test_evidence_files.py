@@ -82,7 +82,7 @@ def test_files_are_found_and_unpacked(tmp_path: Path) -> None:
         (b"1000000000 0 1", "found 1000000000 as the number of observations, and 2 numbers after"),
         (b"\xff\xfe", r"line 1: found '\xff\xfe'; expected the number of observations"),
         (b'{"0": 1', "line 1: found no JSON ("),
-        (b'{"0": 1,\n}', "line 2: found no JSON ("),
+        (b'{"0": 1,\n}', ": found no JSON ("),
         (b'{"\xff": 1}', "found no JSON ("),
         (b'{"0": ' + b"[" * 100_000, "found no JSON ("),
         (b'{"0": 5}', "variable 0 has states 0..1, got 5; expected for example"),

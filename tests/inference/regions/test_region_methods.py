@@ -16,7 +16,7 @@ from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.graphs.regions.region_graph import Region, RegionGraph
 from kikuchi.inference.method import MethodRun, Solution
 from kikuchi.inference.regions.engine import DoubleLoop, RegionBeliefs
-from kikuchi.inference.regions.kikuchi import Kikuchi, _Penalised
+from kikuchi.inference.regions.kikuchi import Kikuchi, PenalisedEnergy
 from oracle import enumerate_exact, random_model
 
 
@@ -194,7 +194,7 @@ def test_regions_over_the_memory_budget_are_refused() -> None:
 def test_penalised_gradient_against_finite_differences() -> None:
     graph = kk.grid(3, 3, seed=2)
     faces = [(0, 1, 3, 4), (1, 2, 4, 5), (3, 4, 6, 7), (4, 5, 7, 8)]
-    penalised = _Penalised(beliefs_of(RegionGraph.closure(graph, faces)))
+    penalised = PenalisedEnergy(beliefs_of(RegionGraph.closure(graph, faces)))
     rng = np.random.default_rng(0)
     point = rng.normal(size=penalised.end)
     _, gradient = penalised.value(point)
@@ -213,7 +213,7 @@ def test_exact_marginals_pay_no_penalty() -> None:
     faces = [(0, 1, 3, 4), (1, 2, 4, 5), (3, 4, 6, 7), (4, 5, 7, 8)]
     beliefs = beliefs_of(RegionGraph.closure(graph, faces))
     logits = np.concatenate([np.log(exact.joint(face)).ravel() for face in faces])
-    penalised = _Penalised(beliefs)
+    penalised = PenalisedEnergy(beliefs)
     penalised.weight = 0.0
     free, _ = penalised.value(logits)
     penalised.weight = 100.0

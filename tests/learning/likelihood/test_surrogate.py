@@ -43,7 +43,9 @@ def test_trw_bounds_the_likelihood_wherever_it_stops(limit: int, inner: int) -> 
 def test_slopes_are_those_of_the_value(kind: str) -> None:
     rng = np.random.default_rng(0)
     graph = random_model(rng, 5, 7, 3, 3, scale=0.4)
-    energy = WarmEnergy(graph, kind, Budget().start(), tol=1e-13, limit=5000)
+    energy = WarmEnergy(
+        graph, kind, Budget().start(), Surrogate(inner_tol=1e-13, inner_iterations=5000)
+    )
     tables = np.array(graph.log_tables)
     beliefs = energy.at(tables)[1]
     for k in range(0, tables.size, 3):

@@ -1,4 +1,4 @@
-"""Symbol detection in many small complete models at once (LIU-I6, I8, I16, E3 to E5).
+"""Symbol detection in many small complete models at once.
 
 One reweighted sum-product update serves belief propagation (weight 1, step 1), damped belief
 propagation (1, step < 1), tree-reweighted (weight < 1) and alpha-belief propagation (weight
@@ -6,6 +6,8 @@ propagation (1, step < 1), tree-reweighted (weight < 1) and alpha-belief propaga
 
     z_ts <- (1 - step) z_ts + step H(L_t - z_st; 2 theta_ts / weight),
     H(d; k) = log((e^(k + d) + 1) / (e^d + e^k)) = 2 atanh(tanh(k / 2) tanh(d / 2)).
+
+Reference: LIU-E3 to E5, LIU-I6, LIU-I8, LIU-I16.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def messages(
     """Log-odds of every symbol after message passing; one model per row.
 
     The fields count with the share `first` in the first sweep; after each sweep it moves towards
-    1 by the share `ramp` of the way: with ramp = alpha that is rule (3.16) of LIU-I6 for factors
+    1 by the share `ramp` of the way: with ramp = alpha that is rule (3.16) for factors
     of one variable, begun at uniform (first = 0) or at themselves (first = 1).
     """
     uses, n = fields.shape
@@ -146,7 +148,7 @@ def messages(
 def mean_field(couplings, fields, max_iterations, tol, odds, converged):
     """Log-odds of every symbol by m_i = tanh(theta_i + sum_j theta_ij m_j), one after the other.
 
-    A diagonal of the couplings acts as written: the published curve of LIU-E5 has one.
+    A diagonal of the couplings acts as written: the published curve has one.
     """
     uses, n = fields.shape
     means = np.empty(n)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 from os import fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, KikuchiError, ModelError
@@ -53,14 +54,18 @@ _MARGINALS = {".mar": "mar_text", ".csv": "csv_text"}
 def read(path: PathName) -> FactorGraph:
     """Read a model; the suffix gives the format.
 
+    `path` is a file, perhaps with .gz.
+
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.uai"
     >>> _ = file.write_text("MARKOV 1  2  1  1 0  2  0.5 1.5")
     >>> read(file)
     FactorGraph(1 variable, 1 factor, 2 table entries)
     """
+    from kikuchi.graphs.formats.names import with_names
+
     suffix = _known_suffix(path, _MODELS)
-    return parse(fspath(path), load(path), suffix)
+    return with_names(parse(fspath(path), load(path), suffix), fspath(path))
 
 
 def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
@@ -83,7 +88,10 @@ def write(graph: FactorGraph, path: PathName) -> None:
     """Write a model, whole or not at all; the suffix gives the format.
 
     What is read back has the same tables to the last bit if these came from a file, and to
-    1e-15 otherwise. A `log_constant` is multiplied into the first factor.
+    1e-15 otherwise. A `log_constant` is multiplied into the first factor. Names that the format
+    cannot hold are written beside it, to `PATH.names.json`, where `read` finds them.
+
+    `graph` is the model, `path` the file, perhaps with .gz.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.fg.gz"
@@ -92,8 +100,11 @@ def write(graph: FactorGraph, path: PathName) -> None:
     >>> read(file) == graph
     True
     """
+    from kikuchi.graphs.formats.names import write_names
+
     module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
     save(path, _part(module, writer)(graph))
+    write_names(graph, Path(fspath(path)))
 
 
 def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:
@@ -101,6 +112,8 @@ def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:
 
     The file is in the UAI format, with or without the number of cases before it, or JSON
     (`{"rain": 1, "sky": "grey"}`), where a list of numbers is passed on as it is.
+
+    `path` is the file.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "coin.evid"

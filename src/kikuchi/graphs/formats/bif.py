@@ -379,11 +379,7 @@ def bif_text(graph: FactorGraph) -> Iterator[str]:
 
 
 def _probability_text(
-    graph: FactorGraph,
-    factor: int,
-    weights: Array,
-    names: list[str],
-    states: list[list[str]],
+    graph: FactorGraph, factor: int, weights: Array, names: list[str], states: list[list[str]]
 ) -> str:
     *parents, child = graph.scope(factor)
     lo, hi = graph.table_offsets[factor], graph.table_offsets[factor + 1]

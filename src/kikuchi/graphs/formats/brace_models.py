@@ -245,13 +245,13 @@ def read_dsl(path: str, data: bytes) -> FactorGraph:
 
 def dsl_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model in GeNIe's older format, in pieces."""
-    from kikuchi.graphs.directed import topological_order
+    from kikuchi.graphs.formats.directed import parents_first
 
     writer = NetworkWriter(graph, "a .dsl file")
     names = identifiers(writer.names)
     yield "net unknown\n{\n"
     tables = {table.child: table for table in writer.tables()}
-    for v in topological_order(writer.graph).tolist():  # some readers want parents first
+    for v in parents_first(writer.graph):  # some readers want parents first
         table = tables[v]
         name = names[table.child]
         states = ", ".join(identifiers(writer.states[table.child]))

@@ -69,3 +69,14 @@ def _after_peeling(n: int, parents: NDArray[Any], kids: NDArray[Any]) -> set[int
             if waiting[kid] == 0:
                 ready.append(kid)
     return {v for v in range(n) if waiting[v] > 0}
+
+
+def parents_first(graph: FactorGraph) -> list[int]:
+    """The variables of a directed model with parents before children: as they are numbered where
+    that is so already.
+    """
+    from kikuchi.graphs.directed import parents, topological_order
+
+    if all(u < v for v in range(graph.n_variables) for u in parents(graph, v)):
+        return list(range(graph.n_variables))
+    return [int(v) for v in topological_order(graph)]

@@ -99,12 +99,7 @@ def first_repeat(values: NDArray[Any]) -> int:
 
 
 def reverse_layout(
-    flat: Array,
-    cards: NDArray[Any],
-    scopes: NDArray[Any],
-    orders: Ints,
-    *,
-    to_last_fastest: bool,
+    flat: Array, cards: NDArray[Any], scopes: NDArray[Any], orders: Ints, *, to_last_fastest: bool
 ) -> Array:
     """Tables one after the other, from "first variable fastest" to "last fastest" or back.
 

@@ -231,14 +231,14 @@ def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
 
 def xdsl_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model for GeNIe, in pieces; names become identifiers where needed."""
-    from kikuchi.graphs.directed import topological_order
+    from kikuchi.graphs.formats.directed import parents_first
 
     writer = NetworkWriter(graph, "an .xdsl file")
     names = identifiers(writer.names)
     states = [identifiers(group) for group in writer.states]
     tables = {table.child: table for table in writer.tables()}
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<smile version="1.0" id="unknown">\n  <nodes>\n'
-    for v in topological_order(writer.graph).tolist():
+    for v in parents_first(writer.graph):
         parts = "".join(f"      <state id={quoteattr(state)} />\n" for state in states[v])
         if tables[v].parents:
             parts += f"      <parents>{' '.join(names[u] for u in tables[v].parents)}</parents>\n"

@@ -31,15 +31,7 @@ def grow_forest(scope_offsets, scopes, n, order, chosen):
 
 
 @njit(cache=True, error_model="numpy")
-def hang(
-    scope_offsets,
-    scopes,
-    variable_offsets,
-    variable_edges,
-    edge_factors,
-    chosen,
-    parents,
-):
+def hang(scope_offsets, scopes, variable_offsets, variable_edges, edge_factors, chosen, parents):
     """Probability that each variable is the parent of each chosen factor, the root being uniform.
 
     That is the share of the tree's variables that lie on the variable's side of the factor.
@@ -127,18 +119,7 @@ def selected_inverse(indptr, indices, lower, diagonal, out, out_diagonal):
 
 
 @njit(cache=True, error_model="numpy")
-def push_away(
-    root,
-    capacity,
-    starts,
-    slots,
-    other,
-    share,
-    load,
-    spare_at,
-    reached,
-    through,
-):
+def push_away(root, capacity, starts, slots, other, share, load, spare_at, reached, through):
     """Move load from `root` to where there is room, along edges that bear it; answers the rest.
 
     Slot 2e is edge e seen from its first end, 2e + 1 from its second; `share[slot]` is the part of
@@ -185,17 +166,7 @@ def push_away(
 
 
 @njit(cache=True, error_model="numpy")
-def orient(
-    roots,
-    starts,
-    slots,
-    other,
-    share,
-    load,
-    tolerance,
-    mean,
-    reached,
-):
+def orient(roots, starts, slots, other, share, load, tolerance, mean, reached):
     """Average over roots of a split of every edge's weight in which no end bears more than 1, the
     root nothing. Answers a root for which there is none (then `reached` is a set whose edges weigh
     too much), or -1.

@@ -247,20 +247,7 @@ def _count_marked(pool, start, length, alive, mark, stamp, members, count):
 
 
 @njit(cache=True, error_model="numpy")
-def _join(
-    pool,
-    a,
-    b,
-    starts,
-    lengths,
-    degree,
-    alive,
-    fill,
-    touched,
-    touch,
-    n_touched,
-    stamp,
-):
+def _join(pool, a, b, starts, lengths, degree, alive, fill, touched, touch, n_touched, stamp):
     """Change of the fill counts when the edge a-b is added; common neighbours lose one each."""
     i, i_end = starts[a], starts[a] + lengths[a]
     j, j_end = starts[b], starts[b] + lengths[b]

@@ -1,4 +1,7 @@
-"""From an elimination order to the maximal cliques and the tree that joins them."""
+"""From an elimination order to the maximal cliques and the tree that joins them.
+
+Reference: HOJ-I3, TEH-I2.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def _sorted_neighbours(n, order, offsets, members):
 
 @njit(cache=True, error_model="numpy")
 def clique_tree(n, order, offsets, members):
-    """Maximal cliques of an elimination, joined in a tree (TEH-I2, HOJ-I3).
+    """Maximal cliques of an elimination, joined in a tree.
 
     The clique of a step lies inside that of an earlier step u exactly if u's neighbours are that
     clique; such steps form chains, and each chain is one maximal clique. The next clique is the one

@@ -63,13 +63,7 @@ def _product_high(a, b):
 
 
 @njit(cache=True, error_model="numpy")
-def nearest_double(
-    digits,
-    power,
-    high,
-    low,
-    exponents,
-):
+def nearest_double(digits, power, high, low, exponents):
     """Bits of the double nearest to digits * 10**power; 0 where this cannot decide.
 
     `digits` (not 0), shifted until its top bit is set, times the 128-bit power gives 128 bits C of
@@ -244,13 +238,7 @@ def scan(text, values, bits, kinds, high, low, exponents, exact):
 
 
 @njit(cache=True, error_model="numpy")
-def spans_of_kind(
-    text,
-    kinds,
-    kind,
-    starts,
-    ends,
-):
+def spans_of_kind(text, kinds, kind, starts, ends):
     """Where the tokens of one kind begin and end in the bytes."""
     size = len(text)
     place = 0

@@ -1,6 +1,8 @@
-"""Region graphs by name: `region_graph(graph, "faces")` (TEH-M27; LIU-I10, LIU-I11, LIU-I12).
+"""Region graphs by name: `region_graph(graph, "faces")`.
 
 The one place that reads the texts of the option `regions=`; `REGION_TEXTS` says what each means.
+
+Reference: LIU-I10, LIU-I11, LIU-I12, TEH-M27.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.core.files import parse_json, read_text
 from kikuchi.core.text import is_whole
@@ -68,14 +70,18 @@ def region_graph(
     text: str,
     *,
     budget: Budget | None = None,
+    memory: int | str | None = None,
     reduced: Conditioned | None = None,
 ) -> RegionGraph:
     """The region graph that a text of `REGION_TEXTS` asks for.
 
-    Factors that fit in no root become roots of their own. With a `budget`, regions whose tables
-    would not fit are refused; nothing of their size is allocated here. If `graph` is what evidence
-    left of another one, pass that as `reduced`: variables in the text are then those of the
-    original, and observed ones are dropped from the roots.
+    Factors that fit in no root become roots of their own. With a `budget`, or a limit of `memory`
+    in bytes or as "2GB", regions whose tables would not fit are refused; nothing of their size is
+    allocated here. If `graph` is what evidence left of another one, pass that as `reduced`:
+    variables in the text are then those of the original, and observed ones are dropped from the
+    roots.
+
+    `text` is one of these texts, such as "faces" or "loops:4".
 
     >>> from kikuchi.graphs.generators import grid
     >>> print(region_graph(grid(3, 3), "faces").describe())
@@ -97,7 +103,7 @@ def region_graph(
         form = next(known for known in REGION_TEXTS if known.startswith(f"{name}:"))
         raise MethodError(f"regions '{text}' are not complete; write {form}")
     regions = _BUILDERS[name](graph, argument, reduced)
-    regions.require(budget)
+    regions.require(None if budget is None and memory is None else limits(budget, None, memory))
     return regions
 
 
@@ -204,7 +210,7 @@ def _face_cycles(graph: FactorGraph, *, outer: bool) -> tuple[list[cycles.Cycle]
 
 
 def _blocks(graph: FactorGraph, argument: str, reduced: Conditioned | None = None) -> RegionGraph:
-    """Sliding windows on the grid that the model was before evidence, as roots (LIU-I11)."""
+    """Sliding windows on the grid that the model was before evidence, as roots."""
     whole = graph if reduced is None else reduced.original
     shape = grid_shape(whole)
     if shape is None:
@@ -259,7 +265,7 @@ def _loops(graph: FactorGraph, argument: str, *_: object) -> RegionGraph:
 
 
 def _against_cycles(graph: FactorGraph, loops: Sequence[cycles.Cycle]) -> str:
-    """Why cycles as regions may harm: not tree-robust (LIU-I12); empty where nothing is known.
+    """Why cycles as regions may harm: not tree-robust; empty where nothing is known.
 
     More cycles than a basis has never are. Fewer are tested with random spanning trees where the
     graph is connected and has at most 500 pairs; faces of grids need no test.
@@ -399,7 +405,7 @@ def _is_variable(value: object) -> bool:
 
 
 def robustness(graph: FactorGraph, text: str) -> TreeRobustness | None:
-    """Whether the cycles of `cycles`, `faces` or `star` are tree-robust (LIU-I12), if it is small.
+    """Whether the cycles of `cycles`, `faces` or `star` are tree-robust, if it is small.
 
     None for other texts, and for models that have over 500 pairs or are not connected.
 
@@ -424,7 +430,7 @@ def robustness(graph: FactorGraph, text: str) -> TreeRobustness | None:
 def _closure_of_cycles(
     graph: FactorGraph, loops: Iterable[Sequence[int]], note: str
 ) -> RegionGraph:
-    """Closure of cycles and edges; cycles with very many states are cut into pieces (LIU-I12 d)."""
+    """Closure of cycles and edges; cycles with very many states are cut into pieces."""
     cards = graph.cardinalities.tolist()
     pieces = [cycles.cut_cycle(tuple(cycle), cards, _MOST_STATES) for cycle in loops]
     note += _note_on_cuts(sum(len(p) > 1 for p in pieces))

@@ -1,7 +1,9 @@
 """Cycles of the pair graph as root regions: faces, short loops, a shortest basis, star triangles.
 
-Rows LIU-I11, LIU-I12. The pair graph joins two variables that share a factor. A cycle is a tuple of
+The pair graph joins two variables that share a factor. A cycle is a tuple of
 variables in cyclic order.
+
+Reference: LIU-I11, LIU-I12, LIU-M9..
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ class FactorIndex:
         return Region(tuple(sorted(inside)), tuple(sorted(factors)))
 
     def cycle(self, cycle: Sequence[int]) -> Region:
-        """The region of a cycle with the factors of its own variables and edges only (LIU-M9)."""
+        """The region of a cycle with the factors of its own variables and edges only."""
         if len(set(cycle)) < max(len(cycle), 3):
             raise ModelError(f"{tuple(cycle)} is no cycle: it needs three different variables")
         return self.region(cycle, edges_of_cycle(cycle))
@@ -143,7 +145,7 @@ def planar_faces(edges: Sequence[Edge], *, outer: bool = False) -> list[Cycle] |
     """Faces of a planar embedding of each two-connected part, or None if there is no embedding.
 
     Faces of two-connected graphs are simple cycles; bridges lie in none. The longest face of each
-    part is taken for its outer one and left out unless `outer` is set (LIU-I12, theorem 2: what is
+    part is taken for its outer one and left out unless `outer` is set (theorem 2: what is
     left is a tree-robust basis).
 
     >>> planar_faces([(0, 1), (1, 2), (0, 2), (2, 3)])
@@ -258,7 +260,7 @@ def _distinct_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def star_triangles(neighbours: Neighbours, root: int) -> list[Cycle]:
-    """Triangles with `root` (LIU-I12, theorem 3: a tree-robust basis of a complete graph).
+    """Triangles with `root` (theorem 3: a tree-robust basis of a complete graph).
 
     >>> star_triangles(neighbour_sets(4, combinations(range(4), 2)), 1)
     [(1, 0, 2), (1, 0, 3), (1, 2, 3)]
@@ -271,7 +273,7 @@ def star_triangles(neighbours: Neighbours, root: int) -> list[Cycle]:
 
 
 def minimum_cycle_basis(n: int, edges: Sequence[Edge], *, seed: int = 0) -> list[Cycle]:
-    """A basis of the cycle space with the smallest total length (LIU-I12, definition 9).
+    """A basis of the cycle space with the smallest total length (definition 9).
 
     Horton's candidates, two shortest paths from a variable that are joined by an edge, are sorted
     by length and kept while independent over GF(2). Random weights far below 1 make shortest paths
@@ -425,7 +427,7 @@ def _joined_paths(parent: dict[int, int], i: int, j: int) -> Cycle | None:
 def cut_cycle(
     cycle: Cycle, cardinalities: Sequence[int], most_states: int
 ) -> list[tuple[int, ...]]:
-    """Paths that start at one variable, so that no region has too many states (LIU-I12, gap d).
+    """Paths that start at one variable, so that no region has too many states (gap d).
 
     Cycles of up to four variables stay whole. The chords between pieces become regions too; as
     long as other regions meet the cycle in single edges, the approximation stays the same, because

@@ -1,4 +1,7 @@
-"""Junction graphs: cliques, and separators along which they agree (TEH-M27)."""
+"""Junction graphs: cliques, and separators along which they agree.
+
+Reference: TEH-M27.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _MOST_OVERLAPS = 10_000_000
 
 
 def spanning_tree_separators(cliques: SetFamily) -> list[Separator]:
-    """Separators by one maximum spanning tree for each variable (Aji and McEliece; TEH-M27).
+    """Separators by one maximum spanning tree for each variable (Aji and McEliece).
 
     The tree of variable i spans the cliques with i, heavy overlaps first; cliques c and d get the
     variables whose trees use the edge (c, d) as separator. All trees break ties alike, so that
@@ -169,7 +172,7 @@ class _Buckets:
 
 
 def grown_cliques(graph: FactorGraph, most: int) -> tuple[list[Clique], str]:
-    """Cliques of at most `most` variables, grown from the factors, and how (specs 10.4, TEH-M27).
+    """Cliques of at most `most` variables, grown from the factors, and how (specs 10.4).
 
     They start as the scopes and grow one variable at a time inside the cliques of a junction tree,
     along edges of the pair graph where that is possible.

@@ -1,6 +1,6 @@
 """What a `RegionGraph` is made of: regions as sets, the factors inside them, order and counting.
 
-Rows LIU-M9, LIU-I10, LIU-I11.
+Reference: LIU-I10, LIU-I11, LIU-M9.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kikuchi.graphs.regions.sets import SetFamily
 
 @dataclass(frozen=True)
 class Region:
-    """A set of variables (rising) and a set of factors (rising) inside them (LIU-M9).
+    """A set of variables (rising) and a set of factors (rising) inside them.
 
     The factors belong to the identity of a region: two regions over the same variables may differ.
     """
@@ -181,7 +181,7 @@ def ancestors(edges: Ints, count: int) -> SetFamily:
 
 
 def counting_numbers(above: SetFamily) -> Array:
-    """c_r = 1 - sum of c_s over all s above r; parents come before children (LIU-I10)."""
+    """c_r = 1 - sum of c_s over all s above r; parents come before children."""
     from kikuchi.graphs.kernels import sets as kernels
 
     counting = np.empty(len(above))

@@ -1,4 +1,7 @@
-"""Regions that count zero and join nothing cost time and change no answer: leave them out."""
+"""Regions that count zero and join nothing cost time and change no answer: leave them out.
+
+Reference: LIU-I10.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kikuchi.graphs.regions.region_graph import RegionGraph
 
 
 def without_idle_regions(regions: RegionGraph) -> RegionGraph:
-    """The same free energy over the same beliefs with fewer regions (LIU-I10).
+    """The same free energy over the same beliefs with fewer regions.
 
     A region that is counted zero adds nothing to the free energy; what it may still do is make the
     larger regions around it agree. If chains of nested regions that all contain it do so already,

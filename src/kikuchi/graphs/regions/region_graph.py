@@ -1,13 +1,16 @@
 """`RegionGraph`: which sets of variables and factors share a belief, and how often each counts.
 
-Rows TEH-M27, LIU-M9, LIU-I10, LIU-I11. How regions are chosen is in `region_builders`; here is what
+How regions are chosen is in `region_builders`; here is what
 holds for all of them.
+
+Reference: LIU-D7, LIU-I10, LIU-I11, LIU-M9, TEH-M27.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -47,14 +50,16 @@ _MOST_OVERLAPS = 20_000_000  # pairs of roots looked at to prove that regions ar
 class RegionGraph:
     """Regions, the edges from each to its next smaller ones, and the counting numbers.
 
-    The region free energy sum_r c_r sum_x b_r (log b_r - log phi_r) (LIU-D7) with phi_r the product
+    The region free energy sum_r c_r sum_x b_r (log b_r - log phi_r) with phi_r the product
     of the factors of region r. Counting numbers are c_r = 1 - sum of those of all regions above r.
-    Without `edges`, above r are all regions that contain it (the robust rule of LIU-I10) and the
+    Without `edges`, above r are all regions that contain it (the robust rule) and the
     edges are those of the Hasse diagram; with `edges`, pairs (parent, child) of positions in
     `regions`, above r are its ancestors, and the same set may stand in several places.
     `counting` replaces the rule. Every graph is checked (see `check`).
 
     The roots, regions below no other, come first; then large before small: parents before children.
+
+    `graph` is the model, `note` says how the regions were found.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones((2, 2))) for i in range(4)])
     >>> regions = RegionGraph.closure(square, [(0, 1, 2), (0, 2, 3)])
@@ -129,7 +134,7 @@ class RegionGraph:
         cover: bool = True,
         note: str = "",
     ) -> RegionGraph:
-        """Cluster variation (LIU-I11, TEH-M27): the roots and all their intersections.
+        """Cluster variation: the roots and all their intersections.
 
         A root given by its variables holds every factor that fits in it; a `Region` keeps its own
         factors. Roots inside others are dropped. With `cover`, factors and variables that are in no
@@ -154,7 +159,7 @@ class RegionGraph:
 
     @classmethod
     def bethe(cls, graph: FactorGraph) -> RegionGraph:
-        """One region for each factor and one for each variable (TEH-M27, LIU-I10).
+        """One region for each factor and one for each variable.
 
         A factor over one variable is part of that variable's region, and of the factors' around it.
         The free energy is the Bethe one, also where factors overlap in several variables.
@@ -163,16 +168,21 @@ class RegionGraph:
         >>> RegionGraph.bethe(chain).counting.tolist()
         [1.0, 1.0, 0.0, -1.0, 0.0]
         """
-        orders = np.diff(graph.scope_offsets)
-        unary: list[list[int]] = [[] for _ in range(graph.n_variables)]
-        for a in np.flatnonzero(orders == 1).tolist():
-            unary[int(graph.scopes[graph.scope_offsets[a]])].append(a)
-        regions = [Region((v,), tuple(own)) for v, own in enumerate(unary)]
-        for a in np.flatnonzero(orders > 1).tolist():
-            scope = tuple(sorted(graph.scope(a)))
-            regions.append(Region(scope, tuple(sorted([a, *(b for v in scope for b in unary[v])]))))
+        n, orders = graph.n_variables, np.diff(graph.scope_offsets)
+        single, larger = np.flatnonzero(orders == 1), np.flatnonzero(orders > 1)
+        alone = grouped(graph.scopes[graph.scope_offsets[single]].astype(np.int64), single, n)
+        scopes = graph.scopes[np.repeat(orders > 1, orders)].astype(np.int64)
+        number = n + np.arange(len(larger))
+        variables = np.concatenate([np.arange(n), scopes])
+        owners = np.concatenate([np.arange(n), np.repeat(number, orders[larger])])
+        held, pair = sets.spread(alone.offsets[variables], alone.sizes[variables])
+        owners = np.concatenate([owners, number, owners[pair]])
+        items = np.concatenate([variables, n + larger, n + alone.items[held]])
+        family = replace(grouped(owners, items, n + len(larger)), n_items=n + graph.n_factors)
+        regions = cls.__new__(cls)
         note = "Bethe regions: a fixed point of belief propagation is a stationary point"
-        return cls(graph, regions, note=note)
+        regions._set(graph, family, None, None, note)
+        return regions
 
     @classmethod
     def junction_graph(
@@ -183,7 +193,7 @@ class RegionGraph:
         *,
         note: str = "",
     ) -> RegionGraph:
-        """Two levels, cliques counted 1 and separators counted -1 (TEH-M27).
+        """Two levels, cliques counted 1 and separators counted -1.
 
         Each factor belongs to one clique. `separators` are (clique, clique, variables); without
         them they come from one maximum spanning tree for each variable (Aji and McEliece), so that
@@ -216,7 +226,7 @@ class RegionGraph:
     def loop_edge_vertex(
         cls, graph: FactorGraph, loops: Iterable[Sequence[Variable]], *, note: str = ""
     ) -> RegionGraph:
-        """Loops, single edges that lie in two of them or more, single variables (LIU-I11).
+        """Loops, single edges that lie in two of them or more, single variables.
 
         A loop is given by its variables in cyclic order and holds the factors of its own edges and
         variables only. This is the three-level graph of Liu's figure 4.1; intersections of loops
@@ -441,7 +451,7 @@ class RegionGraph:
     def check(self) -> None:
         """Raise unless every variable and factor is counted once and lives in connected regions.
 
-        The conditions of TEH-M27 and LIU-I10 (1-balance), for variables and for factors.
+        The conditions of a valid region graph (1-balance), for variables and for factors.
         """
         weights = self.counting[self._family.owners]
         total = np.bincount(self._family.items, weights=weights, minlength=self._family.n_items)

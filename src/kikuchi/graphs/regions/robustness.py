@@ -1,4 +1,7 @@
-"""Tree-robust cycle bases: the test, and Liu's Algorithm 1 for general graphs (LIU-I12)."""
+"""Tree-robust cycle bases: the test, and Liu's Algorithm 1 for general graphs.
+
+Reference: LIU-I12.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class TreeRobustness:
 
 
 def tree_exact(cycles: Iterable[Sequence[int]], tree: Iterable[Edge]) -> bool:
-    """True if the cycles can be removed one by one, each owning an edge outside the tree (LIU-I12).
+    """True if the cycles can be removed one by one, each owning an edge outside the tree.
 
     An edge is owned if no cycle that is still there has it. Removal never takes an owned edge
     away from another cycle, so any order of removal decides. This is the corrected definition; the
@@ -91,7 +94,7 @@ def is_tree_robust(
     samples: int = 200,
     seed: int = 0,
 ) -> TreeRobustness:
-    """Whether a cycle basis is tree exact for all spanning trees of a connected graph (LIU-I12).
+    """Whether a cycle basis is tree exact for all spanning trees of a connected graph.
 
     Graphs with at most 2000 spanning trees are decided; of others `samples` trees are drawn
     uniformly (Wilson's walks) and the answer says so.
@@ -218,7 +221,7 @@ class GrownRoots:
 
 
 def grow_roots(n: int, edges: Sequence[Edge]) -> GrownRoots:
-    """Algorithm 1 of Liu for general graphs (LIU-I12), with its gaps closed.
+    """Algorithm 1 of Liu for general graphs, with its gaps closed.
 
     For each component: a planar or complete subgraph, whichever has the larger cycle space, gives
     its tree-robust basis; then every unused edge closes a cycle with a shortest path over used

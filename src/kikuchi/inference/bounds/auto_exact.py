@@ -17,7 +17,7 @@ from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import MethodRun, Solution, expand_factors
 from kikuchi.inference.registry import METHODS
 from kikuchi.inference.trees.engine import Watch
-from kikuchi.inference.trees.junction_tree import JunctionTree, unconditioned
+from kikuchi.inference.trees.junction_tree import JunctionTree, tree_joint, unconditioned
 from kikuchi.inference.trees.plan import TreePlan, factor_targets, make_plan
 from kikuchi.inference.trees.slices import SlicedPlan
 from kikuchi.inference.trees.speed import measured
@@ -71,6 +71,7 @@ def in_slices(sliced: SlicedPlan, run: MethodRun, why: str) -> Solution | None:
         log_z_lower=log_z,
         log_z_upper=log_z,
         factor_tables=factor_tables,
+        joint=tree_joint(sliced.graph, unhurried),
         diagnostics={"chosen": JunctionTree.name, "why": why, "slices": sliced.count},
     )
 

@@ -247,6 +247,7 @@ def solution_of(best: Beliefs, graph: FactorGraph, diagnostics: dict[str, Any]) 
         log_z_upper=None if best.log_z_upper is None else best.log_z_upper - constant,
         factor_tables=lambda: best.flat_factors,
         covariance=lambda variables: best.covariance(variables.tolist()),
+        joint=best.held_joint,
         warnings=list(best.warnings),
         diagnostics=diagnostics,
     )

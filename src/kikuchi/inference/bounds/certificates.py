@@ -7,13 +7,15 @@ times the old ones, entry by entry, with the matrix M of `kernels.certificates` 
     T_a(i, j) = tanh(alpha_a D_a(i, j) / 4),
 
 where D_a(i, j) is the largest log odds ratio of the table between two states of i and two of j. For
-two binary variables D / 4 is the size of the coupling, and M is the matrix of LIU-I9 (3.24); with
+two binary variables D / 4 is the size of the coupling, and M is the published matrix; with
 alpha = 1 it is the condition of Mooij and Kappen for tables of any shape. Whenever the powers
 of M vanish, all starts lead to one fixed point. Largest singular value, row sums and column sums
 (Theorem 1 and its corollaries) bound the spectral radius, so that the last is the sharpest.
 
 Errata that are mended here: (3.28) has the field of the sender and its other neighbours, (3.33)
 needs |theta|, (3.36) needs M |z| for |M z|. Fields and other one-variable factors never enter M.
+
+Reference: LIU-I9.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import MethodError
+from kikuchi.core.labelled import html_facts
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import Solution
@@ -67,11 +70,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of belief propagation in a model before running it (LIU-I9).
+    """What is known of belief propagation in a model before running it.
 
     `rate` bounds how fast the logarithms of the messages close in on the fixed point, a factor for
     each round (0: exact after finitely many); None where nothing is proved or no rate is known.
     `facts` are other properties of the model that bear on the answer, `remarks` what to mind.
+
+    `alpha` is the order of the divergence (1: belief propagation; None: one for each factor),
+    `conditions` are the criteria that were tried, `seconds` what that took.
 
     >>> import kikuchi as kk
     >>> certificate = certify(kk.ising({(0, 1): 0.3, (1, 2): 0.3, (0, 2): 0.3}))
@@ -95,6 +101,13 @@ class Certificate:
         """A condition by its name."""
         return next(c for c in self.conditions if c.name == name)
 
+    def __repr__(self) -> str:
+        return f"Certificate({self.text})"
+
+    def _repr_html_(self) -> str:
+        facts = [(c.name, "holds" if c.holds else "does not hold") for c in self.conditions]
+        return html_facts("Certificate of belief propagation", facts, self.text)
+
     @property
     def text(self) -> str:
         """The verdict in one line."""
@@ -109,16 +122,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "alpha": self.alpha,
-            "certified": self.holds,
-            "rate": self.rate,
-            "text": self.text,
-            "conditions": [asdict(condition) for condition in self.conditions],
-            "facts": list(self.facts),
-            "remarks": list(self.remarks),
-            "seconds": self.seconds,
-        }
+        data = {**asdict(self), "certified": self.holds, "text": self.text}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
 
 
 def certify(
@@ -127,13 +132,23 @@ def certify(
     alpha: ArrayLike = 1.0,
     *,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Certificate:
     """Sufficient conditions for alpha-belief propagation to converge to a unique fixed point.
 
-    `alpha` is one number, or one for each factor; 1 is plain belief propagation (LIU-I9, Theorem 1
+    `alpha` is one number, or one for each factor; 1 is plain belief propagation (Theorem 1
     and Corollary 1; also the spectral radius, and graphs with at most one cycle in each component).
     A condition that holds is proved, damped or not; one that does not hold proves nothing.
-    The budget's seconds end the search for a sharper bound; what was found by then is answered.
+    The seconds end the search for a sharper bound; what was found by then is answered.
+
+    Parameters
+    ----------
+    graph : the model.
+    evidence : observed states by variable, both by name or number.
+    alpha : one number, or one for each factor.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> import kikuchi as kk
     >>> certify(kk.grid(4, 4, coupling=0.1)).text
@@ -142,7 +157,7 @@ def certify(
     >>> certify(kk.grid(4, 4, coupling=2.0)).holds
     False
     """
-    clock = (budget or Budget()).start()
+    clock = limits(budget, seconds, memory).start()
     reduced = graph.reduce(graph.resolve(evidence))
     alphas = _alphas(alpha, graph.n_factors)[reduced.factors]
     common = float(np.ravel(alpha)[0]) if np.ndim(alpha) == 0 else None

@@ -1,9 +1,11 @@
 """States of positive weight, and boxes of them, in models whose tables have zeros.
 
 Sampling must start at a state of positive weight, and a product distribution has a finite bound
-only if no forbidden entry lies in the product of its supports (HOJ-I9). Both are constraint
+only if no forbidden entry lies in the product of its supports. Both are constraint
 problems: states without support in some table are removed until none is left (which changes no
 probability), then the rest is searched, guided by a preference, with bounded backtracking.
+
+Reference: HOJ-I9.
 """
 
 from __future__ import annotations

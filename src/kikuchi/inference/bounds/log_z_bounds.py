@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method, crossed_bounds, rounding_error
@@ -53,6 +53,9 @@ class LogZBounds:
 
     Bounds that nothing has proved yet are infinite. `rounding` is what rounding alone may leave
     between them.
+
+    `lower` and `upper` are the bounds, `lower_method` and `upper_method` what proved them,
+    `history` every improvement, `skipped` methods that were not run, with the reason.
 
     >>> LogZBounds(lower=1.0, upper=3.0).gap
     2.0
@@ -192,38 +195,49 @@ def bounds(
     *,
     evidence: Evidence | None = None,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
     ibound: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> LogZBounds:
     """Bounds on log Z from both sides, as tight as the time allows.
 
-    Without a limit of seconds in `budget` it takes 10, counted from when the compiled loops are
-    loaded. No table has more than `ibound` + 1 variables (by default as many as memory and time
-    allow); where that reaches the elimination width the bounds meet. Ctrl-C ends with the best
-    bounds so far.
+    Without a limit of seconds it takes 10, counted from when the compiled loops are loaded. Ctrl-C
+    ends with the best bounds so far.
+
+    Parameters
+    ----------
+    graph : the model.
+    evidence : observed states by variable, both by name or number.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    ibound : no table has more than `ibound` + 1 variables; by default as many as memory and time
+        allow. Where that reaches the elimination width the bounds meet.
+    progress : True for a bar, or a function that is told how far the run is.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=0)
-    >>> proved = bounds(grid, ibound=2, budget=kk.Budget(seconds=1))
+    >>> proved = bounds(grid, ibound=2, seconds=1)
     >>> exact = kk.infer(grid, "jt").log_z
     >>> proved.lower <= exact <= proved.upper
     True
     """
-    budget = budget or Budget()
+    budget = limits(budget, seconds, memory)
     reduced = graph.reduce(graph.resolve(evidence)).graph
     check_ibound(reduced, ibound)
     load_loops(LOOPS, reduced)
     clock = budget.start()
-    seconds = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
-    portfolio = Portfolio(reduced, clock, progress or silent, seconds)
-    try:
-        for method, allotted in bound_schedule(portfolio, ibound):
-            portfolio.attempt(method, allotted)
-            if portfolio.bounds.closed or portfolio.seconds_left <= 0.0:
-                break
-    except KeyboardInterrupt:  # between two runs, while the next is planned
-        if not portfolio.bounds.history:
-            raise
+    limit = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
+    with shown(progress, "bounds") as report:
+        portfolio = Portfolio(reduced, clock, report, limit)
+        try:
+            for method, allotted in bound_schedule(portfolio, ibound):
+                portfolio.attempt(method, allotted)
+                if portfolio.bounds.closed or portfolio.seconds_left <= 0.0:
+                    break
+        except KeyboardInterrupt:  # between two runs, while the next is planned
+            if not portfolio.bounds.history:
+                raise
     return portfolio.bounds
 
 

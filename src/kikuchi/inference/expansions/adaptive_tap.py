@@ -1,4 +1,4 @@
-r"""Adaptive TAP, the cavity method that finds its own reaction term (HOJ-M12, HOJ-I16).
+r"""Adaptive TAP, the cavity method that finds its own reaction term.
 
 For p(s) = (1/Z) prod_i rho_i(s_i) exp(s'Js / 2 + theta's) the field that the others put on s_i is
 taken as Gaussian with variance V_i in the system without s_i:
@@ -10,6 +10,8 @@ with mean m_i and variance v_i. The V_i are not computed from the couplings, as 
 consistency: with Lambda_i = V_i + 1 / v_i, chi = (Lambda - J)^-1 has chi_ii = v_i. This is a fixed
 point of expectation propagation with a Gaussian factor exp(g_i s_i - Lambda_i s_i^2 / 2) in place
 of every rho_i, and it is found that way, one factor after the other.
+
+Reference: HOJ-I16, HOJ-M4, HOJ-M12.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _WORK_MATRICES = 4
 
 
 class Sites(Protocol):
-    """The single densities rho_i of a pairwise model, each under a Gaussian tilt (HOJ-M12)."""
+    """The single densities rho_i of a pairwise model, each under a Gaussian tilt."""
 
     def moments(self, index: Ints, field: Array, v: Array) -> tuple[Array, Array, Array]:
         """log of integral rho_i(s) exp(v s^2 / 2 + field s) ds, mean and variance, by index."""
 
 
 class SpinSites:
-    """rho_i puts weight 1 on -1 and on +1: the Boltzmann machine (HOJ-M4)."""
+    """rho_i puts weight 1 on -1 and on +1: the Boltzmann machine."""
 
     def moments(self, index: Ints, field: Array, v: Array) -> tuple[Array, Array, Array]:
         """log 2cosh f + V / 2, tanh f, 1 - tanh^2 f."""
@@ -159,7 +161,7 @@ class Cavity:
     def log_z(self) -> float:
         """sum_i log Z_i - m'Jm / 2 + sum_i V_i m_i^2 / 2 + log det chi / 2 - sum_i log chi_ii / 2.
 
-        Stationary at the fixed point (HOJ-I16, corrected: erratum 21 has chi_ii for m_i^2).
+        Stationary at the fixed point (corrected: erratum 21 has chi_ii for m_i^2).
         """
         v, m = self.reactions, self.mean
         singles, _, _ = self.sites.moments(np.arange(len(m)), self.cavity_fields, v)
@@ -170,7 +172,7 @@ class Cavity:
 
 @dataclass(frozen=True)
 class AdaptiveTap(Method):
-    """Adaptive TAP of a positive binary pairwise model (HOJ-I16).
+    """Adaptive TAP of a positive binary pairwise model.
 
     Expectation propagation with Gaussian factors, one variable after the other with rank-one
     updates, n^3 operations per sweep: for dense models of up to a few thousand variables. `damping`

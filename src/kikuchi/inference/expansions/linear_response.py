@@ -1,4 +1,4 @@
-r"""Covariances of states, exact and by linear response (TEH-I7, HOJ-I11).
+r"""Covariances of states, exact and by linear response.
 
 Put a field theta_i(k) on every state, a factor exp(theta_i(x_i)) beside the others. Exactly,
 
@@ -7,6 +7,8 @@ Put a field theta_i(k) on every state, a factor exp(theta_i(x_i)) beside the oth
 and an approximation of the marginals, differentiated the same way at its fixed point, gives
 covariances also of variables that share no factor. All matrices here run over the states of the
 variables asked for, one variable after the other, as `flat_marginals` does.
+
+Reference: HOJ-I11, TEH-I7.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.graph_arrays import same_shapes
 
 Indices = Ints
 
@@ -31,7 +34,7 @@ _NEGATIVE = -1e-9  # variances below this are no rounding
 _IMPOSSIBLE = 1e-16  # beliefs from here on could not be seen in a covariance
 _STIFF = 1e-3  # determinant of a factor's own system below which it is not eliminated
 
-_CRITICAL = (
+CRITICAL = (
     "the covariance does not exist: the fixed point is a critical one, where a small field moves "
     "the marginals without limit; use jt, or weaken the couplings"
 )
@@ -102,7 +105,7 @@ def symmetric_response(matrix: Any, root: Any, rows: Indices) -> Array:
 
 
 def mean_field_covariance(graph: FactorGraph, q: Array, variables: Indices) -> Array:
-    r"""Linear response of naive mean field, for any cardinalities and orders (TEH-I7, HOJ-I11).
+    r"""Linear response of naive mean field, for any cardinalities and orders.
 
     From q_i prop. to exp(theta_i + E_q[log weight | x_i]) follows dq = C (dtheta + H dq), with
     C_i = diag(q_i) - q_i q_i' and H_ij(x_i, x_j) = sum_a E_q[log phi_a | x_i, x_j]. With
@@ -113,15 +116,15 @@ def mean_field_covariance(graph: FactorGraph, q: Array, variables: Indices) -> A
     size = len(q)
     allowed = np.where(np.isfinite(graph.log_tables), graph.log_tables, 0.0)  # q forbids the others
     entries = []
-    for factors, shape in _same_shapes(graph):
+    for factors, shape in same_shapes(graph):
         edges = graph.scope_offsets[factors][:, None] + np.arange(len(shape))
         starts = graph.state_offsets[graph.scopes[edges]]
         for i, j, mean in _pair_tables(graph, factors, shape, allowed, q):
             rows = starts[:, i, None] + np.arange(shape[i])
             cols = starts[:, j, None] + np.arange(shape[j])
-            entries.append(_scattered(mean, rows, cols))
-            entries.append(_scattered(mean.transpose(0, 2, 1), cols, rows))
-    root = _covariance_root(graph, q)
+            entries.append(scattered(mean, rows, cols))
+            entries.append(scattered(mean.transpose(0, 2, 1), cols, rows))
+    root = covariance_root(graph, q)
     matrix: Any = eye_array(size, format="csc")
     if entries:
         at_row, at_col, values = (np.concatenate(part) for part in zip(*entries, strict=True))
@@ -130,7 +133,7 @@ def mean_field_covariance(graph: FactorGraph, q: Array, variables: Indices) -> A
     return symmetric_response(matrix, root, states_of(graph, variables))
 
 
-def _covariance_root(graph: FactorGraph, q: Array) -> Any:
+def covariance_root(graph: FactorGraph, q: Array) -> Any:
     """R with R R' = diag(q) - q q' in each block: diag(s) (1 - s s'), s = sqrt(q)."""
     from scipy.sparse import coo_array
 
@@ -150,7 +153,7 @@ def _covariance_root(graph: FactorGraph, q: Array) -> Any:
 def bethe_covariance(
     graph: FactorGraph, marginals: Array, tables: Array, variables: Indices
 ) -> Array:
-    r"""Linear response of belief propagation at its fixed point, for any factor graph (HOJ-I11).
+    r"""Linear response of belief propagation at its fixed point, for any factor graph.
 
     The derivatives of the log-messages obey
 
@@ -192,19 +195,19 @@ def _bethe_system(graph: FactorGraph, free: _FreeStates, tables: Array) -> Any:
         fields = free.number[states]
         within = np.eye(gain.shape[1]) + gain
         soft = np.abs(np.linalg.det(within)) > _STIFF
-        entries.append(_scattered(-np.linalg.solve(within[soft], gain[soft]), *2 * [fields[soft]]))
+        entries.append(scattered(-np.linalg.solve(within[soft], gain[soft]), *2 * [fields[soft]]))
         stiff = fields[~soft]
         own = size + np.arange(stiff.size).reshape(stiff.shape)
         size += stiff.size
-        entries.append(_scattered(within[~soft], own, own))
-        entries.append(_scattered(-gain[~soft], own, stiff))
+        entries.append(scattered(within[~soft], own, own))
+        entries.append(scattered(-gain[~soft], own, stiff))
         copied = stiff >= 0
         entries.append((stiff[copied], own[copied], -np.ones(int(copied.sum()))))
     rows, cols, values = (np.concatenate(part) for part in zip(*entries, strict=True))
     return coo_array((values, (rows, cols)), shape=(size, size)).tocsc()
 
 
-def _scattered(blocks: Array, rows: Indices, cols: Indices) -> tuple[Indices, Indices, Array]:
+def scattered(blocks: Array, rows: Indices, cols: Indices) -> tuple[Indices, Indices, Array]:
     """Entries of many blocks, each with its own rows and columns; negative ones are left out."""
     at_row = np.broadcast_to(rows[:, :, None], blocks.shape)
     at_col = np.broadcast_to(cols[:, None, :], blocks.shape)
@@ -218,7 +221,7 @@ def _factor_gains(
     """T_a of all factors of one shape, over all states of their variables end to end, with these
     states: b_a(x_j | x_i) - b_a(x_j | r_i) in row x_i and column x_j, r_i the likeliest state.
     """
-    for factors, shape in _same_shapes(graph):
+    for factors, shape in same_shapes(graph):
         begin = np.concatenate([[0], np.cumsum(shape)])
         edges = graph.scope_offsets[factors][:, None] + np.arange(len(shape))
         starts = graph.state_offsets[graph.scopes[edges]]
@@ -319,17 +322,6 @@ def _pair_tables(
         yield first, second, values
 
 
-def _same_shapes(graph: FactorGraph) -> Iterator[tuple[Indices, tuple[int, ...]]]:
-    """Factors of two variables or more, grouped by the shape of their tables."""
-    orders = np.diff(graph.scope_offsets)
-    for order in np.unique(orders[orders > 1]).tolist():
-        factors = np.flatnonzero(orders == order)
-        scopes = graph.scopes[graph.scope_offsets[factors][:, None] + np.arange(order)]
-        shapes, group = np.unique(graph.cardinalities[scopes], axis=0, return_inverse=True)
-        for k, shape in enumerate(shapes.tolist()):
-            yield factors[group.ravel() == k], tuple(shape)
-
-
 def states_of(graph: FactorGraph, variables: Indices) -> Indices:
     """Positions in a flat buffer of marginals of all states of some variables.
 
@@ -354,7 +346,7 @@ def factored(matrix: Any) -> Callable[[Array], Array]:
     try:
         factors = splu(matrix.tocsc())
     except RuntimeError as error:  # SuperLU met a pivot that is exactly zero
-        raise KikuchiError(_CRITICAL) from error
+        raise KikuchiError(CRITICAL) from error
     _check_regular(factors.U.diagonal())
     return lambda b: np.asarray(factors.solve(b))
 
@@ -371,13 +363,13 @@ def _dense_factored(matrix: Array) -> Callable[[Array], Array]:
 def _check_regular(pivots: Array) -> None:
     sizes = np.abs(pivots)
     if not sizes.min() > _SINGULAR * sizes.max():
-        raise KikuchiError(_CRITICAL)
+        raise KikuchiError(CRITICAL)
 
 
 def checked(covariance: Array) -> Array:
     """Made symmetric to the last bit; refused where a variance is negative or not finite."""
     if not np.all(np.isfinite(covariance)):
-        raise KikuchiError(_CRITICAL)
+        raise KikuchiError(CRITICAL)
     if np.any(np.diagonal(covariance) < _NEGATIVE):
         raise KikuchiError(_UNSTABLE)
     return np.asarray(0.5 * (covariance + covariance.T))

@@ -1,4 +1,4 @@
-r"""Plefka expansion of the free energy of spins: mean field, TAP, third order (TEH-I6, HOJ-I13).
+r"""Plefka expansion of the free energy of spins: mean field, TAP, third order.
 
 The free energy with given means, G(m) = min {E_q[-log weight] - H(q) : E_q[s] = m}, expanded in
 the couplings (v = 1 - m^2, u = m v):
@@ -9,7 +9,9 @@ the couplings (v = 1 - m^2, u = m v):
 
 G_1 is naive mean field and an upper bound on -log Z at every m; G_2 is the TAP free energy, with
 the fixed point m_i = tanh(h_i + sum_j J_ij m_j - m_i sum_j J_ij^2 v_j). The reaction term has this
-sign; the sources print it with the other (TEH erratum ER2) or with a wrong factor (WH-I3).
+sign; the sources print it with the other (TEH erratum ER2) or with a wrong factor.
+
+Reference: HOJ-I11, HOJ-I13, TEH-I6, TEH-I7, WH-I3.
 """
 
 from __future__ import annotations
@@ -123,7 +125,7 @@ class Expansion:
         return np.asarray(self.x - local_fields + self.reaction_gradient)
 
     def scaled_hessian(self) -> Any:
-        """Second derivatives in m, each times sqrt(v) of both spins: sparse (HOJ-I13).
+        """Second derivatives in m, each times sqrt(v) of both spins: sparse.
 
         To second order delta_ij (1/v_i + sum_k J_ik^2 v_k) - J_ij - 2 J_ij^2 m_i m_j.
         """
@@ -144,13 +146,13 @@ class Expansion:
         return model.sparse(off * root[rows] * root[columns]) + diags_array(diagonal)
 
     def covariance(self, graph: FactorGraph, variables: Ints) -> Array:
-        """Linear response: the inverse of the Hessian, over states (TEH-I7, HOJ-I11)."""
+        """Linear response: the inverse of the Hessian, over states."""
         root = spin_covariance_root(np.sqrt(self.v))
         return symmetric_response(self.scaled_hessian(), root, states_of(graph, variables))
 
     @property
     def correlations(self) -> Array:
-        """E[s_i s_j] = -dG/dJ_ij for each stored coupling (WH-I3)."""
+        """E[s_i s_j] = -dG/dJ_ij for each stored coupling."""
         model, rows, columns = self.model, self.model.rows, self.model.columns
         out = self.m[rows] * self.m[columns]
         if self.order > 1:
@@ -215,7 +217,7 @@ class _Expanded(Method):
 
 @dataclass(frozen=True)
 class Plefka(_Expanded):
-    """Free energy of a positive binary pairwise model, expanded in its couplings (HOJ-I13, TEH-I6).
+    """Free energy of a positive binary pairwise model, expanded in its couplings.
 
     Order 1 is naive mean field, order 2 TAP, order 3 adds the cubes of couplings and the triangles.
     Spins move one after the other, each to the minimum of the free energy in its own mean (its
@@ -247,7 +249,7 @@ class Plefka(_Expanded):
 
 @dataclass(frozen=True)
 class Tap(_Expanded):
-    """TAP free energy of a positive binary pairwise model: `plefka` to order 2 (TEH-I6, WH-I3).
+    """TAP free energy of a positive binary pairwise model: `plefka` to order 2.
 
     m_i = tanh(h_i + sum_j J_ij m_j - m_i sum_j J_ij^2 (1 - m_j^2)), each solved for its own m_i.
     The free energy is convex in every single mean, so this is exact coordinate descent: it always

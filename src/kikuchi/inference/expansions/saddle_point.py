@@ -1,10 +1,10 @@
-r"""Saddle point and cumulant expansion of spin models (HOJ-I8, HOJ-I14, HOJ-I15).
+r"""Saddle point and cumulant expansion of spin models.
 
 The saddle point of Z as an integral over means m and fields x is m_i = tanh x_i with
-x_i = -dE(m)/dm_i (HOJ-I8). Spins meet in products of different ones, so that E(m) is the mean of
+x_i = -dE(m)/dm_i. Spins meet in products of different ones, so that E(m) is the mean of
 E(s) for independent spins, and the saddle point is the naive mean-field solution.
 
-Around independent spins with energy E_0 = -sum_i x_i s_i (HOJ-I14)
+Around independent spins with energy E_0 = -sum_i x_i s_i
 
     log Z = log Z_0 + kappa_1 + kappa_2 / 2! + kappa_3 / 3! + ...,
 
@@ -17,9 +17,11 @@ a_i = h_i - x_i + sum_j J_ij m_j, which is 0 at the saddle point,
               + 3 sum_{i<j} J_ij^2 (a_i t_i v_j + a_j t_j v_i)
               + sum_{i<j} J_ij^3 t_i t_j + 6 sum_{i<j<k} J_ij J_jk J_ki v_i v_j v_k.
 
-log Z_0 + kappa_1 is the bound of Gibbs, Bogoliubov and Feynman at any x. In the geometry of HOJ-I15
+log Z_0 + kappa_1 is the bound of Gibbs, Bogoliubov and Feynman at any x. In information geometry
 what it lacks, KL(q_0 || p), is KL(q_0 || q) + KL(q || p) for the q with the couplings of p and the
 means of q_0; the higher terms at m are the first of these two, expanded.
+
+Reference: HOJ-I8, HOJ-I14, HOJ-I15.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class Cumulants(NamedTuple):
 
 
 def cumulants(model: SpinModel, x: Array) -> Cumulants:
-    """Cumulants of E_0 - E under independent spins in the fields x (HOJ-I14), for any x.
+    """Cumulants of E_0 - E under independent spins in the fields x, for any x.
 
     >>> from kikuchi import ising
     >>> model = spin_model(ising({(0, 1): 0.5}, [0.0, 0.0]), "saddle")
@@ -81,7 +83,7 @@ def cumulants(model: SpinModel, x: Array) -> Cumulants:
 
 @dataclass(frozen=True)
 class SaddlePoint(Method):
-    """Saddle point of a positive binary pairwise model, and cumulants around it (HOJ-I8, HOJ-I14).
+    """Saddle point of a positive binary pairwise model, and cumulants around it.
 
     The saddle point is naive mean field; of several starts the one of the best bound is taken.
     Order 1 answers it; order 2 adds the variance and order 3 the third cumulant to `log_z`, and the

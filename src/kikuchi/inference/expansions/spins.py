@@ -1,4 +1,7 @@
-"""Spin models J, h of binary graphs as expansions need them, and their answers as beliefs."""
+"""Spin models J, h of binary graphs as expansions need them, and their answers as beliefs.
+
+Reference: HOJ-M4.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _STRONGEST = 1e6  # cubes of couplings are summed
 
 @dataclass(frozen=True, eq=False)
 class SpinModel:
-    """log weight = constant + sum_{i<j} J_ij s_i s_j + sum_i h_i s_i over s = -1, +1 (HOJ-M4).
+    """log weight = constant + sum_{i<j} J_ij s_i s_j + sum_i h_i s_i over s = -1, +1.
 
     J is symmetric without diagonal, as rows of (neighbour, coupling).
     """

@@ -1,6 +1,8 @@
-"""Alpha-BP and fractional BP: message passing for other divergences than KL (LIU-I6, LIU-I7).
+"""Alpha-BP and fractional BP: message passing for other divergences than KL.
 
-They lead from belief propagation (alpha = 1) to mean field (alpha near 0), HOJ-X7.
+They lead from belief propagation (alpha = 1) to mean field (alpha near 0).
+
+Reference: HOJ-X7, LIU-D2, LIU-D6, LIU-I6, LIU-I7, LIU-M7.
 """
 
 from __future__ import annotations
@@ -108,9 +110,9 @@ def _pass_messages(
 
 @dataclass(frozen=True)
 class AlphaBP(_PowerMethod):
-    r"""Alpha belief propagation (LIU-I6), with an external prior if one is given (LIU-I7).
+    r"""Alpha belief propagation, with an external prior if one is given.
 
-    Each factor is replaced by a product of messages that is best in the alpha-divergence (LIU-D2):
+    Each factor is replaced by a product of messages that is best in the alpha-divergence:
 
         m_{a->i} <- m_{a->i}^(1 - alpha) sum_{x_a \ x_i} phi_a^alpha
                     prod_{j != i} m_{a->j}^(1 - alpha) prod_{b != a} m_{b->j}.
@@ -123,9 +125,9 @@ class AlphaBP(_PowerMethod):
     factor of the graph, `[0.5, 0.7, ...]` or `0.5/0.7/...` (those of factors of one variable are
     not looked at). Factors may be of any order.
 
-    `prior` multiplies variables by distributions that another estimator gave (LIU-M7), in Python
+    `prior` multiplies variables by distributions that another estimator gave, in Python
     {variable: distribution} or one distribution for each variable, as a text `0:0.2+0.8/3:0.6+0.4`.
-    `log_z` is then that of the multiplied model. It is minus the reweighted free energy (LIU-D6)
+    `log_z` is then that of the multiplied model. It is minus the reweighted free energy
     with weights 1 / alpha, which the fixed points make stationary: an estimate, not a bound.
 
     A run that does not converge answers with the messages of the smallest residual.
@@ -200,9 +202,9 @@ class AlphaBP(_PowerMethod):
 
 @dataclass(frozen=True)
 class FractionalBP(_PowerMethod):
-    """Fractional belief propagation: the reweighted free energy with weights 1 / fraction (LIU-D6).
+    """Fractional belief propagation: the reweighted free energy with weights 1 / fraction.
 
-    The fixed points are those of `alpha` with alpha = fraction (LIU-I6); the updates are the plain
+    The fixed points are those of `alpha` with alpha = fraction; the updates are the plain
     reweighted ones, without the step that alpha-BP has built in. fraction = 1 is belief
     propagation; fractions below 1 weigh the mutual informations more and tend to mean field, those
     above 1 weigh them less, as tree-reweighted weights do, which makes the free energy flatter and
@@ -252,10 +254,12 @@ class FractionalBP(_PowerMethod):
 
 
 def with_prior(graph: FactorGraph, prior: Mapping[Any, ArrayLike]) -> FactorGraph:
-    """The model with one more factor for each entry of `prior`: {variable: distribution} (LIU-M7).
+    """The model with one more factor for each entry of `prior`: {variable: distribution}.
 
     The distributions come from any other estimator; what they know is counted twice, on purpose.
     They are weights >= 0 and need not sum to 1. Every method runs on the answer.
+
+    `graph` is the model.
 
     >>> model = FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]])])
     >>> with_prior(model, {1: [0.3, 0.7]}).n_factors

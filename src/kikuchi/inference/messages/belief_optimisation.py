@@ -1,4 +1,7 @@
-"""Belief optimisation: Bethe free energy of binary models over single marginals (TEH-I9, WH-I4)."""
+"""Belief optimisation: Bethe free energy of binary models over single marginals.
+
+Reference: TEH-I9, WH-I4.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _START_SPREAD = 2.0
 
 @dataclass(frozen=True)
 class BeliefOptimisation(Method):
-    """Bethe free energy of a positive binary pairwise model by gradient descent (TEH-I9, WH-I4).
+    """Bethe free energy of a positive binary pairwise model by gradient descent.
 
     Given the single marginals q the best pair beliefs are known in closed form, so the free energy
     is a function of the logits of q alone. L-BFGS descends from the marginals of independent

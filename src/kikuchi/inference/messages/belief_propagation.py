@@ -1,4 +1,7 @@
-"""Belief propagation: sum-product and max-product on any factor graph (TEH-I1, I8; LIU-I3, I4)."""
+"""Belief propagation: sum-product and max-product on any factor graph.
+
+Reference: LIU-D5, LIU-I3, LIU-I4, TEH-I1, TEH-I8, TEH-M23.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ class BeliefPropagation(Method):
     r"""Loopy belief propagation, exact on forests.
 
     Messages m_{a->i}(x_i) prop. to sum_{x_a \ x_i} phi_a prod_{j in a \ i} prod_{b != a} m_{b->j}
-    (LIU-I3, TEH-I1) are updated by one of the schedules until none changes by more than `tol` as a
-    probability, before damping. `log_z` is minus the Bethe free energy (LIU-D5, TEH-M23), which is
+    are updated by one of the schedules until none changes by more than `tol` as a
+    probability, before damping. `log_z` is minus the Bethe free energy, which is
     exact on forests, which a pass from the leaves to the roots and one back, both undamped, see to
-    after the stop, and no bound elsewhere. `damping` is the weight on the old message (TEH-I8);
+    after the stop, and no bound elsewhere. `damping` is the weight on the old message;
     with `damping_end` it moves there linearly over the first `anneal` iterations.
 
     Positive binary pairwise models whose numbers stay in range run in ratio form; all others in
@@ -104,7 +107,9 @@ class BeliefPropagation(Method):
         if is_tree and iterations == 2:
             converged, run.stopped = True, "converged"
         elif converged and self.mode == "sum" and messages.graph.is_forest:
-            for order in itertools.islice(_passes(messages.graph), 2):  # small steps prove nothing
+            for order in itertools.islice(
+                forest_passes(messages.graph), 2
+            ):  # small steps: no proof
                 messages.sequential(order, 0.0, bp_messages.LINEAR)
         return self._read(messages, iterations, converged, run)
 
@@ -132,7 +137,7 @@ class BeliefPropagation(Method):
     def _orders(self, graph: FactorGraph) -> Iterator[U4]:
         """The order of the variables in each sweep."""
         if self.schedule == "tree":
-            yield from _passes(graph)
+            yield from forest_passes(graph)
         order = np.arange(graph.n_variables, dtype=np.uint32)
         rng = generator(self.seed)
         while True:
@@ -185,7 +190,7 @@ class BeliefPropagation(Method):
         return solution
 
 
-def _passes(graph: FactorGraph) -> Iterator[U4]:
+def forest_passes(graph: FactorGraph) -> Iterator[U4]:
     """The variables of a forest from the leaves to the roots, then again and again the way back."""
     order = breadth_first(message_layout(graph))
     yield order[::-1].copy()

@@ -1,10 +1,10 @@
 """The runs of UPS and UPS-T: which trees are solved, how far, and what counts as an answer.
 
-Rows TEH-I17.
-
-A tree is solved by walks (TEH-I16), and by Newton's method on the same dual where walks are slow.
+A tree is solved by walks, and by Newton's method on the same dual where walks are slow.
 UPS goes from one locally consistent point to the next: a tree whose solution is not finished keeps
 the beliefs it had, so that every free energy that is reported is one of beliefs that exist.
+
+Reference: TEH-I16, TEH-I17.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Directions in which clamped marginals of UPS can move to lower the Bethe free energy (TEH-I17).
+"""Directions in which clamped marginals of UPS can move to lower the Bethe free energy.
 
 With the trees solved, the least Bethe free energy is a smooth function of the clamped marginals.
 Clamping one set after the other is coordinate descent on it, which takes for ever where strong
 factors tie variables of different sets. These directions move all marginals of a set at once.
+
+Reference: TEH-I7, TEH-I17.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Directions(Protocol):
 
 
 class NewtonDirections:
-    """Newton's, with the Hessian by linear response on the trees (TEH-I7) and its modulus.
+    """Newton's, with the Hessian by linear response on the trees and its modulus.
 
     Directions of negative curvature are descended as if it were positive.
     """

@@ -1,7 +1,9 @@
 """Messages on a factor graph with clamped variables: what loopy scaling and UPS share.
 
-A variable is clamped when its marginal is given: because it is observed (TEH-M24), or because it is
-held for a while so that the others form a forest (TEH-I17). The updates are in `kernels.walks`.
+A variable is clamped when its marginal is given: because it is observed, or because it is
+held for a while so that the others form a forest. The updates are in `kernels.walks`.
+
+Reference: TEH-I17, TEH-M23, TEH-M24.
 """
 
 from __future__ import annotations
@@ -194,7 +196,7 @@ class ClampedMessages(TableMessages):
         return None if status == bp_messages.CONTRADICTION else out
 
     def tilts(self, targets: Targets) -> dict[int, Array]:
-        """log-tilts of observed variables: log target - sum_a log m_a (TEH-M23, Theorem 5.5.2).
+        """log-tilts of observed variables: log target - sum_a log m_a (Theorem 5.5.2).
 
         The generalised posterior is the model times exp of these; the largest entry is put at 0.
         """

@@ -1,4 +1,7 @@
-"""Ascent of the dual of observed marginals (TEH-I12): by scaling, or by a quasi-Newton method."""
+"""Ascent of the dual of observed marginals: by scaling, or by a quasi-Newton method.
+
+Reference: TEH-I12.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""Iterative scaling: inference inside, tilts of observed variables outside (TEH-I12, I13, I15).
+"""Iterative scaling: inference inside, tilts of observed variables outside.
 
 The generalised posterior Q nearest to the model P that has given marginals o_i on some variables
-(TEH-M24) is P times a tilt exp lambda_i(x_i) of each of them. Its dual,
+is P times a tilt exp lambda_i(x_i) of each of them. Its dual,
 
     D(lambda) = sum_i sum_x o_i(x) lambda_i(x) - log Z(lambda) + log Z(0),
 
 is concave with maximum KL(Q || P); its gradient is o_i - Q(x_i). Scaling one variable at a time
 (IS) or all by a fraction (GIS) raises it. What gives Q(x_i) can be exchanged: a junction tree is
 exact, belief propagation makes it the Bethe approximation, anything else is at the user's risk.
+
+Reference: TEH-E8, TEH-I12, TEH-I13, TEH-I15, TEH-M24.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class _ExactScaling(ObservedMarginalsMethod):
 
 @dataclass(frozen=True)
 class IterativeScaling(_ExactScaling):
-    """Exact inference with observed marginals on a junction tree (TEH-I12, M24).
+    """Exact inference with observed marginals on a junction tree.
 
     The dual is maximised until no marginal is further than `tol` from its target. The default
     `solver=lbfgs` moves all tilts at once by a quasi-Newton method; with `solver=scaling` one
@@ -113,7 +115,7 @@ class IterativeScaling(_ExactScaling):
 
 @dataclass(frozen=True)
 class GeneralisedScaling(_ExactScaling):
-    """Exact inference with observed marginals: all scaled at once by a fraction (TEH-I12, GIS).
+    """Exact inference with observed marginals: all scaled at once by a fraction (GIS).
 
     Like `is:solver=scaling`, but one iteration is lambda_i += (log o_i - log Q(x_i)) / n for all n
     observed variables, with one run of the junction tree for all of them.
@@ -134,7 +136,7 @@ class GeneralisedScaling(_ExactScaling):
 
 @dataclass(frozen=True)
 class PropagatedScaling(ObservedMarginalsMethod):
-    """Scaling outside, loopy belief propagation inside (TEH-I15, Algorithm 5.2, IS+BP).
+    """Scaling outside, loopy belief propagation inside (Algorithm 5.2, IS+BP).
 
     One iteration runs belief propagation on the tilted model to convergence, from the messages of
     the last one, then scales one observed variable by o_i / b_i. Where it converges, it has found
@@ -180,7 +182,7 @@ class PropagatedScaling(ObservedMarginalsMethod):
 
 @dataclass(frozen=True)
 class GeneralisedPropagatedScaling(PropagatedScaling):
-    """All observed variables scaled at once by a fraction, belief propagation inside (TEH-I15).
+    """All observed variables scaled at once by a fraction, belief propagation inside.
 
     Like `is-bp`, but one iteration multiplies the tilts of all n observed variables by
     (o_i / b_i)^(1/n).
@@ -222,10 +224,13 @@ def plug_in_scaling(
     sweeps: int = 100,
     tol: float = 1e-9,
 ) -> ScalingPath:
-    """Sequential scaling with the marginals of any method in place of the exact ones (TEH-I13).
+    """Sequential scaling with the marginals of any method in place of the exact ones.
 
     Each scaling is followed by a run of `method` on the tilted model. No objective is maximised in
-    general: with mean field it can cycle for ever (TEH-E8). With exact marginals it is method `is`.
+    general: with mean field it can cycle for ever. With exact marginals it is method `is`.
+
+    `graph` is the model, `targets` are the wanted marginals by variable number; it ends after
+    `sweeps` over them, or when none is further off than `tol`.
 
     >>> from kikuchi import Enumeration, boltzmann_graph
     >>> pair = boltzmann_graph({(0, 1): 5.0}, [-2.5, -2.5])

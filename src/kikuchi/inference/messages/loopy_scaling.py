@@ -1,4 +1,7 @@
-"""Loopy iterative scaling: belief propagation that meets observed marginals (TEH-I14)."""
+"""Loopy iterative scaling: belief propagation that meets observed marginals.
+
+Reference: TEH-I14, TEH-M23, TEH-M24.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ from kikuchi.inference.method import (
 
 @dataclass(frozen=True)
 class LoopyScaling(ObservedMarginalsMethod):
-    """Belief propagation with variables clamped to observed marginals (TEH-I14, Algorithm 5.1).
+    """Belief propagation with variables clamped to observed marginals (Algorithm 5.1).
 
     Looks for a stationary point of the Bethe free energy among beliefs that agree with each other
-    and with the observed marginals (TEH-M23, M24). A variable without one sends what belief
+    and with the observed marginals. A variable without one sends what belief
     propagation sends; one with observed marginal o sends each factor o divided by that factor's own
     message. Exact on forests; without observed marginals it is loopy belief propagation.
 

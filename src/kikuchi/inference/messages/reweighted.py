@@ -1,17 +1,19 @@
 """Reweighted message passing: the engine behind `trw`, `alpha` and `fractional`.
 
-All three look for stationary points of the reweighted free energy (LIU-D6, for any factors)
+All three look for stationary points of the reweighted free energy (for any factors)
 
     F(b) = sum_i sum b_i log b_i + sum_a mu_a I_a(b) - sum_a sum b_a log phi_a,
     I_a(b) = sum b_a log(b_a / prod_{i in a} b_i),
 
-with one weight mu_a for each factor: appearance probabilities (LIU-I8), or 1 / alpha (LIU-I6).
+with one weight mu_a for each factor: appearance probabilities, or 1 / alpha.
 At *any* messages the beliefs of the engine are a reparameterisation of the model,
 
     prod_a phi_a = exp(C) prod_i b_i prod_a (b_a / prod_{i in a} b_i)^mu_a,
     C = sum_i log Z_i + sum_a mu_a log Z_a,
 
 which is where its bound comes from (`ReweightedMessages.log_z_upper`).
+
+Reference: LIU-D5, LIU-D6, LIU-I6, LIU-I8.
 """
 
 from __future__ import annotations
@@ -218,7 +220,7 @@ class ReweightedMessages:
         return np.exp(self.reading().log_b)
 
     def log_z(self) -> float:
-        """Minus the reweighted free energy (LIU-D6) of the present beliefs.
+        """Minus the reweighted free energy of the present beliefs.
 
         Without logarithms of tables: <log phi_a, b_a> - mu_a I_a = mu_a log Z_a + <l_a, b_a>.
         """
@@ -364,11 +366,13 @@ class _LogRatios:
 def reweighted_free_energy(
     graph: FactorGraph, weights: ArrayLike, marginals: ArrayLike, factors: ArrayLike
 ) -> float:
-    """The reweighted free energy F (LIU-D6) of given beliefs; minus F estimates log Z.
+    """The reweighted free energy F of given beliefs; minus F estimates log Z.
 
-    `weights`: one mu for each factor (mu = 1 is the Bethe free energy, LIU-D5); `marginals` and
+    `weights`: one mu for each factor (mu = 1 is the Bethe free energy); `marginals` and
     `factors` flat, as `Beliefs.flat_marginals` and `Beliefs.flat_factors`. Infinite if a belief
     gives mass to an entry of weight zero.
+
+    `graph` is the model.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[2, 1], [1, 2]])])
     >>> round(reweighted_free_energy(pair, [1.0], [0.5] * 4, np.array([2, 1, 1, 2]) / 6), 6)

@@ -1,4 +1,7 @@
-"""Tree-reweighted belief propagation: a convex relative of Bethe, and an upper bound on log Z."""
+"""Tree-reweighted belief propagation: a convex relative of Bethe, and an upper bound on log Z.
+
+Reference: LIU-D6, LIU-I8.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,9 @@ _LEAST_STEP = 2.0**-12  # of the first one tried in a round
 
 @dataclass(frozen=True)
 class TreeReweighted(Method):
-    """Tree-reweighted BP: a certified upper bound on log Z (LIU-I8).
+    """Tree-reweighted BP: a certified upper bound on log Z.
 
-    Minimises the reweighted free energy (LIU-D6) whose weights are the probabilities of the factors
+    Minimises the reweighted free energy whose weights are the probabilities of the factors
     in a random forest. It is convex, so there is one answer, and minus its minimum is never below
     log Z. `log_z` is the bound. It is computed from the messages in a form that holds at any of
     them (`ReweightedMessages.log_z_upper`), so a run may be stopped anywhere; single sweeps may
@@ -112,7 +115,7 @@ class TreeReweighted(Method):
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         require_bytes(graph, run.clock.budget, self._copies)
-        appearances = self._appearances(graph, run)
+        appearances = self.choose_appearances(graph, run)
         descent = _BoundDescent(self, graph, run, appearances)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
@@ -124,7 +127,8 @@ class TreeReweighted(Method):
         """Copies of all messages that the acceleration keeps."""
         return 2 * (self.accelerate + 2)
 
-    def _appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
+    def choose_appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
+        """The appearances that a run starts from; they depend on the scopes alone."""
         assert isinstance(self.appearances, str)
         if self.appearances not in _NAMED:
             rho = numbers_of(self.name, "appearances", self.appearances, run)

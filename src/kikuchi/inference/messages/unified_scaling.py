@@ -1,8 +1,10 @@
-"""Unified propagation and scaling: the Bethe free energy, minimised with certainty (TEH-I16, I17).
+"""Unified propagation and scaling: the Bethe free energy, minimised with certainty.
 
 Clamp enough variables to cut all cycles. The Bethe free energy is then a sum of convex problems on
 trees, each solved by one walk that mixes propagation and scaling. Clamp other variables and repeat:
 the free energy never rises.
+
+Reference: TEH-I16, TEH-I17, WH-I5.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _NAMED = ("auto", "rows-columns", "columns", "greedy")
 
 @dataclass(frozen=True)
 class UnifiedScaling(Method):
-    """Convergent minimisation of the Bethe free energy, with observed marginals (TEH-I17, WH-I5).
+    """Convergent minimisation of the Bethe free energy, with observed marginals.
 
     Coordinate descent: in each iteration one set of variables is clamped at its current marginals,
     so that with the observed ones all cycles are cut, and the rest is solved to the optimum by
@@ -157,7 +159,7 @@ class UnifiedScaling(Method):
 
 @dataclass(frozen=True)
 class UnifiedTreeScaling(Method):
-    """Exact inference with observed marginals on forests, by one mixed walk (TEH-I16, UPS-T).
+    """Exact inference with observed marginals on forests, by one mixed walk (UPS-T).
 
     Needs observed variables that cut every cycle; a forest has none to cut. The problem is then
     convex with one optimum. A walk over the paths between observed variables scales each of them

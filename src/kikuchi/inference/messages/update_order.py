@@ -1,4 +1,7 @@
-"""The order of the updates on the forest that clamped variables leave (TEH-I16)."""
+"""The order of the updates on the forest that clamped variables leave.
+
+Reference: TEH-I16.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _OPS_PER_CALL = 500_000  # updates between two looks at the clock
 
 @dataclass(frozen=True, eq=False)
 class UpdateOrder:
-    """The order of the updates on the forest that some clamped variables leave (TEH-I16).
+    """The order of the updates on the forest that some clamped variables leave.
 
     `up` and `down` are the two passes over all of it (`down` also reaches factors of one variable,
     which have no message to give back); `core` is the depth-first walk over the paths

@@ -322,6 +322,8 @@ def mini_bucket_plan(
     by level from a far end of the graph. The other orders are those of exact elimination. A `seed`
     breaks ties at random.
 
+    `graph` is the model, `evidence` what is observed, `order` the elimination order.
+
     >>> import kikuchi as kk
     >>> mini_bucket_plan(kk.grid(4, 4, seed=0), 4).exact
     True

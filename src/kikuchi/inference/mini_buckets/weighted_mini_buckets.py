@@ -5,6 +5,8 @@ share each variable by Hölder's inequality: all weights positive bound log Z fr
 negative from below. Cost shifts between the mini-buckets of a variable, over all that they have in
 common, and the weights are optimised by L-BFGS on the exact gradient, which a forward and a
 backward pass give (`bounds`). Every point on the way is a bound.
+
+Reference: LIU-I17.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class WeightedMiniBuckets(Method):
     iterations together gain less than `tol` nats on each bound.
 
     With `ibound=1` on a pairwise model the mini-buckets are trees: the upper bound is then of the
-    tree-reweighted kind, the lower one, a single positive weight, its negative (LIU-I17).
+    tree-reweighted kind, the lower one, a single positive weight, its negative.
 
     A zero in a mini-bucket of negative weight forbids all that it meets, so models with many zeros
     may have no finite lower bound of this kind. It is then sought for the model restricted to

@@ -1,17 +1,20 @@
 """The constrained free-energy engine: beliefs over regions that agree on their overlaps.
 
-Minimise sum_r c_r sum_x b_r log(b_r / phi_r) (LIU-D7) over region beliefs that agree. The state is
+Minimise sum_r c_r sum_x b_r log(b_r / phi_r) over region beliefs that agree. The state is
 one table of probabilities for each region of a `RegionGraph`; only two updates exist, *propagate*
 along an edge and *scale* to agreement (kernels.regions). `gbp` and `kikuchi` are schedules of them.
+
+Reference: LIU-D7, TEH-I10.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from kikuchi.core.arrays import U8, Array
+from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.budget import Budget, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -30,6 +33,32 @@ _MAPS_AT_ONCE = 1000
 _NEGLIGIBLE = 1e-9  # largest belief in a state of floored weight that does no harm
 
 
+@dataclass(frozen=True, eq=False)
+class RegionJoints:
+    """Joint distributions of variables that one region holds, read from the smallest such one."""
+
+    variables: SetFamily
+    table_at: Ints
+    beliefs: Array
+    cardinalities: Ints
+
+    def __call__(self, chosen: list[int]) -> Array | None:
+        """The joint of some variables, an axis for each; None where no region holds them all."""
+        holders = self.variables.holders
+        found = holders.row(chosen[0])
+        for v in chosen[1:]:
+            found = np.intersect1d(found, holders.row(v), assume_unique=True)
+        if not len(found):
+            return None
+        region = int(found[np.argmin(np.diff(self.table_at)[found])])
+        members = self.variables.row(region).tolist()
+        flat = self.beliefs[self.table_at[region] : self.table_at[region + 1]]
+        table = flat.reshape(self.cardinalities[members])
+        others = tuple(k for k, v in enumerate(members) if v not in chosen)
+        left = [v for v in members if v in chosen]
+        return np.transpose(table.sum(axis=others), [left.index(v) for v in chosen])
+
+
 class RegionBeliefs:
     """Tables of all regions, the links between nested ones, and the answers read off them."""
 
@@ -44,7 +73,7 @@ class RegionBeliefs:
         )
         self._offsets = offsets_of(regions.sizes.astype(np.int64))
         self.table_at = self._offsets.astype(np.uint64)
-        self._layout = layout.RegionVariables(
+        self.region_variables = layout.RegionVariables(
             regions.variables.offsets,
             regions.variables.items,
             self.graph.cardinalities.astype(np.int64),
@@ -74,10 +103,10 @@ class RegionBeliefs:
         work = self.regions.sizes[:last] * (1.0 + factors.sizes[:last])
         for begin, end in self._parts(work):
             layout.add_potentials(
-                self._layout,
+                self.region_variables,
                 factors.offsets,
                 factors.items,
-                _factor_tables(graph),
+                scope_tables(graph),
                 graph.log_tables,
                 weights,
                 begin,
@@ -111,7 +140,7 @@ class RegionBeliefs:
     def _link_regions(self) -> None:
         """A link for every pair of nested regions, with the map from large to small states."""
         above, variables = self.regions.above, self.regions.variables
-        first = layout.map_kinds(self._layout, above.items, above.owners)
+        first = layout.map_kinds(self.region_variables, above.items, above.owners)
         maps = StateMaps(self.graph.cardinalities)
         offsets = np.zeros(len(first), dtype=np.uint64)
         kinds = np.flatnonzero(first == np.arange(len(first)))
@@ -168,14 +197,20 @@ class RegionBeliefs:
 
     def factor_marginals(self) -> Array:
         """Belief of each factor from the smallest region that holds it."""
-        tables = _factor_tables(self.graph)
+        tables = scope_tables(self.graph)
         return self._marginals(self.regions.factors, tables, self.graph.log_tables.size)
+
+    def joint_reader(self) -> RegionJoints:
+        """Joints of variables that one region holds, of the present beliefs."""
+        return RegionJoints(
+            self.regions.variables, self._offsets, self.b, self.region_variables.cardinalities
+        )
 
     def _marginals(self, members: SetFamily, tables: layout.ScopeTables, size: int) -> Array:
         homes = np.zeros(members.n_items, dtype=np.int64)
         homes[members.items] = members.owners  # the last one stays, and large come before small
         out = np.empty(size)
-        layout.marginals(self._layout, homes, tables, self._offsets, self.b, out)
+        layout.sums(self.region_variables, homes, tables, self._offsets, self.b, out, True)
         return out
 
     # ------------------------------------------------------------------ propagate
@@ -183,7 +218,7 @@ class RegionBeliefs:
     def receivers(self) -> tuple[U8, U8]:
         """For each edge P -> R, links to the beliefs above R that its message enters.
 
-        A message into R enters b_Q when R lies in Q but P does not (TEH-I10).
+        A message into R enters b_Q when R lies in Q but P does not.
         """
         above, (parent, child) = self.regions.above, self.regions.edges.T
         links, edge = spread(above.offsets[child], above.sizes[child])
@@ -213,7 +248,8 @@ class RegionBeliefs:
             )
 
 
-def _factor_tables(graph: FactorGraph) -> layout.ScopeTables:
+def scope_tables(graph: FactorGraph) -> layout.ScopeTables:
+    """Scopes and tables of the factors, as the kernels of the layout take them."""
     return layout.ScopeTables(
         graph.scope_offsets.astype(np.int64),
         graph.scopes.astype(np.int64),

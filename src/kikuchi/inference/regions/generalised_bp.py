@@ -1,4 +1,7 @@
-"""Generalised belief propagation on any region graph (TEH-I10; LIU-I13, D7)."""
+"""Generalised belief propagation on any region graph.
+
+Reference: LIU-D7, LIU-I13, TEH-I10.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,22 @@ class GeneralisedBP(Method):
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
         best = _SmallestResidual(beliefs)
+        iterations, converged = self._propagate(beliefs, best, run)
+        return read_regions(beliefs, iterations, converged, best.residual)
+
+    def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
+        """Move the beliefs to a fixed point by messages; answers sweeps and convergence."""
+        return self._propagate(beliefs, _SmallestResidual(beliefs), run)
+
+    def _propagate(
+        self, beliefs: RegionBeliefs, best: _SmallestResidual, run: MethodRun
+    ) -> tuple[int, bool]:
         iterations, converged = run.iterate(
             self._steps(beliefs, best), tol=self.tol, limit=self.max_iterations
         )
         if not converged:
             best.restore()
-        converged = converged and not mark_diverged(beliefs, run)
-        return read_regions(beliefs, iterations, converged, best.residual)
+        return iterations, converged and not mark_diverged(beliefs, run)
 
     def _steps(self, beliefs: RegionBeliefs, best: _SmallestResidual) -> Iterator[Step]:
         sweeps = beliefs.propagations(self.damping, self.schedule == "parallel")
@@ -108,6 +120,7 @@ def read_regions(
         converged=converged,
         iterations=iterations,
         factor_tables=beliefs.factor_marginals,
+        joint=beliefs.joint_reader(),
         diagnostics={
             "regions": len(beliefs.regions),
             "disagreement": beliefs.disagreement(),

@@ -1,4 +1,7 @@
-"""Minimise a Kikuchi free energy, convergently (LIU-D7, I14; TEH-M27)."""
+"""Minimise a Kikuchi free energy, convergently.
+
+Reference: LIU-D7, LIU-I14, LIU-I14b, TEH-M27.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Kikuchi(Method):
     rest by scaling roots to agreement (concave-convex procedure); the inner loop grows by itself
     when the outer one stalls, and with an inner loop run to its end the free energy never rises.
     `solver=penalty` minimises over free tables of the roots with a penalty on disagreement that
-    grows in steps (LIU-I14 without its network); it ends with a small disagreement left.
+    grows in steps; it ends with a small disagreement left.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(4, 4, seed=1)
@@ -59,12 +62,16 @@ class Kikuchi(Method):
         beliefs = region_beliefs(graph, self.regions, run)
         if self.solver == "penalty":
             return self._by_penalty(beliefs, run)
+        iterations, converged = self.minimise(beliefs, run)
+        residual = run.trace.last_residual
+        return read_regions(beliefs, iterations, converged, residual, _ADVICE)
+
+    def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
+        """Move the beliefs to the minimum by the double loop; answers steps and convergence."""
         iterations, converged = run.iterate(
             self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
         )
-        converged = converged and not mark_diverged(beliefs, run)
-        residual = run.trace.last_residual
-        return read_regions(beliefs, iterations, converged, residual, _ADVICE)
+        return iterations, converged and not mark_diverged(beliefs, run)
 
     def _steps(self, loop: DoubleLoop) -> Iterator[Step]:
         controller = InnerLoopController(loop, self.inner)
@@ -91,7 +98,7 @@ class Kikuchi(Method):
         return max(change, moved)
 
     def _by_penalty(self, beliefs: RegionBeliefs, run: MethodRun) -> Solution:
-        penalised = _Penalised(beliefs)
+        penalised = PenalisedEnergy(beliefs)
         iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
         residual = beliefs.disagreement()
         solution = read_regions(beliefs, iterations, converged, residual, _ADVICE)
@@ -153,8 +160,8 @@ class InnerLoopController:
         self._diverging_steps = self._steps_without_progress = 0
 
 
-class _Penalised:
-    """J = F + w sum_(P -> R) |b_R - marginal(b_P)|^2 over logits of the roots (LIU-I14b).
+class PenalisedEnergy:
+    """J = F + w sum_(P -> R) |b_R - marginal(b_P)|^2 over logits of the roots.
 
     Beliefs of smaller regions are the mean of their parents' marginals.
     """

@@ -85,13 +85,7 @@ def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
 
 
 def bracket(
-    base: float,
-    up: Array,
-    down: Array,
-    confidence: float,
-    *,
-    exact_starts: bool,
-    stopped: str,
+    base: float, up: Array, down: Array, confidence: float, *, exact_starts: bool, stopped: str
 ) -> LogZ:
     """The bracket of chains with log weights `up` (forward) and `down` (reverse, may be empty).
 

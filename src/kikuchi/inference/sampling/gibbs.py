@@ -1,4 +1,7 @@
-"""Gibbs sampling: marginals as averages over Markov chains, with their diagnostics."""
+"""Gibbs sampling: marginals as averages over Markov chains, with their diagnostics.
+
+Reference: LAW-I2, TEH-I3.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _DIAGNOSED_AT_ONCE = 2**22  # recorded states in a block
 class Gibbs(Method):
     """Sample each variable from its conditional given the rest, sweep after sweep.
 
-    Rows TEH-I3 and LAW-I2. Several independent chains start from random states. The marginals are
+    Several independent chains start from random states. The marginals are
     Rao-Blackwellised: averages of the conditionals p(x_i | rest) and not of the states. Factor
     beliefs are counts over the recorded sweeps, so they agree with the marginals only up to
     sampling error. There is no estimate of log Z; the weight of the best state met is a

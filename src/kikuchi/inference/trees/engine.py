@@ -3,6 +3,8 @@
 Sums are first made with plain numbers, every message scaled to a largest entry of 1. If products
 of entries above zero fall below what a float can hold, and could matter, the run starts again with
 logarithms. Maxima always use logarithms: they cost the same.
+
+Reference: HOJ-I5.
 """
 
 from __future__ import annotations
@@ -290,7 +292,7 @@ class Propagation:
         return inputs
 
     def best_state(self) -> Ints:
-        """The most probable state of the reduced graph, after a `collect` of maxima (HOJ-I5)."""
+        """The most probable state of the reduced graph, after a `collect` of maxima."""
         tree = self.plan.found_tree
         columns = np.zeros((self.plan.graph.n_variables, 1), dtype=np.int64)
         weights = np.empty(int(tree.largest_residual))

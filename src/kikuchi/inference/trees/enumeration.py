@@ -1,17 +1,23 @@
-"""Exact inference by summing over every state (LIU-I1, LAW-I1)."""
+"""Exact inference by summing over every state.
+
+Reference: LAW-I1, LIU-I1.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.beliefs import Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 
@@ -24,7 +30,7 @@ _VISITS = 2**18  # steps of the walk between two looks at the clock: about 10 ms
 class Enumeration(Method):
     """log Z, all marginals and the most probable state from a sum over all states.
 
-    Rows LIU-I1 and LAW-I1: log Z = log sum_x prod_a phi_a(x_a). The states are walked depth first
+    log Z = log sum_x prod_a phi_a(x_a). The states are walked depth first
     and never stored, so memory is that of the answer; time is proportional to the number of
     states of positive weight. The oracle for every other method.
 
@@ -68,6 +74,7 @@ class Enumeration(Method):
             covariance=lambda variables: clamped_covariance(
                 graph, marginals, lambda v, k: self._given(graph, v, k), variables
             ),
+            joint=walk.joint(run.clock.budget),
             state=walk.best_state(),
             score=walk.best_score,
             diagnostics={"states": total},
@@ -143,11 +150,22 @@ class _JointTable:
         scopes = map(self.graph.scope, range(self.graph.n_factors))
         return np.concatenate([np.zeros(0), *map(self._onto, scopes)])
 
+    def joint(self, budget: Budget) -> Joint:
+        """Joints of any variables, summed from the same table."""
+        return partial(_summed, self._weights)
+
     def _onto(self, scope: tuple[int, ...]) -> Array:
         others = tuple(v for v in range(self.graph.n_variables) if v not in scope)
         ranks = np.argsort(np.argsort(scope))
         table = self._weights.sum(axis=others).transpose(ranks).ravel()
         return np.asarray(table / table.sum())
+
+
+def _summed(weights: Array, variables: list[int]) -> Array:
+    """The joint of some axes of a table, in the order given."""
+    others = tuple(v for v in range(weights.ndim) if v not in variables)
+    table = weights.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
+    return np.asarray(table / table.sum())
 
 
 class _Walk:
@@ -194,6 +212,12 @@ class _Walk:
         self._other_levels = np.array(levels, dtype=_INDEX)
         self._other_strides = np.array(other_strides, dtype=_INDEX)
         self._bases = self._slot_starts.copy()
+
+    def joint(self, budget: Budget) -> Joint:
+        """Joints of any variables: by a junction tree, since the walk keeps those of factors."""
+        from kikuchi.inference.trees.junction_tree import tree_joint
+
+        return tree_joint(self.graph, budget)
 
     def steps(self) -> Iterator[Step]:
         """Walk on, chunk by chunk."""

@@ -1,25 +1,27 @@
-"""Exact inference on a junction tree (TEH-I2, HOJ-I3 to HOJ-I5, HOJ-M3, LIU-I1).
+"""Exact inference on a junction tree.
 
 `plan` builds the tree, `Plan` tells what it costs, and propagation on it gives log Z, marginals,
 most probable states, joint marginals and samples, all exact.
+
+Reference: HOJ-I3 to I5, HOJ-I4, HOJ-I5, HOJ-M3, LIU-I1, TEH-I2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
-from kikuchi.inference.beliefs import Beliefs, Covariance
+from kikuchi.inference.beliefs import Covariance, Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
 from kikuchi.inference.trees.engine import (
@@ -55,6 +57,9 @@ def plan(
 ) -> Plan:
     """The junction tree of a graph given evidence, and what it would cost; no table is made.
 
+    `graph` is the model, `evidence` what is observed, `order` the elimination order (the cheapest
+    of several by default), `seed` breaks its ties at random.
+
     >>> import kikuchi as kk
     >>> plan(kk.grid(3, 3, seed=0), evidence={4: 1}).width
     2
@@ -79,6 +84,8 @@ class Plan(TreePlan):
         *,
         propagation: Architecture = "shafer-shenoy",
         budget: Budget | None = None,
+        seconds: float | None = None,
+        memory: int | str | None = None,
     ) -> CalibratedTree:
         """Propagate: a tree that answers any number of questions exactly.
 
@@ -87,12 +94,12 @@ class Plan(TreePlan):
         >>> tree.joint([1, 0]).round(6).tolist()
         [[0.1, 0.3], [0.2, 0.4]]
         """
-        return CalibratedTree(self, propagation, budget or Budget())
+        return CalibratedTree(self, propagation, limits(budget, seconds, memory))
 
 
 @dataclass(frozen=True)
 class JunctionTree(Method):
-    """Exact marginals and log Z, or with `mode="max"` the most probable state (TEH-I2, HOJ-I4, I5).
+    """Exact marginals and log Z, or with `mode="max"` the most probable state.
 
     In `max` mode there are `max_marginals`, max_{x without i} p(x), each scaled to sum to 1, in
     place of marginals and factor beliefs; `state` is the most probable state and `score` its
@@ -154,6 +161,9 @@ class JunctionTree(Method):
             if self.mode == "sum"
             else None,
             covariance=None if self.mode == "max" else self._covariance_of(graph, tree.out, run),
+            joint=None
+            if self.mode == "max"
+            else tree_joint(graph, run.clock.budget, self.order, self.seed),
             state=tree.state,
             score=score,
             diagnostics={
@@ -164,13 +174,6 @@ class JunctionTree(Method):
                 "arithmetic": "logarithms" if tree.logs else "linear",
             },
         )
-
-    def _answer(self, reduced: Conditioned, solution: Solution, run: MethodRun) -> Beliefs:
-        beliefs = super()._answer(reduced, solution, run)
-        if self.mode == "max":
-            return beliefs
-        budget = Budget(bytes=run.clock.budget.bytes)
-        return replace(beliefs, _joint=partial(_joint_of, reduced, self.order, self.seed, budget))
 
     def _covariance_of(self, graph: FactorGraph, marginals: Array, run: MethodRun) -> Covariance:
         """Covariances by one run for each state of the variables asked for, less one of each."""
@@ -190,7 +193,7 @@ class JunctionTree(Method):
 
 
 class CalibratedTree:
-    """A junction tree after both passes: every clique belief can be read off (HOJ-M3).
+    """A junction tree after both passes: every clique belief can be read off.
 
     Made by `Plan.calibrate`. Variables are those of the graph that was planned, observed ones
     included. Messages of both directions (or, for Hugin, cliques) stay in memory.
@@ -290,7 +293,7 @@ class CalibratedTree:
             return self._run.read(clique, targets)
 
     def sample(self, n: int, seed: Seed = None) -> Ints:
-        """`n` independent exact samples, one per row (LIU-I1).
+        """`n` independent exact samples, one per row.
 
         Variables are drawn against the order of elimination, each clique's given its separator.
         """
@@ -299,7 +302,7 @@ class CalibratedTree:
         return self.plan.conditioned.expand_states(self._run.draw(int(n), generator(seed)))
 
     def max_state(self) -> tuple[Ints, float]:
-        """The most probable state and its log-weight; of equals always the same (HOJ-I5)."""
+        """The most probable state and its log-weight; of equals always the same."""
         watch = Watch(self.budget.start())
         run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
         assert run.state is not None  # mode="max" finds it
@@ -322,11 +325,18 @@ def unconditioned(graph: FactorGraph) -> Conditioned:
     return Conditioned(graph, graph, {}, np.arange(graph.n_variables), np.arange(graph.n_factors))
 
 
+def tree_joint(
+    graph: FactorGraph, budget: Budget, order: PlanOrder = "cheapest", seed: int | None = None
+) -> Joint:
+    """The joint of any variables of a graph, by a run of its own within the same memory."""
+    return partial(_joint_of, graph, order, seed, Budget(bytes=budget.bytes))
+
+
 def _joint_of(
-    reduced: Conditioned, order: PlanOrder, seed: int | None, budget: Budget, variables: list[int]
+    graph: FactorGraph, order: PlanOrder, seed: int | None, budget: Budget, variables: list[int]
 ) -> Array:
-    """The joint marginal of any variables, by a run of its own."""
-    return CalibratedTree(make_plan(reduced, order, seed), "shafer-shenoy", budget).joint(variables)
+    plan = make_plan(unconditioned(graph), order, seed)
+    return CalibratedTree(plan, "shafer-shenoy", budget).joint(variables)
 
 
 def _holding_clique(plan: TreePlan, variables: list[int]) -> int | None:

@@ -1,8 +1,10 @@
-"""A junction tree and what propagation on it would cost (TEH-I2, HOJ-I3).
+"""A junction tree and what propagation on it would cost.
 
 A plan is made from the graph's scopes alone. It knows the cliques, the separators, which factor
 goes to which clique, and the memory and operations of the propagation in `engine`. It
 allocates no tables.
+
+Reference: HOJ-I3, TEH-I2.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, Clock, format_bytes
 from kikuchi.core.errors import BudgetError
+from kikuchi.core.log import logger
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import Elimination, cheapest, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -29,6 +32,7 @@ Architecture = Literal["shafer-shenoy", "hugin"]
 Mode = Literal["sum", "max"]
 PlanOrder = Literal["cheapest", "min-fill", "min-degree", "min-weight"]
 
+_LOG = logger("inference.plan")
 _MOST_BITS = 990  # numbers stay printable
 _DEFAULT_SECONDS = 600.0  # of exact inference without a limit
 _EFFORT_PER_SECOND = 2e8  # list entries that the search for orders reads
@@ -266,6 +270,9 @@ class TreePlan:
             f"{about}{format_bytes(self.bytes)}, {about}{self.operations:.2g} multiply-adds"
         )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
     def describe(self) -> str:
         """The plan in several lines, for people."""
         about = "" if self.complete else "at least "
@@ -305,7 +312,9 @@ def make_plan(
         elimination = _cheapest(conditioned, seed, clock or Budget().start(), uses)
     else:
         elimination = eliminate(graph, order, seed=seed)
-    return _plan(conditioned, order, seed, elimination)
+    plan = _plan(conditioned, order, seed, elimination)
+    _LOG.debug("%s", plan)
+    return plan
 
 
 def _plan(

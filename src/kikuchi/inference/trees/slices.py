@@ -1,8 +1,10 @@
-"""Exact inference within less memory than its junction tree takes: sums over slices (TEH-I2).
+"""Exact inference within less memory than its junction tree takes: sums over slices.
 
 A few variables are held at each of their joint states in turn. What is left has smaller tables,
 the same for all of these slices; log Z and marginals are sums over the slices, weighted by the Z
 of each.
+
+Reference: TEH-I2.
 """
 
 from __future__ import annotations

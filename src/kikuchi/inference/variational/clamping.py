@@ -1,4 +1,4 @@
-"""Clamping: any bound on log Z made tighter by a sum over the states of a few variables (LIU-I17).
+"""Clamping: any bound on log Z made tighter by a sum over the states of a few variables.
 
 With the variables C clamped to each of their joint states s in turn,
 
@@ -8,6 +8,8 @@ so that the log-sum-exp of the bounds of the branches is a bound again. Every br
 cycles than the whole: at the optimum of the inner bound the sum is never looser (Weller and Domke's
 property, C21 of the catalogue). Where an inner method stops short of its optimum, the bound
 of the whole model is kept if it is the better one.
+
+Reference: LIU-C21, LIU-I17.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _MOST_BRANCHES = 2**16
 
 @dataclass(frozen=True)
 class Clamped(Method):
-    """Bounds of another method, tightened by clamping variables (LIU-I17, C21).
+    """Bounds of another method, tightened by clamping variables.
 
     `method` is a method that gives bounds, as an object or a text (in parentheses if it holds
     commas). `variables` names those to clamp; otherwise `k` are chosen one after the other: with

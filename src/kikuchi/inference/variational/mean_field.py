@@ -1,11 +1,13 @@
 """Naive mean field: the best product distribution, and a certified lower bound on log Z.
 
-The trial distribution is q(x) = prod_i q_i(x_i); by Jensen (LAW-I4, HOJ-I9, LIU-D3, LIU-D4)
+The trial distribution is q(x) = prod_i q_i(x_i); by Jensen
 
     log Z >= L(q) = sum_a E_q[log phi_a(x_a)] + sum_i H(q_i),      log Z - L(q) = KL(q || p).
 
-With the others held, L is largest at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i])
-(LIU-I2, TEH-I5). Variables are set to that optimum one after the other, so L never falls.
+With the others held, L is largest at q_i(x_i) proportional to exp(sum_a E_q[log phi_a | x_i]).
+Variables are set to that optimum one after the other, so L never falls.
+
+Reference: HOJ-I9, LAW-I4, LIU-D3, LIU-D4, LIU-I2, TEH-I5.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
 class MeanField(Method):
     """Product distribution of least free energy, by coordinate ascent from several starts.
 
-    Rows TEH-I5, LIU-I2, LIU-D3, LIU-D4, HOJ-I9, LAW-I4. `log_z` and `log_z_lower` are the bound
+    `log_z` and `log_z_lower` are the bound
     L(q), evaluated on the tables as given. The first start is uniform, the others are random;
     the best bound is answered. In a model with symmetries the uniform start can be a saddle that
     no update leaves: the random starts are there for that. Annealing maximises

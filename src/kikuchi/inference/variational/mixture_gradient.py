@@ -1,4 +1,4 @@
-"""Gradients of Lawrence's mixture bound with lambda eliminated, and their ascent (LAW-I9).
+"""Gradients of Lawrence's mixture bound with lambda eliminated, and their ascent.
 
 Everything at once: weights and probabilities as soft maxima, smoothing functions as exponentials,
 
@@ -6,6 +6,8 @@ Everything at once: weights and probabilities as soft maxima, smoothing function
 
 maximised by L-BFGS. Entries of probability zero stay zero. The bound holds at every point, so
 what is answered is the best one seen.
+
+Reference: LAW-I9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mixtures of product distributions: a lower bound on log Z that sees several modes (LAW-I9).
+"""Mixtures of product distributions: a lower bound on log Z that sees several modes.
 
 The trial distribution is Q(x) = sum_m Q(m) prod_i q_m(x_i). Its bound is
 
@@ -16,6 +16,8 @@ cannot be summed; with positive functions R_m(x) = prod_i R_m(x_i) and numbers l
 
 Updates are those of the catalogue, whose corrections of the printed ones were derived again: each
 block is set to its exact optimum, so the bound never falls.
+
+Reference: HOJ-I10, LAW-E11, LAW-I9, LAW-I12.
 """
 
 from __future__ import annotations
@@ -67,14 +69,14 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True)
 class MixtureMeanField(Method):
-    """Mixture of `components` product distributions (LAW-I9, HOJ-I10); `mf` is one component.
+    """Mixture of `components` product distributions; `mf` is one component.
 
     `log_z` and `log_z_lower` are Lawrence's bound with lambda at its optimum, or with
     `entropy=exact` the bound with the true entropy of the mixture (models that can be enumerated).
     Components are added one by one, from other mean field solutions and from perturbed copies of
     those there; what does not raise the bound is not kept, so the bound is never below that of
     the best single component. Random starts begin with all components at temperature
-    `anneal_from`, as Lawrence does (LAW-E11). `form=eliminated` goes on from there by gradients of
+    `anneal_from`, as Lawrence does. `form=eliminated` goes on from there by gradients of
     the second form of the bound.
 
     >>> import kikuchi as kk
@@ -412,11 +414,13 @@ def exact_mixture_bound(graph: FactorGraph, weights: ArrayLike, components: Arra
 
 
 def sample_set_bound(graph: FactorGraph, states: ArrayLike) -> float:
-    """log of the summed weight of the different states among `states`, a lower bound (LAW-I12).
+    """log of the summed weight of the different states among `states`, a lower bound.
 
     It is the bound of the mixture of point masses on these states with the best weights,
     Q(m) proportional to the weight of state m; components do not overlap, so that the mutual
     information is the entropy of Q(m) exactly.
+
+    `graph` is the model.
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1.0, 3.0])])

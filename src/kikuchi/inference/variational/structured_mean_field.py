@@ -1,8 +1,8 @@
 """Structured mean field: the best distribution on a junction forest, a certified lower bound.
 
 The trial distribution Q is any distribution that is Markov with respect to a forest of small
-cliques (TEH-I5, HOJ-I10): a spanning tree, subsets of variables with exact inference inside each
-(LAW-I5, LAW-M11), or any subgraph of bounded width. By Jensen
+cliques: a spanning tree, subsets of variables with exact inference inside each, or any subgraph of
+bounded width. By Jensen
 
     log Z >= L(Q) = sum_a E_Q[log phi_a] + H(Q).
 
@@ -13,6 +13,8 @@ L is largest at
 
 so L never falls; with subsets this is Lawrence's (1.33), exact inside each subset. Factors whose
 variables lie in different cliques enter by their expectation given x_C, carried along the tree.
+
+Reference: HOJ-I10, LAW-I5, LAW-M11, TEH-I5.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _CHOICES = "auto, tree, strips:K, subsets:0-4/5-9 or factors:0-20"
 
 @dataclass(frozen=True)
 class StructuredMeanField(Method):
-    """Distribution of least free energy on a forest of small cliques (TEH-I5, LAW-I5, HOJ-I10).
+    """Distribution of least free energy on a forest of small cliques.
 
     `log_z` and `log_z_lower` are the bound. `subgraph` says what the forest keeps: `auto` the
     strongest factors that fit `width`, `tree` a spanning tree, `strips:K` strips of K rows of a

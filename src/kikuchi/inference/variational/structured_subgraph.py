@@ -2,7 +2,9 @@
 
 `keep_strongest` adds factors in order of their strength as long as the junction tree of those kept
 stays narrow: with width 1 that is the spanning tree of greatest weight (Kruskal). `subsets` keeps
-everything inside given sets of variables and nothing between them (LAW-I5, LAW-M11).
+everything inside given sets of variables and nothing between them.
+
+Reference: LAW-I5, LAW-M11, TEH-I6.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import require_time
 from kikuchi.core.errors import MethodError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.inference.graph_arrays import same_shapes
 
 _UNIT = 2.0**-20
 _BATCH = 2**20  # table entries looked at together
@@ -183,19 +186,11 @@ def strips(graph: FactorGraph, thickness: int) -> Ints:
 def strengths(graph: FactorGraph, q: Array) -> Array:
     """How much each factor would cost if it were cut: half the variance of its interaction.
 
-    That is the second-order term of the expansion about the product distribution q (TEH-I6). Zeros
+    That is the second-order term of the expansion about the product distribution q. Zeros
     count as entries far below the least.
     """
     out = np.zeros(graph.n_factors)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    orders = np.diff(graph.scope_offsets)
-    for order in np.unique(orders[orders > 1]).tolist():
-        alike = np.flatnonzero(orders == order)
-        scopes = graph.scopes[graph.scope_offsets[alike][:, None] + np.arange(order)]
-        shapes, kind = np.unique(graph.cardinalities[scopes], axis=0, return_inverse=True)
-        for k, shape in enumerate(shapes.tolist()):
-            groups[tuple(shape)] = alike[kind.ravel() == k].tolist()
-    for shape, factors in groups.items():
+    for factors, shape in same_shapes(graph):
         for first in range(0, len(factors), max(1, _BATCH // prod(shape))):
             look_at_clock()
             batch = factors[first : first + max(1, _BATCH // prod(shape))]
@@ -204,7 +199,7 @@ def strengths(graph: FactorGraph, q: Array) -> Array:
 
 
 def _interaction_variances(
-    graph: FactorGraph, q: Array, factors: list[int], shape: tuple[int, ...]
+    graph: FactorGraph, q: Array, factors: Ints, shape: tuple[int, ...]
 ) -> Array:
     """Variance of tables under a product, less that of the best sum of single functions."""
     entries = graph.table_offsets[factors][:, None] + np.arange(prod(shape))

@@ -1,12 +1,14 @@
-"""Mean field below, tree-reweighted above: a certified bound for hidden variables (LIU-L8).
+"""Mean field below, tree-reweighted above: a certified bound for hidden variables.
 
     log p(v) = A(v, theta) - A(theta)  >=  A_M(v, theta) - A_T(theta)
 
 A_M is the mean field bound on the log-weight of a row with its hidden cells summed out, A_T the
 tree-reweighted bound on log Z. The right side is maximised over theta; it is a difference of convex
 functions, so that the maximum found is a local one. Where the hidden variables of a row do not
-touch each other (a restricted Boltzmann machine, LIU-M11) A_M is exact. An upper bound in the place
-of log Z leaves a lower bound on log p a lower bound (LAW-I7).
+touch each other (a restricted Boltzmann machine) A_M is exact. An upper bound in the place
+of log Z leaves a lower bound on log p a lower bound.
+
+Reference: LAW-I7, LIU-L8, LIU-M11.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from kikuchi.core.options import option
 from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.graph_arrays import flatten
-from kikuchi.learning.ascent import Ascent
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import (
     FitRun,
@@ -40,7 +41,7 @@ _LONGEST_STEP = 1.0
 
 @dataclass(frozen=True)
 class MeanFieldMinusTrw(Learner):
-    """Maximise the mean-field-minus-TRW bound on the log-likelihood of visible cells (LIU-L8).
+    """Maximise the mean-field-minus-TRW bound on the log-likelihood of visible cells.
 
     At every step of the trace `lower` is a certified lower bound on the mean log-likelihood of a
     row, whatever the messages and the mean field have reached; `diagnostics["certified_lower"]` is
@@ -73,14 +74,7 @@ class MeanFieldMinusTrw(Learner):
         check_undirected(self.name, graph)
         check_hidden_zeros(self.name, graph, data, "mean field has no bound to raise")
         rows = HiddenRows(graph, data.distinct(), run, self)
-        energy = WarmEnergy(
-            graph,
-            "trw",
-            run.clock,
-            tol=self.inner_tol,
-            limit=self.inner_iterations,
-            seed=self.seed,
-        )
+        energy = WarmEnergy(graph, "trw", run.clock, self)
         parameters = Parameters(graph, self.ties)
         if run.resumed is None:
             parameters.start = parameters.start + self._noise(graph, data, parameters)
@@ -96,18 +90,10 @@ class MeanFieldMinusTrw(Learner):
             tables = ascent.tables
             return rows.at(tables)[0] - energy.upper(tables)
 
-        ascent = Ascent(
-            graph,
-            data,
-            parameters,
-            objective,
-            l1=self.l1,
-            l2=self.l2,
-            longest=_LONGEST_STEP,
-            lower=certified,
-            accepted=energy.keep,
-            extra=lambda: {**energy.state(), **rows.state()},
-        )
+        def state() -> State:
+            return {**energy.state(), **rows.state()}
+
+        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, certified, state)
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "certified_lower": certified(),

@@ -3,8 +3,10 @@
 Rows that miss the same variables share one junction tree of those variables, and rows that also
 agree on everything that touches them share one propagation. All of that runs in one compiled loop.
 Where patterns of missing cells are many, one tree of all variables that are ever missing serves
-them together if that is cheaper (LIU-L5). log Z given a row less log Z is the log-likelihood of
-what the row observes (LIU-M11).
+them together if that is cheaper. log Z given a row less log Z is the log-likelihood of
+what the row observes.
+
+Reference: LIU-L5, LIU-M11.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -40,16 +42,29 @@ _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 
 
 def clamped_log_z(
-    graph: FactorGraph, data: Data | ArrayLike, *, budget: Budget | None = None
+    graph: FactorGraph,
+    data: Data | ArrayLike,
+    *,
+    budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Array:
     """log Z of each row with its missing cells summed out, exactly; -inf for impossible rows.
+
+    Parameters
+    ----------
+    graph : the model.
+    data : rows of states, -1 where one is missing.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> np.exp(clamped_log_z(pair, [[0, -1], [-1, 1], [1, 1], [-1, -1]])).round(9).tolist()
     [3.0, 6.0, 4.0, 10.0]
     """
     rows = Data.of(data, graph)
-    return ClampedRows(graph, rows, budget=budget).log_z(graph.log_tables) + graph.log_constant
+    allowed = limits(budget, seconds, memory)
+    return ClampedRows(graph, rows, budget=allowed).log_z(graph.log_tables) + graph.log_constant
 
 
 def clamped_statistics(
@@ -57,25 +72,35 @@ def clamped_statistics(
     data: Data | ArrayLike,
     *,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
     inference: str | Method | None = None,
     processes: int = 1,
 ) -> tuple[float, Array]:
-    """Mean over rows of log Z(row), and expected counts of every factor's states (LIU-L5).
+    """Mean over rows of log Z(row), and expected counts of every factor's states.
 
     The counts are laid out as `graph.log_tables` and add up to the total weight in each factor.
-    Exact without `inference`; with one, each distinct row is a run of that method, in `processes`
-    worker processes.
+
+    Parameters
+    ----------
+    graph : the model.
+    data : rows of states, -1 where one is missing.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    inference : a method for each distinct row; exact, all rows together, without one.
+    processes : worker processes that share the runs of `inference`.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> clamped_statistics(pair, [[0, -1], [1, 1]])[1].round(6).tolist()
     [0.333333, 0.666667, 0.0, 1.0]
     """
     rows = Data.of(data, graph)
+    allowed = limits(budget, seconds, memory)
     if inference is None:
-        mean, counts = ClampedRows(graph, rows, budget=budget).statistics(graph.log_tables)
+        mean, counts = ClampedRows(graph, rows, budget=allowed).statistics(graph.log_tables)
         return mean + graph.log_constant, counts
     method = parse_method(inference) if isinstance(inference, str) else inference
-    run = partial(run_method, method, budget or Budget())
+    run = partial(run_method, method, allowed)
     mean, counts = ClampedRuns(rows.distinct(), run, processes=processes).statistics(graph)
     if np.isnan(mean):
         raise MethodError(f"{method.text} gives no log Z, which the clamped phase needs; use bp")

@@ -1,8 +1,10 @@
 """Expectation maximisation: EM, generalised EM, and variational Bayes for conditional tables.
 
 E: expected counts of every factor's states given the rows. M: directed tables become frequencies of
-those counts, in closed form; undirected ones take a few steps up the expected log-likelihood
-(TEH-L2, LIU-L6, LIU-D8, HOJ-L2, LAW-L1). With exact E-steps the objective never falls.
+those counts, in closed form; undirected ones take a few steps up the expected log-likelihood. With
+exact E-steps the objective never falls.
+
+Reference: HOJ-L2, LAW-L1, LIU-D8, LIU-L6, TEH-L2, TEH-L3.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class EM(Learner):
-    """EM from the graph's own tables (TEH-L2, LIU-L6, HOJ-L2, LAW-L1).
+    """EM from the graph's own tables.
 
     For directed graphs the M-step is exact: every row of a table becomes the frequencies of its
     expected counts plus `prior` (a Dirichlet prior of parameter 1 + prior per cell; with
@@ -90,7 +92,7 @@ class EM(Learner):
 
 @dataclass(frozen=True)
 class VariationalEM(Learner):
-    """Variational Bayes for directed tables with Dirichlet priors (TEH-L3).
+    """Variational Bayes for directed tables with Dirichlet priors.
 
     Q(hidden) and Q(tables) take turns: expected counts given tables exp E[log p], then Dirichlet
     parameters prior + counts. The bound -F <= log p(rows) never falls, and is the evidence itself

@@ -1,6 +1,8 @@
-"""Maximum likelihood by gradients, with any inference inside (TEH-L1, LIU-L1 to L3, L5, HOJ-L1).
+"""Maximum likelihood by gradients, with any inference inside.
 
-Given `inputs`, it is that of the others conditionally on them: a conditional random field (TEH-X2).
+Given `inputs`, it is that of the others conditionally on them: a conditional random field.
+
+Reference: HOJ-L1, LIU-L1 to L3, LIU-L2, LIU-L3, LIU-L5, TEH-L1, TEH-X2.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ class GradientML(Learner):
     """Gradient ascent of the mean log-likelihood; its gradient is data minus model expectations.
 
     For every factor, the gradient by its log-table is how often each joint state occurs in the rows
-    less how probable the model says it is (TEH-L1, LIU-L2, HOJ-L1). Missing cells make the first
-    term an expectation too, clamped minus free (LIU-L5). `inputs` are variables that are always
+    less how probable the model says it is. Missing cells make the first
+    term an expectation too, clamped minus free. `inputs` are variables that are always
     observed: the conditional likelihood log p(rest | inputs) is then maximised. `l2` subtracts
-    l2/2 |theta|^2 from the mean log-likelihood, a Gaussian prior of variance 1 / (l2 rows)
-    (LIU-L3), `l1` subtracts l1 |theta|_1. Directed graphs keep normalised tables and need no free
-    phase. With approximate inference the objective is that method's estimate, a surrogate.
+    l2/2 |theta|^2 from the mean log-likelihood, a Gaussian prior of variance 1 / (l2 rows), `l1`
+    subtracts l1 |theta|_1. Directed graphs keep normalised tables and need no free phase. With
+    approximate inference the objective is that method's estimate, a surrogate.
     `correlations=response` takes pair probabilities from the linear response of `mf`, `tap`, `bp`
-    and others, where their beliefs are worse (HOJ-L1); that is the gradient of no objective, so
-    that it needs adam or sgd.
+    and others, where their beliefs are worse; that is the gradient of no objective, so that it
+    needs adam or sgd.
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])

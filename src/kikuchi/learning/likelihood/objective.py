@@ -1,8 +1,10 @@
 """Log-likelihood of rows as clamped minus free log Z, with any inference for either phase.
 
 objective(theta) = mean_rows log Z(row; theta) - log Z(theta), and its gradient by the log-tables is
-expected counts given the rows minus those of the model (TEH-L1, LIU-L2, LIU-L5, HOJ-L1). With
+expected counts given the rows minus those of the model. With
 inputs the free phase keeps those variables at each row's states: log p(rest | inputs).
+
+Reference: HOJ-L1, LIU-D9, LIU-L2, LIU-L5, TEH-L1.
 """
 
 from __future__ import annotations
@@ -176,7 +178,7 @@ def free_phase(
 
 
 def response_factors(beliefs: Beliefs) -> Array:
-    """Tables of the factors by linear response: p_i p_j + Cov(i, j) for pairs (HOJ-L1).
+    """Tables of the factors by linear response: p_i p_j + Cov(i, j) for pairs.
 
     They answer for the correlations that a method's own beliefs may lack (mean field's are
     p_i p_j), and need not be positive.
@@ -249,7 +251,7 @@ def _watch(clock: Clock) -> Callable[[], None]:
 
 
 class Likelihood:
-    """Mean log-likelihood of the rows and its gradient by the log-tables (LIU-D9).
+    """Mean log-likelihood of the rows and its gradient by the log-tables.
 
     `inputs` are variables that every row observes; then it is the conditional log-likelihood.
     """

@@ -1,17 +1,20 @@
-"""Surrogate likelihood: log Z replaced by the Bethe or the tree-reweighted one (LIU-L11, LIU-L2).
+"""Surrogate likelihood: log Z replaced by the Bethe or the tree-reweighted one.
 
     S(theta) = mean over rows of log weight(row) - A(theta),   grad S = data counts - beliefs
 
 A is minus the least Bethe free energy, or the tree-reweighted one. The latter is convex and never
 below log Z, so that S is then concave and a lower bound on the log-likelihood at every theta. The
 messages are kept from one theta to the next.
+
+Reference: LIU-D6, LIU-L2, LIU-L11.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -28,7 +31,7 @@ from kikuchi.graphs.appearances import (
 )
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.messages.reweighted import ReweightedMessages
-from kikuchi.learning.ascent import Ascent
+from kikuchi.learning.ascent import Ascent, Objective
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 from kikuchi.learning.local.piecewise import empirical_factors, pseudo_moments
@@ -45,7 +48,7 @@ _LEAST_PRIOR = 1e-3  # rows; keeps closed-form tables finite where a count is ze
 
 @dataclass(frozen=True)
 class Surrogate(Learner):
-    """Maximise the Bethe or tree-reweighted surrogate of the likelihood (LIU-L11, LIU-D6).
+    """Maximise the Bethe or tree-reweighted surrogate of the likelihood.
 
     Without penalties and ties the maximum has a closed form, from which the ascent starts
     (`start=moments`): log phi_a = mu_a log(p_a / prod_i p_i), and log p_i once for every variable.
@@ -83,14 +86,7 @@ class Surrogate(Learner):
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         check_undirected(self.name, graph)
         counts = data.factor_counts(graph) / data.total
-        energy = WarmEnergy(
-            graph,
-            self.energy,
-            run.clock,
-            tol=self.inner_tol,
-            limit=self.inner_iterations,
-            seed=self.seed,
-        )
+        energy = WarmEnergy(graph, self.energy, run.clock, self)
         parameters = Parameters(graph, self.ties)
         believable = True
         if self.start == "moments" and self.ties is None and self.l1 == self.l2 == 0:
@@ -109,18 +105,8 @@ class Surrogate(Learner):
             tables = ascent.tables
             return float(xlogy(counts, tables).sum()) - energy.upper(tables)
 
-        ascent = Ascent(
-            graph,
-            data,
-            parameters,
-            objective,
-            l1=self.l1,
-            l2=self.l2,
-            longest=_LONGEST_STEP,
-            lower=certified if self.energy == "trw" else None,
-            accepted=energy.keep,
-            extra=energy.state,
-        )
+        lower = certified if self.energy == "trw" else None
+        ascent = energy.ascent(data, parameters, objective, _LONGEST_STEP, lower, energy.state)
         learned = ascent.maximise(run, tol=self.tol, limit=self.max_iterations)
         learned.diagnostics |= {
             "energy": self.energy,
@@ -129,46 +115,44 @@ class Surrogate(Learner):
         }
         if self.energy == "trw":
             learned.diagnostics["certified_lower"] = certified()
+        learned.warnings += self._doubts(learned, ascent, energy, believable)
+        return learned
+
+    def _doubts(
+        self, learned: Learned, ascent: Ascent, energy: WarmEnergy, believable: bool
+    ) -> Iterator[str]:
+        """What speaks against the answer."""
         if not believable:
-            learned.warnings.append(
+            yield (
                 "the marginals of the data are no minimum of the Bethe free energy in the closed "
                 "form, so that the ascent began at the model's own tables"
             )
         if ascent.stuck and not learned.converged and self.energy == "bethe":
-            learned.warnings.append(
+            yield (
                 "the surrogate has a kink where two minima of the free energy meet; use "
                 "energy=trw, learner pseudo, or gradient with a region method"
             )
         if energy.unconverged:
-            learned.warnings.append(
+            yield (
                 f"the messages did not converge in {energy.unconverged} of {energy.calls} inner "
                 f"runs (damping rose to {energy.damping:g}): gradients there are only approximate"
             )
-        return learned
 
 
 class WarmEnergy:
     """A(theta) and its gradient from messages that start at those of the last point kept.
 
     All trials of a line search start from the same messages, so that a Bethe free energy of several
-    minima is followed along one of them.
+    minima is followed along one of them. Tolerances, penalties and the seed are those of `learner`.
     """
 
     def __init__(
-        self,
-        graph: FactorGraph,
-        kind: Literal["trw", "bethe"],
-        clock: Clock,
-        *,
-        tol: float,
-        limit: int,
-        seed: int = 0,
+        self, graph: FactorGraph, kind: Literal["trw", "bethe"], clock: Clock, learner: Any
     ) -> None:
-        self.graph = graph
-        self.clock = clock
-        self.tol = tol
-        self.limit = limit
-        self.appearances = None if kind == "bethe" else appearances(graph, clock, seed)
+        self.graph, self.clock, self.learner = graph, clock, learner
+        self.tol: float = learner.inner_tol
+        self.limit: int = learner.inner_iterations
+        self.appearances = None if kind == "bethe" else appearances(graph, clock, learner.seed)
         self.weights = (
             np.ones(graph.n_factors) if self.appearances is None else self.appearances.weights
         )
@@ -177,6 +161,22 @@ class WarmEnergy:
         self.calls = 0
         self.unconverged = 0
         self._at: tuple[Array, ReweightedMessages] | None = None
+
+    def ascent(
+        self,
+        data: Data,
+        parameters: Parameters,
+        objective: Objective,
+        longest: float,
+        lower: Callable[[], float] | None,
+        extra: Callable[[], State],
+    ) -> Ascent:
+        """The ascent of an objective with this log Z, with the penalties of the learner."""
+        l1, l2 = self.learner.l1, self.learner.l2
+        return Ascent(
+            self.graph, data, parameters, objective, l1=l1, l2=l2, longest=longest,
+            lower=lower, accepted=self.keep, extra=extra,
+        )  # fmt: skip
 
     def at(self, tables: Array) -> tuple[float, Array]:
         """A and the factor beliefs at some log-tables."""

@@ -1,4 +1,4 @@
-"""Learning from short Markov chains: contrastive divergence and its relatives (TEH-L4, TEH-L8).
+"""Learning from short Markov chains: contrastive divergence and its relatives.
 
 The gradient of the log-likelihood is data counts minus model counts. Here the model's counts come
 from Gibbs chains of a few sweeps, and so do those of hidden cells. The chains start in one of three
@@ -10,6 +10,8 @@ places:
 
 The updates of `cd` are the gradient of no function, those of the others become unbiased as the
 rate falls.
+
+Reference: TEH-L4, TEH-L8.
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ class ContrastiveLearner(Learner):
 
 @dataclass(frozen=True)
 class ContrastiveDivergence(ContrastiveLearner):
-    """Contrastive divergence: short Gibbs chains from the rows (TEH-L8).
+    """Contrastive divergence: short Gibbs chains from the rows.
 
     >>> import kikuchi as kk
     >>> pair = kk.FactorGraph([2, 2], [((0, 1), np.ones(4))])
@@ -149,7 +151,7 @@ class ContrastiveDivergence(ContrastiveLearner):
 
 @dataclass(frozen=True)
 class PersistentDivergence(ContrastiveLearner):
-    """Persistent contrastive divergence: chains that never restart (TEH-L4).
+    """Persistent contrastive divergence: chains that never restart.
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 1])])
@@ -170,7 +172,7 @@ class PersistentDivergence(ContrastiveLearner):
 
 @dataclass(frozen=True)
 class BriefGibbs(ContrastiveLearner):
-    """Brief Gibbs learning: one persistent chain for every row (TEH-L4).
+    """Brief Gibbs learning: one persistent chain for every row.
 
     With `restart` the "even briefer" form: hidden cells and free chains begin at one fixed state
     (that of the first row) each time. Its updates are biased, but vary less.

@@ -1,7 +1,9 @@
-"""One-shot learning of a fully visible Boltzmann machine by linear response (TEH-L7).
+"""One-shot learning of a fully visible Boltzmann machine by linear response.
 
 Means and covariances of the data give couplings and biases by one matrix inversion, with an error
 that falls with the square of the couplings: `training.local.OneShotRule` has the equations.
+
+Reference: TEH-L7.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from kikuchi.training.local import OneShotRule
 
 @dataclass(frozen=True)
 class OneShot(Learner):
-    """Couplings from the inverse covariance of the data: one matrix inversion (TEH-L7).
+    """Couplings from the inverse covariance of the data: one matrix inversion.
 
     For positive models of binary variables and factors of at most two of them; complete rows.
     Couplings of pairs without a factor are left out. `prior` rows of the uniform distribution are

@@ -1,4 +1,4 @@
-"""Piecewise learning: every factor by itself, in closed form (LIU-L11).
+"""Piecewise learning: every factor by itself, in closed form.
 
 The pieces' likelihood, mean over rows of sum_a log(phi_a(x_a) / sum phi_a), is largest where each
 table is the empirical distribution of its scope. Variables in several factors are then counted
@@ -8,6 +8,8 @@ several times. The Bethe form divides that out again:
 
 Belief propagation has the empirical marginals as a fixed point in that model, and on a forest it
 is the maximum of the likelihood.
+
+Reference: LIU-L11.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 
 @dataclass(frozen=True)
 class Piecewise(Learner):
-    """Tables from the counts of their own scopes, in one pass over complete rows (LIU-L11).
+    """Tables from the counts of their own scopes, in one pass over complete rows.
 
     `prior` rows of the uniform distribution are added to the data, so that no count is zero; with
     `prior=0` what never occurs becomes impossible. The pieces' likelihood, which is the objective,

@@ -1,10 +1,12 @@
-"""Pseudo-likelihood: every variable given all others, no partition function (TEH-L10, LIU-L11).
+"""Pseudo-likelihood: every variable given all others, no partition function.
 
     PL(theta) = mean over rows of sum_i log p(x_i | x without i)
 
 p(x_i | rest) depends on the rest only through the factors of variable i, so that the rows are
 counted once by local configuration; after that the cost follows the different configurations and
 no longer the rows.
+
+Reference: LIU-L11, TEH-L10.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _WORD = 2.0**62
 
 @dataclass(frozen=True)
 class PseudoLikelihood(Learner):
-    """Maximise the pseudo-likelihood by L-BFGS (TEH-L10, LIU-L11): concave, and consistent.
+    """Maximise the pseudo-likelihood by L-BFGS: concave, and consistent.
 
     Any factors, cardinalities, zeros and directed tables; needs complete rows. `l1` and `l2` take
     l1 |theta|_1 + l2 / 2 |theta|^2 off the mean over rows, theta being the log-tables.
@@ -72,6 +74,8 @@ class PseudoLikelihood(Learner):
 
 def pseudo_log_likelihood(graph: FactorGraph, data: Data | ArrayLike) -> float:
     """Mean over rows of sum_i log p(x_i | rest); -inf if a row is impossible.
+
+    `graph` is the model, `data` are complete rows.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[4, 1], [1, 4]])])
     >>> round(pseudo_log_likelihood(pair, [[0, 0], [1, 1]]), 6)  # 2 log 0.8

@@ -1,4 +1,7 @@
-"""Improved iterative scaling: each feature by its own step (TEH-L5, L18)."""
+"""Improved iterative scaling: each feature by its own step.
+
+Reference: TEH-L5, TEH-L18..
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _NEWTON_TOL = 1e-14
 
 @dataclass(frozen=True)
 class ImprovedScalingML(FeatureLearner):
-    """Improved iterative scaling: features, each by its own step (TEH-L5, 2.54; TEH-L18).
+    """Improved iterative scaling: features, each by its own step.
 
     delta_i solves E[s_i e^(t delta_i)] = S_i, where t is the sum of the features that are updated
     together. With `form=table` these are all of them, and tied parameters are allowed. With

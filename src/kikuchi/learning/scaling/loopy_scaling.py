@@ -1,9 +1,11 @@
-"""Loopy iterative scaling: approximate maximum likelihood on regions (TEH-L17).
+"""Loopy iterative scaling: approximate maximum likelihood on regions.
 
-The entropy is replaced by that of a region graph, sum_r c_r H(P_r) (TEH-M27), which needs tables of
+The entropy is replaced by that of a region graph, sum_r c_r H(P_r), which needs tables of
 regions only. Propagation makes the regions agree, scaling moves them to the targets, by turns. On a
 junction tree the answer is exact; on the factors themselves (`bethe`) it has a closed form.
-With a base model the targets are marginals observed on scopes of factors (TEH-X1).
+With a base model the targets are marginals observed on scopes of factors.
+
+Reference: TEH-L17, TEH-M27, TEH-X1.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _NEAR = 1.5
 
 @dataclass(frozen=True)
 class LoopyScalingML(ScalingLearner):
-    """Approximate maximum likelihood of tables with a region entropy (TEH-L17).
+    """Approximate maximum likelihood of tables with a region entropy.
 
     Propagation makes the regions agree, scaling moves them to the marginals of the data,
     lambda_a += step (log p_a - log P_a), and each visit of a region does both: it scales its

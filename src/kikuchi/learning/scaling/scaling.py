@@ -1,9 +1,11 @@
-"""Maximum entropy by scaling, exact: IPF, GIS and IIS (TEH-M25, L5, L14, L15, L18).
+"""Maximum entropy by scaling, exact: IPF, GIS and IIS.
 
 The distribution of largest entropy with given marginals on the factors' scopes is the one of
 largest likelihood, P = exp(sum_a lambda_a) / Z, and scaling finds it without a step size. With a
 base model P0 (`base=graph`) the distribution nearest to P0 is found, P = P0 exp(sum_a ...) / Z:
-inference in P0 with observed joint marginals (TEH-X1).
+inference in P0 with observed joint marginals.
+
+Reference: TEH-L5, TEH-L14, TEH-L15, TEH-L18, TEH-M25, TEH-X1.
 """
 
 from __future__ import annotations
@@ -270,7 +272,7 @@ def not_converged(distance: float, stopped: str) -> str:
 
 @dataclass(frozen=True)
 class ProportionalFitting(ScalingLearner):
-    """Iterative proportional fitting: exact maximum likelihood of tables (TEH-L14, L15).
+    """Iterative proportional fitting: exact maximum likelihood of tables.
 
     One factor after the other is scaled to its marginal in the data, lambda_a += log p_a - log P_a;
     the likelihood never falls. `form=table` keeps the table of all states; `form=tree` the cliques
@@ -390,7 +392,7 @@ class FeatureScaling(TreeScaling):
 
 @dataclass(frozen=True)
 class GeneralisedScalingML(FeatureLearner):
-    """Generalised iterative scaling: features, all at once (TEH-L5, 2.55).
+    """Generalised iterative scaling: features, all at once.
 
     theta_i += log(S_i / E[s_i]) / T where the features of every state sum to T; if they do not, a
     slack feature fills them up. Tied parameters are allowed. The likelihood never falls. Without

@@ -1,8 +1,10 @@
-"""`ScalingTree`: the tables of a junction tree, scaled and propagated in place (TEH-M26).
+"""`ScalingTree`: the tables of a junction tree, scaled and propagated in place.
 
 A decomposable model is the product of its clique tables over the product of its separators. One
-clique that holds everything is the full table of IPF (TEH-L14); the cliques of an elimination order
-give effective IPF (TEH-L15) and UPS-JT (TEH-L16). All run on the same compiled loops.
+clique that holds everything is the full table of IPF; the cliques of an elimination order
+give effective IPF and UPS-JT. All run on the same compiled loops.
+
+Reference: TEH-L14, TEH-L15, TEH-L16, TEH-M26.
 """
 
 from __future__ import annotations

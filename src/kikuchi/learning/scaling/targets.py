@@ -1,8 +1,10 @@
-"""`Targets`: the marginals that a fitted model shall have, one table per factor (TEH-M25).
+"""`Targets`: the marginals that a fitted model shall have, one table per factor.
 
 Counted from data they always belong to some distribution. Given directly they may not: tables that
 contradict each other where they overlap are refused here; subtler contradictions are found by the
 scaling itself, whose log-likelihood then passes what any distribution allows.
+
+Reference: TEH-M25.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ class Targets:
     """Wanted marginals of some factors, laid out as the graph's tables; the others are left alone.
 
     `tables` is 0 for factors without a target, which `active` marks with False.
+
+    `graph` is the model whose factors they are.
 
     >>> graph = FactorGraph([2, 2], [((0, 1), np.ones(4)), ((1,), np.ones(2))])
     >>> targets = Targets.given(graph, {0: [[0.4, 0.1], [0.2, 0.3]]})

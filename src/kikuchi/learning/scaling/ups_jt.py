@@ -1,4 +1,7 @@
-"""Unified propagation and scaling on a junction tree (TEH-L16, Algorithm 6.1)."""
+"""Unified propagation and scaling on a junction tree (Algorithm 6.1).
+
+Reference: TEH-L16, TEH-M26.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from kikuchi.learning.scaling.scaling_tree import ScalingTree
 
 @dataclass(frozen=True)
 class UnifiedScalingML(ScalingLearner):
-    """Exact maximum likelihood of tables by one walk on a junction tree (TEH-L16, M26).
+    """Exact maximum likelihood of tables by one walk on a junction tree.
 
     A depth-first walk over the junction tree scales all factors of a clique when it first comes
     there and takes what it changed along to the next clique. The clique that is visited always

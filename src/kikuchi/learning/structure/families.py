@@ -66,6 +66,7 @@ class FamilyScores:
         self._codes = np.empty(len(self.weights), dtype=np.int64)
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self._known_additions: dict[tuple[int, tuple[int, ...]], Array] = {}
+        self._rows = self.columns, self.cards, self.weights
         self.evaluations = 0
 
     @property
@@ -96,21 +97,9 @@ class FamilyScores:
         return found
 
     def _family(self, child: int, parents: tuple[int, ...]) -> float:
-        codes, size = self.codes(parents)
+        counted = *self._rows, child, *self.codes(parents)
         self.evaluations += 1
-        return float(
-            kernel.family_score(
-                self.columns,
-                self.cards,
-                self.weights,
-                child,
-                codes,
-                size,
-                self.kind,
-                self.strength,
-                self.total,
-            )
-        )
+        return float(kernel.family_score(*counted, self.kind, self.strength, self.total))
 
     def additions(self, child: int, parents: Iterable[int]) -> Array:
         """Score of the child with each other variable as one more parent; -inf for those that are
@@ -123,22 +112,10 @@ class FamilyScores:
                 [u for u in range(self.n_variables) if u != child and u not in key[1]],
                 dtype=np.int64,
             )
-            codes, size = self.codes(key[1])
+            counted = *self._rows, child, *self.codes(key[1])
             values = np.empty(len(others))
-            kernel.scores_with(
-                self.columns,
-                self.cards,
-                self.weights,
-                child,
-                codes,
-                size,
-                others,
-                _LARGEST,
-                self.kind,
-                self.strength,
-                self.total,
-                values,
-            )
+            score = self.kind, self.strength, self.total
+            kernel.scores_with(*counted, others, _LARGEST, *score, values)
             self.evaluations += len(others)
             found = np.full(self.n_variables, -math.inf)
             found[others] = values

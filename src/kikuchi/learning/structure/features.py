@@ -1,9 +1,11 @@
-"""Features: log-linear models whose log-tables are sums of weighted local functions (TEH-M2, M5).
+"""Features: log-linear models whose log-tables are sums of weighted local functions.
 
 log phi_a(x_a) = base_a(x_a) + sum_i theta_i s_i(x_a): a model with fewer parameters than table
 entries. A feature may have parts on several scopes that share its parameter (tied parameters). As a
 matrix with a row for each table entry and a column for each feature, log_tables = base + A theta,
 and expectations are the transpose applied to the marginals: E[s] = A^T mu.
+
+Reference: TEH-M2, TEH-M5.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class Feature:
     """A non-negative function of a few variables: its value in some states, 0 in all others.
 
     `parts` lets one parameter act on several scopes: pairs (scope, {states: value}).
+
+    `name` is for people.
 
     >>> Feature.where(("a", "b"), (1, 1)).parts
     ((('a', 'b'), {(1, 1): 1.0}),)
@@ -60,6 +64,8 @@ class Feature:
 
 class Features:
     """Features on the factors of a graph: each part belongs to a factor with the same variables.
+
+    `graph` gives the factors, `features` one parameter each.
 
     >>> graph = FactorGraph([2] * 3, [((0, 1), np.ones(4)), ((1, 2), np.ones(4))])
     >>> equal = np.eye(2)

@@ -1,4 +1,7 @@
-"""Graphs from data: the maximum-likelihood tree, added edges, grown cliques (TEH-L19, TEH-E11)."""
+"""Graphs from data: the maximum-likelihood tree, added edges, grown cliques.
+
+Reference: TEH-E11, TEH-L19, TEH-M27.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,8 @@ def pair_tables(data: Data, smoothing: float = 0.0) -> Array:
 def mutual_information(data: Data | ArrayLike, smoothing: float = 0.0) -> Array:
     """Mutual information of all pairs of variables in nats; the diagonal is their entropy.
 
+    `data` are complete rows; `smoothing` is added to every count of a pair of states.
+
     >>> mutual_information([[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]]).round(6).tolist()[0]
     [0.693147, 0.693147, 0.0]
     """
@@ -94,17 +99,16 @@ def mutual_information(data: Data | ArrayLike, smoothing: float = 0.0) -> Array:
 
 
 def chow_liu(
-    data: Data | ArrayLike,
-    *,
-    smoothing: float = 0.0,
-    graph: FactorGraph | None = None,
+    data: Data | ArrayLike, *, smoothing: float = 0.0, graph: FactorGraph | None = None
 ) -> FactorGraph:
-    """The tree whose likelihood is greatest among all trees, with fitted tables (TEH-L19).
+    """The tree whose likelihood is greatest among all trees, with fitted tables.
 
     A maximum-weight spanning tree of the mutual informations; ties go to the lower numbers, and
     pairs that are independent in the data stay apart. The tables are frequencies of the first
     variable of each part, and conditional frequencies p(j | i) along the edges. With a `graph` its
     variables are used (its factors are not), so that states which never occur are known.
+
+    `data` are complete rows; `smoothing` is added to every count of a pair of states.
 
     >>> tree = chow_liu([[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 0]])
     >>> [tree.scope(a) for a in range(tree.n_factors)]
@@ -155,10 +159,12 @@ def spanning_tree(weights: Array) -> list[Edge]:
 def random_augmentation(
     tree: FactorGraph, *, share: float = 0.05, distance: int = 6, seed: Seed = 0
 ) -> FactorGraph:
-    """A graph with a random `share` of the pairs of variables that are near in it (TEH-L19).
+    """A graph with a random `share` of the pairs of variables that are near in it.
 
     Near are pairs that are no edge and at most `distance` edges apart. What the graph has stays as
     it is; the new factors are tables of ones.
+
+    `tree` is the graph to begin with, `seed` that of the draw.
 
     >>> chain = FactorGraph([2] * 5, [((i, i + 1), np.ones(4)) for i in range(4)])
     >>> more = random_augmentation(chain, share=0.5, distance=2, seed=1)
@@ -215,13 +221,16 @@ def with_edges(graph: FactorGraph, edges: Sequence[Edge]) -> FactorGraph:
 def grow_cliques(
     graph: FactorGraph, data: Data | ArrayLike, *, order: Order = "min-degree"
 ) -> Iterator[tuple[int, list[Clique]]]:
-    """Cliques for junction graphs, from the factors to the junction tree (TEH-E11, TEH-M27).
+    """Cliques for junction graphs, from the factors to the junction tree.
 
     Each step adds one variable to one clique, so that it stays inside a clique of the junction tree
     and the mutual information of pairs that come together for the first time is greatest; without
     such pairs the smallest clique grows. Cliques inside others are dropped. Cliques grow to at most
     2 variables (or the largest factor), then 3, and so on; yields (most variables, cliques) each
     time when none can grow further. The last are those of the junction tree, all of them.
+
+    `graph` is the model, `data` give the mutual informations, `order` is the elimination order of
+    the junction tree.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> rows = [[0, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [1, 0, 1, 0]]
@@ -293,6 +302,9 @@ class _CliqueGrowth:
 
 def graph_from_text(text: str, data: Data | ArrayLike, *, smoothing: float = 0.0) -> FactorGraph:
     """The graph that `--graph` names, over the variables of the data (`GRAPH_TEXTS`).
+
+    `text` is a name or a file, `data` are the rows, `smoothing` is added to the counts where a text
+    fits tables.
 
     >>> rows = [[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]]
     >>> graph_from_text("grid:2x2", rows)

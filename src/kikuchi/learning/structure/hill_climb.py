@@ -12,22 +12,26 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Mask
-from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.labelled import html_facts
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import FamilyScores, ScoreName, fitted_network
+
+if TYPE_CHECKING:
+    from kikuchi.core.cluster import Client
 
 Arrow = tuple[int, int]
 NamedArrow = tuple[Any, Any]
@@ -92,7 +96,9 @@ def hill_climb(
     pseudo_count: float = 0.0,
     seed: Seed = 0,
     budget: Budget | None = None,
-    progress: Progress = silent,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> LearntStructure:
     """A directed structure of high score, by hill climbing, and its tables of frequencies.
 
@@ -110,7 +116,10 @@ def hill_climb(
         none; each may only improve it.
     pseudo_count : added to the counts of the fitted tables.
     seed : of the random steps.
-    max_iterations, budget, progress : limits, and who is told.
+    max_iterations : most steps of all climbs.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a & b] for a in (0, 1) for b in (0, 1)] * 50
     >>> found = hill_climb(rows)
@@ -119,16 +128,18 @@ def hill_climb(
     """
     scores = FamilyScores(data, score, strength)
     rules = _Rules.of(scores, required, forbidden, max_parents)
-    clock = (budget or Budget()).start()
-    climb = _Climb(scores, rules, tabu, clock, clock.iterations(max_iterations), progress)
+    clock = limits(budget, seconds, memory).start()
     begin = {*rules.required, *_arrows(scores.data, start, "start")}
     _require_acyclic(scores.data, begin)
-    rng = generator(seed)
-    climb.run(_parent_sets(scores.n_variables, begin))
-    for _ in range(restarts):
-        if climb.stopped != "converged":
-            break
-        climb.run(climb.shaken(rng))
+    limit = clock.iterations(max_iterations)
+    with shown(progress, "hill climbing") as report:
+        climb = _Climb(scores, rules, tabu, clock, limit, report)
+        climb.run(_parent_sets(scores.n_variables, begin))
+        rng = generator(seed)
+        for _ in range(restarts):
+            if climb.stopped != "converged":
+                break
+            climb.run(climb.shaken(rng))
     parents = climb.best
     return LearntStructure(
         fitted_network(scores.data, parents, pseudo_count=pseudo_count),
@@ -409,8 +420,11 @@ def edge_confidence(
     *,
     samples: int = 100,
     seed: Seed = 0,
-    processes: int | None = 1,
+    processes: int | Client | None = 1,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
     **options: Any,
 ) -> dict[tuple[str, str], float]:
     """How often each arrow is found when the rows are drawn anew with replacement.
@@ -420,8 +434,11 @@ def edge_confidence(
     data : complete rows.
     samples : how many times to draw and to learn.
     seed : of the draws.
-    processes : worker processes; None for one for each core.
-    budget : limits; with too little time the samples that were finished count.
+    processes : worker processes, None for one for each core; or a client of Dask.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds (the samples that were finished count),
+        and most memory in bytes or as a text such as "2GB".
+    progress : True for a bar, or a function that is told how many samples are done.
     options : those of `hill_climb`.
 
     >>> rows = [[k % 2, k % 2, (k // 2) % 2] for k in range(64)]
@@ -434,7 +451,9 @@ def edge_confidence(
         raise ModelError(f"samples must be at least 1, got {samples}")
     seeds = generator(seed).integers(0, 2**31, samples).tolist()
     work = partial(_resampled, rows, options)
-    mapped = parallel.map(work, seeds, processes=processes, budget=budget)
+    allowed = limits(budget, seconds, memory)
+    with shown(progress, "edge confidence") as report, shared_with(processes) as count:
+        mapped = parallel.map(work, seeds, processes=count, budget=allowed, progress=report)
     counts: dict[Arrow, int] = {}
     for arrows in mapped.values():
         for arrow in arrows:

@@ -1,8 +1,10 @@
-"""Feature induction: add the feature that explains most, fit again, and so on (TEH-L6, TEH-M5).
+"""Feature induction: add the feature that explains most, fit again, and so on.
 
 Minimax entropy: given features the model has the most entropy; among features those are best that
 leave the least. The gain of a candidate f is estimated with all other parameters fixed,
 max_a { a E_data[f] - log E_model[e^(a f)] }: a new fit of all parameters gains at least that.
+
+Reference: TEH-L6, TEH-M5.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.junction_tree import CalibratedTree, plan
@@ -60,14 +62,19 @@ def induce_features(
     min_gain: float = 1e-4,
     learner: FeatureLearner | None = None,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
 ) -> Induced:
-    """Grow a log-linear model greedily by up to `count` features of greatest gain (TEH-L6).
+    """Grow a log-linear model greedily by up to `count` features of greatest gain.
 
     It starts from `start` (one feature for each state but the first of every variable) and looks at
     `candidates` (one for each pair of states but the first of every pair of variables). Candidates
     with fewer variables are preferred among equals. Stops when no candidate promises `min_gain`
     nats per row. After each addition all parameters are fitted again, by `iis` unless a learner
-    with features is given. The likelihood never falls.
+    with features is given. The likelihood never falls. `seconds` and `memory` are the limits of
+    each fit, or a `budget` of both.
+
+    `data` are complete rows, `learner` is a learner of features such as `ImprovedScalingML()`.
 
     >>> rows = [[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
     >>> found = induce_features(rows, count=1)
@@ -80,6 +87,7 @@ def induce_features(
     chosen = list(_single_states(rows) if start is None else start)
     waiting = list(_pair_states(rows) if candidates is None else candidates)
     chooser = learner or ImprovedScalingML(tol=1e-8, max_iterations=_MOST_SWEEPS)
+    budget = limits(budget, seconds, memory)
     fit, features = _fitted(rows, chosen, chooser, budget)
     likelihoods, gains = [_objective(fit)], []
     for _ in range(count):

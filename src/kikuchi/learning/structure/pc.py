@@ -15,11 +15,11 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from kikuchi.core.budget import Budget
+from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.labelled import html_facts
-from kikuchi.core.progress import Progress, silent
+from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import FamilyScores, fitted_network
@@ -90,7 +90,9 @@ def pc(
     level: float = 0.05,
     max_conditions: int | None = None,
     budget: Budget | None = None,
-    progress: Progress = silent,
+    seconds: float | None = None,
+    memory: int | str | None = None,
+    progress: ProgressOption = None,
 ) -> PartialOrder:
     """The structure that tests of conditional independence leave.
 
@@ -102,7 +104,10 @@ def pc(
         variables being independent below `level` nats.
     level : see there.
     max_conditions : the largest set of conditions that is tried; no limit by default.
-    budget, progress : limits, and who is told; what was found so far comes back, and says so.
+    budget : limits as a `Budget`, in place of the next two.
+    seconds, memory : most seconds (what was found so far comes back, and says so),
+        and most memory in bytes or as a text such as "2GB".
+    progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a | b] for a in (0, 1) for b in (0, 1)] * 200
     >>> pc(rows).edges
@@ -115,8 +120,10 @@ def pc(
     if max_conditions is not None and max_conditions < 0:
         raise MethodError(f"max_conditions must not be negative, got {max_conditions}")
     scores = FamilyScores(data, "likelihood")
-    search = _Skeleton(scores, test, level, max_conditions, budget or Budget(), progress)
-    search.run()
+    allowed = limits(budget, seconds, memory)
+    with shown(progress, "pc") as report:
+        search = _Skeleton(scores, test, level, max_conditions, allowed, report)
+        search.run()
     arrows, undirected = _orient(scores.n_variables, search.near, search.separators)
     return PartialOrder(
         scores.data,

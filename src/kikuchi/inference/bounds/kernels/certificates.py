@@ -1,6 +1,6 @@
 """Strengths of factors and products with the matrix that bounds how message changes spread.
 
-The matrix (LIU-I9, 3.24, for tables of any order) acts on one number for each edge (a, i) of the
+The matrix (for tables of any order) acts on one number for each edge (a, i) of the
 graph, the change of the message from factor a to variable i:
 
     (M x)_ai = d_a x_ai + sum_{j in a, j != i} T_a(i, j) (sum_{b != a} x_bj + d_a x_aj),

@@ -48,11 +48,7 @@ def propagate_all(g: GraphArrays, w: PropagationWorkspace) -> bool:
 
 @njit(cache=True, error_model="numpy")
 def search(
-    g: GraphArrays,
-    w: PropagationWorkspace,
-    order: Ints,
-    preference: Array,
-    max_backtracks: int,
+    g: GraphArrays, w: PropagationWorkspace, order: Ints, preference: Array, max_backtracks: int
 ) -> int:
     """Fix variables in `order`, each to its preferred live state, with backtracking."""
     n = len(order)

@@ -1,4 +1,4 @@
-"""Coordinate descent on the Plefka expansion of a spin model (TEH-I6), in terms of x = atanh m.
+"""Coordinate descent on the Plefka expansion of a spin model, in terms of x = atanh m.
 
 With v = 1 - m^2 and u = m v the part of the free energy that depends on one spin is
 
@@ -9,6 +9,8 @@ With v = 1 - m^2 and u = m v the part of the free energy that depends on one spi
 (order 1: b = c = 0; order 2: b without triangles, c = 0). A stationary point is a zero of
 g(x) = x - a + b tanh x - (2/3) c (1 - 3 tanh^2 x). To second order b >= 0, so that g rises and the
 zero is the only one.
+
+Reference: TEH-I6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Bethe free energy of a Boltzmann machine as a function of its single marginals (WH-I4).
+"""The Bethe free energy of a Boltzmann machine as a function of its single marginals.
 
 Given q_i = P(x_i = 1) and q_j, the best pair belief is the table with these margins whose odds
 ratio is exp W_ij. In terms of k = exp -|W|, c = 1 - k, d = q_i - q_j and the discriminant r below
@@ -9,6 +9,8 @@ flipping j):
     r^2 = (c d)^2 + k (k + 2 c (q_i (1 - q_j) + q_j (1 - q_i))),
 
 b00 and b01 as b11 and b10 with q and 1 - q, or i and j, exchanged.
+
+Reference: WH-I4.
 """
 
 from __future__ import annotations

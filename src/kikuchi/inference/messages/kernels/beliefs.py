@@ -2,6 +2,8 @@
 
 The messages, their layout and their arithmetic are those of `bp_messages`, `clamping` is that
 of `sweeps`.
+
+Reference: HOJ-I5, LIU-D5, TEH-M23.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def factor_beliefs(layout, tables, nu, out, mode):
 
 @njit(cache=True, error_model="numpy")
 def free_energy(layout, tables, nu, new, work, clamped, marginals, state_at, mode):
-    """The Bethe free energy (LIU-D5, TEH-M23) of the beliefs that the messages define.
+    """The Bethe free energy of the beliefs that the messages define.
 
     Since b_a = phi_a prod_j nu_j / Z_a, a factor adds sum_j sum_x b_aj(x) log nu_j(x) - log Z_a,
     with b_aj its marginals: logarithms of messages only, none of tables. Variables add
@@ -169,7 +171,7 @@ def breadth_first(layout):
 
 @njit(cache=True, error_model="numpy")
 def decode(layout, tables, m, nu, new, work, order, states):
-    """A state from max-product messages (HOJ-I5): fix variables in `order`, each at the best state
+    """A state from max-product messages: fix variables in `order`, each at the best state
     given those fixed before it. Exact on forests, ties included.
     """
     scope_at, _, at, variable_at, edges, edge_factor, _ = layout

@@ -1,6 +1,6 @@
 """Belief propagation for positive binary pairwise models, in ratio form.
 
-Any positive 2x2 table is a coupling, two fields and a constant (LIU-M6), so a message is one
+Any positive 2x2 table is a coupling, two fields and a constant, so a message is one
 number, r = m(1) / m(0). With k = exp(2 J), `a` the product of everything that comes into a node and
 r the message that came back along the edge, the outgoing message costs one division and no
 transcendental function:
@@ -10,6 +10,8 @@ transcendental function:
 Messages lie by receiving node: those into node i are `r[start[i]:start[i + 1]]`, and `reverse[e]`
 is the position of the message that goes the other way along the same edge. Indices are unsigned,
 which spares the compiled loops the wrap-around of negative ones.
+
+Reference: LIU-M6, TEH-I8.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _U4 = np.uint64(4)
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _damped(old, new, damping, kind):
-    """The message between `old` and `new`, with weight `damping` on the old one (TEH-I8)."""
+    """The message between `old` and `new`, with weight `damping` on the old one."""
     if kind == GEOMETRIC:
         return new * (old / new) ** damping
     one = (1.0 - damping) * new / (1.0 + new) + damping * old / (1.0 + old)

@@ -6,9 +6,8 @@ is each factor-variable pair): `m` from factors to variables, `nu` from variable
 variable_edges, edge_factors, scopes) of a FactorGraph, its offsets seen as unsigned.
 
     nu_{i->a}(x_i)  prop. to  prod_{b != a} m_{b->i}(x_i)
-    m_{a->i}(x_i)   prop. to  sum_{x_a \\ x_i} phi_a(x_a) prod_{j != i} nu_{j->a}(x_j)
-
-(LIU-I3, TEH-I1). SUM works with probabilities; LOG_SUM and LOG_MAX (max-product) with logarithms.
+    m_{a->i}(x_i)   prop. to  sum_{x_a \\ x_i} phi_a(x_a) prod_{j != i} nu_{j->a}(x_j). SUM works
+    with probabilities; LOG_SUM and LOG_MAX (max-product) with logarithms.
 
 All messages out of a factor cost little more than one pass over its table, whatever its order: let
 S_k be the table with the variables after k summed out against their nu, seen as a matrix
@@ -18,6 +17,8 @@ m_{a->k}(x) = sum_p W_k(p) S_k(p, x) and S_{k-1}(p) = sum_x S_k(p, x) nu_k(x).
 Underflow in SUM is watched, not hoped against: every stored number is 0, a true zero, or above a
 floor that keeps the product of any two of them representable. A number in between sets `status`,
 and the caller starts again with logarithms.
+
+Reference: LIU-I3, TEH-I1, TEH-I8.
 """
 
 from __future__ import annotations
@@ -393,7 +394,7 @@ def distance(old, new, begin, end, mode):
 
 @njit(cache=True, error_model="numpy")
 def damp(old, new, begin, end, damping, kind, mode):
-    """Move `old` towards `new`, with weight `damping` on the old message (TEH-I8), in place."""
+    """Move `old` towards `new`, with weight `damping` on the old message, in place."""
     if damping == 0.0:
         for x in range(begin, end):
             old[x] = new[x]

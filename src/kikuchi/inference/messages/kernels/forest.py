@@ -1,4 +1,7 @@
-"""The forest that clamped variables leave: the depth-first walk over it and its core (TEH-I16)."""
+"""The forest that clamped variables leave: the depth-first walk over it and its core.
+
+Reference: TEH-I16.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def euler_tour(layout, clamped):
 def core_edges(tour, leaving, from_factor, tree_start, scopes, clamped):
     """Edges on a path between two clamped leaves, or that hold the only one of their tree.
 
-    Only these need to be walked more than once (the set S of TEH-I16).
+    Only these need to be walked more than once.
     """
     core = np.zeros(from_factor.size, np.uint8)
     before = np.zeros(from_factor.size, np.int64)

@@ -1,4 +1,4 @@
-"""Reweighted sum-product on any factor graph (LIU-I6, I8 and appendix B.2): one update for all.
+"""Reweighted sum-product on any factor graph (I8 and appendix B.2): one update for all.
 
 Factor a has a weight mu_a (its entropy count) and a step; `power` is 1 / mu. The state is one
 logarithmic message l_{a->i} = mu_a log n_{a->i} for each edge, which is what the factor adds to the
@@ -14,6 +14,8 @@ step alpha, so its gain is 1. Layout and arithmetic (SUM, LOG_SUM) are those of 
 number too small for SUM sets the status, and the caller goes on with logarithms. States that the
 zeros of the model exclude have field -inf; their messages mean nothing. The largest entry of a
 message over the other states is 0, so that none loses digits when another diverges.
+
+Reference: LIU-I6.
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
 The messages, their layout and their arithmetic are those of `bp_messages`. A free variable sends
 each factor the product of what the others sent. A clamped variable has a given marginal c and sends
-(TEH-M23 eq. 5.26 on factor graphs)
+(on factor graphs)
 
     nu_{i->a}(x_i)  prop. to  c_i(x_i) / m_{a->i}(x_i)
 
 so that the belief of every factor agrees with c at once. Clamped variables therefore carry nothing
 from one factor to another: if they cut all cycles, what is left is a forest in which each clamped
-variable is a leaf once for each of its factors (TEH-I16, I17).
+variable is a leaf once for each of its factors.
 
 `clamping` is the tuple (clamped, clamped_to, state_at): which variables are clamped, and their
 marginals, flat by `state_at`.
+
+Reference: TEH-I14, TEH-I16, TEH-I17.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ def all_variable_messages(layout, m, nu, work, clamping, mode):
 def sequential(layout, tables, m, nu, new, work, clamping, order, damping, kind, mode):
     """One sweep over the variables in `order`: each takes in its messages, then sends its nu.
 
-    Answers status and the largest change of a message or mismatch of a clamped marginal (TEH-I14).
+    Answers status and the largest change of a message or mismatch of a clamped marginal.
     """
     scope_at, _, at, variable_at, edges, edge_factor, _ = layout
     status = OK

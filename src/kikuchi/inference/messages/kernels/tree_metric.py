@@ -102,6 +102,16 @@ def spanning_forest(order, one, two, n):
     return pair, flipped
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _sum_below(y, above, below, flipped, pairs, at, weight, first):
+    """Sum over the child's states of P(y, x) times its `weight`, y a state of the parent."""
+    total = 0.0
+    for x in range(below):
+        entry = x * above + y if flipped else y * below + x
+        total += pairs[at + entry] * weight[first + x]
+    return total
+
+
 @njit(cache=True, error_model="numpy")
 def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_at, pairs):
     """C v of the indicators of all states: v is gathered at the roots, then spread out again."""
@@ -111,15 +121,12 @@ def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_
         k = pair[t]
         up, down = (two[k], one[k]) if flipped[t] else (one[k], two[k])
         above, below = state_at[up + 1] - state_at[up], state_at[down + 1] - state_at[down]
+        at, first = pair_at[k], state_at[down]
         for y in range(above):
             mass = marginals[state_at[up] + y]
-            if mass <= 0.0:
-                continue
-            total = 0.0
-            for x in range(below):
-                entry = x * above + y if flipped[t] else y * below + x
-                total += pairs[pair_at[k] + entry] * weight[state_at[down] + x]
-            weight[state_at[up] + y] += total / mass
+            if mass > 0.0:
+                total = _sum_below(y, above, below, flipped[t], pairs, at, weight, first)
+                weight[state_at[up] + y] += total / mass
     for v in range(state_at.size - 1):  # right at the roots, written over elsewhere
         begin, end = state_at[v], state_at[v + 1]
         mean = 0.0
@@ -131,20 +138,15 @@ def covariance_times(vector, marginals, state_at, one, two, pair, flipped, pair_
         k = pair[t]
         up, down = (two[k], one[k]) if flipped[t] else (one[k], two[k])
         above, below = state_at[up + 1] - state_at[up], state_at[down + 1] - state_at[down]
+        at, first = pair_at[k], state_at[down]
         for x in range(below):
-            out[state_at[down] + x] = 0.0
+            out[first + x] = 0.0
         for y in range(above):
             mass = marginals[state_at[up] + y]
-            if mass <= 0.0:
-                continue
-            mean = 0.0
-            for x in range(below):
-                entry = x * above + y if flipped[t] else y * below + x
-                mean += pairs[pair_at[k] + entry] * weight[state_at[down] + x]
-            mean /= mass
-            moved = out[state_at[up] + y] / mass
-            for x in range(below):
-                entry = x * above + y if flipped[t] else y * below + x
-                joint = pairs[pair_at[k] + entry]
-                out[state_at[down] + x] += joint * (moved + weight[state_at[down] + x] - mean)
+            if mass > 0.0:
+                total = _sum_below(y, above, below, flipped[t], pairs, at, weight, first)
+                moved = (out[state_at[up] + y] - total) / mass
+                for x in range(below):
+                    entry = x * above + y if flipped[t] else y * below + x
+                    out[first + x] += pairs[at + entry] * (moved + weight[first + x])
     return out

@@ -1,4 +1,4 @@
-"""Newton's method for clamped leaves of a forest (the problem of TEH-I16).
+"""Newton's method for clamped leaves of a forest.
 
 On a tree with tilted leaves, Q(x) prop. to prod_a phi_a(x_a) prod_l exp tilt_l(x_l), the dual
 

@@ -1,6 +1,8 @@
-"""Walks over the forest that clamped variables leave: propagation and scaling (TEH-I16).
+"""Walks over the forest that clamped variables leave: propagation and scaling.
 
 The messages are those of `bp_messages`, the messages of clamped variables those of `sweeps`.
+
+Reference: TEH-I16.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def walk(layout, tables, m, nu, new, work, clamping, updates, mode):
 
 @njit(cache=True, error_model="numpy")
 def scale_trees(layout, tables, m, nu, new, work, clamping, core, trees, loops, tol, mode):
-    """Walk each tree until no scaling moved a marginal by more than `tol` (TEH-I16 steps 3 to 7).
+    """Walk each tree until no scaling moved a marginal by more than `tol`.
 
     `core` is (edges, kinds, where each tree begins), `trees` is (residual, walks): the largest
     mismatch of each tree in its last walk, and the walks made so far. Trees whose residual is at

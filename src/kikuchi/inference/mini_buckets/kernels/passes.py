@@ -60,14 +60,19 @@ def _turn(digits, axis_cards, first_axis, axes, moves, first_move):
     return 0
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _item(inputs, i, digits):
+    """Place, run, repeats, axes and moves of item `i`; its odometer is set to zero."""
+    axes, first_move = inputs.axes[i], inputs.move_offsets[i]
+    for axis in range(axes):
+        digits[axis] = 0
+    return inputs.places[i], inputs.runs[i], inputs.repeats[i], axes, inputs.moves, first_move
+
+
 @njit(cache=True, error_model="numpy")
 def add_item(table, start, size, inputs, i, axis_cards, first_axis, values, digits):
     """Add item `i` to the table of its host."""
-    run, repeats, axes = inputs.runs[i], inputs.repeats[i], inputs.axes[i]
-    moves, first_move = inputs.moves, inputs.move_offsets[i]
-    for axis in range(axes):
-        digits[axis] = 0
-    at = inputs.places[i]
+    at, run, repeats, axes, moves, first_move = _item(inputs, i, digits)
     entry, end = _U(start), _U(start + size)
     while entry < end:
         if run == 2:
@@ -87,11 +92,7 @@ def add_item(table, start, size, inputs, i, axis_cards, first_axis, values, digi
 @njit(cache=True, error_model="numpy")
 def sum_to_item(table, start, size, inputs, i, axis_cards, first_axis, sums, digits):
     """Add the table of a host, summed to the scope of item `i`, at the item's place."""
-    run, repeats, axes = inputs.runs[i], inputs.repeats[i], inputs.axes[i]
-    moves, first_move = inputs.moves, inputs.move_offsets[i]
-    for axis in range(axes):
-        digits[axis] = 0
-    at = inputs.places[i]
+    at, run, repeats, axes, moves, first_move = _item(inputs, i, digits)
     entry, end = _U(start), _U(start + size)
     while entry < end:
         if run == 2:

@@ -106,8 +106,11 @@ def normalise_logs(first, last, table_at, logs, floor, b):
 
 
 @njit(cache=True, error_model="numpy")
-def marginals(regions, homes, tables, table_at, b, out):
-    """Marginal on each scope of the belief of its home region, normalised."""
+def sums(regions, homes, tables, table_at, values, out, normalised=False):
+    """Sums onto each scope of numbers in the layout of its home region, or marginals of beliefs.
+
+    Marginals are `normalised`: each table is divided by its total.
+    """
     widest = np.max(np.diff(regions.variable_at))
     stride, digit = np.empty(widest, np.int64), np.zeros(widest, np.int64)
     for a in range(len(homes)):
@@ -119,11 +122,12 @@ def marginals(regions, homes, tables, table_at, b, out):
         total = 0.0
         place = begin
         for i in range(table_at[r], table_at[r + 1]):
-            out[place] += b[i]
-            total += b[i]
+            out[place] += values[i]
+            total += values[i]
             place = _advance(regions, r, digit, stride, place)
-        for x in range(begin, begin + size):
-            out[x] /= total
+        if normalised:
+            for x in range(begin, begin + size):
+                out[x] /= total
 
 
 @njit(cache=True, error_model="numpy")

@@ -4,6 +4,8 @@ Tables of all regions lie end to end in `b`, as probabilities, at `table_at`. A 
 (large region, small region inside it); `map_at` says where in `maps` the small state of each large
 state stands. Zeros are kept: an entry that is 0 stays 0, and none becomes 0 by underflow, because
 positive entries are not let below a floor.
+
+Reference: LIU-D7, LIU-I13, TEH-I10.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, stat
 
 @njit(cache=True, error_model="numpy")
 def propagate(table_at, b, edge_link, links, receiver_at, receivers, damping, parallel, factors):
-    """One sweep of parent-to-child generalised belief propagation (TEH-I10, LIU-I13).
+    """One sweep of parent-to-child generalised belief propagation.
 
     Equating the parent's marginal with the child's belief and cancelling what both contain gives
     m_new = m_old * marginal(b_parent) / b_child; the quotient is put into every belief that the
@@ -222,7 +224,7 @@ def relinearise(table_at, b, old, inner, link_of_inner_at, inner_links, links, c
 
 @njit(cache=True, error_model="numpy")
 def free_energy(table_at, b, log_phi, counting):
-    """sum_r c_r sum_x b_r (log b_r - log phi_r) (LIU-D7)."""
+    """sum_r c_r sum_x b_r (log b_r - log phi_r)."""
     energy = 0.0
     for r in range(np.uint64(counting.size)):
         own = 0.0

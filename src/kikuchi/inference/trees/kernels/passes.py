@@ -1,4 +1,4 @@
-"""Propagation on a junction tree: the operations of a program carried out (TEH-I2, HOJ-I4, I5).
+"""Propagation on a junction tree: the operations of a program carried out.
 
 All tables live in one buffer `mem`: products of factors, one message for each separator. Results
 of a walk gather in `temporary` first.
@@ -10,6 +10,8 @@ directions leave on a separator is far larger: all inputs are at most 1, so the 
 lost weigh less than FLOOR times their number. `losses` holds, for every message that lost
 something, the logarithm of its scale until its opposite comes and the mass is known. Where that is
 not above SAFE the answer is UNDERFLOW.
+
+Reference: HOJ-I4, HOJ-I5, TEH-I2.
 """
 
 from __future__ import annotations

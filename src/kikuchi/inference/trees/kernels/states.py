@@ -4,6 +4,8 @@ Cliques are visited from the roots down. Given the states of its separator, the 
 variables that a clique sums out are the product of its factors and of its children's messages.
 `states` has a row for each rank and a column for each sample. The inputs are those of the upward
 program: of the last operation of each clique.
+
+Reference: HOJ-I5.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ def draw(program, tree, start, stop, mem, states, uniforms, logs, index, weights
 
 @njit(cache=True, error_model="numpy")
 def decode(program, tree, mem, states, index, weights):
-    """The best state after an upward pass of maxima; the first of equals (HOJ-I5)."""
+    """The best state after an upward pass of maxima; the first of equals."""
     for c in range(len(tree.residual) - 1, -1, -1):
         size = _weights(program, tree, c, mem, states, 0, True, index, weights)
         best = 0

@@ -139,12 +139,7 @@ def _contract(
 
 @njit(cache=True, error_model="numpy")
 def _move(
-    q: Array,
-    alive: Mask,
-    first: np.uint64,
-    card: np.uint64,
-    temperature: float,
-    field: Array,
+    q: Array, alive: Mask, first: np.uint64, card: np.uint64, temperature: float, field: Array
 ) -> float:
     """Set q_v to its optimum exp(field / T), normalised over the live states."""
     top = -np.inf

@@ -11,13 +11,7 @@ from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 @njit(cache=True, error_model="numpy")
 def count_sites(
-    parent: Ints,
-    depth: Ints,
-    size: Array,
-    home: Ints,
-    tree: Ints,
-    scopes: U4,
-    offsets: Ints,
+    parent: Ints, depth: Ints, size: Array, home: Ints, tree: Ints, scopes: U4, offsets: Ints
 ) -> tuple[int, float]:
     """Cliques between the variables of each factor that are in one tree: number and entries."""
     total, entries = 0, 0.0

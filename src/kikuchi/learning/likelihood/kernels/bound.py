@@ -1,4 +1,7 @@
-"""Mean field of the hidden cells of many rows, warm, in one compiled loop (LIU-L8)."""
+"""Mean field of the hidden cells of many rows, warm, in one compiled loop.
+
+Reference: LIU-L8.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Local configurations of complete rows: counted once, then scored and differentiated (TEH-L10).
+"""Local configurations of complete rows: counted once, then scored and differentiated.
 
 A local configuration of a variable is what its conditional depends on: the entry of each of its
 factors' tables when the variable itself is in state 0. Indices are unsigned throughout.
+
+Reference: TEH-L10.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Scaling and propagation on the beliefs of a region graph (TEH-L17).
+"""Scaling and propagation on the beliefs of a region graph.
 
 Tables, links and receivers are those of `RegionBeliefs` (`inference.kernels.regions`). A positive
 belief never becomes 0 by underflow: it is not let below a floor.
+
+Reference: TEH-L17.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def _propagate_edge(links, b, edge, damping, floor, work):
 def region_sweep(
     links, holders, tour, b, log_phi, active, targets, weights, damping, step, floor, work
 ):
-    """Visit regions: scale the factors at home there, then send to children (TEH-L17).
+    """Visit regions: scale the factors at home there, then send to children.
 
     Answers (largest disagreement met, largest distance from a target met, the factor whose target
     is impossible or -1).

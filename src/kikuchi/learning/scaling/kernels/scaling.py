@@ -1,9 +1,11 @@
-"""Scaling and propagation on the tables of a junction tree (TEH-L14 to L16, L18).
+"""Scaling and propagation on the tables of a junction tree.
 
 A table holds the probabilities of a clique, up to a factor that every reader divides out, so that
 rounding does not add up over millions of updates. Each separator has two messages, one in each
 direction: message `h` and message `h ^ 1` belong to one separator. Maps give the state of a
 separator or of a factor for each state of a clique. Zeros stay zero, and 0 / 0 is 0.
+
+Reference: TEH-L14 to L16, TEH-L15, TEH-L16, TEH-L18.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def _multiply_clique(layout, tables, c, map_at, factor):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _send(layout, tables, h, keep_mass, work):
-    """One separator message, in Hugin's form (TEH-L16, 6.24).
+    """One separator message, in Hugin's form.
 
     With `keep_mass` the mass of the sending table goes along, which is what collecting needs;
     without it the separator holds probabilities.
@@ -158,7 +160,7 @@ def ups_sweep(layout, tables, walk, targets, active, weights, work, features):
     """A walk that scales every active factor of a clique at its first visit (Algorithm 6.1).
 
     Scaling again when the walk comes back saves no sweeps. `features` is None, or `(columns, theta,
-    present)`: `targets` are then those of the features (TEH-L18).
+    present)`: `targets` are then those of the features.
 
     Answers (largest distance from a target at a visit, gain of the log-likelihood or with features
     change of log Z, the factor whose target is impossible or -1, propagations, scalings).
@@ -191,7 +193,7 @@ def ups_sweep(layout, tables, walk, targets, active, weights, work, features):
 
 @njit(cache=True, error_model="numpy")
 def ipf_sweep(layout, tables, targets, active, weights, stack, work):
-    """Effective IPF (TEH-L15): after each scaling all other cliques of its tree are told (6.12).
+    """Effective IPF: after each scaling all other cliques of its tree are told (6.12).
 
     Answers as `ups_sweep`.
     """
