@@ -73,7 +73,10 @@ def test_classes(table: Path, tmp_path: Path) -> None:
         (["bayesnn", "--target", "height", "--hidden", 0], "--hidden must be at least 1"),
         (["bayesnn", "--target", "height", "--epochs", 3], "bayesnn has no option --epochs"),
         (["bayesnn-classes", "--target", "high", "--scale", "log"], "no option --scale"),
-        (["rbm", "--target", "height"], "--target is for bayesnn, bayesnn-classes and threshold"),
+        (
+            ["rbm", "--target", "height"],
+            "--target is for bayesnn, bayesnn-classes, threshold and flow-classes",
+        ),
         (["bayesnn-classes", "--target", "height"], "Unknown label type"),
     ],
 )

@@ -30,3 +30,10 @@ def test_the_command_says_what_is_ready_and_what_was_left_out(
     assert [row["task"] for row in found["tasks"]] == ["method enumerate", "method nonsense"]
     assert found["tasks"][0]["left_out"] is None
     assert "nonsense" in found["tasks"][1]["left_out"]
+
+
+def test_only_what_some_methods_need() -> None:
+    found = json.loads(run("warm-up", "--methods", "enumerate", "-q", "--json", "-").stdout)
+    assert [row["task"] for row in found["tasks"]] == ["method enumerate"]
+    refused = run("warm-up", "--methods", "enumerate,nonsense")
+    assert refused.exit_code == 2 and "nonsense" in refused.stderr

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kikuchi.core.compiling import COMPILING
+from kikuchi.core.progress import ProgressBar as ProgressBar
 from kikuchi.core.text import printable, seconds
 
 if TYPE_CHECKING:
     from kikuchi.core.answer import Answer
 
 Rows = Sequence[Sequence[str]]
-
-_LABEL = 30  # characters of a method's text beside the bar
 
 
 class Screen:
@@ -128,73 +126,3 @@ def _rich_table(head: Sequence[str], rows: Rows, right: Sequence[int]) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
-
-
-class ProgressBar:
-    """A bar on standard error with the residual and the objective; nothing when it is no terminal.
-
-    The bar appears with the first report, so that a quick run shows none and imports nothing.
-    """
-
-    def __init__(self, label: str, *, quiet: bool = False) -> None:
-        self.label = label
-        self.shown = not quiet and sys.stderr.isatty()
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def relabel(self, label: str) -> ProgressBar:
-        """Begin a new run under another name."""
-        self.close()
-        self.label = label
-        return self
-
-    def __call__(
-        self, done: int, total: int, *, residual: float | None, objective: float | None
-    ) -> None:
-        """Show how far a run is."""
-        if not self.shown:
-            return
-        if self._bar is None:
-            self._bar, self._task = _rich_progress(self.label, total)
-        parts = [
-            f"{name} {value:.6g}"
-            for name, value in (("residual", residual), ("objective", objective))
-            if value is not None
-        ]
-        self._bar.update(self._task, completed=done, total=total, detail="  ".join(parts))
-
-
-def _rich_progress(label: str, total: int) -> tuple[Any, Any]:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[detail]}"),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    bar.start()
-    short = label if len(label) <= _LABEL else label[: _LABEL - 1] + "…"
-    return bar, bar.add_task(escape(short), total=total, detail="")

@@ -1,15 +1,70 @@
-"""Trained models in files, as the commands for models take them."""
+"""Trained models in files, as the commands for models take them: `info`, `sample`, `evaluate`.
+
+`ESTIMATORS` is the one place that a family registers its estimators in: where the class is, what
+its `sample` answers, and how rows are judged by it.
+"""
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from kikuchi.core import text
+from kikuchi.core.answer import Answer, TextTable
 from kikuchi.core.errors import DataError, KikuchiError
 from kikuchi.core.files import atomic_write, suffix_of
 
 if TYPE_CHECKING:
-    from kikuchi.core.answer import Answer
+    from kikuchi.training.checkpoint import Arrays
+
+Draws = Literal["rows", "pairs", "steps", "nothing"]
+Judged = Literal["machine", "energy", "network", "belief", "density", "sequence", "classes"]
+
+
+class TrainedKind(NamedTuple):
+    """An estimator that files hold.
+
+    `room` is the package of the class. `draws`: "rows" (`sample(n, random_state=)` gives rows),
+    "pairs" (rows and what made them), "steps" (`sample(n, seed=)` gives what made them and rows),
+    or "nothing". `judged` names the evaluation: "density" and "sequence" by `score_samples` or
+    `score`, "classes" by errors of `predict`, the others by the evaluation of their family.
+    """
+
+    room: str
+    draws: Draws
+    judged: Judged
+
+
+ESTIMATORS: dict[str, TrainedKind] = {
+    "RBM": TrainedKind("boltzmann", "rows", "machine"),
+    "RateCodedRBM": TrainedKind("boltzmann", "rows", "machine"),
+    "BoltzmannMachine": TrainedKind("boltzmann", "rows", "machine"),
+    "ExpertICA": TrainedKind("energy", "rows", "energy"),
+    "EnergyModel": TrainedKind("energy", "rows", "energy"),
+    "MeanFieldICA": TrainedKind("ica", "pairs", "density"),
+    "BayesianICA": TrainedKind("ica", "pairs", "density"),
+    "InfomaxICA": TrainedKind("ica", "nothing", "density"),
+    "BayesianMLPRegressor": TrainedKind("bayesnn", "nothing", "network"),
+    "BayesianMLPClassifier": TrainedKind("bayesnn", "nothing", "network"),
+    "LaplaceMLPRegressor": TrainedKind("bayesnn", "nothing", "network"),
+    "SampledMLPRegressor": TrainedKind("bayesnn", "nothing", "network"),
+    "SigmoidBeliefNetwork": TrainedKind("beliefnets", "rows", "belief"),
+    "NoisyOrNetwork": TrainedKind("beliefnets", "rows", "belief"),
+    "ThresholdNetworkClassifier": TrainedKind("beliefnets", "nothing", "classes"),
+    "HMM": TrainedKind("temporal", "steps", "sequence"),
+    "FactorialHMM": TrainedKind("temporal", "steps", "sequence"),
+    "FrameHoppingHMM": TrainedKind("temporal", "steps", "sequence"),
+    "HaemodynamicHMM": TrainedKind("temporal", "steps", "sequence"),
+    "LinearGaussianSSM": TrainedKind("temporal", "steps", "sequence"),
+    "TemporalICA": TrainedKind("temporal", "steps", "sequence"),
+    "ProbitFilter": TrainedKind("temporal", "nothing", "classes"),
+    "FlowMixture": TrainedKind("flows", "rows", "density"),
+    "LatentMixtureFlow": TrainedKind("flows", "rows", "density"),
+    "FlowClassifier": TrainedKind("flows", "nothing", "classes"),
+    "FlowHMM": TrainedKind("flows", "steps", "sequence"),
+}
 
 
 def is_trained(model: str) -> bool:
@@ -17,28 +72,221 @@ def is_trained(model: str) -> bool:
     return suffix_of(model) == ".safetensors"
 
 
-def kind_of_trained(model: str) -> str:
-    """What a file says that it holds; nothing if it is no file of ours."""
+def read_header(model: str) -> tuple[str, dict[str, Any], Arrays]:
+    """The kind of a file of ours, what it says about its estimator, and its arrays."""
     from kikuchi.core.files import guarded_reading
+    from kikuchi.training.checkpoint import CHECKPOINT, load
 
+    if not Path(model).is_file():
+        raise DataError(f"{model}: there is no such file")
     with guarded_reading(model, "a trained model"):
         from safetensors import safe_open
 
         with safe_open(model, framework="np") as file:
-            return str((file.metadata() or {}).get("format", "")).removeprefix("kikuchi ")
+            kind = str((file.metadata() or {}).get("format", ""))
+    if not kind.startswith("kikuchi "):
+        raise DataError(f"{model}: no trained model of this program, but some other safetensors")
+    arrays, facts = load(model, (kind,))
+    about = facts.get("about")
+    if kind == CHECKPOINT or not isinstance(about, dict) or "estimator" not in about:
+        what = "a checkpoint of a fit" if kind == CHECKPOINT else f"a {kind[8:]} without its fit"
+        raise DataError(f"{model}: {what}; give the file of a trained model")
+    return kind.removeprefix("kikuchi "), about, arrays
 
 
-def _score_of_network(model: str, data: str) -> Answer:
+def load_trained(model: str) -> tuple[Any, TrainedKind]:
+    """The estimator of a file, and what can be asked of it."""
+    _, about, _ = read_header(model)
+    name = str(about["estimator"])
+    if name not in ESTIMATORS:
+        raise DataError(
+            f"{model}: holds a {name}, which the command line does not know; use Python"
+        )
+    kind = ESTIMATORS[name]
+    return getattr(importlib.import_module(f"kikuchi.{kind.room}"), name).load(model), kind
+
+
+# ---------------------------------------------------------------------- info
+
+
+@dataclass(frozen=True)
+class TrainedFacts(Answer):
+    """What a file of a trained model says about itself."""
+
+    model: str
+    kind: str
+    about: dict[str, Any]
+    arrays: Arrays
+
+    @property
+    def converged(self) -> bool:
+        """As the fit says."""
+        return bool(self.about.get("converged", True))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the fit."""
+        return list(self.about.get("warnings", []))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Arrays of the model itself."""
+        return {n: a for n, a in self.arrays.items() if not n.startswith("trace/")}
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The estimator, its fit and its size."""
+        about = self.about
+        count = sum(int(a.size) for a in self.parameters.values())
+        room = ESTIMATORS[about["estimator"]].room if about["estimator"] in ESTIMATORS else "?"
+        facts = [
+            ("model", self.model),
+            ("estimator", f"kikuchi.{room}.{about['estimator']} ({self.kind})"),
+            ("fit", f"{about.get('stopped')} after {about.get('epochs')} iterations or epochs"),
+            ("numbers", f"{count} in {text.count(len(self.parameters), 'array')}"),
+        ]
+        if "n_features_in" in about:
+            names = about.get("feature_names_in") or []
+            shown = f": {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}" if names else ""
+            facts.append(("columns", f"{about['n_features_in']}{shown}"))
+        options = about.get("options", {})
+        facts.append(
+            ("options", ", ".join(f"{k}={v}" for k, v in options.items() if v is not None))
+        )
+        return facts
+
+    def table(self) -> TextTable:
+        """Names and shapes of the arrays."""
+        rows = [[n, " x ".join(map(str, a.shape)) or "one"] for n, a in self.parameters.items()]
+        return TextTable(["array", "shape"], rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        from kikuchi import __version__
+
+        shapes = {n: list(a.shape) for n, a in self.parameters.items()}
+        head = {"model": self.model, "version": __version__, "kind": self.kind}
+        return {**head, **{k: v for k, v in self.about.items() if k != "arrays"}, "arrays": shapes}
+
+
+def facts_of_trained(model: str) -> TrainedFacts:
+    """What a file says about its model, without loading the family."""
+    return TrainedFacts(model, *read_header(model))
+
+
+# ---------------------------------------------------------------------- evaluate
+
+
+def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
+    """How well a trained model explains, or predicts, the rows of a file."""
+    from kikuchi.cli.rows import RowOptions
+
+    estimator, kind = load_trained(model)
+    if kind.judged == "network":
+        return _score_of_network(estimator, model, data)
+    if kind.judged == "energy":
+        return _score_of_energy(estimator, model, data, seconds)
+    if kind.judged == "classes":
+        return _score_of_classes(estimator, model, data)
+    read = RowOptions().read_numbers(data, 0)
+    shape: Any = read.shape
+    values = _checked_columns(estimator, model, data, read.rows)
+    if kind.judged == "machine":
+        from kikuchi.boltzmann.evaluation import evaluate
+
+        return evaluate(estimator, values, log_z=_log_z_method(estimator), shape=shape, source=data)
+    if kind.judged == "belief":
+        from kikuchi.beliefnets.evaluation import evaluate as evaluate_network
+
+        return evaluate_network(estimator, values, shape=shape, source=data)
+    return _score_of_density(estimator, data, values, kind)
+
+
+def _checked_columns(estimator: Any, model: str, data: str, rows: Any) -> Any:
+    import numpy as np
+
+    values = np.asarray(rows)
+    wanted = getattr(estimator, "n_features_in_", values.shape[1])
+    if values.shape[1] != wanted:
+        raise DataError(f"{data}: {values.shape[1]} columns, but {model} has {wanted}")
+    return values
+
+
+def _log_z_method(estimator: Any) -> str:
+    """Exact for a machine with a layer so small that its states can be summed."""
+    machine = estimator.machine_
+    return "exact" if min(machine.n_visible, machine.n_hidden) <= 12 else "ais"
+
+
+@dataclass(frozen=True)
+class RowScores(Answer):
+    """A score per row of a file, or per step of a sequence."""
+
+    estimator: Any
+    source: str
+    rows: int
+    label: str
+    mean: float
+    error: float | None = None
+    note: str = ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the fit."""
+        return list(self.estimator.warnings_)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The data, the model and the score."""
+        spread = "" if self.error is None else f" ± {self.error:.2g}"
+        return [
+            ("data", f"{self.source}: {text.count(self.rows, 'row')}"),
+            ("estimator", type(self.estimator).__name__),
+            (self.label, f"{self.mean:.6g}{spread}{self.note}"),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "estimator": type(self.estimator).__name__,
+            "rows": self.rows,
+            "measure": self.label,
+            "mean": self.mean,
+            "standard_error": self.error,
+            "warnings": self.warnings,
+        }
+
+
+def _score_of_density(estimator: Any, data: str, values: Any, kind: TrainedKind) -> RowScores:
+    import numpy as np
+
+    if kind.judged == "sequence":
+        label = "log-likelihood per step"
+        return RowScores(estimator, data, len(values), label, float(estimator.score(values)))
+    scores = np.asarray(estimator.score_samples(values))
+    error = float(scores.std(ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else None
+    label = "log-likelihood per row"
+    return RowScores(estimator, data, len(values), label, float(scores.mean()), error)
+
+
+def _score_of_classes(estimator: Any, model: str, data: str) -> RowScores:
+    """Errors of predictions of the last column."""
+    import numpy as np
+
+    from kikuchi.cli.rows import RowOptions
+
+    table = RowOptions().read_target(data, "-1", 0)
+    inputs = _checked_columns(estimator, model, data, table.x)
+    wrong = estimator.predict(inputs) != table.y
+    share, rows = float(np.mean(wrong)), len(wrong)
+    error = float(np.sqrt(share * (1 - share) / rows))
+    note = f" ({int(wrong.sum())} of {rows}; the last column, {table.names[-1]})"
+    return RowScores(estimator, data, rows, "errors per row", share, error, note)
+
+
+def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
     """How well a Bayesian network predicts the column of a file that it was trained for."""
-    from kikuchi.bayesnn import BayesianMLPClassifier, BayesianMLPRegressor
     from kikuchi.bayesnn.evaluation import NetworkEvaluation
     from kikuchi.cli.rows import RowOptions
-    from kikuchi.training.checkpoint import load
 
-    _, facts = load(model, (f"kikuchi {BayesianMLPRegressor.file_kind}",))
-    kinds = {c.__name__: c for c in (BayesianMLPRegressor, BayesianMLPClassifier)}
-    name = str(facts.get("about", {}).get("estimator"))
-    estimator: Any = kinds.get(name, BayesianMLPRegressor).load(model)
     target = estimator.columns_[-1] if estimator.columns_ else "-1"
     table = RowOptions().read_target(data, target, 0)
     if table.x.shape[1] != estimator.n_features_in_:
@@ -52,61 +300,76 @@ def _score_of_network(model: str, data: str) -> Answer:
     return NetworkEvaluation(estimator, data, table.x, table.y, new=True)
 
 
-def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
-    """How well an energy model or a Bayesian network explains the rows of a file."""
-    if kind_of_trained(model) == "bayesian-network":
-        return _score_of_network(model, data)
-    return _score_of_energy(model, data, seconds)
-
-
-def _score_of_energy(model: str, data: str, seconds: float | None) -> Answer:
+def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | None) -> Answer:
     import numpy as np
 
     from kikuchi.cli.rows import RowOptions
-    from kikuchi.energy import ExpertICA, Patches
+    from kikuchi.energy import Patches
     from kikuchi.energy.evaluation import evaluate
 
-    estimator = ExpertICA.load(model)
     rows, _, shape = RowOptions().read_numbers(data, 0)
-    if isinstance(rows, Patches) and estimator.preparation_ is not None:
-        ours, theirs = (p.whitening for p in (estimator.preparation_, rows.preparation))
+    told = getattr(estimator, "preparation_", None)
+    if isinstance(rows, Patches) and told is not None:
+        ours, theirs = (p.whitening for p in (told, rows.preparation))
         if not np.array_equal(ours.forward, theirs.forward):
             raise DataError(
                 f"{data}: these patches were prepared in another way than those that {model} was "
                 "trained on; make them with kikuchi patches --like"
             )
-    values = np.asarray(rows)
-    if values.shape[1] != estimator.n_features_in_:
-        raise DataError(
-            f"{data}: {values.shape[1]} columns, but {model} has {estimator.n_features_in_}"
-        )
+    values = _checked_columns(estimator, model, data, rows)
     estimator.log_z(seconds=seconds)
     return evaluate(estimator, values, log_z="ais", shape=shape, source=data, new=True)
 
 
+# ---------------------------------------------------------------------- sample
+
+
 def write_samples(model: str, out: Path, count: int, seed: int) -> str:
-    """Draw rows of an energy model and write them; answers what was done."""
+    """Draw rows of a trained model and write them; answers what was done."""
+    if suffix_of(out) not in (".csv", ".npz") or out.name.lower().endswith(".gz"):
+        raise KikuchiError(f"{out}: rows are written as .csv or .npz; choose such a name")
+    estimator, kind = load_trained(model)
+    if kind.draws == "nothing":
+        raise KikuchiError(
+            f"{model}: a {type(estimator).__name__} predicts or transforms rows and has no "
+            "distribution to draw them from; kikuchi evaluate takes it"
+        )
+    how = "independent"
+    if kind.draws == "rows":
+        rows = estimator.sample(count, random_state=seed)
+        if kind.judged in ("machine", "energy"):
+            exact = kind.judged == "energy" and estimator.is_square
+            how = "exact" if exact else "chains of a sampler, not independent of their start"
+    elif kind.draws == "pairs":
+        rows = estimator.sample(count, random_state=seed)[0]
+    else:
+        rows, how = estimator.sample(count, seed=seed)[1], "one sequence"
+    _write_rows(out, rows, estimator, model)
+    return f"{out}: {text.count(count, 'row')}, {how}"
+
+
+def _write_rows(out: Path, rows: Any, estimator: Any, model: str) -> None:
     import dataclasses
 
     import numpy as np
 
-    from kikuchi.core import text
-    from kikuchi.energy import ExpertICA, Patches
+    from kikuchi.core.text import spreadsheet_cell
 
-    if suffix_of(out) not in (".csv", ".npz") or out.name.lower().endswith(".gz"):
-        raise KikuchiError(f"{out}: rows are written as .csv or .npz; choose such a name")
-    estimator = ExpertICA.load(model)
-    rows = estimator.sample(count, random_state=seed)
-    told = estimator.preparation_
+    told = getattr(estimator, "preparation_", None)
+    rows = np.asarray(rows)
+    rows = rows[:, None] if rows.ndim == 1 else rows
     if suffix_of(out) == ".csv":
+        names = [spreadsheet_cell(str(n)) for n in getattr(estimator, "feature_names_in_", ())]
         with atomic_write(out) as file:
+            if names:
+                file.write(",".join(names) + "\n")
             np.savetxt(file, rows, delimiter=",", fmt="%.9g")
     elif told is None:
         arrays: dict[str, Any] = {"data": rows}
         with atomic_write(out, "wb") as file:
             np.savez(file, **arrays)
     else:
-        kept = dataclasses.replace(told, drawn=0, flat=0, rows=count, sources=(model,))
+        from kikuchi.energy import Patches
+
+        kept = dataclasses.replace(told, drawn=0, flat=0, rows=len(rows), sources=(model,))
         Patches(rows.astype(np.float32), kept).save(out)
-    how = "exact" if estimator.is_square else "chains that began at rows of the data"
-    return f"{out}: {text.count(count, 'row')}, {how}"

@@ -36,7 +36,7 @@ def grid_beliefs(
 ) -> Figure:
     """Beliefs of a grid as images, variables in row-major order.
 
-    `p` has one number a variable (the probability of state 1), or a row of state probabilities
+    `p` has one number per variable (the probability of state 1), or a row of state probabilities
     for each: two states give one image of state 1, up to six states an image each, and more
     states the most probable state with its probability.
 

@@ -49,13 +49,7 @@ def bounds_over_time(
     return figure
 
 
-def _draw(
-    axes: Axes,
-    t: Array,
-    low: Array,
-    high: Array,
-    estimate: float | None,
-) -> None:
+def _draw(axes: Axes, t: Array, low: Array, high: Array, estimate: float | None) -> None:
     axes.fill_between(t, low, high, step="post", color=style.BLUE, alpha=0.12, lw=0)
     axes.step(t, high, color=style.VERMILLION, label="upper bound", where="post", lw=1.8)
     axes.step(t, low, color=style.BLUE, label="lower bound", where="post", lw=1.8)

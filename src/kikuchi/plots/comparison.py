@@ -23,10 +23,7 @@ Numbers = Sequence[float | None]
 
 
 def scatter(
-    exact: ArrayLike,
-    approximate: ArrayLike,
-    label: str,
-    errors: tuple[float, float] | None = None,
+    exact: ArrayLike, approximate: ArrayLike, label: str, errors: tuple[float, float] | None = None
 ) -> Figure:
     """Marginal probabilities of a method against the exact ones, with the error in figures.
 

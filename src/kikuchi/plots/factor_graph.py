@@ -159,11 +159,7 @@ def _draw_factors(axes: Axes, positions: Array) -> None:
 
 
 def _draw_variables(
-    axes: Axes,
-    positions: Array,
-    belief: ArrayLike | None,
-    observed: Sequence[int],
-    shade: Any,
+    axes: Axes, positions: Array, belief: ArrayLike | None, observed: Sequence[int], shade: Any
 ) -> list[Any]:
     """Draw the circles and answer with their colours."""
     rims = np.full(len(positions), 1.0)

@@ -114,7 +114,7 @@ def brain_components(
     """One row per component: its map on slices through the anatomy, and its time course.
 
     `maps` is (components, x, y, z) with 0 or NaN outside the brain. Only the voxels of largest
-    size are coloured, the `fraction` of those that are not zero (HOJ-E8 shows 5 % in all), and
+    size are coloured, the `fraction` of those that are not zero (5 % in all by default), and
     each row has its own scale. Blocks of the `stimulus` are shaded, `reference` is dashed.
 
     >>> maps = np.random.default_rng(0).normal(size=(2, 8, 8, 4))

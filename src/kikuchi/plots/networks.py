@@ -66,10 +66,7 @@ def calibration(
 
 
 def relevances(
-    inputs: Mapping[str, float],
-    kept: ArrayLike,
-    units: ArrayLike,
-    units_kept: ArrayLike,
+    inputs: Mapping[str, float], kept: ArrayLike, units: ArrayLike, units_kept: ArrayLike
 ) -> Figure:
     """Bars of the relevance of inputs and of hidden units; what was removed is grey.
 

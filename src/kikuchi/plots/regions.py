@@ -1,4 +1,7 @@
-"""Region graphs drawn: over the grid that they cover, in layers by size, or as bars (LIU-I10)."""
+"""Region graphs drawn: over the grid that they cover, in layers by size, or as bars.
+
+Reference: LIU-I10.
+"""
 
 from __future__ import annotations
 
@@ -128,11 +131,7 @@ def _extent(region: Sequence[int], grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def _draw_over_grid(
-    axes: Axes,
-    regions: Variables,
-    counting: NDArray[Any],
-    grid: tuple[int, int],
-    periodic: bool,
+    axes: Axes, regions: Variables, counting: NDArray[Any], grid: tuple[int, int], periodic: bool
 ) -> None:
     shown = (min(grid[0], _SHOWN_SIDE), min(grid[1], _SHOWN_SIDE))
     left_out = False
@@ -256,11 +255,7 @@ def _legend(axes: Axes, counting: NDArray[Any]) -> None:
 
 
 def _draw_layers(
-    axes: Axes,
-    regions: Variables,
-    counting: NDArray[Any],
-    edges: Ints,
-    names: Sequence[str] | None,
+    axes: Axes, regions: Variables, counting: NDArray[Any], edges: Ints, names: Sequence[str] | None
 ) -> None:
     positions = layer_positions(_levels(regions, edges), edges)
     axes.set_axis_off()

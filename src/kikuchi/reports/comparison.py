@@ -10,7 +10,7 @@ import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, format_bytes
+from kikuchi.core.budget import Budget, format_bytes, limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -99,6 +99,8 @@ def compare(
     *,
     evidence: Evidence | None = None,
     budget: Budget | None = None,
+    seconds: float | None = None,
+    memory: int | str | None = None,
     announce: Announce | None = None,
 ) -> Comparison:
     """Run each method on the model; one that fails or refuses becomes a row with its reason.
@@ -116,9 +118,9 @@ def compare(
     chosen = [METHODS.parse(method) for method in methods]
     observed = as_observed(graph, evidence)
     graph.condition(observed_states(observed))  # impossible evidence is refused before any method
-    limits = budget or Budget()
+    allowed = limits(budget, seconds, memory)
     announced = announce or _without_progress
-    exact, note = _exact_answer(graph, observed, limits, announced)
+    exact, note = _exact_answer(graph, observed, allowed, announced)
     rows: list[ComparedMethod] = []
     interrupted = exact is not None and exact.stopped == "interrupted"
     for method in chosen:
@@ -127,7 +129,7 @@ def compare(
         elif method.text == _EXACT and exact is not None:
             rows.append(_measured(method, exact, exact, observed))
         else:
-            rows.append(_run(method, graph, observed, limits, announced, exact))
+            rows.append(_run(method, graph, observed, allowed, announced, exact))
         answer = rows[-1].beliefs
         interrupted = interrupted or (answer is not None and answer.stopped == "interrupted")
     return Comparison(graph, tuple(rows), exact, note, observed)
@@ -173,15 +175,15 @@ def cheap_exact(
     """
     from kikuchi.inference.trees.junction_tree import plan
 
-    limits = budget or Budget()
+    allowed = limits(budget)
     observed, targets = graph.observations(evidence)
     if targets:
         return None
     cost = plan(graph, evidence=observed)
-    allowed = min(_CHEAP_BYTES, limits.bytes or _CHEAP_BYTES)
-    if not cost.complete or cost.bytes > allowed or cost.operations > _CHEAP_OPERATIONS:
+    most = min(_CHEAP_BYTES, allowed.bytes or _CHEAP_BYTES)
+    if not cost.complete or cost.bytes > most or cost.operations > _CHEAP_OPERATIONS:
         return None
-    return METHODS.parse(_EXACT).run(graph, evidence=observed, budget=limits)
+    return METHODS.parse(_EXACT).run(graph, evidence=observed, budget=allowed)
 
 
 # ---------------------------------------------------------------------- parts

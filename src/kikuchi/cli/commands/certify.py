@@ -1,4 +1,7 @@
-"""`kikuchi certify`: what is certain about belief propagation before it is run (LIU-I9)."""
+"""`kikuchi certify`: what is certain about belief propagation before it is run.
+
+Reference: LIU-I9.
+"""
 
 from __future__ import annotations
 

@@ -15,10 +15,7 @@ Target = Annotated[
 
 
 def convert(
-    source: Source,
-    target: Target,
-    format: options.Format = None,
-    quiet: options.Quiet = False,
+    source: Source, target: Target, format: options.Format = None, quiet: options.Quiet = False
 ) -> None:
     """Convert a model to another format.
 

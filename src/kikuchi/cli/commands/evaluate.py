@@ -30,9 +30,10 @@ def evaluate(
 ) -> None:
     """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals.
 
-    MODEL may be an energy model that `kikuchi train energy` wrote (.safetensors), DATA then rows of
-    numbers or patches: the log-density is exact, or between bounds. Of a network of `kikuchi train
-    bayesnn` the errors and the calibration of its predictions are measured.
+    MODEL may be a trained model of any family (.safetensors), DATA then rows of numbers: of
+    machines, energy models and belief networks the likelihood is exact, or between bounds; of
+    models in time DATA is one sequence; of networks that predict, errors (and calibration) on the
+    column that they were trained for, or on the last one.
     """
     from kikuchi.cli.inputs import load_model
     from kikuchi.cli.trained import is_trained, score_of_trained

@@ -11,7 +11,7 @@ from kikuchi.cli import options
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
 from kikuchi.cli.options import option
 from kikuchi.core import text
-from kikuchi.core.answer import Answer, TextTable
+from kikuchi.core.answer import ResultAnswer, TextTable
 
 if TYPE_CHECKING:
     from kikuchi.core.budget import Budget
@@ -69,23 +69,13 @@ def infer(
 
 
 @dataclass(frozen=True)
-class InferenceAnswer(Answer):
+class InferenceAnswer(ResultAnswer):
     """What a method answers about a model; as JSON `Beliefs.to_dict` with what it was given."""
 
     model: str
     graph: FactorGraph
     observed: Observed
-    beliefs: Beliefs
-
-    @property
-    def converged(self) -> bool:
-        """As the method says."""
-        return self.beliefs.converged
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those of the method."""
-        return self.beliefs.warnings
+    result: Beliefs
 
     def facts(self) -> list[tuple[str, str]]:
         """The question, log Z with its bounds, and whether the method converged."""
@@ -95,27 +85,27 @@ class InferenceAnswer(Answer):
         if self.observed:
             facts.append(("evidence", wording.observations(self.graph, self.observed)))
         facts += [
-            ("method", self.beliefs.method),
-            *wording.choice(self.beliefs),
-            ("log Z", text.log_z(self.beliefs.log_z)),
-            ("bounds on log Z", wording.bounds(self.beliefs)),
-            ("converged", f"{wording.verdict(self.beliefs)} ({wording.work(self.beliefs)})"),
+            ("method", self.result.method),
+            *wording.choice(self.result),
+            ("log Z", text.log_z(self.result.log_z)),
+            ("bounds on log Z", wording.bounds(self.result)),
+            ("converged", f"{wording.verdict(self.result)} ({wording.work(self.result)})"),
         ]
-        if self.beliefs.score is not None:
-            facts.append(("best state", f"log-weight {text.log_z(self.beliefs.score)}"))
+        if self.result.score is not None:
+            facts.append(("best state", f"log-weight {text.log_z(self.result.score)}"))
         return facts
 
     def table(self) -> TextTable:
         """The first marginals; with a best state, its entry for each variable too."""
         from kikuchi.reports import wording
 
-        graph, state = self.graph, self.beliefs.state
-        rows, numbers = [], self.beliefs.variable_beliefs
+        graph, state = self.graph, self.result.state
+        rows, numbers = [], self.result.variable_beliefs
         for v in range(min(graph.n_variables, _MOST_ROWS)):
             marginal = wording.marginal_text(graph, v, numbers[v].tolist())
             best = [] if state is None else [wording.state_names(graph, v)[int(state[v])]]
             rows.append([wording.variable_name(graph, v), marginal, *best])
-        kind = "max-marginal" if self.beliefs.max_product else "marginal"
+        kind = "max-marginal" if self.result.max_product else "marginal"
         head = ["variable", kind, *([] if state is None else ["best state"])]
         return TextTable(head, rows)
 
@@ -131,7 +121,7 @@ class InferenceAnswer(Answer):
         """The JSON contract: the answer with the model, the evidence and the version."""
         from kikuchi.reports.evidence import question
 
-        return {**question(self.model, self.graph, self.observed), **self.beliefs.to_dict()}
+        return {**question(self.model, self.graph, self.observed), **self.result.to_dict()}
 
 
 def _exact_for_report(

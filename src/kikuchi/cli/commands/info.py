@@ -26,8 +26,15 @@ def info(
 ) -> None:
     """Describe a model and what exact inference would cost.
 
-    Sizes, structure, elimination width, bytes and operations, and which methods fit.
+    Sizes, structure, elimination width, bytes and operations, and which methods fit. Of a trained
+    model (.safetensors): the estimator, its options, how its fit ended, and its arrays.
     """
+    from kikuchi.cli.trained import facts_of_trained, is_trained
+
+    if is_trained(model):
+        output.check(model)
+        finish(facts_of_trained(model), output)
+        return
     from kikuchi.cli.inputs import load_evidence, load_model, make_budget
     from kikuchi.reports.facts import describe
 

@@ -12,7 +12,7 @@ from kikuchi.cli import options
 from kikuchi.cli.command import Limits, StrictOutput, finish, grouped
 from kikuchi.cli.options import flag, option
 from kikuchi.core import text
-from kikuchi.core.answer import Answer
+from kikuchi.core.answer import ResultAnswer
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
 from kikuchi.core.text import is_whole
 
@@ -134,30 +134,20 @@ def learn(
 
 
 @dataclass(frozen=True)
-class FitAnswer(Answer):
+class FitAnswer(ResultAnswer):
     """A fit as the screen and JSON show it."""
 
     source: str
     graph: str
     out: Path
     rows: Data
-    fit: Fit
-
-    @property
-    def converged(self) -> bool:
-        """As the learner says."""
-        return self.fit.converged
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Those of the learner."""
-        return self.fit.warnings
+    result: Fit
 
     def facts(self) -> list[tuple[str, str]]:
         """The question, how well the model explains the data, and how the fit went."""
         from kikuchi.reports import wording
 
-        fit = self.fit
+        fit = self.result
         objective = f"{text.log_z(fit.objective, 6)} ({wording.objective_name(fit)})"
         return [
             ("data", f"{self.source}: {wording.data_text(self.rows)}"),
@@ -172,7 +162,7 @@ class FitAnswer(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The JSON contract: `Fit.to_dict` with the data, the graph, the file and the version."""
         head = {"data": self.source, "graph": self.graph, "out": str(self.out)}
-        return {**head, "version": __version__, **self.fit.to_dict()}
+        return {**head, "version": __version__, **self.result.to_dict()}
 
 
 # ---------------------------------------------------------------------- graph and data

@@ -103,6 +103,8 @@ class PredictionAnswer(Answer):
             ("cases", f"{self.cases}: {text.count(self.done.rows, 'row')}"),
             ("columns", f"{len(columns)}: {shown}"),
         ]
+        if self.done.not_converged:
+            facts.append(("not converged", text.count(self.done.not_converged, "row")))
         if self.done.impossible:
             facts.append(("impossible", text.count(self.done.impossible, "row")))
         return facts
@@ -115,6 +117,7 @@ class PredictionAnswer(Answer):
             "cases": self.cases,
             "rows": self.done.rows,
             "impossible": self.done.impossible,
+            "not_converged": self.done.not_converged,
             "columns": list(self.done.columns),
             "method": self.done.method,
         }

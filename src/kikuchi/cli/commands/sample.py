@@ -13,7 +13,7 @@ from kikuchi.core.errors import KikuchiError
 Rows = Annotated[
     Path,
     options.option(
-        "--out -o S.csv", "Where to write the rows: .csv (.npz of an energy model too)."
+        "--out -o S.csv", "Where to write the rows: .csv (.npz of a trained model too)."
     ),
 ]
 Count = Annotated[int, options.option("-n N", "Number of rows.", min=1)]
@@ -33,8 +33,9 @@ def sample(
 ) -> None:
     """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling.
 
-    MODEL may be an energy model that `kikuchi train energy` wrote (.safetensors): rows are exact if
-    it is square, otherwise those of chains that begin at its data.
+    MODEL may be a trained model of any family with a distribution of rows (.safetensors, as
+    `kikuchi train`, `kikuchi temporal` and `save` in Python write it): machines, energy models,
+    belief networks, components with noise, models in time (one sequence), flows.
     """
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model

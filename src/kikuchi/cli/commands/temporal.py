@@ -29,6 +29,7 @@ KINDS = EstimatorOptions(
         "hopping": "FrameHoppingHMM",
         "ica": "TemporalICA",
         "probit": "ProbitFilter",
+        "flow-hmm": "kikuchi.flows:FlowHMM",
     },
     {
         "state": "--state N",
@@ -48,6 +49,8 @@ KINDS = EstimatorOptions(
         "passes": "--passes N",
         "max_iter": "--iterations N",
         "tol": "--tol X",
+        "flow": "--flow TEXT",
+        "topology": "--topology T",
     },
     noun="kind of model",
 )
@@ -59,7 +62,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Kind = Annotated[str, argument("KIND", "ssm, hmm, factorial, hopping, ica or probit.")]
+Kind = Annotated[str, argument("KIND", "ssm, hmm, factorial, hopping, ica, probit or flow-hmm.")]
 DataFiles = Annotated[
     list[str],
     argument("DATA...", "Tables with a row per step, one per sequence; an empty cell is missing."),
@@ -175,7 +178,7 @@ def _run(
     from kikuchi.cli.console import ProgressBar
     from kikuchi.temporal.evaluation import TemporalEvaluation, carry_out
 
-    task = wanted.name
+    task, like = wanted.name, "hmm" if kind == "flow-hmm" else kind
     _check_words(task, kind, seed)
     for source in data:
         output.check(source, out, chosen.table)
@@ -198,7 +201,7 @@ def _run(
             _fit(estimator, kind, tables, inputs, labels)
         estimator.set_params(progress=None)
     evaluation = TemporalEvaluation(
-        estimator, kind, task, tables, names, time.perf_counter() - begin, labels=labels
+        estimator, like, task, tables, names, time.perf_counter() - begin, labels=labels
     )
     if kind == "probit":
         _probabilities(evaluation, task)
@@ -206,12 +209,12 @@ def _run(
         if inputs is not None:
             raise MethodError("with --inputs only fit is a command; use Python for the rest")
         answer = carry_out(
-            estimator, kind, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed
+            estimator, like, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed
         )
         evaluation.columns, evaluation.rows, evaluation.result = answer
     elif inputs is None:
         evaluation.result = carry_out(
-            estimator, kind, "filter", tables, steps=1, smooth=True, seed=seed
+            estimator, like, "filter", tables, steps=1, smooth=True, seed=seed
         )[2]
     if out is not None:
         estimator.save(out)

@@ -1,7 +1,9 @@
-"""`kikuchi train`: Boltzmann machines, energy models, Bayesian and belief networks from tables."""
+"""`kikuchi train`: machines, energy models, Bayesian and belief networks, flows from tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 ENERGY = "energy"
 NETWORKS = ("bayesnn", "bayesnn-classes")
 BELIEF_NETWORKS = ("sbn", "noisy-or", "threshold")
+FLOWS = ("flow", "flow-mixture", "flow-classes")
 LOG_Z = ("exact", "ais")
 
 MODELS = EstimatorOptions(
@@ -34,6 +37,9 @@ MODELS = EstimatorOptions(
         "sbn": "kikuchi.beliefnets:SigmoidBeliefNetwork",
         "noisy-or": "kikuchi.beliefnets:NoisyOrNetwork",
         "threshold": "kikuchi.beliefnets:ThresholdNetworkClassifier",
+        "flow": "kikuchi.flows:LatentMixtureFlow",
+        "flow-mixture": "kikuchi.flows:FlowMixture",
+        "flow-classes": "kikuchi.flows:FlowClassifier",
     },
     {
         "n_hidden": "--hidden N",
@@ -67,6 +73,10 @@ MODELS = EstimatorOptions(
         "restarts": "--restarts N",
         "max_iter": "--steps N",
         "average": "--average FRACTION",
+        "flow": "--flow TEXT",
+        "dequantise": "--dequantise HOW",
+        "patience": "--patience N",
+        "noise": "--noise X",
     },
     noun="kind of model",
     defaults={"n_hidden": 100},
@@ -79,7 +89,8 @@ Kind = Annotated[
         "KIND",
         "rbm (restricted), machine (any --architecture), energy (experts); Bayesian networks: "
         "bayesnn (of numbers), bayesnn-classes; belief networks: sbn (sigmoid units), noisy-or, "
-        "threshold (classifier of hard units).",
+        "threshold (classifier of hard units); flows: flow (one, to a Gaussian mixture), "
+        "flow-mixture, flow-classes.",
     ),
 ]
 Rows = Annotated[str, argument("DATA", "Rows of numbers: .csv, .tsv, .parquet, .npy or .npz.")]
@@ -138,7 +149,7 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-    """Train a Boltzmann machine, an energy model, a Bayesian or a belief network and save it.
+    """Train a Boltzmann machine, an energy model, a Bayesian or belief network or flows; save it.
 
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
@@ -146,106 +157,109 @@ def train(
     """
     _check_names(kind, out, training, settings.get("n_hidden"))
     output.check(data, out)
-    training.check(out.with_name(out.name + ".part"))
-    learn: Any = _train_network if kind in NETWORKS else _train_machine
-    if kind in BELIEF_NETWORKS:
-        learn = import_module("kikuchi.cli.belief_networks").train_belief_network
-    learn(kind, data, out, settings, preparation, training, output)
+    job = TrainingJob(kind, data, out, settings, preparation, training, output)
+    training.check(job.part)
+    if kind in FLOWS:
+        import_module("kikuchi.cli.flow_models").train_flow(job)
+    elif kind in BELIEF_NETWORKS:
+        import_module("kikuchi.cli.belief_networks").train_belief_network(job)
+    elif kind in NETWORKS:
+        _train_network(job)
+    else:
+        _train_machine(job)
 
 
-def _train_machine(
-    kind: str,
-    data: str,
-    out: Path,
-    settings: Given,
-    preparation: RowOptions,
-    training: TrainingOptions,
-    output: PageOutput,
-) -> None:
+@dataclass(frozen=True)
+class TrainingJob:
+    """One call of `kikuchi train`: what is trained on what, how, and where the results go."""
+
+    kind: str
+    data: str
+    out: Path
+    settings: Given
+    preparation: RowOptions
+    training: TrainingOptions
+    output: PageOutput
+
+    @property
+    def part(self) -> Path:
+        """The file that holds the state while the training runs."""
+        return self.out.with_name(self.out.name + ".part")
+
+    @contextmanager
+    def estimator(self) -> Iterator[Any]:
+        """The estimator, to be fitted below a progress bar; it is saved at the end."""
+        from kikuchi.cli.console import ProgressBar
+
+        learner = self.settings.get("learner", "")
+        with ProgressBar(f"{self.kind} {learner}".strip(), quiet=self.output.quiet) as bar:
+            estimator = self.training.estimator(self.kind, self.settings, self.part, bar)
+            yield estimator
+        estimator.set_params(checkpoint=None, progress=None).save(self.out)
+
+    def finish(self, evaluation: Any, page: str, function: str, *, complete: bool) -> None:
+        """Show and write the evaluation; without a complete training, say how to go on.
+
+        The report page is written by `function` of the module `page` of `kikuchi.reports`.
+        """
+        if complete:
+            self.part.unlink(missing_ok=True)
+        notes = []
+        if self.part.exists():
+            stopped = evaluation.estimator.stopped_
+            notes = [f"stopped ({stopped}); --resume goes on from {self.part}"]
+
+        def write(path: Path, command: str) -> None:
+            report = getattr(import_module(f"kikuchi.reports.{page}"), function)
+            report(evaluation, path, command=command)
+
+        head = {"data": self.data, "out": str(self.out), "version": __version__}
+        finish(evaluation, self.output, head=head, page=write, written=[self.out], notes=notes)
+
+
+def _train_machine(job: TrainingJob) -> None:
     """Fit a Boltzmann machine or an energy model to rows."""
     import numpy as np
 
-    from kikuchi.cli.console import ProgressBar
     from kikuchi.training.trainer import COMPLETE
 
-    part = out.with_name(out.name + ".part")
-    room = "energy" if kind == ENERGY else "boltzmann"
+    room = "energy" if job.kind == ENERGY else "boltzmann"
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
-    if kind == ENERGY:
-        rows, held_out, shape = preparation.read_numbers(data, training.seed)
+    training = job.training
+    if job.kind == ENERGY:
+        rows, held_out, shape = job.preparation.read_numbers(job.data, training.seed)
     else:
-        visible = settings.get("visible", "binary")
-        rows, held_out, shape = preparation.read(data, visible, training.seed)
-    more: dict[str, Any] = {}
-    with ProgressBar(f"{kind} {settings.get('learner', '')}".strip(), quiet=output.quiet) as bar:
-        estimator = training.estimator(kind, settings, part, bar)
+        visible = job.settings.get("visible", "binary")
+        rows, held_out, shape = job.preparation.read(job.data, visible, training.seed)
+    more: dict[str, Any] = {"log_z": training.log_z, "shape": shape, "source": job.data}
+    with job.estimator() as estimator:
         if training.transposed:
-            rows, more = _pixels(rows, held_out, estimator), {"transposed": True}
+            rows, more = _pixels(rows, held_out, estimator), {**more, "transposed": True}
         fit_quietly(estimator, rows)
-    estimator.set_params(checkpoint=None, progress=None).save(out)
-    log_z = training.log_z
-    plain = np.asarray(rows)
-    evaluation = evaluate(estimator, plain, held_out, log_z=log_z, shape=shape, source=data, **more)
-    if log_z is not None:
-        estimator.save(out)  # again, with log Z
-    notes = []
-    if estimator.stopped_ in COMPLETE:
-        part.unlink(missing_ok=True)
-    elif part.exists():
-        notes = [_resuming(estimator, part)]
-
-    def page(path: Path, command: str) -> None:
-        from kikuchi.reports.energy_page import energy_report
-        from kikuchi.reports.train_page import train_report
-
-        report: Any = energy_report if kind == ENERGY else train_report
-        report(evaluation, path, command=command)
-
-    head = {"data": data, "out": str(out), "version": __version__}
-    finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
-
-
-def _resuming(estimator: Any, part: Path) -> str:
-    return f"stopped ({estimator.stopped_}); --resume goes on from {part}"
-
-
-def _train_network(
-    kind: str,
-    data: str,
-    out: Path,
-    settings: Given,
-    preparation: RowOptions,
-    training: TrainingOptions,
-    output: PageOutput,
-) -> None:
-    """Fit a Bayesian network to a column by all others."""
-    from kikuchi.cli.console import ProgressBar
-
-    assert training.target is not None
-    part = out.with_name(out.name + ".part")
-    table = preparation.read_target(data, training.target, training.seed)
-    with ProgressBar(kind, quiet=output.quiet) as bar:
-        estimator: Any = training.estimator(kind, settings, part, bar)
-        fit_quietly(estimator, table.x, table.y)
-        whole = estimator.stopped_ not in ("seconds", "interrupted")
-        if training.prune and whole:
-            estimator.prune()
-    estimator.columns_ = table.names
-    estimator.set_params(checkpoint=None, progress=None).save(out)
-    if whole:
-        part.unlink(missing_ok=True)
-    notes = [_resuming(estimator, part)] if part.exists() else []
-    evaluation: Any = import_module("kikuchi.bayesnn.evaluation").NetworkEvaluation(
-        estimator, data, table.x, table.y, table.held_out, table.held_out_y
+    evaluation = evaluate(estimator, np.asarray(rows), held_out, **more)
+    if training.log_z is not None:
+        estimator.save(job.out)  # again, with log Z
+    page = (
+        ("energy_page", "energy_report") if job.kind == ENERGY else ("train_page", "train_report")
     )
+    job.finish(evaluation, *page, complete=estimator.stopped_ in COMPLETE)
 
-    def page(path: Path, command: str) -> None:
-        from kikuchi.reports.bayesnn_page import network_report
 
-        network_report(evaluation, path, command=command)
-
-    head = {"data": data, "out": str(out), "version": __version__}
-    finish(evaluation, output, head=head, page=page, written=[out], notes=notes)
+def _train_network(job: TrainingJob) -> None:
+    """Fit a Bayesian network to a column by all others."""
+    target = job.training.target
+    assert target is not None
+    table = job.preparation.read_target(job.data, target, job.training.seed)
+    with job.estimator() as estimator:
+        fit_quietly(estimator, table.x, table.y)
+        complete = estimator.stopped_ not in ("seconds", "interrupted")
+        if job.training.prune and complete:
+            estimator.prune()
+        estimator.columns_ = table.names
+    evaluation: Any = import_module("kikuchi.bayesnn.evaluation").NetworkEvaluation(
+        estimator, job.data, table.x, table.y, table.held_out, table.held_out_y
+    )
+    job.finish(evaluation, "bayesnn_page", "network_report", complete=complete)
 
 
 def _pixels(rows: Any, held_out: Any, estimator: Any) -> Any:
@@ -272,14 +286,16 @@ def _check_names(kind: str, out: Path, training: TrainingOptions, hidden: int | 
         raise KikuchiError(f"--transposed is for energy, not for {kind}")
     if kind == ENERGY and training.double:
         raise KikuchiError("energy models learn in float32; leave --double out")
-    if kind in (*NETWORKS, "threshold"):
+    if kind in (*NETWORKS, "threshold", "flow-classes"):
         if training.target is None:
             raise KikuchiError(f"{kind} predicts a column: give its name as --target")
     elif training.target is not None:
-        raise KikuchiError(f"--target is for {', '.join(NETWORKS)} and threshold")
+        raise KikuchiError(f"--target is for {', '.join(NETWORKS)}, threshold and flow-classes")
     if training.prune and kind not in NETWORKS:
         raise KikuchiError(f"--prune is for {' and '.join(NETWORKS)}")
     if kind in NETWORKS and (training.double or training.log_z is not None):
         raise KikuchiError(f"{kind} is fitted in float64 by a bound: no --double, no --log-z")
+    if kind in FLOWS and training.log_z is not None:
+        raise KikuchiError("the densities of flows have Z = 1; leave --log-z out")
     if kind in BELIEF_NETWORKS and (training.double or training.log_z == "exact"):
         raise KikuchiError("belief networks have Z = 1 and learn in float64; leave these out")

@@ -12,13 +12,16 @@ from kikuchi.core.answer import Answer
 from kikuchi.core.text import seconds
 
 Processes = Annotated[int | None, option("--processes N", "Worker processes; one per core.")]
+Methods = Annotated[
+    str, option("--methods TEXTS", "Only what these inference methods need, as in jt,bp,kikuchi.")
+]
 
 _SECONDS = 5.0  # of a small problem; compiling does not count
 _LARGEST_FIRST = ("auto", "ups", "wmb", "tree-mf", "is-bp", "gbp", "mixture-mf", "bp")
 
 
 @grouped
-def warm_up(processes: Processes = None, *, output: Output) -> None:
+def warm_up(methods: Methods = "", processes: Processes = None, *, output: Output) -> None:
     """Compile every loop, once; they are kept on disk.
 
     Every method, learner and family is run on a small problem. Loops that are on disk already take
@@ -28,7 +31,7 @@ def warm_up(processes: Processes = None, *, output: Output) -> None:
     from kikuchi.core import parallel
 
     output.check("")
-    tasks = _tasks()
+    tasks = _method_tasks(methods) if methods else _tasks()
     with ProgressBar("compiling", quiet=output.quiet) as progress:
         mapped = parallel.map(_compile, tasks, processes=processes, progress=progress)
     finish(WarmUpAnswer(mapped.values(), len(tasks)), output)
@@ -63,6 +66,17 @@ def _tasks() -> list[str]:
     methods = [*_LARGEST_FIRST, *(name for name in METHODS if name not in _LARGEST_FIRST)]
     learners = [f"learner {name}" for name in LEARNERS]
     return [f"method {name}" for name in methods] + learners + list(_FAMILIES)
+
+
+def _method_tasks(texts: str) -> list[str]:
+    """One task for each method of a list; a name that is not known is an error at once."""
+    from kikuchi.cli.inputs import split_methods
+    from kikuchi.inference.registry import parse_method
+
+    found = split_methods(texts)
+    for text in found:
+        parse_method(text)
+    return [f"method {text}" for text in found]
 
 
 def _compile(task: str) -> tuple[str, float, str]:
@@ -152,7 +166,22 @@ def _run_sources() -> None:
     MeanFieldICA(n_sources=2, max_iter=3, random_state=0).fit(rows)
 
 
+def _run_questions() -> None:
+    """Queries and tables of cases, by trees and by messages side by side."""
+    from kikuchi.query.most_probable import most_probable
+    from kikuchi.query.predict import predict_proba
+    from kikuchi.query.query import query
+
+    model = _mixed_model()
+    for state in (0, 1):
+        query(model, [0], evidence={3: state}, likelihood={5: [0.5, 1.0, 0.2]})
+    most_probable(model, {3: 0}, best=2)
+    for method in ("exact", "bp"):
+        predict_proba(model, {"x1": [0, 1, 2], "x4": [0, 1, None]}, [0], method=method)
+
+
 _FAMILIES: dict[str, Callable[[], None]] = {
+    "questions": _run_questions,
     "Boltzmann machines": _run_machine,
     "mean field ICA": _run_sources,
 }

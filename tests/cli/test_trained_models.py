@@ -1,0 +1,137 @@
+"""`kikuchi info`, `sample` and `evaluate` of trained models of every family."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import kikuchi
+from kikuchi.cli.main import app
+from kikuchi.cli.trained import ESTIMATORS
+from kikuchi.training.estimator import Estimator
+
+RUN = CliRunner()
+RNG = np.random.default_rng(0)
+BITS = (RNG.random((60, 6)) < 0.4).astype(float)
+NUMBERS = RNG.laplace(size=(80, 3)) @ RNG.normal(size=(3, 3))
+LABELLED = np.column_stack([NUMBERS, NUMBERS[:, 0] > 0]).astype(float)
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = RUN.invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    return result.output if code else result.stdout
+
+
+def fitted(name: str) -> tuple[Any, np.ndarray]:
+    """A small fitted estimator and rows to judge it by."""
+    cls = getattr(importlib.import_module(f"kikuchi.{ESTIMATORS[name].room}"), name)
+    if name == "RBM":
+        return cls(3, epochs=2, random_state=0).fit(BITS), BITS
+    if name == "ExpertICA":
+        return cls(epochs=2, random_state=0).fit(NUMBERS), NUMBERS
+    if name == "InfomaxICA":
+        return cls(random_state=0).fit(NUMBERS), NUMBERS
+    if name == "MeanFieldICA":
+        return cls(2, max_iter=5, random_state=0).fit(NUMBERS), NUMBERS
+    if name == "BayesianMLPRegressor":
+        model = cls(hidden=2, max_iter=5, random_state=0)
+        return model.fit(LABELLED[:, :3], LABELLED[:, 3]), LABELLED
+    if name == "SigmoidBeliefNetwork":
+        return cls([2], epochs=2, random_state=0).fit(BITS), BITS
+    if name == "ThresholdNetworkClassifier":
+        return cls(random_state=0).fit(BITS[:, :5], BITS[:, 5]), BITS
+    if name == "HMM":
+        return cls(2, max_iter=3, random_state=0).fit(NUMBERS), NUMBERS
+    return cls(2, max_iter=3, random_state=0).fit(NUMBERS), NUMBERS
+
+
+SHOWN = {
+    "RBM": "reconstruction",
+    "ExpertICA": "log",
+    "InfomaxICA": "log-likelihood per row",
+    "MeanFieldICA": "log-likelihood per row",
+    "BayesianMLPRegressor": "relevance",
+    "SigmoidBeliefNetwork": "bound per row",
+    "ThresholdNetworkClassifier": "errors per row",
+    "HMM": "log-likelihood per step",
+    "LinearGaussianSSM": "log-likelihood per step",
+}
+
+
+COMPILED_LONG = ("BayesianMLPRegressor", "ExpertICA")  # their own command tests evaluate them
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in COMPILED_LONG else n for n in SHOWN]
+)
+def test_every_family(name: str, tmp_path: Path) -> None:
+    estimator, rows = fitted(name)
+    model, data, out = (str(tmp_path / n) for n in ("m.safetensors", "d.csv", "s.csv"))
+    estimator.save(model)
+    np.savetxt(data, rows, delimiter=",")
+    told = json.loads(run("info", model, "--json", "-"))
+    assert told["estimator"] == name and told["arrays"] and name in run("info", model)
+    assert SHOWN[name] in run("evaluate", model, data)
+    run("evaluate", model, data, "--json", str(tmp_path / "e.json"))
+    if ESTIMATORS[name].draws == "nothing":
+        assert "no distribution to draw them from" in run("sample", model, "-o", out, code=2)
+    else:
+        run("sample", model, "-o", out, "-n", "7", "--seed", "1")
+        drawn = np.loadtxt(out, delimiter=",", ndmin=2)
+        assert drawn.shape == (7, rows.shape[1]) and np.isfinite(drawn).all()
+        assert drawn.std() > 0
+
+
+def test_scores_are_those_of_python(tmp_path: Path) -> None:
+    estimator, rows = fitted("HMM")
+    estimator.save(tmp_path / "m.safetensors")
+    np.savetxt(tmp_path / "d.csv", rows, delimiter=",", fmt="%.17g")
+    words = ("evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "d.csv"), "--json", "-")
+    assert json.loads(run(*words))["mean"] == pytest.approx(estimator.score(rows))
+
+
+def test_bad_files_get_one_line(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    from kikuchi.training.checkpoint import save
+
+    other = str(tmp_path / "other.safetensors")
+    save_file({"a": np.zeros(2)}, other)
+    assert "some other safetensors" in run("info", other, code=2)
+    save(other, "kikuchi machine", {"a": np.zeros(2)}, {})
+    assert "a machine without its fit" in run("evaluate", other, other, code=2)
+    save(other, "kikuchi strange", {"a": np.zeros(2)}, {"about": {"estimator": "Strange"}})
+    assert "holds a Strange" in run("sample", other, "-o", str(tmp_path / "s.csv"), code=2)
+    assert "no such file" in run("info", str(tmp_path / "none.safetensors"), code=2)
+
+
+def test_every_estimator_that_files_hold_is_registered() -> None:
+    rooms = ("boltzmann", "energy", "ica", "bayesnn", "beliefnets", "temporal")
+    for room in rooms:
+        package = importlib.import_module(f"kikuchi.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if ".kernels" not in module.name:
+                importlib.import_module(module.name)
+    found = [c for c in subclasses(Estimator) if c.__module__.split(".")[1] in rooms]
+    public = {c for c in found if hasattr(importlib.import_module(_room(c)), c.__name__)}
+    concrete = {c.__name__ for c in public if not inspect.isabstract(c)}
+    assert concrete and concrete <= set(ESTIMATORS), concrete - set(ESTIMATORS)
+    assert kikuchi.__version__
+
+
+def _room(cls: type) -> str:
+    return ".".join(cls.__module__.split(".")[:2])
+
+
+def subclasses(cls: type) -> list[type]:
+    return [s for c in cls.__subclasses__() for s in (c, *subclasses(c))]
