@@ -38,9 +38,8 @@ _FAMILIES = (
     "beliefnets",
     "bayesnn",
     "temporal",
-    "flows",
-    "neural",
 )
+_UPPER_FAMILIES = ("flows", "neural")  # build on other families: flows on chains of temporal
 _FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("plots",),
@@ -49,6 +48,7 @@ _FLOORS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("learning",),
     (*_FAMILIES, "data"),
+    _UPPER_FAMILIES,
     ("query",),
     ("applications",),
     ("reproduce",),

@@ -5,6 +5,8 @@
 * `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
   read the text as a type, and it knows the types from the signature.
 * Estimators list their options in docstrings that are made with the class and read from there.
+* A line `Reference: ...` below a section such as Parameters, which would take it for an entry, goes
+  above the first section.
 * A line of prose that begins with `>` is kept from becoming a quotation.
 """
 
@@ -18,12 +20,13 @@ from typing import Any
 import griffe
 
 _UNDERLINE = re.compile(r"\s*-{3,}\s*$")
+_CITED = re.compile(r"References?: ")
 _ENTRY = re.compile(r"(\w[\w, ]*) : (.*)")
 
 
 def for_site(text: str) -> str:
     """A docstring ready to be parsed as numpy style and shown as Markdown."""
-    return fence_doctests(_entries_below_names(_no_quotations(text)))
+    return fence_doctests(_entries_below_names(_references_first(_no_quotations(text))))
 
 
 def fence_doctests(text: str) -> str:
@@ -47,6 +50,19 @@ def fence_doctests(text: str) -> str:
             inside = False
         out.append(line)
     return "\n".join([*out, "```"] if inside else out)
+
+
+def _references_first(text: str) -> str:
+    lines = text.splitlines()
+    heads = [k - 1 for k, line in enumerate(lines) if k and _UNDERLINE.match(line)]
+    below = [k for k, line in enumerate(lines) if heads and k > heads[0] and _CITED.match(line)]
+    if not below:
+        return text
+    first = end = below[0]
+    while end < len(lines) and lines[end].strip() and not lines[end].lstrip().startswith(">>>"):
+        end += 1
+    cited = lines[first:end]
+    return "\n".join([*lines[: heads[0]], *cited, "", *lines[heads[0] : first], *lines[end:]])
 
 
 def _entries_below_names(text: str) -> str:

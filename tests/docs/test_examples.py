@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
-from project_tools import load_tool
+from cli_runner import run
+from project_tools import ROOT, load_tool
 
 examples = load_tool("examples")
 PAGES = examples.pages()
@@ -81,3 +84,29 @@ def test_update_writes_what_was_printed(tmp_path: Path) -> None:
     page.write_text(PAGE.format(shown="3", total=3, output="bye"))
     examples.update(page, examples.run_page(page))
     assert page.read_text() == PAGE.format(shown="2", total=3, output="hello")
+
+
+GROUPS = ("ica", "temporal")  # commands with commands below them
+
+
+def shown_commands() -> list[str]:
+    """Commands of plain fences, which name files of the reader and are not run."""
+    found = []
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [line for line in lines if line.startswith("kikuchi ")]
+    return found
+
+
+def test_commands_that_are_only_shown_have_options_that_exist() -> None:
+    commands = shown_commands()
+    assert len(commands) > 15
+    for line in commands:
+        words = shlex.split(line)[1:]
+        names = words[:2] if words[0] in GROUPS else words[:1]
+        told = run(*names, "--help").stdout
+        for word in words[len(names) :]:
+            option = word.partition("=")[0]
+            if option.startswith("-") and len(option) > 1:
+                assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", told), (option, line)

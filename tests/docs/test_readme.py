@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_runner import run
 from project_tools import ROOT
@@ -43,15 +44,46 @@ def test_methods_and_commands_named_exist() -> None:
     assert len(commands) > 10 and commands <= known
 
 
-@pytest.mark.parametrize("line", [c for c in COMMANDS if "example:" in c])
-def test_commands_on_bundled_models_run_as_printed(
+def quick(line: str) -> bool:
+    return "example:" in line
+
+
+@pytest.mark.parametrize(
+    "line", [c if quick(c) else pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS]
+)
+def test_commands_run_as_printed(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On bundled models and on files of the kind that the table names."""
     monkeypatch.chdir(tmp_path)
-    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
+    write_files(photographs="train energy" in line)
     result = run(*shlex.split(line)[1:])
     assert result.exit_code == 0, result.stderr
     assert result.stdout
+
+
+def write_files(*, photographs: bool) -> None:
+    import kikuchi as kk
+
+    rng = np.random.default_rng(0)
+    Path("CASES.csv").write_text("xray,smoke\nyes,no\n,yes\n")
+    asia = kk.example("asia")
+    states = kk.plan(asia).calibrate().sample(200, seed=0)
+    lines = [",".join(n[s] for n, s in zip(asia.states, row, strict=True)) for row in states]
+    Path("ROWS.csv").write_text("\n".join([",".join(asia.names), *lines]) + "\n")
+    np.savez("ROWS.npz", data=(rng.random((60, 16)) < 0.4).astype(float))
+    sources = rng.laplace(size=(300, 3))
+    np.savetxt("RECORDING.csv", sources @ rng.normal(size=(3, 4)), delimiter=",")
+    np.savetxt("SERIES.csv", np.cumsum(rng.normal(size=(200, 2)), axis=0), delimiter=",")
+    table = np.column_stack([sources[:80], sources[:80, 0] + 0.1 * rng.normal(size=80)])
+    np.savetxt("DATA.csv", table, delimiter=",", header="a,b,c,fat", comments="")
+    if photographs:
+        assert run("patches", "photographs", "--count", "3000", "--out", "P.npz").exit_code == 0
+
+
+@pytest.mark.parametrize("line", re.findall(r"`(from kikuchi[^`]*)`", TEXT))
+def test_lines_of_the_table_run(line: str) -> None:
+    exec(line, {})
 
 
 def test_options_of_commands_exist() -> None:

@@ -39,6 +39,21 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
         ready(f"{section}n : how many,\n    at least 1.\n\n>>> 1\n1")
         == f"{section}n\n    how many,\n    at least 1.\n\nExamples\n--------\n>>> 1\n1"
     )
+    assert ready(f"{section}n : how many\n\nReference: A-M1.\n\n>>> 1\n1") == (
+        f"Reference: A-M1.\n\n{section}n\n    how many\n\n\nExamples\n--------\n>>> 1\n1"
+    )
+
+
+def test_equations_become_mathml_and_wrong_ones_are_faults() -> None:
+    pytest.importorskip("latex2mathml")
+    hooks = load_tool("site_hooks")
+    shown = hooks.on_page_content('<p><span class="arithmatex">\\(x &lt; \\log Z\\)</span></p>')
+    assert shown.startswith("<p><math") and "arithmatex" not in shown and "&#x0003C;" in shown
+    assert 'display="block"' in hooks.on_page_content(
+        '<div class="arithmatex">\\[\\sum_x p(x) = 1\\]</div>'
+    )
+    with pytest.raises(ValueError, match="unknown command"):
+        hooks.mathml(r"\nonsense x")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +82,13 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
         assert loads.findall(page.read_text(encoding="utf-8")) == [], page
     for sheet in site.rglob("*.css"):
         assert imported.findall(sheet.read_text(encoding="utf-8")) == [], sheet
+
+
+def test_equations_are_set(site: Path) -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    assert sum("<math" in text for text in pages.values()) >= 10
+    for path, text in pages.items():
+        assert "arithmatex" not in text and "$$" not in text, path
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:

@@ -1,0 +1,140 @@
+"""Every argument of what is public is described, and catalogue codes stay out of prose."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project_tools import ROOT
+
+import kikuchi
+
+ROOMS = ("boltzmann", "energy", "ica", "beliefnets", "bayesnn", "temporal", "flows", "neural")
+CODE = re.compile(r"\b(?:TEH|LIU|HOJ|WH|LAW)-[A-Z]\d+")
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Names and what they stand for: those of the package and those of its families."""
+    for name in kikuchi.__all__:
+        if name not in ("__version__", "query"):  # the function `query` hides a package of its name
+            yield name, getattr(kikuchi, name)
+    from kikuchi.query.query import query
+
+    yield "query", query
+    for room in ROOMS:
+        try:
+            module = importlib.import_module(f"kikuchi.{room}")
+        except ModuleNotFoundError:
+            continue
+        for name in getattr(module, "__all__", ()):
+            yield f"{room}.{name}", getattr(module, name)
+
+
+def described(text: str, name: str) -> bool:
+    """Whether a docstring names an argument: in backquotes, or as an entry of its list."""
+    entry = rf"^\s*(?:\w+, )*{re.escape(name)}(?:, \w+)* ?:(?:\s|$)"
+    return f"`{name}`" in text or f"`{name}=" in text or bool(re.search(entry, text, re.MULTILINE))
+
+
+def missing(thing: Any) -> list[str]:
+    """Arguments that the docstring says nothing about."""
+    text = inspect.getdoc(thing) or ""
+    if dataclasses.is_dataclass(thing):
+        fields = [f for f in dataclasses.fields(thing) if f.init and not f.name.startswith("_")]
+        return [
+            f.name for f in fields if not f.metadata.get("help") and not described(text, f.name)
+        ]
+    if inspect.isclass(thing):
+        if issubclass(thing, BaseException) or thing.__init__ is object.__init__:
+            return []
+        text += thing.__init__.__doc__ or ""
+        names = list(inspect.signature(thing.__init__).parameters)[1:]
+    elif callable(thing):
+        names = list(inspect.signature(thing).parameters)
+    else:
+        return []
+    return [name for name in names if not name.startswith("_") and not described(text, name)]
+
+
+PUBLIC = list(public())
+
+
+@pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])
+def test_every_argument_is_described(name: str, thing: Any) -> None:
+    assert missing(thing) == [], name
+
+
+def test_an_argument_without_a_word_is_seen() -> None:
+    def named(first: int, second: int = 0) -> None:
+        """Takes `first`."""
+
+    assert missing(named) == ["second"]
+
+
+def test_options_state_their_defaults_as_they_are() -> None:
+    from kikuchi.boltzmann import RBM
+    from kikuchi.inference.registry import METHODS
+
+    document = inspect.getdoc(RBM) or ""
+    for field in dataclasses.fields(RBM):
+        if field.init and field.default is not dataclasses.MISSING:
+            entry = re.search(rf"^{field.name} :(.*(?:\n +.*)*)", document, re.MULTILINE)
+            assert entry is not None, field.name
+            assert str(field.default).rstrip("0").rstrip(".") in entry[1], (field.name, entry[1])
+    assert len(METHODS) > 20
+
+
+def texts() -> Iterator[tuple[str, str, str]]:
+    """Where, the kind, and the text of every docstring and other text in the source."""
+    for path in sorted((ROOT / "src" / "kikuchi").rglob("*.py")):
+        where = str(path.relative_to(ROOT))
+        if "/reproduce/" in where:  # experiments are called by their codes
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documents = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                first = node.body[0] if node.body else None
+                if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                    documents.add(id(first.value))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                kind = "docstring" if id(node) in documents else "text"
+                yield f"{where}:{node.lineno}", kind, node.value
+
+
+def without_references(text: str) -> str:
+    """A docstring without its line of references, and without its examples."""
+    return re.sub(r"References?: [^\n]*(?:\n[^\n]+)*", "", text.partition(">>>")[0])
+
+
+def test_codes_of_the_catalogues_are_in_reference_lines_only() -> None:
+    wrong = [
+        f"{where}: {CODE.search(without_references(text))[0]}"
+        for where, kind, text in texts()
+        if CODE.search(without_references(text))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_guides_name_no_codes() -> None:
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").glob("how-to/*.md"),
+    ]
+    own = ("coverage.md", "reproduce.md", "benchmarks.md")  # lists of rows and of experiments
+    wrong = [
+        f"{Path(page).name}: {found[0]}"
+        for page in pages
+        if page.name not in own
+        for found in CODE.finditer(re.sub(r"kikuchi reproduce [^`\n]*", "", page.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
