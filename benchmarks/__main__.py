@@ -21,10 +21,13 @@ from benchmarks import (  # noqa: E402
     beliefnets,
     boltzmann,
     bounds,
+    compiling,
     energy,
     exact,
+    flows,
     ica,
     learning,
+    neural,
     others,
     pseudo,
     regions,
@@ -47,6 +50,9 @@ GROUPS = {
     "energy": energy.rows,
     "temporal": temporal.rows,
     "beliefnets": beliefnets.rows,
+    "neural": neural.rows,
+    "compiling": compiling.rows,
+    "flows": flows.rows,
 }
 
 

@@ -37,6 +37,7 @@ from kikuchi.inference.expansions.adaptive_tap import AdaptiveTap as AdaptiveTap
 from kikuchi.inference.expansions.plefka import Plefka as Plefka
 from kikuchi.inference.expansions.plefka import Tap as Tap
 from kikuchi.inference.expansions.saddle_point import SaddlePoint as SaddlePoint
+from kikuchi.inference.expansions.third_order import ThirdOrder as ThirdOrder
 from kikuchi.inference.messages.alpha_bp import AlphaBP as AlphaBP
 from kikuchi.inference.messages.alpha_bp import FractionalBP as FractionalBP
 from kikuchi.inference.messages.alpha_bp import with_prior as with_prior

@@ -26,6 +26,8 @@ from kikuchi.inference.registry import METHODS
 
 MOST_STATES = 200
 METHODS_PER_MODEL = 4
+NETWORKS = ("renn", "bethe-net")  # a program is compiled for each size of model: seconds,
+NETWORK_EVERY = 100  # so that they meet one model in so many
 KINDS = ("tree", "loop", "grid", "directed", "random", "empty")
 TABLES = ("mild", "strong", "wide", "zeros", "deterministic", "constant")
 TEXTS = {  # of the options that are texts: what may follow the name, besides the default
@@ -82,7 +84,7 @@ def make(seed: int, number: int) -> RandomModel:
 def attack(count: int, seed: int, seconds: float) -> Tally:
     """Random models, each by a few methods in turn, so that every method meets as many."""
     tally = Tally("models")
-    names = list(METHODS)
+    names = [name for name in METHODS if name not in NETWORKS]
     end = time.monotonic() + seconds
     for number in range(count):
         if time.monotonic() > end:
@@ -91,6 +93,8 @@ def attack(count: int, seed: int, seconds: float) -> Tally:
         rng = np.random.default_rng([seed, number, 1])
         for turn in range(METHODS_PER_MODEL):
             name = names[(number * METHODS_PER_MODEL + turn) % len(names)]
+            if turn == 0 and number % NETWORK_EVERY == NETWORK_EVERY - 1:
+                name = NETWORKS[number // NETWORK_EVERY % len(NETWORKS)]
             method = METHODS[name]() if rng.random() < 0.4 else random_method(rng, name)
             tally.faults += [
                 f"make({seed}, {number}), {method.text}: {fault}" for fault in faults(model, method)
