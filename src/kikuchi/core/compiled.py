@@ -26,10 +26,17 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     Where no folder can be written, loops are compiled in each process, after one warning. An index
     on disk that cannot be read, such as that of a version with other types, counts as empty.
 
+    A loop that may reorder sums becomes part of every loop that calls it. Left apart, it would be
+    optimised once by itself and once more within its caller, with other last digits, and the
+    process that compiles would run the first form where those that load it run the second.
+
     >>> twice = njit(cache=False)(lambda x: 2 * x)
     >>> twice(3)
     6
     """
+
+    if options.get("fastmath") and options.get("inline") != "always":
+        options["forceinline"] = True
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
