@@ -89,7 +89,7 @@ class _Baseline(BayesianMLPRegressor, BaselineResults):
     def prune(
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, weights: bool = False
     ) -> Self:
-        """Refused: removal is tested by a bound."""
+        """Refused, whatever `X`, `y` and `weights` are: removal is tested by a bound."""
         raise MethodError(f"{type(self).__name__} has no bound to test removals by")
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
@@ -131,7 +131,7 @@ class LaplaceMLPRegressor(_Baseline):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit by the evidence procedure."""
+        """Fit to rows `X` (rows, inputs) and targets `y` (rows,) by the evidence procedure."""
         rows, targets = self._begin(X, y)
         with jax.enable_x64(True):
             problem = self._problem(rows, targets)
@@ -225,7 +225,7 @@ class SampledMLPRegressor(_Baseline):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Sample."""
+        """Sample the weights given rows `X` (rows, inputs) and targets `y` (rows,)."""
         rows, targets = self._begin(X, y)
         rng = generator(self.random_state)
         with jax.enable_x64(True):

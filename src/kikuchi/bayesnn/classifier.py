@@ -100,8 +100,9 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
     # ------------------------------------------------------------------ answers
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities (rows, classes): the mean of the logistic function or softmax over the
-        outputs, taken as Gaussian with their exact means and variances.
+        """Probabilities (rows, classes) for rows `X` (rows, inputs): the mean of the logistic
+        function or softmax over the outputs, taken as Gaussian with their exact means and
+        variances.
         """
         mean, variance = self._moments(self._rows(X))
         spread = np.sqrt(variance)
@@ -115,7 +116,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         return found
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class of each row."""
+        """The most probable class of each row of `X` (rows, inputs)."""
         best = np.argmax(self.predict_proba(X), axis=1)
         found: NDArray[Any] = self.classes_[best]
         return found

@@ -120,7 +120,10 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit the posterior to rows of X and targets y (or go on from the checkpoint)."""
+        """Fit the posterior to rows `X` (rows, inputs) and their targets `y` (rows,), or go on from
+        the checkpoint. There must be at least three rows, at least as many rows as inputs, and no
+        constant column.
+        """
         self._check_options()
         rows, targets = self._read(X, y, reset=True)
         self._network = Network(rows.shape[1], self.hidden, self.skip)
@@ -258,7 +261,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, weights: bool = False
     ) -> Self:
         """Remove hidden units and inputs, with `weights` also single weights, for as long as the
-        bound rises.
+        bound rises. `X` and `y` are the rows and targets of the fit.
 
         Each trial is in `pruning_`. A network that was read from a file needs the data again.
 

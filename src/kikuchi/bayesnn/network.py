@@ -68,17 +68,19 @@ class Network:
         return self.n_into_hidden + self.n_output
 
     def split(self, weights: Any) -> tuple[Any, Any]:
-        """u with one row per unit, and the weights into the output, along the last axis."""
+        """The parts of `weights` (..., n_weights): u with one row per hidden unit, and the weights
+        into the output, along the last axis.
+        """
         into = weights[..., : self.n_into_hidden]
         shape = (*weights.shape[:-1], self.n_hidden, self.n_inputs + 1)
         return into.reshape(shape), weights[..., self.n_into_hidden :]
 
     def linear_features(self, x: Any) -> Any:
-        """What the linear part multiplies, of rows that end with a 1."""
+        """What the linear part multiplies, of rows `x` (rows, inputs + 1) that end with a 1."""
         return x if self.skip else x[:, -1:]
 
     def output(self, weights: Any, x: Any) -> Any:
-        """f of rows that end with a 1."""
+        """f of rows `x` (rows, inputs + 1) that end with a 1, for one vector of `weights`."""
         u, o = self.split(weights)
         features = jnp.concatenate([self.linear_features(x), activation(x @ u.T)], axis=1)
         return features @ o

@@ -122,12 +122,16 @@ class BayesianMLPRegressor(RegressorMixin, BayesianNetworkEstimator):  # type: i
         )
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predictive means, and with `return_std` standard deviations that include the noise."""
+        """Predictive means for rows `X` (rows, inputs), and with `return_std` standard deviations
+        that include the noise.
+        """
         mean, variance = self._scale.moments(*self._gaussian(X))
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> tuple[Array, Array]:
-        """Ends of central predictive intervals that hold a target with probability `level`."""
+        """Ends of central predictive intervals for rows `X` (rows, inputs), which hold a target
+        with probability `level`, in (0, 1).
+        """
         if not 0.0 < level < 1.0:
             raise DataError(f"level = {level:g}: a probability between 0 and 1 is needed")
         mean, variance = self._gaussian(X)
@@ -137,7 +141,9 @@ class BayesianMLPRegressor(RegressorMixin, BayesianNetworkEstimator):  # type: i
     def sample_y(
         self, X: ArrayLike, n_samples: int = 1, *, noise: bool = True, random_state: Seed = None
     ) -> Array:
-        """Targets (rows, n_samples) of networks drawn from the posterior, with noise or without."""
+        """Targets (rows, `n_samples`) for rows `X` by networks drawn from the posterior, with
+        `noise` or without; `random_state` is the seed of the draws.
+        """
         rows = self._rows(X)
         if n_samples < 1:
             raise DataError(f"sample_y: at least 1 sample is needed, got {n_samples}")

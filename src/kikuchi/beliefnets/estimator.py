@@ -212,8 +212,8 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return self._posterior().fit(self.network_, states, rng=generator(random_state))
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Lower bound on the log-probability of each row (exact with posterior="exact"; with
-        posterior="recognition" it holds in expectation over draws).
+        """Lower bound on the log-probability of each row of `X` (rows, visible units), exact with
+        posterior="exact"; with posterior="recognition" it holds in expectation over draws.
         """
         if not self._posterior().bounds:
             raise MethodError(
@@ -223,11 +223,13 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return np.asarray(self._fit_posterior(X).bound)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def transform(self, X: ArrayLike) -> Array:
-        """Posterior probability that each hidden unit is 1, top layer first."""
+        """Posterior probability that each hidden unit is 1, top layer first, for each row of `X`
+        (rows, visible units).
+        """
         return np.asarray(self._fit_posterior(X).means[:, self.network_.hidden])
 
     @property
@@ -304,7 +306,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return UnitBeliefs(fit.means[0], float(fit.bound[0]), fit.exact, bool(fit.converged[0]))
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """Rows of the model, drawn from the top layer down."""
+        """`n_samples` rows of the model, drawn from the top layer down; `random_state` is the seed."""
         network = self._model
         states = network.sample_states(n_samples, random_state)
         return np.asarray(network.from_bits(states[:, network.visible]))

@@ -176,7 +176,9 @@ class SigmoidNetwork:
         random_state: Seed = None,
         units: Units = "bits",
     ) -> Self:
-        """A layered network with weights and biases uniform on (-span, span).
+        """A network with `layers` of so many units, from the top down, whose weights and biases are
+        uniform on (-`span`, `span`). `units` are bits (0, 1) or spins (-1, 1); `random_state` is
+        the seed.
 
         >>> SigmoidNetwork.random((2, 4, 6), random_state=0).n_edges
         32
@@ -261,7 +263,7 @@ class SigmoidNetwork:
     # ------------------------------------------------------------------ probabilities
 
     def inputs(self, states: ArrayLike) -> Array:
-        """z of every unit at rows of states (0, 1) of all units."""
+        """z of every unit at rows of `states` (0, 1) of all units, (rows, units)."""
         rows = np.atleast_2d(np.asarray(states, dtype=np.float64))
         p = self.parameters
         if self.layers:
@@ -275,7 +277,7 @@ class SigmoidNetwork:
         return np.asarray(p["bias"] + rows @ dense)
 
     def log_joint(self, states: ArrayLike) -> Array:
-        """log P of rows of states (0, 1) of all units."""
+        """log P of rows of `states` (0, 1) of all units, (rows, units)."""
         rows = np.atleast_2d(np.asarray(states, dtype=np.float64))
         z = self.inputs(rows)
         return np.asarray(np.sum(rows * z - np.logaddexp(0.0, z), axis=1))
@@ -283,7 +285,8 @@ class SigmoidNetwork:
     def sample_states(
         self, count: int, random_state: Seed = None, known: Array | None = None
     ) -> Array:
-        """Rows of states (0, 1) of all units, drawn from parents to children.
+        """`count` rows of states (0, 1) of all units, drawn from parents to children with the seed
+        `random_state`.
 
         `known` are states with NaN for unknown, one row per sample: these are kept, and what is
         below follows from them (what is above does not).
@@ -314,7 +317,7 @@ class SigmoidNetwork:
     # ------------------------------------------------------------------ data
 
     def to_bits(self, rows: ArrayLike) -> Array:
-        """Rows of data as 0 and 1; NaN (unknown) stays."""
+        """`rows` of data, in the values of the units, as 0 and 1; NaN (unknown) stays."""
         values = np.asarray(rows, dtype=np.float64)
         wanted = (-1.0, 1.0) if self.units == "spins" else (0.0, 1.0)
         off = ~(np.isnan(values) | (values == wanted[0]) | (values == wanted[1]))
@@ -330,11 +333,13 @@ class SigmoidNetwork:
         return (values + 1.0) / 2.0 if self.units == "spins" else values
 
     def from_bits(self, rows: Array) -> Array:
-        """Rows of 0 and 1 (or probabilities) in the values of the units."""
+        """`rows` of 0 and 1 (or probabilities) in the values of the units."""
         return 2.0 * rows - 1.0 if self.units == "spins" else rows
 
     def clamped(self, rows: Array) -> Array:
-        """States of all units with visible ones as these rows (bits) say and NaN elsewhere."""
+        """States of all units with visible ones as `rows` (bits; rows, visible units) say and NaN
+        elsewhere.
+        """
         if rows.ndim != 2 or rows.shape[1] != len(self.visible):
             raise DataError(
                 f"rows of shape {rows.shape} for {len(self.visible)} visible units; give one "
@@ -345,7 +350,7 @@ class SigmoidNetwork:
         return states
 
     def evidence_row(self, evidence: Evidence) -> Array:
-        """Evidence on any units, {unit: value} or a vector with NaN for unknown, as states."""
+        """The `evidence` on any units, {unit: value} or a vector with NaN for unknown, as states."""
         row = np.full(self.n_units, np.nan)
         if isinstance(evidence, Mapping):
             for unit, value in evidence.items():
@@ -399,7 +404,7 @@ class SigmoidNetwork:
         return self
 
     def check_data(self, data: Any) -> Any:
-        """Rows of 0 and 1, one column per visible unit."""
+        """The `data` as rows of 0 and 1, one column per visible unit, or an error."""
         rows = np.asarray(data, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.visible):
             raise DataError(
@@ -411,11 +416,11 @@ class SigmoidNetwork:
         return rows
 
     def rule(self, text: str) -> Any:
-        """Rules are made by the estimator."""
+        """Refuses every `text`: rules are made by the estimator."""
         raise MethodError(f"there is no rule '{text}'; give a BoundRule")
 
     def constrain(self, direction: Any) -> None:
-        """All directions are allowed: parameters are those of edges that are there."""
+        """Every `direction` is allowed: parameters are those of edges that are there."""
 
     def describe(self) -> dict[str, Any]:
         """Layers, visible units, sizes."""
@@ -436,7 +441,7 @@ class SigmoidNetwork:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Self:
-        """The network of a file."""
+        """The network of a file: `arrays` by name, and the `facts` of `describe`."""
         layers = tuple(int(n) for n in facts["layers"])
         if layers:
             tails, heads = layer_edges(layers)

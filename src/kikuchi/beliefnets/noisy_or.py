@@ -199,15 +199,15 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         return model.positive() if known is None else known
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Lower bound on the log-probability of each row."""
+        """Lower bound on the log-probability of each row of `X` (rows, findings)."""
         return self._computed(lower_bounds, X)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def transform(self, X: ArrayLike) -> Array:
-        """Probability of each cause in the lower bound of each row."""
+        """Probability of each cause in the lower bound of each row of `X` (rows, findings)."""
         return self._computed(lambda p, x: jax.nn.sigmoid(_tilted_odds(p, x)[0]), X)
 
     def _computed(self, function: Any, X: ArrayLike) -> Array:
@@ -228,13 +228,16 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     def infer(
         self, findings: Mapping[int, int], *, exact: int = 12, core: int = 7, random_state: Seed = 0
     ) -> FindingBracket:
-        """Bounds on log P(findings) and the causes' probabilities; see `DiagnosisModel.bracket`."""
+        """Bounds on log P(`findings`), {finding: 0 or 1}, and the causes' probabilities. At most
+        `exact` present findings are summed over exactly, and the states of `core` likely causes;
+        `random_state` is the seed by which they are chosen. See `DiagnosisModel.bracket`.
+        """
         return self.diagnosis_.bracket(
             dict(findings), exact=exact, core=core, random_state=random_state
         )
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """Rows of findings."""
+        """`n_samples` rows of findings (0, 1), drawn with the seed `random_state`."""
         return self.diagnosis_.sample(n_samples, random_state)[1]
 
 

@@ -168,7 +168,9 @@ class DiagnosisModel:
     def sampled_marginals(
         self, findings: dict[int, int], *, sweeps: int = 20_000, random_state: Seed = 0
     ) -> Array:
-        """Probabilities of the causes by a long run of Gibbs sampling: a reference."""
+        """Probabilities of the causes given `findings` {finding: 0 or 1} by `sweeps` of Gibbs
+        sampling with the seed `random_state`: a reference.
+        """
         from kikuchi.beliefnets.kernels.noisy_or import gibbs_causes
 
         present, odds, _ = self._split(findings)
@@ -184,7 +186,9 @@ class DiagnosisModel:
         return means / sweeps
 
     def sample(self, count: int, random_state: Seed = None) -> tuple[Array, Array]:
-        """Causes and findings (0, 1) drawn from the model."""
+        """Causes and findings (0, 1) of `count` cases drawn from the model with the seed
+        `random_state`.
+        """
         if count < 1:
             raise DataError(f"at least 1 sample is needed, got {count}")
         rng = generator(random_state)

@@ -208,7 +208,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Train on rows of X and labels y (or go on from the checkpoint)."""
+        """Train on rows `X` (rows, inputs) and labels `y` (rows,), or go on from the checkpoint."""
         self._check_options()
         sizes = self.hidden_layers
         if self.committee > self.networks:
@@ -267,7 +267,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     # ------------------------------------------------------------------ answers
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Mean vote of the networks for the second class, or for each of several classes.
+        """Mean vote of the networks, for each row of `X` (rows, inputs), for the second class or
+        for each of several classes.
 
         Outputs of a network that are equal are told apart by how far they are from their threshold.
         """
@@ -278,7 +279,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         return np.asarray(votes[:, 0] if len(self.classes_) == 2 else votes)
 
     def predict(self, X: ArrayLike) -> Any:
-        """The class with most votes."""
+        """The class with most votes for each row of `X` (rows, inputs)."""
         votes = self.decision_function(X)
         codes = (votes >= 0).astype(int) if votes.ndim == 1 else votes.argmax(axis=1)
         return self.classes_[codes]

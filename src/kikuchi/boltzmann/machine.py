@@ -110,7 +110,9 @@ class Machine:
         dtype: DTypeLike = np.float64,
         random_state: int | np.random.Generator | None = None,
     ) -> Machine:
-        """Small normal weights and zero biases.
+        """A machine of `n_visible` and `n_hidden` units with zero biases and normal weights of
+        standard deviation `scale`. `visible` and `hidden` are the kinds of units (binary if None),
+        `dtype` the type of the arrays, `random_state` the seed.
 
         `masks` names connections one by one and replaces `architecture`: boolean arrays
         `weights`, `visible_weights`, `hidden_weights`; a missing one means all for `weights` and
@@ -138,7 +140,9 @@ class Machine:
         )
 
     def copy(self, dtype: DTypeLike | None = None) -> Machine:
-        """The same machine with arrays of its own, contiguous and of one type."""
+        """The same machine with arrays of its own, contiguous and of the type `dtype` (as it is if
+        None).
+        """
         dtype = dtype or self.dtype
         arrays = {name: np.array(a, dtype, order="C") for name, a in self.parameters.items()}
         return Machine(**arrays, masks=self.masks, visible=self.visible, hidden=self.hidden)
@@ -151,7 +155,8 @@ class Machine:
         return self.dtype
 
     def check_data(self, data: Any) -> Any:
-        """Data that the machine can be trained on: as they are, or as CSR, or refused.
+        """The `data` (rows, visible units) as the machine can be trained on them: as they are, or
+        as CSR, or refused.
 
         >>> Machine.random(2, 1).check_data([[0, 1], [2, 0]])
         Traceback (most recent call last):
@@ -175,8 +180,8 @@ class Machine:
         return rows
 
     def mean_biases(self, rows: Any) -> Array:
-        """Visible biases of the machine without weights that has the means of these rows, a little
-        smoothed.
+        """Visible biases of the machine without weights that has the means of `rows` (rows, visible
+        units), a little smoothed.
 
         >>> Machine.random(1, 1).mean_biases(np.array([[1.0], [0.0]])).tolist()
         [0.0]
@@ -190,25 +195,29 @@ class Machine:
         return np.asarray(np.log(rate / (1.0 - rate)))
 
     def rule(self, text: str) -> Rule[Any]:
-        """The learning rule of a text such as `pcd:k=1`; see `kikuchi learners`."""
+        """The learning rule of a `text` such as pcd:k=1; see `kikuchi learners`."""
         from kikuchi.boltzmann.rules import parse_rule
 
         return parse_rule(text)
 
     def sampler(self, workspace: Parameters) -> MachineSampler:
-        """The Gibbs chain of the machine; refuses connected units that are not binary."""
+        """The Gibbs chain of the machine, with `workspace` for its arrays; refuses connected units
+        that are not binary.
+        """
         from kikuchi.boltzmann.sampling import MachineSampler
 
         return MachineSampler(self, workspace)
 
     def check_pseudo(self, data: Any) -> None:
-        """Refuse machines and rows that have no closed-form conditionals."""
+        """Refuse machines and `data` (rows, visible units) that have no closed-form conditionals."""
         from kikuchi.boltzmann.pseudo import check_pseudo
 
         check_pseudo(self, data)
 
     def pseudo_gradient(self, batch: Array, rows: NDArray[np.int64]) -> GradientEstimate:
-        """Pseudo-log-likelihood per row of the batch, and its gradient."""
+        """Pseudo-log-likelihood per row of the `batch` (rows, visible units), and its gradient; the
+        numbers of its `rows` in the data are not needed.
+        """
         from kikuchi.boltzmann.pseudo import pseudo_gradient
 
         return pseudo_gradient(self, batch)
@@ -229,18 +238,20 @@ class Machine:
             )
 
     def bits(self, data: Array) -> tuple[Array, Array]:
-        """The rows, each of weight 1."""
+        """The rows of `data` as float64, and their weights, which are 1."""
         return np.asarray(data, dtype=np.float64), np.ones(len(data))
 
     def couple(self, means: Array, couplings: Array) -> Parameters:
-        """These couplings where the mask has them, and biases that suit the means."""
+        """Parameters with these `couplings` (units, units) where the mask has them, and biases that
+        suit the `means` (units,), in (0, 1).
+        """
         weights = masked("visible_weights", couplings, self.masks.get("visible_weights"))
         bias = np.log(means) - np.log1p(-means) - weights @ means
         changed = {"visible_weights": weights, "visible_bias": bias}
         return {n: a.astype(self.dtype) for n, a in (self.parameters | changed).items()}
 
     def pairwise_graph(self, parameters: Parameters) -> FactorGraph:
-        """The machine with these parameters as a graph."""
+        """The machine with these `parameters`, arrays by name, as a graph."""
         from kikuchi.boltzmann.conversion import to_factor_graph
 
         other = self.copy()
@@ -248,11 +259,13 @@ class Machine:
         return to_factor_graph(other)
 
     def label(self, variable: int) -> str:
-        """The name of a visible unit in messages."""
+        """The name of the visible unit number `variable` in messages."""
         return f"unit {variable}"
 
     def constrain(self, direction: Parameters) -> None:
-        """Symmetric lateral weights with zero diagonals, and no missing connections."""
+        """Symmetric lateral weights with zero diagonals and no missing connections: changes
+        `direction`, arrays by name, in place.
+        """
         for name in LATERAL:
             if name in direction:
                 array = direction[name]
@@ -282,7 +295,7 @@ class Machine:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
-        """The machine of a file's arrays."""
+        """The machine of a file: `arrays` by name, and the `facts` of `describe`."""
         parameters, masks = part(arrays, "parameters"), part(arrays, "masks")
         types = sorted({str(array.dtype) for array in parameters.values()})
         if types not in (["float32"], ["float64"]):
@@ -338,21 +351,27 @@ class Machine:
         return self.visible_weights is None and self.hidden_weights is None
 
     def hidden_field(self, visible: Array, hidden: Array | None = None) -> Array:
-        """Field on each hidden unit, one row for each row of `visible`."""
+        """Field on each hidden unit, one row for each row of `visible`; states `hidden` add lateral
+        connections.
+        """
         total: Array = visible @ self.weights + self.hidden_bias
         if self.hidden_weights is not None and hidden is not None:
             total += hidden @ self.hidden_weights
         return total
 
     def visible_field(self, hidden: Array, visible: Array | None = None) -> Array:
-        """Field on each visible unit, one row for each row of `hidden`."""
+        """Field on each visible unit, one row for each row of `hidden`; states `visible` add
+        lateral connections.
+        """
         total: Array = hidden @ self.weights.T + self.visible_bias
         if self.visible_weights is not None and visible is not None:
             total += visible @ self.visible_weights
         return total
 
     def energy(self, visible: ArrayLike, hidden: ArrayLike) -> Array:
-        """E(v, h) of each row, without the base measure of units that are not binary."""
+        """E(v, h) of each row of `visible` (rows, visible units) and `hidden` (rows, hidden units),
+        without the base measure of units that are not binary.
+        """
         v, h = np.atleast_2d(np.asarray(visible)), np.atleast_2d(np.asarray(hidden))
         on_visible, on_hidden = self.visible_bias + h @ self.weights.T, self.hidden_bias
         if self.visible_weights is not None:

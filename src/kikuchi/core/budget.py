@@ -51,7 +51,9 @@ class Budget:
         return Clock(self)
 
     def require_bytes(self, needed: int, what: str, way_out: str) -> None:
-        """Refuse work that needs more than `bytes`, before it is begun."""
+        """Refuse work with `needed` bytes above the limit, before it is begun: the error says
+        `what` needs them and the `way_out`.
+        """
         if self.bytes is not None and needed > self.bytes:
             raise BudgetError(
                 f"{what} needs {format_bytes(needed)} but the budget is "

@@ -51,7 +51,10 @@ class Trace:
         upper: float = math.nan,
         measures: Mapping[str, float] | None = None,
     ) -> None:
-        """Append one step."""
+        """Append the step number `iteration`: the largest change in it (`residual`), the
+        `objective`, the `seconds` since the beginning, certified bounds `lower` and `upper`, and
+        other `measures` by name. NaN stands for what is not known.
+        """
         told = measures or {}
         for name in told:
             self.measures.setdefault(name, [math.nan] * len(self.iterations))
@@ -91,7 +94,7 @@ class Trace:
         } | {f"{_MEASURE}{name}": np.array(column) for name, column in self.measures.items()}
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Hold these columns instead: the inverse of `arrays`.
+        """Hold these `columns`, arrays by name, instead: the inverse of `arrays`.
 
         >>> trace = Trace()
         >>> trace.restore({**Trace().arrays(), "iterations": np.array([1])})

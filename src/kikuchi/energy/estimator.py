@@ -256,12 +256,12 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return self._rows(X)
 
     def energies(self, X: ArrayLike) -> Array:
-        """E of each row, after whitening."""
+        """E of each row of `X` (rows, columns), after whitening."""
         with precision(self._values):
             return np.asarray(self._energy()(self._values, jnp.asarray(self._white(X))))
 
     def transform(self, X: ArrayLike) -> Array:
-        """The features of each row."""
+        """The features of each row of `X` (rows, columns)."""
         energy = self._energy()
         if not isinstance(energy, EnergyFunction):
             raise MethodError("an energy that is a function has no features; use energies")
@@ -275,7 +275,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def log_z(
         self, *, seconds: float | None = None, random_state: Seed = 0, **options: Any
     ) -> LogZ:
-        """log Z of the density of white rows: exact for a square model, else between bounds.
+        """log Z of the density of white rows: exact for a square model, else between bounds, for at
+        most `seconds` and with the seed `random_state`.
 
         `options` are those of `kikuchi.energy.annealing.annealed_log_z`. The answer is kept for
         `score_samples`.
@@ -302,7 +303,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return square_experts(self._energy(), self._values) is not None
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log-density of each row, by the estimate of `log_z` (made now if it was not).
+        """Log-density of each row of `X` (rows, columns), by the estimate of `log_z` (made now if
+        it was not).
 
         Where the whitening has dropped directions it is the density within those kept.
         """
@@ -313,20 +315,24 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         return self.whitening_.log_det - found.estimate - energies.astype(np.float64)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Mean log-density of the rows."""
+        """Mean log-density of the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def score_bounds(self, X: ArrayLike) -> tuple[float, float]:
-        """Mean log-density by the upper and by the lower end of the bracket on log Z."""
+        """Mean log-density of the rows of `X` by the upper and by the lower end of the bracket on
+        log Z.
+        """
         mean, found = self.score(X), self.log_z_
         return mean + found.estimate - found.upper, mean + found.estimate - found.lower
 
     def score_matching_loss(self, X: ArrayLike) -> float:
-        """Score-matching loss of rows, which needs no Z: smaller is better."""
+        """Score-matching loss of the rows of `X`, which needs no Z: smaller is better."""
         return loss_of(ScoreLoss(self._energy()), self._values, self._white(X))
 
     def sample(self, n_samples: int = 1, *, sweeps: int = 500, random_state: Seed = None) -> Array:
-        """Rows of the model: exact if it is square, else chains that begin at rows of the data."""
+        """`n_samples` rows of the model: exact if it is square, else chains of `sweeps` Hamiltonian
+        moves that begin at rows of the data. `random_state` is the seed.
+        """
         energy, values = self._energy(), self._values
         key = jax.random.key(int(generator(random_state).integers(2**31)))
         with precision(values):

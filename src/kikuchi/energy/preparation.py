@@ -169,7 +169,8 @@ class Patches:
         return self.preparation.undo(self.rows)
 
     def split(self, fraction: float, seed: Seed = 0) -> tuple[Patches, Patches]:
-        """Pieces to learn from, and pieces held out that share no pixel or sample with them.
+        """Pieces to learn from, and pieces held out that share no pixel or sample with them. About
+        `fraction`, in (0, 1), of the places is held out, chosen with `seed`.
 
         Of each source a band of lines (or samples) that holds about this fraction of the places is
         held out; pieces across its borders are in neither part. Sources that are single pieces, as
@@ -202,7 +203,7 @@ class Patches:
         return Patches(self.rows[chosen], self.preparation, places)
 
     def save(self, path: PathName) -> None:
-        """Write rows and steps to an .npz file."""
+        """Write rows and steps to the .npz file `path`."""
         arrays: dict[str, Any] = {
             f"whitening_{name}": array for name, array in self.preparation.arrays().items()
         }
@@ -214,7 +215,7 @@ class Patches:
 
     @classmethod
     def load(cls, path: PathName) -> Patches:
-        """The patches of a file that `save` wrote."""
+        """The patches of a file `path` that `save` wrote."""
         from pathlib import Path
 
         place = Path(path)
@@ -227,7 +228,9 @@ class Patches:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], source: str) -> Patches | None:
-        """The patches among the arrays of a file; None if it holds something else."""
+        """The patches among the `arrays` of the file called `source`; None if it holds something
+        else.
+        """
         if "preparation" not in arrays or "data" not in arrays:
             return None
         rows = as_numbers(arrays["data"], source)

@@ -39,9 +39,9 @@ class Whitening:
 
     @classmethod
     def fit(cls, rows: NDArray[Any], kind: str, components: int | None = None) -> Whitening:
-        """Whitening of these rows; columns without variance of their own are refused, unless fewer
-        `components` are kept. White rows of PCA have as many columns; those of ZCA have all columns
-        and vary in as many directions.
+        """Whitening of `rows` (rows, columns) by `kind` pca, zca or none; columns without variance
+        of their own are refused, unless fewer `components` are kept. White rows of PCA have as many
+        columns; those of ZCA have all columns and vary in as many directions.
 
         >>> rows = np.random.default_rng(0).normal(size=(500, 3)) @ np.diag([1.0, 2.0, 3.0])
         >>> white = Whitening.fit(rows, "zca")(rows)
@@ -83,7 +83,7 @@ class Whitening:
         return np.asarray((np.asarray(rows, dtype=np.float64) - self.mean) @ self.forward.T)
 
     def undo(self, white: NDArray[Any]) -> Array:
-        """Rows again."""
+        """The rows whose white rows are `white`."""
         return np.asarray(np.asarray(white, dtype=np.float64) @ self.backward.T + self.mean)
 
     def arrays(self) -> dict[str, Array]:
@@ -92,7 +92,7 @@ class Whitening:
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Whitening:
-        """The whitening of a file."""
+        """The whitening of a file: `arrays` as `arrays()` and `facts` as `facts()` gave them."""
         mean, forward, backward = (arrays[n] for n in ("mean", "forward", "backward"))
         return cls(mean, forward, backward, float(facts["log_det"]), float(facts["dropped"]),
                    str(facts["kind"]))  # fmt: skip

@@ -99,7 +99,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
 
     @safe_interrupts()
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the rows of each class."""
+        """Learn the rows of `X` (rows, columns) of each class in `y` (rows,)."""
         self._check_options()
         checked, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
@@ -195,13 +195,13 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         self._keep(training, rng)
 
     def partial_fit(self, X: Any, y: object = None) -> Self:
-        """Not offered: classes learn together, from all their rows."""
+        """Refused, whatever `X` and `y` are: classes learn together, from all their rows."""
         raise AttributeError("FlowClassifier has no partial_fit; call fit with all rows")
 
     # ------------------------------------------------------------------ answers
 
     def class_log_densities(self, X: ArrayLike) -> Array:
-        """log p(x | class) of each row, (rows, classes)."""
+        """log p(x | class) of each row of `X`, (rows, classes)."""
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
         told = self.preparation_
         rows = self._checked(X)
@@ -210,11 +210,11 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         return np.asarray(logsumexp(joint, axis=-1) + told.log_det)
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities of the classes given each row."""
+        """Probabilities of the classes given each row of `X`, (rows, classes)."""
         return np.asarray(softmax(self._log_posterior(X), axis=1))
 
     def predict(self, X: ArrayLike) -> Any:
-        """The most probable class of each row."""
+        """The most probable class of each row of `X` (rows, columns)."""
         return self.classes_[np.argmax(self._log_posterior(X), axis=1)]
 
     def _log_posterior(self, X: ArrayLike) -> Array:

@@ -275,8 +275,8 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         return np.asarray(np.exp(logits - logsumexp(logits)))
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log-density of each row; of rows of whole numbers that were dequantised the estimate of
-        their log-probability.
+        """Log-density of each row of `X` (rows, columns); of rows of whole numbers that were
+        dequantised the estimate of their log-probability.
         """
         self._model  # noqa: B018
         rows = self._checked(X)
@@ -289,26 +289,26 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         return self.preparation_.cell_average(rows, log_density)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Mean log-density of the rows."""
+        """Mean log-density of the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def score_with_error(self, X: ArrayLike) -> tuple[float, float]:
-        """Mean log-density of the rows, and the standard error of that mean."""
+        """Mean log-density of the rows of `X`, and the standard error of that mean."""
         logs = self.score_samples(X)
         if len(logs) < 2:
             raise DataError("the standard error of a mean needs at least 2 rows")
         return float(np.mean(logs)), float(np.std(logs, ddof=1) / np.sqrt(len(logs)))
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Responsibilities: the probability of each component given the row."""
+        """Responsibilities: the probability of each component given each row of `X`."""
         return responsibilities(self._joint(X)[0])
 
     def predict(self, X: ArrayLike) -> Array:
-        """The most probable component of each row."""
+        """The most probable component of each row of `X` (rows, columns)."""
         return np.asarray(np.argmax(self._joint(X)[0], axis=1))
 
     def transform(self, X: ArrayLike) -> Array:
-        """Latent values of each row, by the flow of its most probable component."""
+        """Latent values of each row of `X`, by the flow of its most probable component."""
         joint, rows = self._joint(X)
         latent = in_parts(
             self._spec, latent_rows, self._model.parameters, rows.astype(self._spec.dtype)
@@ -321,7 +321,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         return int(self.n_features_in_)
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """Rows drawn from the model; whole numbers in columns that were dequantised."""
+        """`n_samples` rows drawn from the model with the seed `random_state`; whole numbers in
+        columns that were dequantised.
+        """
         if n_samples < 1:
             raise DataError(f"a sample of {n_samples} rows; give at least 1")
         rng, spec = generator(random_state), self._spec

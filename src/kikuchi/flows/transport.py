@@ -227,7 +227,9 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
         self.warnings_ += self.__dict__.pop("_said", [])
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """Generated rows; whole numbers in columns that were dequantised."""
+        """`n_samples` generated rows, drawn with the seed `random_state`; whole numbers in columns
+        that were dequantised.
+        """
         if n_samples < 1:
             raise DataError(f"a sample of {n_samples} rows; give at least 1")
         layers = self._model.parameters
@@ -238,15 +240,17 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
         return self.preparation_.restored(rows)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Minus the transport cost per column between rows and as many generated ones."""
+        """Minus the transport cost per column between the rows of `X` and as many generated ones;
+        `y` is ignored.
+        """
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
         rows = self._rows(X).astype(np.float32)
         batch = (rows, np.ones(len(rows), np.float32))
         return -loss_of(self._loss(), self._model.parameters, batch)
 
     def measure(self, X: ArrayLike, *, random_state: Seed = 0) -> dict[str, TwoSampleTest]:
-        """Two-sample tests between rows and as many generated ones, columns standardised: `mmd`
-        and `nearest-neighbour`.
+        """Two-sample tests, `mmd` and `nearest-neighbour`, between the rows of `X` and as many that
+        are generated with the seed `random_state`, columns standardised.
         """
         told: RowPreparation = self.preparation_
         rows = told.standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))

@@ -71,7 +71,8 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.max_iter = max_iter
 
     def fit(self, X: Any, y: ArrayLike, *, X_more: Any = None, y_more: Any = None) -> Self:
-        """Train a machine on the rows of each class, then the regression on all of them.
+        """Train a machine on the rows of `X` (rows, visible units) of each class in `y` (rows,),
+        then the regression on all of them.
 
         `X_more`, `y_more` are rows for the regression only, such as a validation set.
         """
@@ -150,22 +151,24 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.column_stack([machine.free_energy(rows) for machine in self.machines_])
 
     def free_energies(self, X: Any) -> Array:
-        """Free energy of each row under the machine of each class."""
+        """Free energy of each row of `X` under the machine of each class, (rows, classes)."""
         check_is_fitted(self, "regression_")
         return self._free_energies(validate_data(self, X, reset=False, accept_sparse="csr"))
 
     def predict(self, X: Any) -> Array:
-        """Most probable label of each row."""
+        """Most probable label of each row of `X` (rows, visible units)."""
         energies = self.free_energies(X)
         return np.asarray(self.regression_.predict(energies))
 
     def predict_proba(self, X: Any) -> Array:
-        """Probability of each class for each row."""
+        """Probability of each class for each row of `X`, (rows, classes)."""
         energies = self.free_energies(X)
         return np.asarray(self.regression_.predict_proba(energies))
 
     def decision_function(self, X: Any) -> Array:
-        """Scores of the regression: one column for each class, one alone for two classes."""
+        """Scores of the regression for each row of `X`: one column for each class, one alone for
+        two classes.
+        """
         energies = self.free_energies(X)
         return np.asarray(self.regression_.decision_function(energies))
 

@@ -194,13 +194,13 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     # ------------------------------------------------------------------ using
 
     def transform(self, X: Any) -> Array:
-        """Means of the hidden units given each row."""
+        """Means of the hidden units given each row of `X` (rows, visible units)."""
         rows = self._dense(X)
         with limited_threads(self.threads):
             return self._hidden_means(rows)
 
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """Means of the visible units given rows of hidden means."""
+        """Means of the visible units given `X`, rows of hidden means (rows, hidden units)."""
         check_is_fitted(self, "machine_")
         hidden = check_array(X, dtype=np.dtype(self.dtype), input_name="X")
         if hidden.shape[1] != self.machine_.n_hidden:
@@ -212,17 +212,17 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
             return self._to_data(self._visible_means(np.ascontiguousarray(hidden)))
 
     def reconstruct(self, X: Any) -> Array:
-        """Means of the visible units given the hidden means of each row."""
+        """Means of the visible units given the hidden means of each row of `X`."""
         return self.inverse_transform(self.transform(X))
 
     def free_energy(self, X: Any) -> Array:
-        """Minus the logarithm of the sum of exp(-E) over hidden states, for each row."""
+        """Minus the logarithm of the sum of exp(-E) over hidden states, for each row of `X`."""
         rows = self._dense(X)
         with limited_threads(self.threads):
             return self._free_energies(rows)
 
     def score_samples(self, X: Any) -> Array:
-        """Log-likelihood of each row: minus the free energy minus log Z.
+        """Log-likelihood of each row of `X`: minus the free energy minus log Z.
 
         As long as `log_z` has not been called since the last fit, log Z is unknown and left out:
         scores of one machine can then be compared with each other, but not with other machines.
@@ -231,11 +231,12 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         return scores if self.log_z_ is None else scores - self.log_z_
 
     def score(self, X: Any, y: object = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def log_z(self, method: Literal["exact", "ais"] = "ais", **options: Any) -> float:
-        """Logarithm of the partition function, by enumeration or annealed importance sampling.
+        """Logarithm of the partition function, by the `method` "exact" (enumeration) or "ais"
+        (annealed importance sampling), whose `options` are those of `kikuchi.boltzmann.ais`.
 
         The answer is kept in `log_z_`, so that `score_samples` gives log-likelihoods from now on;
         the whole answer of `ais` (its bracket, what it can promise) in `log_z_answer_`.
@@ -259,7 +260,8 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def sample(
         self, n_samples: int = 1, steps: int = _BURN_IN, *, random_state: RandomState = None
     ) -> Array:
-        """Rows drawn by Gibbs chains of `steps` steps, each begun at random hidden states.
+        """`n_samples` rows drawn by Gibbs chains of `steps` steps, each begun at random hidden
+        states.
 
         Without `random_state` the generator of the fit goes on.
         """
