@@ -135,11 +135,11 @@ class FactorGraph:
         log_constant: float = 0.0,
         validate: bool = True,
     ) -> FactorGraph:
-        """Build from flat arrays without a Python object for each factor.
+        """Build from flat arrays, without a Python object for each factor.
 
-        `scopes[scope_offsets[a]:scope_offsets[a + 1]]` is the scope of factor a; the tables stand
-        one after the other in `log_tables`. Arrays of the right type are kept, not copied, and
-        frozen. `validate=False` skips the check of values, for arrays that are known to be good.
+        Factor a is over `scopes` from place `scope_offsets[a]` to `scope_offsets[a + 1]`; the
+        tables stand one after the other in `log_tables`. Other arguments are those of the class.
+        Arrays of the right type are kept and frozen. `validate=False` skips the check of values.
 
         >>> FactorGraph.from_arrays([2, 2], [0, 1], [0, 2], np.zeros(4)).scope(0)
         (0, 1)
@@ -165,7 +165,7 @@ class FactorGraph:
         return graph
 
     def with_log_tables(self, log_tables: ArrayLike) -> FactorGraph:
-        """The same variables and scopes with other tables (JAX may trace them); no constant.
+        """The same variables and scopes with other `log_tables` (JAX may trace them); no constant.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).with_log_tables([0.0, 0.0]).log_score([1])
         0.0
@@ -174,7 +174,7 @@ class FactorGraph:
         return changed
 
     def replaced(self, *, validate: bool = False, **changes: Any) -> FactorGraph:
-        """The same model with other values of some arguments of `from_arrays`.
+        """The same model with `changes` of arguments of `from_arrays`; `validate` checks values.
 
         >>> FactorGraph([2], [((0,), [1, 3])]).replaced(names=["coin"]).names
         ('coin',)
@@ -286,35 +286,35 @@ class FactorGraph:
     # ------------------------------------------------------------------ factors and variables
 
     def scope(self, factor: int) -> tuple[int, ...]:
-        """Variables of a factor, in table order."""
+        """Variables of the factor number `factor`, in table order."""
         lo, hi = self.scope_offsets[factor], self.scope_offsets[factor + 1]
         return tuple(int(v) for v in self.scopes[lo:hi])
 
     def shape(self, factor: int) -> tuple[int, ...]:
-        """Cardinalities of a factor's scope."""
+        """Cardinalities of the scope of the factor number `factor`."""
         return tuple(int(self.cardinalities[v]) for v in self.scope(factor))
 
     def log_table(self, factor: int) -> Array:
-        """Log-potentials of a factor: a read-only view with one axis for each variable."""
+        """Log-potentials of the factor number `factor`: a read-only view, an axis per variable."""
         lo, hi = self.table_offsets[factor], self.table_offsets[factor + 1]
         return self.log_tables[lo:hi].reshape(self.shape(factor))
 
     def table(self, factor: int) -> Array:
-        """Potentials of a factor, exp(log_table)."""
+        """Potentials of the factor number `factor`, exp(log_table)."""
         return np.asarray(np.exp(self.log_table(factor)))
 
     def neighbours(self, variable: Variable) -> tuple[int, ...]:
-        """Factors that contain a variable."""
+        """Factors that contain a `variable`, given by number or name."""
         v = self.index(variable)
         lo, hi = self.variable_offsets[v], self.variable_offsets[v + 1]
         return tuple(int(a) for a in self.edge_factors[self.variable_edges[lo:hi]])
 
     def index(self, variable: Variable) -> int:
-        """Number of a variable given by number or name."""
+        """Number of a `variable` given by number or name."""
         return variable_number(variable, self._name_index, self.n_variables)
 
     def state_index(self, variable: Variable, state: State) -> int:
-        """Number of a state given by number or name."""
+        """Number of a `state` of a `variable`, both given by number or name."""
         v = self.index(variable)
         count = int(self.cardinalities[v])
         if isinstance(state, str):
@@ -336,7 +336,7 @@ class FactorGraph:
         return int(state)
 
     def label(self, variable: int) -> str:
-        """The name of a variable, or its number as text."""
+        """The name of the variable number `variable`, or its number as text."""
         return self.names[variable] if self.names is not None else str(variable)
 
     @cached_property
@@ -437,7 +437,7 @@ class FactorGraph:
     # ------------------------------------------------------------------ values
 
     def log_score(self, states: ArrayLike) -> Any:
-        """log of the unnormalised weight of one state vector, or of each row of several.
+        """log of the unnormalised weight of one vector of `states`, or of each row of several.
 
         >>> round(FactorGraph([2], [((0,), [1.0, 3.0])]).log_score([1]), 6)
         1.098612
@@ -466,7 +466,7 @@ class FactorGraph:
     # ------------------------------------------------------------------ evidence (LIU-M4)
 
     def observations(self, evidence: Evidence | None) -> tuple[dict[int, int], dict[int, Array]]:
-        """Evidence as numbers, checked: observed states, and observed marginals.
+        """The `evidence` as numbers, checked: observed states, and observed marginals.
 
         A marginal with all its mass on one state is that state.
 
@@ -494,7 +494,7 @@ class FactorGraph:
         return states, {v: t for v, t in distributions.items() if v not in states}
 
     def resolve(self, evidence: Evidence | None) -> dict[int, int]:
-        """Observed states as numbers, checked: {variable number: state number}."""
+        """The `evidence` {variable: state} as numbers, checked: {variable number: state number}."""
         states, targets = self.observations(evidence)
         if targets:
             raise EvidenceError(
@@ -510,7 +510,7 @@ class FactorGraph:
             raise EvidenceError(str(error)) from error
 
     def condition(self, evidence: Evidence | None) -> Conditioned:
-        """Graph reduction: slice every table at the evidence, drop observed variables.
+        """Graph reduction: slice every table at the `evidence`, drop observed variables.
 
         Factors whose scope is all observed go into `log_constant`, so that log Z of the reduced
         graph is log of the total weight of the states that agree with the evidence.
@@ -522,8 +522,8 @@ class FactorGraph:
         return self._sliced(self.resolve(evidence))
 
     def reduce(self, states: Mapping[int, int]) -> Conditioned:
-        """`condition` at states that `observations` or `resolve` gave, so that they are not checked
-        again; variables of a single state are dropped too.
+        """`condition` at `states` {variable number: state number} that `observations` or `resolve`
+        gave, so that they are not checked again; variables of a single state are dropped too.
 
         >>> FactorGraph([2, 1], [((0, 1), [[1], [3]])]).reduce({}).graph.n_variables
         1
@@ -573,7 +573,7 @@ class FactorGraph:
         return Conditioned(graph, self, observed, variables, kept_factors)
 
     def clamp(self, evidence: Evidence | None) -> FactorGraph:
-        """Domain clamping: keep all variables, add one 0/1 factor for each observation.
+        """Domain clamping: keep all variables, add one 0/1 factor per observation in `evidence`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).clamp({0: 1}).n_factors
         2
@@ -585,7 +585,7 @@ class FactorGraph:
         return self.with_fields(fields)
 
     def with_fields(self, fields: Iterable[tuple[int, Array]]) -> FactorGraph:
-        """The graph with one more factor for each pair (variable number, log-weights).
+        """The graph with one more factor for each pair (variable number, log-weights) of `fields`.
 
         >>> FactorGraph([2], [((0,), [1.0, 3.0])]).with_fields([(0, np.zeros(2))]).n_factors
         2

@@ -39,14 +39,14 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
 
     @abstractmethod
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log density of each row."""
+        """Log density of each row of `X` (samples, sensors)."""
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """Sensor values without noise that rows of sources make."""
+        """Sensor values without noise that rows `X` of sources (samples, sources) make."""
         check_is_fitted(self)
         sources = checked_sources(self, X, self.mixing_.shape[1])
         return np.asarray(sources @ self.mixing_.T + self.mean_)

@@ -139,7 +139,9 @@ class MeanFieldICA(IcaEstimator):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn mixing, noise and priors from rows of X."""
+        """Learn mixing, noise and priors from rows `X` of sensor values (samples, sensors); `y` is
+        ignored.
+        """
         return self._fit(X, ())
 
     def _fit(self, X: ArrayLike, models: Sequence[Model]) -> Self:
@@ -165,7 +167,8 @@ class MeanFieldICA(IcaEstimator):
         return self
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn from one more batch of rows: stochastic EM that forgets old batches slowly.
+        """Learn from one more batch of rows `X`: stochastic EM that forgets old batches slowly; `y`
+        is ignored.
 
         The first batch sets the mean and the start.
         """
@@ -291,19 +294,19 @@ class MeanFieldICA(IcaEstimator):
     # ------------------------------------------------------------------ using
 
     def transform(self, X: ArrayLike) -> Array:
-        """Posterior means of the sources, one row per sample."""
+        """Posterior means of the sources, one row per row of `X` (samples, sensors)."""
         moments, _ = self._moments(X)
         return np.ascontiguousarray(moments.mean.T)
 
     def source_covariance(self, X: ArrayLike) -> Array:
-        """Posterior covariance of the sources of each sample, (samples, sources, sources)."""
+        """Posterior covariance of the sources of each row of `X`, (samples, sources, sources)."""
         moments, data = self._moments(X)
         posterior, _ = self.method_for(self.model_.priors)
         return posterior.covariances(self.model_.problem(data), moments)
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of each row by the posterior's free energy: a bound only for naive
-        and variational, exact for exact.
+        """log p(x) of each row of `X` by the posterior's free energy: a bound only for naive and
+        variational, exact for exact.
         """
         moments, data = self._moments(X)
         if moments.log_z is None:
@@ -319,16 +322,18 @@ class MeanFieldICA(IcaEstimator):
         return self.model_.n_parameters(self.learn_prior)
 
     def bic(self, X: ArrayLike) -> float:
-        """-2 log-likelihood + n_parameters log(samples); lower is better, as in scikit-learn."""
+        """-2 log-likelihood of the rows of `X` + n_parameters log(samples); lower is better, as in
+        scikit-learn.
+        """
         scores = self.score_samples(X)
         return float(-2.0 * scores.sum() + self.n_parameters() * math.log(len(scores)))
 
     def aic(self, X: ArrayLike) -> float:
-        """-2 log-likelihood + 2 n_parameters; lower is better."""
+        """-2 log-likelihood of the rows of `X` + 2 n_parameters; lower is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.n_parameters())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """Rows of data and of sources drawn from the model."""
+        """`n_samples` rows of data and of sources drawn from the model; `random_state` is the seed."""
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
@@ -341,8 +346,9 @@ class MeanFieldICA(IcaEstimator):
     def choose_sources(
         cls, X: ArrayLike, sources: Iterable[int], criterion: str = "bic", **params: Any
     ) -> Choice:
-        """How many sources there are: fits each number and compares by "bic", with the
-        full count of parameters, or by the likelihood of "held-out" rows.
+        """How many sources there are in the rows of `X`: fits each number of `sources` and compares
+        by the `criterion` "bic", with the full count of parameters, or by the likelihood of
+        "held-out" rows.
 
         `params` are those of the estimator.
         """
@@ -351,7 +357,8 @@ class MeanFieldICA(IcaEstimator):
         return choose_sources(cls, X, sources, criterion, params)
 
     def method_for(self, priors: Sequence[SourcePrior]) -> tuple[Posterior, str]:
-        """Posterior and optimiser of a fit with these priors, those that are "auto" chosen.
+        """Posterior and optimiser of a fit with these `priors`, one per source, those that are
+        "auto" chosen.
 
         >>> from kikuchi.ica.priors.prior import as_priors
         >>> MeanFieldICA().method_for(as_priors("laplace", 3))[1]

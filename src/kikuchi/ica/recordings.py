@@ -86,7 +86,9 @@ class Recording:
         return None if self.mask is None else self.mask.shape
 
     def volume(self, values: ArrayLike, outside: float = 0.0) -> Array:
-        """Values of the voxels, (..., voxels), in their places: (..., x, y, z)."""
+        """The `values` of the voxels, (..., voxels), in their places: (..., x, y, z), with
+        `outside` everywhere else.
+        """
         if self.mask is None:
             raise DataError("only brain scans have a volume; this recording has no mask")
         rows = np.asarray(values, dtype=np.float64)

@@ -118,7 +118,7 @@ class Beliefs:
         return np.split(self.flat_beliefs, self.graph.state_offsets[1:-1])
 
     def factor(self, factor: int) -> Array:
-        """Belief of one factor: a normalised table over its scope."""
+        """Belief of the factor number `factor`: a normalised table over its scope."""
         lo, hi = self.graph.table_offsets[factor], self.graph.table_offsets[factor + 1]
         return self.flat_factors[lo:hi].reshape(self.graph.shape(factor))
 
@@ -130,7 +130,8 @@ class Beliefs:
         return self._factor_tables()
 
     def joint(self, variables: Sequence[Variable]) -> Array:
-        """Joint distribution of some variables, an axis for each, in the order given.
+        """Joint distribution of `variables`, given by number or name: an axis for each, in this
+        order.
 
         Exact answers give that of any variables, at the price of a run; others where a factor of
         the model or a region of the method holds all of them that are not certain, by its belief.
@@ -157,7 +158,7 @@ class Beliefs:
         return table
 
     def held_joint(self, variables: list[int]) -> Array | None:
-        """As `joint`, of variables by number; None where nothing holds them together."""
+        """As `joint`, of `variables` by number; None where nothing holds them together."""
         certain = {v: int(self[v].argmax()) for v in variables if self[v].max() == 1.0}
         free = [v for v in variables if v not in certain]
         inner = self[free[0]] if len(free) == 1 else self._factor_joint(free)

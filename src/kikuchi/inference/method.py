@@ -177,7 +177,11 @@ class Method(Configured, ABC):
         memory: int | str | None = None,
         progress: ProgressOption = None,
     ) -> Beliefs:
-        """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`."""
+        """Infer the marginals of `graph` given `evidence`; the arguments are those of `infer`.
+
+        `budget`, or `seconds` and `memory`, limit the run; `progress` is told how far it is, and
+        True draws a bar.
+        """
         allowed = limits(budget, seconds, memory)
         with shown(progress, self.text) as report:
             beliefs = self._run(graph, evidence, allowed.start(), report)
@@ -216,7 +220,9 @@ class Method(Configured, ABC):
         return self.exactness == "always"
 
     def solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
-        """Solve a graph that evidence has reduced already, as part of a run of another method."""
+        """Solve a `graph` that evidence has reduced already, as part of the `run` of another
+        method.
+        """
         if graph.n_factors == 0:
             return _independent(graph, run.targets)
         with run.clock.watching():

@@ -54,7 +54,8 @@ class Data:
         *,
         weights: ArrayLike | None = None,
     ) -> Data:
-        """Data from an array (rows by variables), from columns by name, or from a data frame.
+        """Data from `rows`: an array (rows by variables), columns by name, or a data frame;
+        `weights` are those of the rows (1 if None).
 
         With a `graph` the columns are matched to its variables by name, or by place if there are as
         many as variables; variables without a column are hidden in every row. Without one, the
@@ -103,7 +104,9 @@ class Data:
         return Data.of(columns, graph, weights=self.weights)
 
     def like(self, states: NDArray[np.int32], weights: Array) -> Data:
-        """Other rows over the same variables."""
+        """Other rows, `states` (rows, variables) with -1 for unknown and their `weights`, over the
+        same variables.
+        """
         return Data(states, weights, self.cardinalities, self.names, self.state_names)
 
     # ------------------------------------------------------------------ asking
@@ -154,7 +157,9 @@ class Data:
             yield np.flatnonzero(seen[first[k]]), np.flatnonzero(where == k)
 
     def counts(self, scope: Sequence[int]) -> Array:
-        """Weight of each joint state of some variables, over the rows that observe them all."""
+        """Weight of each joint state of the variables `scope`, by number, over the rows that
+        observe them all.
+        """
         shape = tuple(int(self.cardinalities[v]) for v in scope)
         size = int(np.prod(np.array(shape, dtype=np.float64)))
         columns = self.states[:, list(scope)]
@@ -167,7 +172,7 @@ class Data:
         return np.bincount(places, self.weights[seen], size).astype(np.float64).reshape(shape)
 
     def factor_counts(self, graph: FactorGraph) -> Array:
-        """Counts of every factor's scope, laid out as `graph.log_tables`.
+        """Counts of the scope of every factor of the `graph`, laid out as `graph.log_tables`.
 
         Rows count for the factors whose variables they all observe.
         """

@@ -118,6 +118,9 @@ class Learner(Configured, ABC):
     ) -> Fit:
         """Fit the tables of `graph` to `data`; the arguments are those of `learn`.
 
+        `budget`, or `seconds` and `memory`, limit the fit; `progress` is told how far it is, and
+        True draws a bar; `checkpoint` is a file from which an interrupted fit goes on.
+
         With `score` the likelihood of the rows under the fitted model is computed or bounded.
         """
         allowed = limits(budget, seconds, memory)

@@ -226,7 +226,9 @@ class JointDistribution(QueryAnswer):
         return self.names.index(name)
 
     def probability(self, states: Mapping[str, str | int] | None = None, /, **named: Any) -> float:
-        """The probability that variables are in given states, the others summed out."""
+        """The probability that variables are in given states, the others summed out: {name: state}
+        as `states`, or `named` one by one as keywords.
+        """
         where: list[Any] = [slice(None)] * len(self.names)
         for name, state in {**(states or {}), **named}.items():
             k = self._axis(str(name))
@@ -267,7 +269,7 @@ class JointDistribution(QueryAnswer):
         )
 
     def most_probable(self, most: int) -> list[tuple[tuple[str, ...], float]]:
-        """The most probable joint states with their probabilities, in order."""
+        """The `most` most probable joint states with their probabilities, in order."""
         flat = self.table.ravel()
         order = np.argsort(-flat, kind="stable")[:most]
         places = np.array(np.unravel_index(order, self.table.shape)).T

@@ -76,7 +76,7 @@ class TwoSliceNetwork:
         self.unroll(2)  # checks every table
 
     def unroll(self, slices: int) -> FactorGraph:
-        """The model of so many slices; variables are called `name[t]`.
+        """The model of so many `slices`, at least 1; variables are called `name[t]`.
 
         >>> chain = TwoSliceNetwork({"x": 2}, {"x": ([], [1, 0])}, {"x": (["x[-1]"], np.eye(2))})
         >>> chain.unroll(3).names

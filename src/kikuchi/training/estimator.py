@@ -178,7 +178,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what was learnt and the options to a safetensors file."""
+        """Write what was learnt and the options to the safetensors file `path`."""
         check_is_fitted(self)
         arrays, facts, about = self._fitted_state()
         told = {
@@ -199,7 +199,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """The estimator of a file that `save` wrote."""
+        """The estimator of a file `path` that `save` wrote."""
         arrays, facts = load(path, (f"kikuchi {cls.file_kind}",))
         about: Any = facts.get("about")
         name = about.get("estimator") if isinstance(about, dict) else None
@@ -291,7 +291,9 @@ class TrainedEstimator(Estimator):
 
     @safe_interrupts()
     def fit(self, X: Any, y: object = None) -> Self:
-        """Learn from rows, from the beginning (or from the checkpoint, if there is one)."""
+        """Learn from rows `X` (rows, columns), from the beginning (or from the checkpoint, if there
+        is one); `y` is ignored.
+        """
         self._check_options()
         rows = self._rows(X, reset=True)
         rng = generator(self.random_state)
@@ -301,7 +303,8 @@ class TrainedEstimator(Estimator):
         return self
 
     def partial_fit(self, X: Any, y: object = None) -> Self:
-        """One more pass over these rows, from the model as it is; persistent chains go on.
+        """One more pass over the rows `X`, from the model as it is; persistent chains go on; `y` is
+        ignored.
 
         There is no last epoch here, so that `schedule` is left aside: the rate is `learning_rate`.
         """

@@ -98,7 +98,7 @@ class PytreeModel:
         return type(self)(values, self.facts)
 
     def check_data(self, data: Any) -> Any:
-        """Finite numbers, one case per row, or a tuple of such arrays."""
+        """The `data` as finite numbers, one case per row, or a tuple of such arrays."""
         if isinstance(data, tuple):
             return tuple(self.check_data(part) for part in data)
         rows = np.asarray(data)
@@ -109,11 +109,11 @@ class PytreeModel:
         return rows
 
     def rule(self, text: str) -> Any:
-        """Families with named rules override this."""
+        """Refuses every `text`; families with named rules override this."""
         raise MethodError(f"a {self.kind} has no learner '{text}'; give a rule such as LossRule")
 
     def constrain(self, direction: Any) -> None:
-        """All directions are allowed."""
+        """Every `direction` is allowed."""
 
     def describe(self) -> dict[str, Any]:
         """The facts, and the shapes and types of the parameters."""
@@ -127,7 +127,9 @@ class PytreeModel:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
-        """A model with nested dictionaries of parameters."""
+        """A model with nested dictionaries of parameters, from the `arrays` and the `facts` of a
+        file.
+        """
         tree: dict[str, Any] = {}
         for path, array in part(arrays, "parameters").items():
             *branches, leaf = path.split("/")

@@ -134,7 +134,8 @@ class RegionGraph:
         cover: bool = True,
         note: str = "",
     ) -> RegionGraph:
-        """Cluster variation: the roots and all their intersections.
+        """Cluster variation: the `roots`, sets of variables of the `graph`, and all their
+        intersections. `note` says how they were found.
 
         A root given by its variables holds every factor that fits in it; a `Region` keeps its own
         factors. Roots inside others are dropped. With `cover`, factors and variables that are in no
@@ -159,7 +160,7 @@ class RegionGraph:
 
     @classmethod
     def bethe(cls, graph: FactorGraph) -> RegionGraph:
-        """One region for each factor and one for each variable.
+        """One region for each factor and one for each variable of the `graph`.
 
         A factor over one variable is part of that variable's region, and of the factors' around it.
         The free energy is the Bethe one, also where factors overlap in several variables.
@@ -193,7 +194,8 @@ class RegionGraph:
         *,
         note: str = "",
     ) -> RegionGraph:
-        """Two levels, cliques counted 1 and separators counted -1.
+        """Two levels over the variables of the `graph`: `cliques` counted 1 and separators counted
+        -1. `note` says how they were found.
 
         Each factor belongs to one clique. `separators` are (clique, clique, variables); without
         them they come from one maximum spanning tree for each variable (Aji and McEliece), so that
@@ -226,7 +228,8 @@ class RegionGraph:
     def loop_edge_vertex(
         cls, graph: FactorGraph, loops: Iterable[Sequence[Variable]], *, note: str = ""
     ) -> RegionGraph:
-        """Loops, single edges that lie in two of them or more, single variables.
+        """The `loops` of the `graph`, single edges that lie in two of them or more, single
+        variables. `note` says how they were found.
 
         A loop is given by its variables in cyclic order and holds the factors of its own edges and
         variables only. This is the three-level graph of Liu's figure 4.1; intersections of loops
@@ -325,7 +328,9 @@ class RegionGraph:
         return int(min(8 * self.sizes.sum() + 4 * links, 2.0**62))
 
     def require(self, budget: Budget | None) -> None:
-        """Refuse, before anything is allocated, regions whose tables pass the budget."""
+        """Refuse, before anything is allocated, regions whose tables pass the bytes of the
+        `budget`.
+        """
         if budget is None or not len(self._family):
             return
         largest = int(self.sizes.argmax())

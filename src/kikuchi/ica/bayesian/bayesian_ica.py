@@ -116,7 +116,7 @@ class BayesianICA(IcaEstimator):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn from rows of sensor values."""
+        """Learn from rows `X` of sensor values (samples, sensors); `y` is ignored."""
         samples = checked_samples(self, X, reset=True)
         self._check_options()
         relevance_prior = _positive_pair("relevance_prior", self.relevance_prior)
@@ -178,14 +178,14 @@ class BayesianICA(IcaEstimator):
     # ------------------------------------------------------------------ using
 
     def transform(self, X: ArrayLike) -> Array:
-        """Posterior means of the sources, one row per sample."""
+        """Posterior means of the sources, one row per row of `X` (samples, sensors)."""
         check_is_fitted(self)
         samples = checked_samples(self, X, reset=False)
         mixing = Mixing(self.mixing_, self.mixing_covariance_, 1.0 / self.noise_variance_)
         return source_posterior((samples - self.mean_).T, mixing, self.mixtures_).mean.T.copy()
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log density of each row with mixing, mean and noise at their posterior means."""
+        """Log density of each row of `X` with mixing, mean and noise at their posterior means."""
         check_is_fitted(self)
         samples = checked_samples(self, X, reset=False)
         mixing = Mixing(self.mixing_, np.zeros((self.n_sources_,) * 2), 1.0 / self.noise_variance_)
@@ -194,7 +194,9 @@ class BayesianICA(IcaEstimator):
         return np.asarray(posterior.log_z - 0.5 * samples.shape[1] * noise)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """New rows of sensor values and the sources that made them."""
+        """`n_samples` new rows of sensor values and the sources that made them; `random_state` is
+        the seed.
+        """
         check_is_fitted(self)
         if not isinstance(n_samples, int | np.integer) or n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples!r}")

@@ -93,7 +93,7 @@ class InfomaxICA(IcaEstimator):
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn from rows of sensor values."""
+        """Learn from rows `X` of sensor values (samples, sensors); `y` is ignored."""
         samples = checked_samples(self, X, reset=True)
         self._check_options()
         self.warnings_ = []
@@ -166,7 +166,7 @@ class InfomaxICA(IcaEstimator):
     # ------------------------------------------------------------------ using
 
     def transform(self, X: ArrayLike) -> Array:
-        """Sources, one row per sample: outputs of the filters, or most probable sources."""
+        """Sources, one row per row of `X`: outputs of the filters, or most probable sources."""
         check_is_fitted(self)
         centred = checked_samples(self, X, reset=False) - self.mean_
         if self.overcomplete_ and self.view == "causal":
@@ -174,7 +174,7 @@ class InfomaxICA(IcaEstimator):
         return np.asarray(centred @ self.components_.T)
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """Log density of each row; for as many sources as sensors only."""
+        """Log density of each row of `X`; for as many sources as sensors only."""
         check_is_fitted(self)
         if len(self.components_) != self.n_features_in_:
             raise MethodError(

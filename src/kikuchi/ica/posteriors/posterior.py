@@ -85,7 +85,7 @@ class Problem:
         return self.coupling if self.per_sample else self.coupling[None]
 
     def take(self, samples: slice | NDArray[np.intp]) -> Problem:
-        """The problem of some samples; not checked again."""
+        """The problem of some `samples`, a slice or their numbers; not checked again."""
         part = object.__new__(Problem)
         coupling = self.coupling[samples] if self.per_sample else self.coupling
         object.__setattr__(part, "coupling", coupling)
@@ -101,7 +101,9 @@ class Problem:
             yield slice(start, min(start + size, self.n_samples))
 
     def off_diagonal(self, source: int, means: Array) -> Array:
-        """sum over j other than `source` of J_ij m_j, for every sample."""
+        """sum over j other than `source` of J_ij m_j, for every sample of the `means` m (sources,
+        samples).
+        """
         if self.per_sample:
             total = np.einsum("nj,jn->n", self.coupling[:, source], means)
         else:
@@ -109,7 +111,7 @@ class Problem:
         return np.asarray(total - self.diagonal[source] * means[source])
 
     def couple(self, means: Array) -> Array:
-        """J m of every sample (I, N)."""
+        """J m of every sample, with `means` m (sources, samples)."""
         if self.per_sample:
             return np.asarray(np.einsum("nij,jn->in", self.coupling, means))
         return np.asarray(self.coupling @ means)
@@ -178,7 +180,9 @@ class Moments:
         return cls(mean, *unknown, None, gamma, lam, np.zeros(samples, dtype=bool), 0, False)
 
     def take(self, samples: slice | NDArray[np.intp]) -> Moments:
-        """The moments of some samples; `covariance_sum` remains that of all."""
+        """The moments of some `samples`, a slice or their numbers; `covariance_sum` remains that of
+        all.
+        """
         columns = ("mean", "variances", "gamma", "lam")
         parts: dict[str, Any] = {name: getattr(self, name)[:, samples] for name in columns}
         log_z = None if self.log_z is None else self.log_z[samples]

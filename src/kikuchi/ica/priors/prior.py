@@ -76,14 +76,16 @@ class SourcePrior(Configured):
         return float(mean), float(variance)
 
     def log_partition(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
-        """log Z0(gamma, lam), element by element with broadcasting."""
+        """log Z0 at fields `gamma` and precisions `lam`, element by element with broadcasting."""
         g, precision, shape = _flat(gamma, lam)
         out = self._log_partition(g, precision)
         self._check_integrals(out, g, precision)
         return out.reshape(shape)
 
     def moments(self, gamma: ArrayLike, lam: ArrayLike) -> tuple[Array, Array]:
-        """Mean and response (variance) of the tilted source, element by element."""
+        """Mean and response (variance) of the source tilted by `gamma` and `lam`, element by
+        element.
+        """
         g, precision, shape = _flat(gamma, lam)
         mean, response = self._moments(g, precision)
         self._check_integrals(mean, g, precision)
@@ -91,20 +93,23 @@ class SourcePrior(Configured):
         return mean.reshape(shape), response.reshape(shape)
 
     def second_moment(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
-        """Mean of s^2 of the tilted source: v + m^2 (by definition where no density exists)."""
+        """Mean of s^2 of the source tilted by `gamma` and `lam`: v + m^2 (by definition where no
+        density exists).
+        """
         mean, response = self.moments(gamma, lam)
         return response + mean * mean
 
     def log_density(self, s: ArrayLike) -> Array:
-        """log p(s); refused for discrete and for improper sources."""
+        """log p(s) at each value `s`; refused for discrete and for improper sources."""
         raise ModelError(f"prior {self.name} has no density; use its states or its moments")
 
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
-        """Draws from the prior."""
+        """Draws from the prior: an array of this `size` by the generator `rng`."""
         raise ModelError(f"prior {self.name} is not proper and cannot be sampled")
 
     def statistics(self, gamma: ArrayLike, lam: ArrayLike) -> Array:
-        """What `updated` needs, summed over samples: their number first, then sums of m and s^2.
+        """What `updated` needs of the sources tilted by `gamma` and `lam`, summed over samples:
+        their number first, then sums of m and s^2.
 
         Sums of several batches may be added.
         """
@@ -112,11 +117,13 @@ class SourcePrior(Configured):
         return np.array([mean.size, np.sum(mean), np.sum(response + mean * mean)])
 
     def statistics_of_states(self, sums: Array) -> Array:
-        """The same from the summed probabilities of the values of a discrete source."""
+        """The same from `sums`, the summed probabilities of the values of a discrete source."""
         raise NotImplementedError
 
     def updated(self, statistics: Array) -> SourcePrior:
-        """The prior of greatest expected log-density; itself when nothing is learned."""
+        """The prior of greatest expected log-density given `statistics`; itself when nothing is
+        learned.
+        """
         return self
 
     def _log_partition(self, gamma: Array, lam: Array) -> Array:

@@ -88,7 +88,9 @@ class LogZBounds:
         return self.gap <= _ROUNDING * max(1.0, abs(self.lower)) + 4.0 * self.rounding
 
     def update(self, beliefs: Beliefs, started: float = 0.0) -> None:
-        """Take what a run proved, step by step, the run having begun at `started` seconds."""
+        """Take what a run proved, step by step, from its `beliefs`, the run having begun at
+        `started` seconds.
+        """
         trace = beliefs.trace
         for low, high, seconds in zip(trace.lower, trace.upper, trace.seconds, strict=True):
             self._improve(low, high, started + seconds, beliefs.method)
@@ -128,7 +130,7 @@ class LogZBounds:
         }
 
     def plot(self, title: str | None = None) -> Figure:
-        """Figure of both bounds against time."""
+        """Figure of both bounds against time, below `title`."""
         from kikuchi.plots.bounds import bounds_over_time
 
         steps = self.history

@@ -128,7 +128,9 @@ class TreeReweighted(Method):
         return 2 * (self.accelerate + 2)
 
     def choose_appearances(self, graph: FactorGraph, run: MethodRun) -> Appearances:
-        """The appearances that a run starts from; they depend on the scopes alone."""
+        """The appearances in the `graph` that the `run` starts from; they depend on the scopes
+        alone.
+        """
         assert isinstance(self.appearances, str)
         if self.appearances not in _NAMED:
             rho = numbers_of(self.name, "appearances", self.appearances, run)
@@ -144,7 +146,9 @@ class TreeReweighted(Method):
         return sampled_appearances(graph, self.forests, rng, lambda: clock.seconds >= latest)
 
     def starts_uniform(self, graph: FactorGraph) -> bool:
-        """Whether the first appearances are those of all spanning trees, if time allows."""
+        """Whether the first appearances are those of all spanning trees of the `graph`, if time
+        allows.
+        """
         return self.appearances != "sampled" and bool(np.all(np.diff(graph.scope_offsets) <= 2))
 
 

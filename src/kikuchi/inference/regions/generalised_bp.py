@@ -54,7 +54,9 @@ class GeneralisedBP(Method):
         return read_regions(beliefs, iterations, converged, best.residual)
 
     def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
-        """Move the beliefs to a fixed point by messages; answers sweeps and convergence."""
+        """Move the `beliefs` to a fixed point by messages, within the limits of the `run`; answers
+        sweeps and convergence.
+        """
         return self._propagate(beliefs, _SmallestResidual(beliefs), run)
 
     def _propagate(

@@ -67,7 +67,9 @@ class Kikuchi(Method):
         return read_regions(beliefs, iterations, converged, residual, _ADVICE)
 
     def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
-        """Move the beliefs to the minimum by the double loop; answers steps and convergence."""
+        """Move the `beliefs` to the minimum by the double loop, within the limits of the `run`;
+        answers steps and convergence.
+        """
         iterations, converged = run.iterate(
             self._steps(DoubleLoop(beliefs)), tol=self.tol, limit=self.max_iterations
         )

@@ -140,8 +140,8 @@ class JunctionTree(Method):
     def solve_planned(
         self, tree_plan: TreePlan, run: MethodRun, *, foresee: bool = False
     ) -> Solution:
-        """Solve the graph of a plan that was made already; with `foresee` it gives up as soon as
-        the pace says that the time will not suffice.
+        """Solve the graph of the plan `tree_plan` that was made already, within the limits of the
+        `run`; with `foresee` it gives up as soon as the pace says that the time will not suffice.
         """
         graph = tree_plan.graph
         watch = Watch(run.clock, _reporter(run), foresee)

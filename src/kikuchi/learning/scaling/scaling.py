@@ -61,7 +61,8 @@ class ScalingLearner(Learner):
         progress: Progress | None = None,
         checkpoint: str | Path | None = None,
     ) -> Fit:
-        """Fit to wanted marginals instead of data: `Targets`, or expectations of the features.
+        """Fit the tables of `graph` to wanted marginals instead of data: `targets` are `Targets`,
+        or expectations of the features. `budget`, `progress` and `checkpoint` are those of `fit`.
 
         Factors without a target keep the tables of the base model. No data means no score.
 

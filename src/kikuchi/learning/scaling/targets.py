@@ -44,7 +44,8 @@ class Targets:
 
     @classmethod
     def of(cls, graph: FactorGraph, data: Data | ArrayLike, *, smoothing: float = 0.0) -> Targets:
-        """Frequencies in complete rows, to which `smoothing` rows spread over all states are added.
+        """Frequencies of the states of each factor of `graph` in the complete rows of `data`, to
+        which `smoothing` rows spread over all states are added.
 
         All tables stay marginals of one distribution, which a pseudo-count in each cell would not
         give where tables have different sizes.
@@ -70,7 +71,9 @@ class Targets:
     def given(
         cls, graph: FactorGraph, tables: Mapping[int, ArrayLike] | Sequence[ArrayLike | None]
     ) -> Targets:
-        """Tables by factor number, or one for each factor (None for no target), checked."""
+        """Targets of the factors of `graph`: `tables` by factor number, or one for each factor
+        (None for no target), checked.
+        """
         items = tables.items() if isinstance(tables, Mapping) else enumerate(tables)
         flat = np.zeros(graph.log_tables.size)
         active = np.zeros(graph.n_factors, dtype=bool)
@@ -87,7 +90,7 @@ class Targets:
         return targets
 
     def table(self, factor: int) -> Array:
-        """The target of one factor."""
+        """The target of the factor number `factor`."""
         offsets = self.graph.table_offsets
         return self.tables[offsets[factor] : offsets[factor + 1]].reshape(self.graph.shape(factor))
 
@@ -101,7 +104,9 @@ class Targets:
         return float(by_factor.max())
 
     def mean_of(self, log_tables: Array) -> float:
-        """Expected sum of some log-tables under the targets, with 0 times -inf = 0."""
+        """Expected sum of `log_tables`, flat as those of the graph, under the targets, with 0 times
+        -inf = 0.
+        """
         with np.errstate(invalid="ignore"):
             return float(np.where(self.tables > 0, self.tables * log_tables, 0.0).sum())
 

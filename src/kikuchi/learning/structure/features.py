@@ -42,12 +42,14 @@ class Feature:
 
     @classmethod
     def where(cls, scope: Sequence[Variable], states: Sequence[int], name: str = "") -> Feature:
-        """1 where the variables have these states, otherwise 0."""
+        """1 where the variables `scope` have these `states`, otherwise 0; `name` is its name in
+        answers.
+        """
         return cls(((tuple(scope), {tuple(int(k) for k in states): 1.0}),), name)
 
     @classmethod
     def table(cls, scope: Sequence[Variable], values: ArrayLike, name: str = "") -> Feature:
-        """Values for all states of a scope.
+        """`values` for all states of the variables `scope`; `name` is its name in answers.
 
         >>> Feature.table((0, 1), [[0, 1], [1, 0]]).parts[0][1]
         {(0, 1): 1.0, (1, 0): 1.0}
@@ -58,7 +60,7 @@ class Feature:
 
     @classmethod
     def tied(cls, features: Iterable[Feature], name: str = "") -> Feature:
-        """The sum of several features under one parameter."""
+        """The sum of several `features` under one parameter; `name` is its name in answers."""
         return cls(tuple(part for feature in features for part in feature.parts), name)
 
 
@@ -111,15 +113,15 @@ class Features:
     __repr__ = __str__
 
     def label(self, feature: int) -> str:
-        """The name of a feature, or its number."""
+        """The name of the feature number `feature`, or its number."""
         return self.features[feature].name or str(feature)
 
     def expectations(self, marginals: Array) -> Array:
-        """E[s_i] from the factors' marginals, flat as the graph's tables."""
+        """E[s_i] from the factors' `marginals`, flat as the graph's tables."""
         return np.asarray(self.matrix.T @ marginals)
 
     def log_tables(self, theta: Array) -> Array:
-        """sum_i theta_i s_i for every table entry; -inf wins."""
+        """sum_i theta_i s_i for every table entry, with `theta` (features,); -inf wins."""
         finite = np.where(np.isneginf(theta), 0.0, theta)
         out = np.asarray(self.matrix @ finite)
         for i in np.flatnonzero(np.isneginf(theta)):
@@ -148,7 +150,7 @@ class Features:
         return any(len(factors) > 1 for factors in self.factors)
 
     def check_graph(self, graph: FactorGraph) -> None:
-        """Refuse another graph than the features were made for."""
+        """Refuse another `graph` than the features were made for."""
         same = np.array_equal(graph.scopes, self.graph.scopes) and np.array_equal(
             graph.table_offsets, self.graph.table_offsets
         )
