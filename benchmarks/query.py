@@ -1,11 +1,13 @@
 """Queries beside pyAgrum and pgmpy: one answer, many cases, all networks that pgmpy carries.
 
-    python benchmarks/query.py [--structure] [--rows] [--pgmpy] [--networks a,b,c]
+    python benchmarks/query.py [--structure] [--rows] [--networks a,b,c] [--limit 60] [--memory 6]
 
 Times are CPU seconds of one process, the best of a few runs; ratios are to pyAgrum, or to pgmpy
-for structures. Answers are compared as they are timed. With `--pgmpy` each network is also given to
-pgmpy, in a process of its own that is stopped after ten seconds of CPU: once by a calibrated clique
-tree and once by variable elimination, and the quicker of the two counts.
+for structures. Answers are compared as they are timed. In the table of networks each program
+answers in a process of its own, with one thread, that is ended after `--limit` CPU seconds and has
+`--memory` gigabytes: all marginals without evidence, from the loaded model to the last answer.
+pgmpy is asked twice, by a calibrated clique tree and by variable elimination. An answer that no
+peer has is compared with that of another elimination order.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ import argparse
 import importlib
 import importlib.util
 import logging
+import os
 import resource
-import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import kikuchi as kk
 from kikuchi.graphs.directed import ancestral_sample, parents
@@ -32,9 +37,8 @@ from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import FamilyScores
 
-FEW = ("asia", "cancer", "earthquake", "sachs", "survey")
-_LIMIT = 10  # CPU seconds after which a peer is stopped
-_MEMORY = 8 * 10**9  # bytes that a peer may take
+_RUNS = 100  # at most, of a program on a network
+PEERS = ("pyAgrum", "pgmpy tree", "pgmpy elimination")
 
 
 def network_files() -> dict[str, Path]:
@@ -140,109 +144,170 @@ def many_cases(files: dict[str, Path]) -> None:
 # ---------------------------------------------------------------------- all networks
 
 
-def all_networks(files: dict[str, Path], with_pgmpy: bool) -> None:
-    print(
-        f"{'network':<12} {'variables':>9} {'ours s':>9} {'pyAgrum s':>10} {'ratio':>6} "
-        f"{'pgmpy s':>9}  largest difference (to)"
-    )
-    peers = _pgmpy(list(files)) if with_pgmpy else {}
-    for name, path in files.items():
-        graph = kk.read(path)
-        fresh = iter([graph.replaced() for _ in range(31)])  # each without what queries remember
-        ours, answer = timed(lambda fresh=fresh: kk.query(next(fresh), method="exact"))
-        theirs, compared, against = _pyagrum(graph, ours)
-        if compared is None:  # another elimination order, by the engine itself
-            compared = JunctionTree(order="min-degree").run(graph).marginals
-            against = "order"
-        worst = max(
-            float(np.abs(answer[graph.label(v)].values_array - compared[v]).max())
-            for v in range(graph.n_variables)
-        )
-        ratio = f"{ours / theirs:.2f}" if theirs else "-"
-        peer = f"{theirs:.3f}" if theirs else "-"
-        slow = peers.get(name, "-")
+@dataclass(frozen=True)
+class Side:
+    """All marginals of a network by one program, one after the other, or why there are none."""
+
+    seconds: float = 0.0
+    answer: np.ndarray | None = None
+    variables: int = 0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return self.failure or f"{self.seconds:.3g}"
+
+
+def all_networks(names: list[str], limit: float, memory: float, peers: list[str]) -> None:
+    """One row per network as it comes: CPU seconds of each program, in processes of their own."""
+    heads = " | ".join(f"{peer}, s" for peer in peers)
+    print(f"| network | variables | ours, s | {heads} | ours / quickest | difference | from |")
+    print("|---|" + "--:|" * (len(peers) + 4) + "---|", flush=True)
+    for name in names:
+        ours = _side(name, "ours", limit, memory)
+        found = {peer: _side(name, peer, limit, memory) for peer in peers}
+        taken = {peer: side for peer, side in found.items() if side.answer is not None}
+        least = min((side.seconds for side in taken.values()), default=0.0)
+        if not taken:
+            taken = {"another order": _side(name, "another order", limit, memory)}
         print(
-            f"{name:<12} {graph.n_variables:>9} {ours:>9.4f} {peer:>10} {ratio:>6} {slow:>9}  "
-            f"{worst:.1e} ({against})",
+            f"| {name} | {ours.variables} | {ours} | {' | '.join(map(str, found.values()))} | "
+            f"{f'{ours.seconds / least:.3f}' if least else '-'} | {_worst(ours, taken)} | "
+            f"{', '.join(taken)} |",
             flush=True,
         )
 
 
-def _pyagrum(graph: kk.FactorGraph, ours: float) -> tuple[float, list[Any] | None, str]:
+def _worst(ours: Side, others: dict[str, Side]) -> str:
+    """The largest difference of a probability from any of the other answers."""
+    found = [side.answer for side in others.values() if side.answer is not None]
+    if ours.answer is None or not found:
+        return "none compared"
+    return f"{max(float(np.abs(ours.answer - answer).max()) for answer in found):.1e}"
+
+
+def _side(name: str, side: str, limit: float, memory: float) -> Side:
+    """One program on one network, ended after some CPU seconds of its own, the model being loaded.
+
+    They are counted from here: a timer of CPU seconds would make the clock of the process coarse.
+    """
+    with tempfile.TemporaryDirectory(prefix="kikuchi-query-") as folder:
+        out = Path(folder) / "answer.npz"
+        command = [sys.executable, __file__, "--alone", name, side, str(memory), str(out)]
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **single},
+        )
+        assert process.stdout is not None
+        process.stdout.readline()  # the model is loaded
+        over = _ended(process, limit)
+        _, errors = process.communicate()
+        if over:
+            return Side(failure=f"stopped after {limit:.0f} s")
+        if process.returncode:
+            return Side(failure=_failure(process.returncode, errors, memory))
+        with np.load(out) as kept:
+            return Side(float(kept["seconds"]), kept["answer"], int(kept["variables"]))
+
+
+def _ended(process: subprocess.Popen[str], limit: float) -> bool:
+    """Wait for a process; whether it had to be ended as its seconds were over."""
+    watched = psutil.Process(process.pid)
+    began = sum(watched.cpu_times()[:2])
+    while process.poll() is None:
+        if sum(watched.cpu_times()[:2]) - began > limit:
+            process.kill()
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _failure(code: int, errors: str, memory: float) -> str:
+    """Why a process gave no answer, in a few words."""
+    if any(word in errors for word in ("MemoryError", "bad_alloc", "OutOfMemory", "allocate")):
+        return f"out of {memory:g} GB"
+    last = errors.strip().splitlines()[-1] if errors.strip() else f"exit {code}"
+    return last[:60].replace("|", "/")
+
+
+def alone(path: Path, side: str, memory: float, out: str) -> None:
+    """The process of one side: load the model, say so, answer as often as half a second allows."""
+    run = SIDES[side](kk.read(path))
+    most = int(memory * 1e9)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    print("ready", flush=True)
+    seconds, found = timed(run, 1)  # which may load what was compiled before
+    if seconds < 10.0:
+        seconds, found = timed(run, _RUNS)
+    np.savez(out, seconds=seconds, answer=np.concatenate(found), variables=len(found))
+
+
+def _ours(graph: kk.FactorGraph) -> Callable[[], list[np.ndarray]]:
+    fresh = iter([graph.replaced() for _ in range(_RUNS + 1)])  # nothing is remembered of these
+
+    def run() -> list[np.ndarray]:
+        answer = kk.query(next(fresh))
+        if not answer.exact:
+            raise RuntimeError(f"by {answer.method}, which is not exact")
+        return [answer[name].values_array for name in answer]
+
+    return run
+
+
+def _another_order(graph: kk.FactorGraph) -> Callable[[], list[np.ndarray]]:
+    return lambda: JunctionTree(order="min-degree").run(graph).marginals
+
+
+def _pyagrum(graph: kk.FactorGraph) -> Callable[[], list[np.ndarray]]:
     import pyagrum
 
-    if ours > 1.0:  # pyAgrum needs more memory than there is for link and munin
-        return 0.0, None, ""
     net = kk.to_pyagrum(graph)
 
-    def run() -> list[Any]:
+    def run() -> list[np.ndarray]:
         engine = pyagrum.LazyPropagation(net)
+        engine.setNumberOfThreads(1)
         engine.makeInference()
         return [engine.posterior(graph.label(v)).toarray() for v in range(graph.n_variables)]
 
-    try:
-        seconds, found = timed(run)
-    except Exception as error:  # of any kind: it is not our program
-        print(f"pyAgrum: {str(error)[:80]}")
-        return 0.0, None, ""
-    return seconds, found, "pyAgrum"
+    return run
 
 
-def _pgmpy(names: list[str]) -> dict[str, str]:
-    """CPU seconds of pgmpy on each network as texts, in a process of its own."""
-    command = [sys.executable, __file__, "--alone", ",".join(names)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+def _pgmpy(kind: str) -> Callable[[kk.FactorGraph], Callable[[], list[np.ndarray]]]:
+    """pgmpy by a calibrated clique tree, or by eliminating anew for each variable."""
 
-
-class _OverError(Exception):
-    """The seconds of a peer are over."""
-
-
-_began = [0.0]  # CPU seconds when the present work began
-
-
-def _look(number: int, frame: object) -> None:
-    """Twice a second: a timer of CPU seconds would make the clock of the process coarse."""
-    if time.process_time() - _began[0] > _LIMIT:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        raise _OverError
-
-
-def pgmpy_alone(files: dict[str, Path]) -> None:
-    """Every marginal of networks by pgmpy, the quicker of two ways; prints CPU seconds.
-
-    Each way is stopped after `_LIMIT` seconds, and has `_MEMORY` bytes.
-    """
-    importlib.import_module("pgmpy.inference")  # which takes seconds
-    signal.signal(signal.SIGALRM, _look)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    for name, path in files.items():
-        graph = kk.read(path)
+    def prepared(graph: kk.FactorGraph) -> Callable[[], list[np.ndarray]]:
+        engines = importlib.import_module("pgmpy.inference")
         net = kk.to_pgmpy(graph)
-        least, why = float("inf"), f"> {_LIMIT}"
-        for how in ("tree", "elimination"):
-            _began[0] = time.process_time()
-            signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
-            try:
-                least = min(least, _pgmpy_marginals(graph, net, how))
-            except Exception as error:  # of any kind: it is not our program
-                why = f"> {_LIMIT}" if isinstance(error, _OverError) else type(error).__name__
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        print(name, f"{least:.4f}" if least < float("inf") else why, flush=True)
+
+        def run() -> list[np.ndarray]:
+            engine = getattr(engines, kind)(net)
+            if kind == "BeliefPropagation":
+                engine.calibrate()
+            return [_in_our_order(graph, v, engine) for v in range(graph.n_variables)]
+
+        return run
+
+    return prepared
 
 
-def _pgmpy_marginals(graph: kk.FactorGraph, net: Any, how: str) -> float:
-    from pgmpy.inference import BeliefPropagation, VariableElimination
+def _in_our_order(graph: kk.FactorGraph, v: int, engine: Any) -> np.ndarray:
+    name = graph.label(v)
+    found = engine.query([name], show_progress=False)
+    values = np.empty(int(graph.cardinalities[v]))
+    values[[graph.state_index(v, s) for s in found.state_names[name]]] = found.values
+    return values
 
-    began = time.process_time()
-    engine = (BeliefPropagation if how == "tree" else VariableElimination)(net)
-    if how == "tree":
-        engine.calibrate()
-    for v in range(graph.n_variables):
-        engine.query([graph.label(v)], show_progress=False)
-    return time.process_time() - began
+
+SIDES = {
+    "ours": _ours,
+    "another order": _another_order,
+    "pyAgrum": _pyagrum,
+    "pgmpy tree": _pgmpy("BeliefPropagation"),
+    "pgmpy elimination": _pgmpy("VariableElimination"),
+}
 
 
 # ---------------------------------------------------------------------- rows by approximations
@@ -339,15 +404,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--structure", action="store_true", help="only learning of structures")
     parser.add_argument("--networks", default="", help="only these networks, separated by commas")
-    parser.add_argument("--pgmpy", action="store_true", help="time pgmpy too")
+    parser.add_argument("--peers", default=",".join(PEERS), help="the peers of the networks")
+    parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds of a program")
+    parser.add_argument("--memory", type=float, default=6.0, help="gigabytes of a program")
     parser.add_argument("--rows", action="store_true", help="only cases by approximations")
-    parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     files = network_files()
     if chosen.alone:
-        pgmpy_alone({name: files[name] for name in chosen.alone.split(",")})
+        name, side, memory, out = chosen.alone
+        alone(files[name], side, float(memory), out)
         return
     if chosen.rows:
         approximate_rows(files)
@@ -355,12 +423,11 @@ def main() -> None:
     if chosen.structure:
         structures(files)
         return
-    if chosen.networks:
-        all_networks({n: files[n] for n in chosen.networks.split(",")}, chosen.pgmpy)
-        return
-    warm_query(files)
-    many_cases(files)
-    all_networks(files, chosen.pgmpy)
+    if not chosen.networks:
+        warm_query(files)
+        many_cases(files)
+    names = chosen.networks.split(",") if chosen.networks else list(files)
+    all_networks(names, chosen.limit, chosen.memory, [p for p in chosen.peers.split(",") if p])
 
 
 if __name__ == "__main__":
