@@ -282,15 +282,21 @@ class RowsEstimator(SequenceEstimator):
     learner: Any  # an option of each family
 
     def fit(self, Y: Any, y: object = None) -> Self:
-        """Learn from rows (time, outputs), or a list of such tables, by `learner`."""
+        """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables; `y` is
+        ignored.
+        """
         return self._learn(Y, self.learner)
 
     def fit_em(self, Y: Any) -> Self:
-        """Learn by expectation maximisation of the log-likelihood, or of the bound on it."""
+        """Learn from rows `Y`, as `fit` takes them, by expectation maximisation of the
+        log-likelihood, or of the bound on it.
+        """
         return self._learn(Y, "em")
 
     def fit_gradient(self, Y: Any) -> Self:
-        """Learn by L-BFGS along the gradient of the log-likelihood, or of the bound on it."""
+        """Learn from rows `Y`, as `fit` takes them, by L-BFGS along the gradient of the
+        log-likelihood, or of the bound on it.
+        """
         return self._learn(Y, "gradient")
 
     def _learn(self, Y: Any, method: str) -> Self:

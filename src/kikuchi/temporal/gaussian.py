@@ -72,7 +72,8 @@ class CanonicalGaussian:
 
     @classmethod
     def flat(cls, scope: Scope) -> CanonicalGaussian:
-        """The potential that is 1 everywhere: no information.
+        """The potential over the blocks of `scope`, {name: dimension}, that is 1 everywhere: no
+        information.
 
         >>> CanonicalGaussian.flat({"x": 2}).precision.sum()
         np.float64(0.0)
@@ -89,7 +90,8 @@ class CanonicalGaussian:
         covariance: ArrayLike,
         offset: ArrayLike | None = None,
     ) -> CanonicalGaussian:
-        """The density N(child; matrix parent + offset, covariance), of rank dim(child).
+        """The density N(`child`; `matrix` `parent` + offset, covariance) of two blocks given by
+        name, of rank dim(child).
 
         `covariance` must be positive definite; `offset` is zero if it is not given.
         """
@@ -165,7 +167,9 @@ class CanonicalGaussian:
         )
 
     def condition(self, evidence: Mapping[str, ArrayLike]) -> CanonicalGaussian:
-        """The potential with some blocks held at values: gamma_1 - L12 x_2, L11."""
+        """The potential with some blocks held at values, `evidence` {name: value}: gamma_1 - L12
+        x_2, L11.
+        """
         _part(self.scope, evidence)
         keep = [name for name in self.scope if name not in evidence]
         one, two = _coordinates(self.scope, keep), _coordinates(self.scope, evidence)
@@ -191,7 +195,7 @@ class CanonicalGaussian:
         return int(np.linalg.matrix_rank(self.precision, hermitian=True))
 
     def log_value(self, x: ArrayLike) -> float:
-        """Logarithm of the potential at a point."""
+        """Logarithm of the potential at a point `x`, all blocks one after the other."""
         point = np.asarray(x, dtype=np.float64)
         return float(self.log_scale + self.shift @ point - 0.5 * point @ self.precision @ point)
 
@@ -255,7 +259,9 @@ class MomentGaussian:
         )
 
     def condition(self, evidence: Mapping[str, ArrayLike]) -> MomentGaussian:
-        """The density of the other blocks, given values; the mass becomes that of the evidence."""
+        """The density of the other blocks, given values of some, `evidence` {name: value}; the mass
+        becomes that of the evidence.
+        """
         _part(self.scope, evidence)
         keep = [name for name in self.scope if name not in evidence]
         one, two = _coordinates(self.scope, keep), _coordinates(self.scope, evidence)
@@ -277,7 +283,7 @@ class MomentGaussian:
         )
 
     def log_value(self, x: ArrayLike) -> float:
-        """Logarithm of mass times density at a point."""
+        """Logarithm of mass times density at a point `x`, all blocks one after the other."""
         names = {name: np.asarray(x)[_coordinates(self.scope, [name])] for name in self.scope}
         return self.condition(names).log_mass
 

@@ -41,15 +41,19 @@ class Emission:
 
     @abstractmethod
     def log_likelihood(self, rows: Array) -> Array:
-        """(rows, states); a row of NaN says nothing."""
+        """Log-likelihood of each row of `rows` (rows, columns) in each state, (rows, states); a row
+        of NaN says nothing.
+        """
 
     @abstractmethod
     def statistics(self, rows: Array, posterior: Array) -> Any:
-        """Sums over rows weighted by the probabilities of states; sums of sequences are added."""
+        """Sums over `rows` (rows, columns) weighted by the probabilities of states, `posterior`
+        (rows, states); sums of sequences are added.
+        """
 
     @abstractmethod
     def maximised(self, statistics: Any) -> Emission:
-        """The emission of greatest likelihood for these statistics."""
+        """The emission of greatest likelihood for these `statistics`."""
 
     @abstractmethod
     def mean(self) -> Array:
@@ -61,7 +65,7 @@ class Emission:
 
     @abstractmethod
     def sample(self, states: Ints, rng: np.random.Generator) -> Array:
-        """One row per state."""
+        """One row per state of `states`, drawn by the generator `rng`."""
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
@@ -72,11 +76,11 @@ class Emission:
         raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
 
     def unpack(self, vector: Array) -> Emission:
-        """The inverse of `pack`."""
+        """The emission of a `vector` that `pack` made."""
         raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
 
     def gradient(self, statistics: Any) -> Array:
-        """Slope of the log-likelihood along `pack`."""
+        """Slope of the log-likelihood along `pack`, from `statistics`."""
         raise MethodError(f"emission {self.kind} has no gradient; use fit_em")
 
 

@@ -108,7 +108,9 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
 
     @classmethod
     def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
-        """An estimator that holds these parameters, as if it had been fitted to them."""
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
+        """
         kind: Any = model.emission.kind
         made = cls(model.sizes, emission=kind, **options)
         made._check_lags(model)
@@ -257,7 +259,8 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
     # ------------------------------------------------------------------ asking
 
     def smooth(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities of the states of each chain given all rows: `ChainsPosterior`, or a list.
+        """Probabilities of the states of each chain given all rows `Y` (time, outputs):
+        `ChainsPosterior`, or a list for a list of tables.
 
         `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
         the truth where outputs are ambiguous, log_likelihood is no bound) or exact.
@@ -271,8 +274,8 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         return method
 
     def filter(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """Probabilities given the rows up to each step, projected on independent chains after each
-        (exact for one chain or with method="exact").
+        """Probabilities given the rows of `Y` up to each step, projected on independent chains
+        after each (exact for one chain or with `method="exact"`).
         """
         if self._checked(method) == "exact":
             return self._each(Y, lambda m, rows: exact_chains(m, rows, smooth=False))
@@ -284,7 +287,9 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         return sequences.answer([infer(model, rows) for rows in sequences.tables])
 
     def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
-        """The most probable state of each chain at each step, (T, chains), or a list."""
+        """The most probable state of each chain at each step, (T, chains), given rows `Y`, or a
+        list; `method` is that of `smooth`.
+        """
         sequences = self._sequences(Y)
         infer = _SMOOTHERS[self._checked(method)]
         found = [infer(self._model, rows) for rows in sequences.tables]
@@ -293,19 +298,21 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         )
 
     def log_likelihood(self, Y: Any, *, method: Method = "mean-field") -> float:
-        """A lower bound on log p(Y), its Bethe estimate with method="bp", or log p(Y) itself with
-        method="exact".
+        """A lower bound on log p(`Y`), its Bethe estimate with `method="bp"`, or log p(Y) itself
+        with `method="exact"`.
         """
         found = self.smooth(Y, method=method)
         every = [found] if isinstance(found, ChainsPosterior) else found
         return float(sum(f.log_likelihood for f in every))
 
     def score(self, Y: Any, y: object = None) -> float:
-        """The bound per row."""
+        """The bound on log p(`Y`) per row; `y` is ignored."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
 
     def forecast(self, Y: Any, steps: int) -> Any:
-        """States and Gaussian outputs of the steps after the last row: `ChainsForecast`."""
+        """States and Gaussian outputs of so many `steps` after the last row of `Y`:
+        `ChainsForecast`.
+        """
         if steps < 1:
             raise DataError(f"a forecast of {steps} steps; give at least 1")
         model: HiddenChains = self._model
@@ -319,7 +326,7 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         return sequences.answer(answers)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[list[Ints], Array]:
-        """States of each chain, (steps,) each, and rows (steps, outputs)."""
+        """States of each chain, (`steps`,) each, and rows (steps, outputs), drawn with `seed`."""
         model: HiddenChains = self._model
         return model.sample(steps, generator(seed))
 
@@ -348,7 +355,9 @@ class FrameHoppingHMM(FactorialHMM):
 
     @classmethod
     def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
-        """An estimator that holds these parameters, as if it had been fitted to them."""
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
+        """
         return super().from_parameters(model, lags=model.lags, **options)
 
     def _chain_lags(self) -> tuple[int, ...]:

@@ -256,11 +256,13 @@ class HaemodynamicHMM(RowsEstimator, _BloodFit):
     # ------------------------------------------------------------------ asking
 
     def smooth(self, Y: Any) -> Any:
-        """Probability that the state is on, given all rows: `BloodPosterior`, or a list."""
+        """Probability that the state is on, given all rows `Y` (frames, voxels): `BloodPosterior`,
+        or a list for a list of tables.
+        """
         return self._posteriors(Y, smooth=True)
 
     def filter(self, Y: Any) -> Any:
-        """The same given the rows up to each frame."""
+        """Probability that the state is on, given the rows of `Y` up to each frame."""
         return self._posteriors(Y, smooth=False)
 
     def _posteriors(self, Y: Any, *, smooth: bool) -> Any:
@@ -276,17 +278,19 @@ class HaemodynamicHMM(RowsEstimator, _BloodFit):
         return sequences.answer(answers)
 
     def log_likelihood(self, Y: Any) -> float:
-        """log p(Y), summed over sequences."""
+        """log p(`Y`), summed over sequences."""
         found = self.filter(Y)
         every = [found] if isinstance(found, BloodPosterior) else found
         return float(sum(p.log_likelihood for p in every))
 
     def score(self, Y: Any, y: object = None) -> float:
-        """Log-likelihood per row."""
+        """Log-likelihood per row of `Y`; `y` is ignored."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
 
     def forecast(self, Y: Any, steps: int) -> Any:
-        """The frames after the last row: `BloodForecast`, or a list for a list."""
+        """So many frames, `steps`, after the last row of `Y`: `BloodForecast`, or a list for a
+        list.
+        """
         if steps < 1:
             raise DataError(f"a forecast of {steps} steps; give at least 1")
         model: BloodModel = self._model
@@ -306,7 +310,7 @@ class HaemodynamicHMM(RowsEstimator, _BloodFit):
         return sequences.answer(answers)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """On-off states (steps,) and rows (steps, voxels)."""
+        """On-off states (`steps`,) and rows (steps, voxels), drawn with `seed`."""
         model: BloodModel = self._model
         if steps < 1:
             raise DataError(f"a sample of {steps} steps; give at least 1")

@@ -61,7 +61,8 @@ class HiddenMarkov:
 
     @classmethod
     def mixture(cls, weights: Any, emission: Emission) -> HiddenMarkov:
-        """A mixture model, which is a chain without memory: states are drawn anew at each step.
+        """A mixture model, which is a chain without memory: states are drawn anew at each step with
+        the probabilities `weights`, and `emission` makes the rows.
 
         >>> HiddenMarkov.mixture([0.2, 0.8], GivenEmission(2)).transition.tolist()
         [[0.2, 0.8], [0.2, 0.8]]
@@ -149,7 +150,9 @@ class HMM(RowsEstimator, _ChainFit):
 
     @classmethod
     def from_parameters(cls, model: HiddenMarkov, **options: Any) -> Self:
-        """An estimator that holds these parameters, as if it had been fitted to them."""
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
+        """
         kind: Any = model.emission.kind
         made = cls(model.n_states, emission=kind, **options)
         return made._given(model, model.emission.n_columns)
@@ -264,11 +267,15 @@ class HMM(RowsEstimator, _ChainFit):
     # ------------------------------------------------------------------ asking
 
     def filter(self, Y: Any) -> Any:
-        """Probabilities of states given the rows up to each step: `ChainPosterior`, or a list."""
+        """Probabilities of states given the rows of `Y` (time, outputs) up to each step:
+        `ChainPosterior`, or a list for a list of tables.
+        """
         return self._each(Y, smooth=False)
 
     def smooth(self, Y: Any) -> Any:
-        """Probabilities of states given all rows: `ChainPosterior`, or a list for a list."""
+        """Probabilities of states given all rows `Y` (time, outputs): `ChainPosterior`, or a list
+        for a list of tables.
+        """
         return self._each(Y, smooth=True, counts=True)
 
     def _each(self, Y: Any, **options: Any) -> Any:
@@ -284,7 +291,7 @@ class HMM(RowsEstimator, _ChainFit):
         )
 
     def predict(self, Y: Any) -> Any:
-        """The most probable sequence of states (Viterbi), or a list of them."""
+        """The most probable sequence of states (Viterbi) given rows `Y`, or a list of them."""
         model: HiddenMarkov = self._model
         sequences = self._sequences(Y)
         paths = [
@@ -296,17 +303,19 @@ class HMM(RowsEstimator, _ChainFit):
         return sequences.answer(paths)
 
     def log_likelihood(self, Y: Any) -> float:
-        """log p(Y), summed over sequences."""
+        """log p(`Y`), summed over sequences."""
         found = self.filter(Y)
         every = [found] if isinstance(found, ChainPosterior) else found
         return float(sum(f.log_likelihood for f in every))
 
     def score(self, Y: Any, y: object = None) -> float:
-        """Log-likelihood per row."""
+        """Log-likelihood per row of `Y`; `y` is ignored."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
 
     def forecast(self, Y: Any, steps: int) -> Any:
-        """States and outputs of the steps after the last row: `ChainForecast`, or a list."""
+        """States and outputs of so many `steps` after the last row of `Y`: `ChainForecast`, or a
+        list.
+        """
         if steps < 1:
             raise DataError(f"a forecast of {steps} steps; give at least 1")
         model: HiddenMarkov = self._model
@@ -319,7 +328,7 @@ class HMM(RowsEstimator, _ChainFit):
         return sequences.answer(answers)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Ints, Array]:
-        """States (steps,) and rows (steps, outputs) drawn from the model."""
+        """States (`steps`,) and rows (steps, outputs) drawn from the model with `seed`."""
         model: HiddenMarkov = self._model
         rng = generator(seed)
         states = sample_chain(model.start, model.transition, steps, rng)

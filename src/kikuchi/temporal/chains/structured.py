@@ -61,7 +61,7 @@ class AdditiveGaussian:
         return int(self.outputs.shape[1])
 
     def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
-        """Log-likelihood of each row in each combination of states, (T, K_1, ..., K_C)."""
+        """Log-likelihood of `rows` in each combination of states, (T, K_1, ..., K_C) by `sizes`."""
         sums = np.zeros((*[1] * len(sizes), self.n_columns))
         first = 0
         for c, k in enumerate(sizes):
@@ -79,7 +79,9 @@ class AdditiveGaussian:
         return out.reshape(len(rows), *sizes)
 
     def statistics(self, rows: Array, beliefs: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Sums of y y', y s' and s s' with the indicators s of all states of all chains."""
+        """Sums of y y', y s' and s s' of `rows` y and indicators s of all states of all chains,
+        with probabilities `beliefs` (T, sum of `sizes`).
+        """
         products = beliefs.T @ beliefs
         first = 0
         for k in sizes:
@@ -89,7 +91,7 @@ class AdditiveGaussian:
         return rows.T @ rows, rows.T @ beliefs, products, np.array(float(len(rows)))
 
     def maximised(self, statistics: tuple[Array, ...], floor: Array) -> AdditiveGaussian:
-        """Outputs by least squares (of least norm: constants move freely between chains)."""
+        """Outputs of least squares and least norm from `statistics`; variances above `floor`."""
         yy, ys, ss, count = statistics
         w = ys @ np.linalg.pinv(ss, hermitian=True)
         cross = w @ ys.T
@@ -98,7 +100,7 @@ class AdditiveGaussian:
         return AdditiveGaussian(np.ascontiguousarray(w.T), covariance, self.structure)
 
     def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
-        """Rows of these states of the chains."""
+        """Rows of these `states`, one array per chain of `sizes` states, by the generator `rng`."""
         starts = np.cumsum((0, *sizes))[:-1]
         sums = sum(self.outputs[s + f] for s, f in zip(states, starts, strict=True))
         noise = rng.normal(size=(len(states[0]), self.n_columns))
@@ -115,14 +117,14 @@ class AdditiveGaussian:
         )
 
     def unpack(self, vector: Array) -> AdditiveGaussian:
-        """The inverse of `pack`."""
+        """The outputs of a `vector` that `pack` made."""
         d, size = self.n_columns, self.outputs.size
         length = packed_length(d, self.structure)
         covariance = unpack_covariance(vector[size : size + length], d, self.structure)
         return AdditiveGaussian(vector[:size].reshape(-1, d), covariance, self.structure)
 
     def gradient(self, statistics: tuple[Array, ...]) -> Array:
-        """Slope of the expected log-density."""
+        """Slope of the expected log-density along `pack`, from `statistics`."""
         yy, ys, ss, count = statistics
         w = self.outputs.T
         cross = w @ ys.T
@@ -149,14 +151,16 @@ class EmissionTable:
     n_columns: ClassVar[int] = 1
 
     def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
-        """Log-likelihood of each row in each combination of states."""
+        """Log-likelihood of `rows` in each combination of states, (T, K_1, ..., K_C) by `sizes`."""
         codes, known = category_codes(rows, self.probabilities.shape[-1])
         logs = np.moveaxis(np.log(np.maximum(self.probabilities, _LEAST)), -1, 0)[codes]
         logs[~known] = 0.0
         return np.asarray(logs)
 
     def statistics(self, rows: Array, beliefs: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Expected counts of combinations with categories."""
+        """Expected counts of combinations of states with the categories of `rows`; `beliefs` are
+        the probabilities of the states of all chains, (T, sum of `sizes`).
+        """
         codes, known = category_codes(rows, self.probabilities.shape[-1])
         joint = _outer(_parts(beliefs, sizes))
         counts = np.zeros((self.probabilities.shape[-1], *sizes))
@@ -164,14 +168,16 @@ class EmissionTable:
         return (np.moveaxis(counts, 0, -1),)
 
     def maximised(self, statistics: tuple[Array, ...], floor: Array) -> EmissionTable:
-        """Relative counts."""
+        """Relative counts of `statistics`; `floor` is not needed."""
         (counts,) = statistics
         totals = counts.sum(axis=-1, keepdims=True)
         shares = counts / np.maximum(totals, _LEAST)
         return EmissionTable(np.where(totals > 1e-12, shares, self.probabilities))
 
     def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
-        """Draw categories."""
+        """Categories at these `states`, one array per chain of `sizes` states, by the generator
+        `rng`.
+        """
         edges = np.cumsum(self.probabilities[tuple(states)], axis=1)
         drawn = (edges < rng.random(len(edges))[:, None]).sum(axis=1)
         return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
@@ -185,11 +191,11 @@ class EmissionTable:
         return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
 
     def unpack(self, vector: Array) -> EmissionTable:
-        """Normalised exponentials."""
+        """The table of a `vector` that `pack` made: normalised exponentials."""
         return EmissionTable(softmax(vector.reshape(self.probabilities.shape)))
 
     def gradient(self, statistics: tuple[Array, ...]) -> Array:
-        """Counts minus expected counts."""
+        """Counts minus expected counts, from `statistics`."""
         return softmax_slope(statistics[0], self.probabilities)
 
 
@@ -240,7 +246,7 @@ class HiddenChains:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, structure: str) -> HiddenChains:
-        """The inverse of `to_arrays`."""
+        """The inverse of `to_arrays`, with the `structure` of a covariance; `arrays` by name."""
         count = len(arrays["lags"])
         emission: AdditiveGaussian | EmissionTable
         if "outputs" in arrays:
@@ -256,7 +262,7 @@ class HiddenChains:
         )
 
     def sample(self, steps: int, rng: np.random.Generator) -> tuple[list[Ints], Array]:
-        """States of each chain and rows."""
+        """States of each chain and rows of so many `steps`, by the generator `rng`."""
         states = [
             sample_chain(s, p, steps, rng, lag)
             for s, p, lag in zip(self.starts, self.transitions, self.lags, strict=True)

@@ -138,7 +138,7 @@ class StateSpace:
         return mean, 0.5 * (covariance + covariance.T)
 
     def updated(self, **changes: Any) -> StateSpace:
-        """The same with other parameters."""
+        """The same with `changes`: other parameters by name."""
         return replace(self, **changes)
 
     # ------------------------------------------------------------------ files
@@ -150,7 +150,7 @@ class StateSpace:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> StateSpace:
-        """The inverse of `to_arrays`."""
+        """The inverse of `to_arrays`: `arrays` by name."""
         return cls(**{f.name: arrays[f.name] for f in fields(cls) if f.name in arrays})
 
 
