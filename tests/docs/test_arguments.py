@@ -40,7 +40,8 @@ def public() -> Iterator[tuple[str, Any]]:
 def described(text: str, name: str) -> bool:
     """Whether a docstring names an argument: in backquotes, or as an entry of its list."""
     entry = rf"^\s*(?:\w+, )*{re.escape(name)}(?:, \w+)* ?:(?:\s|$)"
-    return f"`{name}`" in text or f"`{name}=" in text or bool(re.search(entry, text, re.MULTILINE))
+    quoted = rf"`{re.escape(name)}[`=\[]"
+    return bool(re.search(quoted, text) or re.search(entry, text, re.MULTILINE))
 
 
 def missing(thing: Any) -> list[str]:
@@ -71,11 +72,71 @@ def test_every_argument_is_described(name: str, thing: Any) -> None:
     assert missing(thing) == [], name
 
 
+def methods(cls: type) -> Iterator[tuple[str, Any, list[str]]]:
+    """Public methods that a class has from this package, with the names of their arguments."""
+    for name in dir(cls):
+        owner = next((base for base in cls.__mro__ if name in vars(base)), None)
+        if name.startswith("_") or owner is None or not owner.__module__.startswith("kikuchi."):
+            continue
+        kept = vars(owner)[name]
+        bound = not isinstance(kept, staticmethod)
+        function = kept.__func__ if isinstance(kept, classmethod | staticmethod) else kept
+        if inspect.isfunction(function) and function.__module__.startswith("kikuchi."):
+            yield name, function, list(inspect.signature(function).parameters)[bound:]
+
+
+def missing_of_methods(cls: type) -> list[str]:
+    """Arguments of methods that nothing describes: not the method's docstring, nor that of the
+    method of a base class which it replaces. Where the method says so, those of the class count.
+    """
+    found = []
+    for name, function, arguments in methods(cls):
+        own = inspect.getdoc(function) or ""
+        bases = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+        text = "\n".join([own, *(inspect.getdoc(base) or "" for base in bases)])
+        if "those of the class" in own:
+            text += inspect.getdoc(cls) or ""
+        found += [
+            f"{name}({argument})"
+            for argument in arguments
+            if not argument.startswith("_") and not described(text, argument)
+        ]
+    return found
+
+
+CLASSES = [(name, thing) for name, thing in PUBLIC if inspect.isclass(thing)]
+
+
+@pytest.mark.parametrize(("name", "cls"), CLASSES, ids=[name for name, _ in CLASSES])
+def test_every_argument_of_every_method_is_described(name: str, cls: type) -> None:
+    assert missing_of_methods(cls) == [], name
+
+
 def test_an_argument_without_a_word_is_seen() -> None:
     def named(first: int, second: int = 0) -> None:
         """Takes `first`."""
 
     assert missing(named) == ["second"]
+
+
+def test_a_method_may_leave_its_words_to_the_base_class() -> None:
+    class Base:
+        def told(self, first: int, second: int = 0) -> None:
+            """Takes `first` and `second`."""
+
+        @classmethod
+        def silent(cls, third: int) -> None:
+            """Takes something."""
+
+    class Child(Base):
+        def told(self, first: int, second: int = 0) -> None:
+            """Does the same."""
+
+    Base.__module__ = Child.__module__ = "kikuchi.somewhere"
+    for function in (Base.told, Child.told, Base.silent.__func__):
+        function.__module__ = "kikuchi.somewhere"
+    assert missing_of_methods(Base) == ["silent(third)"]
+    assert missing_of_methods(Child) == ["silent(third)"]
 
 
 def test_options_state_their_defaults_as_they_are() -> None:
