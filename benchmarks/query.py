@@ -16,15 +16,15 @@ import argparse
 import importlib
 import importlib.util
 import logging
+import multiprocessing
 import os
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.families import FamilyScores
 
+_PROCESSES = multiprocessing.get_context("forkserver")  # which import once: pgmpy takes seconds
 _RUNS = 100  # at most, of a program on a network
 PEERS = ("pyAgrum", "pgmpy tree", "pgmpy elimination")
 
@@ -157,92 +158,91 @@ class Side:
         return self.failure or f"{self.seconds:.3g}"
 
 
-def all_networks(names: list[str], limit: float, memory: float, peers: list[str]) -> None:
+def all_networks(files: dict[str, Path], limit: float, memory: float, peers: list[str]) -> None:
     """One row per network as it comes: CPU seconds of each program, in processes of their own."""
     heads = " | ".join(f"{peer}, s" for peer in peers)
-    print(f"| network | variables | ours, s | {heads} | ours / quickest | difference | from |")
-    print("|---|" + "--:|" * (len(peers) + 4) + "---|", flush=True)
-    for name in names:
-        ours = _side(name, "ours", limit, memory)
-        found = {peer: _side(name, peer, limit, memory) for peer in peers}
+    print(f"| network | variables | ours, s | {heads} | ours / quickest | differences from |")
+    print("|---|" + "--:|" * (len(peers) + 3) + "---|", flush=True)
+    for name, path in files.items():
+        ours = _side(path, "ours", limit, memory)
+        found = {peer: _side(path, peer, limit, memory) for peer in peers}
         taken = {peer: side for peer, side in found.items() if side.answer is not None}
         least = min((side.seconds for side in taken.values()), default=0.0)
         if not taken:
-            taken = {"another order": _side(name, "another order", limit, memory)}
+            taken = {"another order": _side(path, "another order", limit, memory)}
+        ratio = f"{ours.seconds / least:.3f}" if least and ours.answer is not None else "-"
         print(
             f"| {name} | {ours.variables} | {ours} | {' | '.join(map(str, found.values()))} | "
-            f"{f'{ours.seconds / least:.3f}' if least else '-'} | {_worst(ours, taken)} | "
-            f"{', '.join(taken)} |",
+            f"{ratio} | {_differences(ours, taken)} |",
             flush=True,
         )
 
 
-def _worst(ours: Side, others: dict[str, Side]) -> str:
-    """The largest difference of a probability from any of the other answers."""
-    found = [side.answer for side in others.values() if side.answer is not None]
-    if ours.answer is None or not found:
-        return "none compared"
-    return f"{max(float(np.abs(ours.answer - answer).max()) for answer in found):.1e}"
+def _differences(ours: Side, others: dict[str, Side]) -> str:
+    """The largest difference of a probability from each of the other answers."""
+    found = []
+    for name, side in others.items():
+        if ours.answer is not None and side.answer is not None:
+            found.append(f"{float(np.abs(ours.answer - side.answer).max()):.1e} {name}")
+    return ", ".join(found) or "none compared"
 
 
-def _side(name: str, side: str, limit: float, memory: float) -> Side:
+def _side(path: Path, side: str, limit: float, memory: float) -> Side:
     """One program on one network, ended after some CPU seconds of its own, the model being loaded.
 
     They are counted from here: a timer of CPU seconds would make the clock of the process coarse.
     """
-    with tempfile.TemporaryDirectory(prefix="kikuchi-query-") as folder:
-        out = Path(folder) / "answer.npz"
-        command = [sys.executable, __file__, "--alone", name, side, str(memory), str(out)]
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **single},
-        )
-        assert process.stdout is not None
-        process.stdout.readline()  # the model is loaded
-        over = _ended(process, limit)
-        _, errors = process.communicate()
-        if over:
-            return Side(failure=f"stopped after {limit:.0f} s")
-        if process.returncode:
-            return Side(failure=_failure(process.returncode, errors, memory))
-        with np.load(out) as kept:
-            return Side(float(kept["seconds"]), kept["answer"], int(kept["variables"]))
+    here, there = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_alone, args=(path, side, memory, there))
+    process.start()
+    there.close()
+    try:
+        here.recv()  # the model is loaded
+        if _over(process, here, limit):
+            return Side(failure=f"stopped after {limit:g} s")
+        found: Side = here.recv()
+        return found
+    except EOFError:
+        process.join()
+        return Side(failure=f"ended with exit code {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
 
 
-def _ended(process: subprocess.Popen[str], limit: float) -> bool:
-    """Wait for a process; whether it had to be ended as its seconds were over."""
+def _over(process: Any, answer: Connection, limit: float) -> bool:
+    """Wait for the answer of a process; whether its CPU seconds were over before."""
     watched = psutil.Process(process.pid)
     began = sum(watched.cpu_times()[:2])
-    while process.poll() is None:
+    while not answer.poll(0.02):
         if sum(watched.cpu_times()[:2]) - began > limit:
-            process.kill()
             return True
-        time.sleep(0.02)
     return False
 
 
-def _failure(code: int, errors: str, memory: float) -> str:
-    """Why a process gave no answer, in a few words."""
-    if any(word in errors for word in ("MemoryError", "bad_alloc", "OutOfMemory", "allocate")):
+def _alone(path: Path, side: str, memory: float, answer: Connection) -> None:
+    """The process of one program: load the model, say so, answer as often as half a second lets."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    try:
+        run = SIDES[side](kk.read(path))
+        most = psutil.Process().memory_info().vms + int(memory * 1e9)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        answer.send("ready")
+        seconds, found = timed(run, 1)  # which may load what was compiled before
+        if seconds < 10.0:
+            seconds, found = timed(run, _RUNS)
+        answer.send(Side(seconds, np.concatenate(found), len(found)))
+    except Exception as error:  # of any kind: it may not be our program
+        answer.send(Side(failure=_failure(error, memory)))
+
+
+def _failure(error: Exception, memory: float) -> str:
+    """Why a program gave no answer, in a few words."""
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    if any(word in text for word in ("Memory", "bad_alloc", "allocate")):
         return f"out of {memory:g} GB"
-    last = errors.strip().splitlines()[-1] if errors.strip() else f"exit {code}"
-    return last[:60].replace("|", "/")
-
-
-def alone(path: Path, side: str, memory: float, out: str) -> None:
-    """The process of one side: load the model, say so, answer as often as half a second allows."""
-    run = SIDES[side](kk.read(path))
-    most = int(memory * 1e9)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    print("ready", flush=True)
-    seconds, found = timed(run, 1)  # which may load what was compiled before
-    if seconds < 10.0:
-        seconds, found = timed(run, _RUNS)
-    np.savez(out, seconds=seconds, answer=np.concatenate(found), variables=len(found))
+    return text[:60].replace("|", "/")
 
 
 def _ours(graph: kk.FactorGraph) -> Callable[[], list[np.ndarray]]:
@@ -408,15 +408,11 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds of a program")
     parser.add_argument("--memory", type=float, default=6.0, help="gigabytes of a program")
     parser.add_argument("--rows", action="store_true", help="only cases by approximations")
-    parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that are started
     files = network_files()
-    if chosen.alone:
-        name, side, memory, out = chosen.alone
-        alone(files[name], side, float(memory), out)
-        return
     if chosen.rows:
         approximate_rows(files)
         return
@@ -426,8 +422,10 @@ def main() -> None:
     if not chosen.networks:
         warm_query(files)
         many_cases(files)
-    names = chosen.networks.split(",") if chosen.networks else list(files)
-    all_networks(names, chosen.limit, chosen.memory, [p for p in chosen.peers.split(",") if p])
+    else:
+        files = {name: files[name] for name in chosen.networks.split(",")}
+    _PROCESSES.set_forkserver_preload(["kikuchi.inference", "pyagrum", "pgmpy.inference"])
+    all_networks(files, chosen.limit, chosen.memory, [p for p in chosen.peers.split(",") if p])
 
 
 if __name__ == "__main__":
