@@ -22,8 +22,6 @@ from kikuchi.inference.messages.clamped_messages import by_original, free_energy
 from kikuchi.inference.messages.tables import contradiction
 from kikuchi.inference.method import MethodRun, Solution, Step
 
-Tilts = dict[int, Array]
-
 
 class Oracle(Protocol):
     """Marginals of a model whose observed variables are tilted; log Z without its constant.
@@ -36,8 +34,8 @@ class Oracle(Protocol):
     certifies: bool
     converged: bool
 
-    def tilt(self, variable: int, log_tilt: Array) -> None:
-        """Tilt one observed variable from now on."""
+    def tilt(self, log_tilts: Array) -> None:
+        """Tilt the observed variables from now on: their states side by side."""
 
     def marginals(self) -> Array:
         """Flat marginals of the tilted model."""
@@ -50,26 +48,35 @@ class Oracle(Protocol):
 
 
 class DualAscent:
-    """Scaling of one variable after the other, or of all at once by a fraction of the step."""
+    """Scaling of one variable after the other, or of all at once by a fraction of the step.
+
+    Tilts, targets and marginals of the observed variables are flat arrays, the states of one
+    variable after those of another: there may be very many of them.
+    """
 
     def __init__(
         self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array], parallel: bool
     ) -> None:
         self.oracle = oracle
-        self.graph = graph
-        self.targets = dict(targets)
         self.parallel = parallel
-        self.tilts: Tilts = {v: np.zeros(len(t)) for v, t in targets.items()}
+        self.variables = tuple(targets)
+        self.wanted = np.concatenate([np.zeros(0), *targets.values()])
+        self.on = self.wanted > 0
+        sizes = [len(target) for target in targets.values()]
+        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        begin = graph.state_offsets[list(targets)].astype(np.int64) - self.starts[:-1]
+        self.where = np.arange(len(self.wanted)) + np.repeat(begin, sizes)
+        self.tilts = np.zeros(len(self.wanted))
         self.limit = free_energy_limit(graph)
         self.limit += 1e-6 * (1.0 + abs(self.limit))
         self.marginals = np.zeros(0)
         self.log_z = math.nan
         self.first_log_z = math.nan
-        self.measured: Tilts = {}
+        self.measured = self.tilts
 
     def steps(self) -> Iterator[Step]:
         """One run of the oracle per step, each after the first following a scaling."""
-        queue = list(self.targets)
+        count = len(self.variables)
         done = 0
         while True:
             marginals = self.oracle.marginals()
@@ -78,39 +85,44 @@ class DualAscent:
             yield Step(done, self.residual if self.oracle.converged else math.nan, self.log_z)
             if not self.oracle.converged:
                 return
-            for v in queue if self.parallel else queue[:1]:
-                self._scale(v, 1.0 / len(queue) if self.parallel else 1.0)
-            queue = queue[1:] + queue[:1]
+            if self.parallel:
+                self._scale(slice(None), 1.0 / count)
+            else:
+                self._scale(self._states((done - 1) % count), 1.0)
+
+    def _states(self, k: int) -> slice:
+        """Where the states of one observed variable are."""
+        return slice(self.starts[k], self.starts[k + 1])
 
     def _measure(self, marginals: Array) -> None:
         """log Z(lambda) - sum o lambda: it falls to log Z - KL."""
-        tilted = sum(float(xlogy(t, self.tilts[v]).sum()) for v, t in self.targets.items())
-        self.log_z = self.oracle.log_z() - tilted
+        self.log_z = self.oracle.log_z() - float(xlogy(self.wanted, self.tilts).sum())
         if self.oracle.certifies and -self.log_z > self.limit:
             raise contradiction()
         if math.isnan(self.first_log_z):
             self.first_log_z = self.log_z
         self.marginals = marginals
-        self.measured = dict(self.tilts)
+        self.measured = self.tilts
 
-    def _scale(self, v: int, fraction: float) -> None:
-        target, now = self.targets[v], self._marginal(v)
-        wanted = target > 0
+    def _scale(self, here: slice, fraction: float) -> None:
+        target, now, wanted = self.wanted[here], self.marginals[self.where[here]], self.on[here]
         if np.any(wanted & (now == 0)):
             raise contradiction()
         step = log(np.where(wanted, target, 1.0)) - log(np.where(wanted, now, 1.0))
-        tilt = np.where(wanted, self.tilts[v] + fraction * step, -np.inf)
-        self.tilts[v] = tilt - tilt.max()
-        self.oracle.tilt(v, self.tilts[v])
+        tilts = self.tilts.copy()
+        tilts[here] = np.where(wanted, tilts[here] + fraction * step, -np.inf)
+        self.tilts = self._shifted(tilts)
+        self.oracle.tilt(self.tilts)
 
-    def _marginal(self, v: int) -> Array:
-        return self.marginals[self.graph.state_offsets[v] : self.graph.state_offsets[v + 1]]
+    def _shifted(self, tilts: Array) -> Array:
+        """The largest tilt of every variable becomes 0, which changes no distribution."""
+        largest = np.maximum.reduceat(tilts, self.starts[:-1])
+        return np.asarray(tilts - np.repeat(largest, np.diff(self.starts)))
 
     @property
     def residual(self) -> float:
         """Largest distance of a marginal from its target."""
-        distances = (float(np.abs(self._marginal(v) - t).max()) for v, t in self.targets.items())
-        return max(distances, default=0.0)
+        return float(np.abs(self.marginals[self.where] - self.wanted).max(initial=0.0))
 
     # ------------------------------------------------------------------ answer
 
@@ -118,8 +130,8 @@ class DualAscent:
         """Marginals of the model as it was tilted when they were measured last."""
         if not len(self.marginals):
             raise BudgetError("the run was interrupted before it had any marginals")
-        for v, tilt in self.measured.items():
-            self.oracle.tilt(v, tilt)
+        self.oracle.tilt(self.measured)
+        tilts = {v: self.measured[self._states(k)] for k, v in enumerate(self.variables)}
         solution = Solution(
             self.marginals,
             log_z=self.log_z,
@@ -129,7 +141,7 @@ class DualAscent:
             diagnostics={
                 "residual": self.residual,
                 "kl": self.first_log_z - self.log_z,
-                "tilts": by_original(self.measured, run),
+                "tilts": by_original(tilts, run),
             },
         )
         if not converged:
@@ -169,12 +181,6 @@ class QuasiNewtonAscent(DualAscent):
 
     def __init__(self, oracle: Oracle, graph: FactorGraph, targets: Mapping[int, Array]) -> None:
         super().__init__(oracle, graph, targets, parallel=False)
-        self.wanted = np.concatenate([np.zeros(0), *self.targets.values()])
-        self.on = self.wanted > 0
-        sizes = [len(t) for t in self.targets.values()]
-        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        states = [graph.state_offsets[v] + np.arange(len(t)) for v, t in self.targets.items()]
-        self.where = np.concatenate([np.zeros(0, dtype=np.int64), *states])
         self.runs = 0
 
     def steps(self) -> Iterator[Step]:
@@ -217,8 +223,7 @@ class QuasiNewtonAscent(DualAscent):
 
     def _at(self, tilts: Array) -> _DualPoint:
         """Run the oracle with these tilts."""
-        for k, v in enumerate(self.targets):
-            self.oracle.tilt(v, tilts[self.starts[k] : self.starts[k + 1]])
+        self.oracle.tilt(tilts)
         marginals = self.oracle.marginals()
         self.runs += 1
         now = marginals[self.where]
@@ -232,9 +237,7 @@ class QuasiNewtonAscent(DualAscent):
         if math.isnan(self.first_log_z):
             self.first_log_z = point.log_z
         self.marginals, self.log_z = point.marginals, point.log_z
-        for k, v in enumerate(self.targets):
-            tilt = point.tilts[self.starts[k] : self.starts[k + 1]]
-            self.measured[v] = tilt - tilt.max()
+        self.measured = self._shifted(point.tilts)
         return point
 
     def _search(self, point: _DualPoint, step: Array) -> _DualPoint | None:
@@ -266,8 +269,8 @@ class QuasiNewtonAscent(DualAscent):
 
     def _round(self, point: _DualPoint) -> _DualPoint:
         """Scale every variable once."""
-        for k in range(len(self.targets)):
-            here = slice(self.starts[k], self.starts[k + 1])
+        for k in range(len(self.variables)):
+            here = self._states(k)
             on, tilts = self.on[here], point.tilts.copy()
             now = point.marginals[self.where[here]]
             seen = on & (now > 0)  # a marginal may have underflown

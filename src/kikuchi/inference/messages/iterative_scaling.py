@@ -247,8 +247,8 @@ def plug_in_scaling(
     converged = False
     for _ in range(sweeps * len(order) + 1):
         step = next(steps)
-        flat = [ascent.tilts[v] - ascent.tilts[v][0] for v in order]
-        tilts.append(np.concatenate([np.zeros(0), *flat]))
+        first = np.repeat(ascent.tilts[ascent.starts[:-1]], np.diff(ascent.starts))
+        tilts.append(ascent.tilts - first)
         residuals.append(step.residual)
         if step.residual <= tol:
             converged = True
@@ -268,14 +268,16 @@ class _TiltedGraph:
 
     def __init__(self, graph: FactorGraph, variables: list[int]) -> None:
         self.graph = graph
-        self.tilts = {v: np.zeros(int(graph.cardinalities[v])) for v in variables}
+        self._untilted = _with_tilts(graph, variables)
+        self.tilt(np.zeros(self._untilted.log_tables.size - graph.log_tables.size))
 
-    def tilt(self, variable: int, log_tilt: Array) -> None:
-        self.tilts[variable] = log_tilt
+    def tilt(self, log_tilts: Array) -> None:
+        self.tilts = log_tilts
 
     @property
     def joined(self) -> FactorGraph:
-        return self.graph.with_fields(self.tilts.items())
+        tables = np.concatenate([self.graph.log_tables, self.tilts])
+        return self._untilted.replaced(log_tables=tables)
 
 
 class _TreeOracle(_TiltedGraph):
@@ -326,8 +328,9 @@ class _BetheOracle:
         clock: Clock,
     ) -> None:
         self.size = graph.log_tables.size
-        joined = graph.with_fields((v, np.zeros(len(t))) for v, t in targets.items())
-        self.number = {v: graph.n_factors + k for k, v in enumerate(targets)}
+        joined = _with_tilts(graph, list(targets))
+        self.first = int(joined.message_offsets[joined.scope_offsets[graph.n_factors]])
+        self.starts = joined.table_offsets[graph.n_factors : -1] - self.size
         self.messages = TableMessages(joined, mode)
         self.method = method
         self.clock = clock
@@ -339,18 +342,17 @@ class _BetheOracle:
         self._beliefs = np.zeros(0)
         self._tilted = False
 
-    def tilt(self, variable: int, log_tilt: Array) -> None:
-        messages, joined = self.messages, self.messages.graph
-        a = self.number[variable]
-        e = int(joined.scope_offsets[a])
+    def tilt(self, log_tilts: Array) -> None:
+        messages = self.messages
         linear = messages.mode == bp_messages.SUM
-        least = bp_messages.TABLE_FLOOR
-        if linear and np.any((np.exp(log_tilt) < least) & (log_tilt > -np.inf)):
+        tilts = np.exp(log_tilts) if linear else log_tilts
+        if linear and np.any((tilts < bp_messages.TABLE_FLOOR) & (log_tilts > -np.inf)):
             raise UnderflowError
-        table = messages.tables[joined.table_offsets[a] : joined.table_offsets[a + 1]]
-        message = messages.m[joined.message_offsets[e] : joined.message_offsets[e + 1]]
-        table[:] = np.exp(log_tilt) if linear else log_tilt
-        message[:] = table / table.sum() if linear else log_tilt
+        messages.tables[self.size :] = tilts
+        if linear and len(tilts):
+            sums = np.add.reduceat(tilts, self.starts)
+            tilts = tilts / np.repeat(sums, np.diff(self.starts, append=len(tilts)))
+        messages.m[self.first :] = tilts
         self._tilted = True
 
     def _refresh(self) -> None:
@@ -403,6 +405,11 @@ class _MethodOracle(_TiltedGraph):
 
     def factor_tables(self) -> FactorTables | None:
         return None
+
+
+def _with_tilts(graph: FactorGraph, variables: list[int]) -> FactorGraph:
+    """The graph with a table of zeros for each of some variables, the last tables of all."""
+    return graph.with_fields((v, np.zeros(int(graph.cardinalities[v]))) for v in variables)
 
 
 def _unconditioned(graph: FactorGraph) -> Conditioned:
