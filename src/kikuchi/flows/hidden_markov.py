@@ -12,7 +12,7 @@ Reference: LIU-M15, LIU-X7.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -121,6 +121,7 @@ class _FlowStatistics(NamedTuple):
 
 class _FlowChainFit:
     validation_scores_: list[float]
+    _groups: Any = None
 
 
 @dataclass(eq=False, repr=False)
@@ -128,8 +129,10 @@ class FlowHMM(_FlowChainFit, HMM):
     """Hidden Markov model with mixtures of flows as emissions, learnt by EM.
 
     It begins as the hidden Markov model with Gaussian mixtures that EM finds, holds out a fraction
-    of the sequences, and answers with the round that they like best. With topology `left-right`
-    states come one after the other.
+    of the sequences, and answers with the round that they like best. Flows soon fit those whom they
+    hear too well: where sequences come from speakers, patients or machines and new ones are to be
+    understood, give `groups` to `fit`, so that whole groups are held out. With topology
+    `left-right` states come one after the other.
 
     Attributes
     ----------
@@ -187,6 +190,17 @@ class FlowHMM(_FlowChainFit, HMM):
 
     # ------------------------------------------------------------------ learning
 
+    def fit(self, Y: Any, y: object = None, *, groups: Any = None) -> Self:
+        """Learn from rows `Y` (time, outputs), or from a list of such tables; `y` is ignored.
+
+        `groups` says of each sequence to whom it belongs; whole groups are then held out.
+        """
+        self._groups = None if groups is None else np.asarray(groups)
+        try:
+            return super().fit(Y, y)
+        finally:
+            del self._groups  # of this fit only
+
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenMarkov:
         rows = sequences.stacked()
         if np.isnan(rows).any():
@@ -217,15 +231,26 @@ class FlowHMM(_FlowChainFit, HMM):
     def _split(self, sequences: Sequences, rng: np.random.Generator) -> None:
         """Sequences to learn from and sequences to judge by."""
         tables = sequences.tables
-        count = round(self.validation_fraction * len(tables))
-        if self.validation_fraction > 0 and len(tables) < 3:
+        groups, what = np.arange(len(tables)), "sequences"
+        if self._groups is not None:
+            if self._groups.shape != (len(tables),):
+                raise DataError(
+                    f"groups of shape {self._groups.shape} for {len(tables)} sequences; give one "
+                    "group of each"
+                )
+            groups, what = np.unique(self._groups, return_inverse=True)[1], "groups"
+        number, fraction = int(groups.max()) + 1, self.validation_fraction
+        count = round(fraction * number)
+        if self._groups is not None and fraction > 0:
+            count = max(count, 1)
+        if fraction > 0 and number < 3:
             self._said.append(
-                f"{len(tables)} sequences: none is held out, and every round counts as better"
+                f"{number} {what}: none is held out, and every round counts as better"
             )
             count = 0
-        order = rng.permutation(len(tables))
-        self._held = [tables[k] for k in order[:count]]
-        self._learnt = Sequences([tables[k] for k in sorted(order[count:])], False)
+        held = np.isin(groups, rng.permutation(number)[:count])
+        self._held = [t for t, out in zip(tables, held, strict=True) if out]
+        self._learnt = Sequences([t for t, out in zip(tables, held, strict=True) if not out], False)
 
     def _gaussian_model(self, tables: list[Array], seed: int) -> HiddenMarkov:
         """The hidden Markov model with Gaussian mixtures that EM finds from an even division."""
