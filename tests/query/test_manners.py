@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -251,34 +255,49 @@ def test_names_survive_every_format(ending: str, tmp_path: Path) -> None:
         assert kk.read(tmp_path / f"asia.{ending}").names is None
 
 
-class FakeClient:
-    """What of a Dask client an executor uses, in this process."""
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "own"])
+def client(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of two Dask workers that listen on the loopback interface: threads or processes."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # workers in this process cap threads
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=request.param,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
-    calls = 0
 
-    def nthreads(self) -> dict[str, int]:
-        return {"a": 1}
+def test_a_dask_client_shares_the_rows(client: Any, tmp_path: Path) -> None:
+    """The numbers are those of this process, and the scheduler has seen the work."""
+    states = list(product(["yes", "no", None], repeat=4))
+    cases = pd.DataFrame(states, columns=["xray", "smoke", "asia", "dysp"])
+    here = kk.predict_proba(ASIA, cases, ["lung", "tub"])
+    there = kk.predict_proba(ASIA, cases, ["lung", "tub"], processes=client)
+    pd.testing.assert_frame_equal(here, there, rtol=1e-12, atol=1e-14)
+    seen = client.cluster.scheduler.task_prefixes
+    done = sum(prefix.state_counts["memory"] for prefix in seen.values())
+    assert done >= 4  # 81 distinct rows for two workers
+    bp = kk.predict_proba(ASIA, cases, ["lung"], method="bp", processes=client)
+    alone = kk.predict_proba(ASIA, cases, ["lung"], method="bp")
+    pd.testing.assert_frame_equal(alone, bp, rtol=1e-9, atol=1e-9)
+    cases.to_csv(tmp_path / "cases.csv", index=False)
+    kk.predict_file(ASIA, tmp_path / "cases.csv", tmp_path / "out.csv", ["lung"], processes=client)
+    written = pd.read_csv(tmp_path / "out.csv")
+    np.testing.assert_allclose(written["lung=yes"], here["lung=yes"], atol=1e-9)
+    with pytest.raises(kk.KikuchiError, match=r"row 1: .* tub=yes, either=no together"):
+        impossible = {"tub": ["no", "yes"], "either": ["no", "no"]}
+        kk.predict_proba(ASIA, impossible, ["lung"], processes=client)
 
-    def cancel(self, futures: Any, force: bool = False) -> None:
-        return None
 
-    def submit(self, function: Any, *arguments: Any, pure: bool) -> Any:
-        from concurrent.futures import Future
-
-        FakeClient.calls += 1
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
-def test_a_dask_client_shares_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    monkeypatch.setattr(os, "environ", dict(os.environ))  # the work runs in this process
-    cases = pd.DataFrame({"xray": ["yes", "no", None], "smoke": ["yes", None, "no"]})
-    here = kk.predict_proba(ASIA, cases, ["lung"])
-    there = kk.predict_proba(ASIA, cases, ["lung"], processes=FakeClient())
-    pd.testing.assert_frame_equal(here, there)
-    assert FakeClient.calls > 0
+def test_processes_of_no_known_kind() -> None:
     with pytest.raises(kk.KikuchiError, match="a whole number, None or a Dask client, got 'two'"):
-        kk.predict_proba(ASIA, cases, ["lung"], processes="two")
+        kk.predict_proba(ASIA, {"xray": ["yes"]}, ["lung"], processes="two")
