@@ -75,3 +75,64 @@ def test_without_a_folder_for_the_cache_there_is_one_warning() -> None:
     )
     assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
     assert result.stderr.count("NUMBA_CACHE_DIR") == 1 and "Traceback" not in result.stderr
+
+
+# An inner loop that is too large to become part of its caller unless it is told to, and whose sums
+# come out with other last digits when it is optimised a second time within the caller.
+REORDERED = """
+import numpy as np
+from kikuchi.core.compiled import njit
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def inner(precision, linear, chi, mu):
+    count, lanes = precision.shape
+    gamma, lam, factor = np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    for i in range(count):
+        own, here, now, slope = chi[i], mu[i], precision[i], linear[i]
+        for s in range(lanes):
+            raw = 1.0 / own[s] - now[s]
+            lam[s] = max(raw, 1e-10 / own[s])
+            gamma[s] = here[s] / own[s] - slope[s] + (lam[s] - raw) * here[s]
+        for s in range(lanes):
+            change = 1.5 / own[s] - lam[s] - now[s]
+            step = min(1.0, 0.9 / max(-change * own[s], 1e-300))
+            slope[s] += step * (0.1 * (1.5 / own[s] + lam[s]) - gamma[s] - slope[s])
+            factor[s] = step * change
+        for j in range(count):
+            other, centre = chi[max(i, j)], mu[j]
+            for s in range(lanes):
+                centre[s] += other[s] * factor[s]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FAST)
+def outer(precision, linear, chi, mu):
+    inner(precision, linear, chi, mu)
+
+
+def answer():
+    values = np.random.default_rng(0).uniform(1, 2, size=(4, 5, 32))
+    outer(*values)
+    return values.tobytes().hex()
+
+
+if __name__ == "__main__":
+    print(answer(), sum(outer.stats.cache_hits.values()))
+"""
+
+
+def test_the_process_that_compiles_and_one_that_loads_get_the_same_last_digits(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "loops.py"
+    place.write_text(REORDERED)
+    runs = [
+        subprocess.run(
+            [sys.executable, place], capture_output=True, text=True, timeout=300, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [hits for _, hits in runs] == ["0", "1"]
+    assert runs[0][0] == runs[1][0]
