@@ -57,12 +57,12 @@ def draw_graph(
         )
     positions = layout(scopes, n_variables)
     span = np.ptp(positions, axis=0) if len(positions) else np.ones(2)
-    width = float(np.clip(1.5 + 0.95 * span[0], 4.5, 10.0))
+    width = float(np.clip(1.5 + 0.95 * span[0], 5.4, 10.0))
     height = float(np.clip(1.2 + 0.85 * span[1], 3.0, 8.5))
     with style.styled():
         figure, (axes,) = style.new_figure(width, height)
         axes.set_axis_off()
-        axes.set_aspect("equal")
+        axes.set_aspect("equal", adjustable="datalim")  # room for the circles of flat graphs
         axes.margins(0.08)
         _draw_edges(axes, scopes, n_variables, positions, children)
         _draw_factors(axes, positions[n_variables:])
