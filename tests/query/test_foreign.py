@@ -49,6 +49,14 @@ def test_pyagrum_both_ways(graph: kk.FactorGraph) -> None:
     )
 
 
+def test_an_influence_diagram_is_no_model() -> None:
+    """It has tables, but also choices and utilities."""
+    gum = pytest.importorskip("pyagrum")
+    for diagram in (gum.InfluenceDiagram(), gum.fastID("A->*D->$U<-A")):
+        with pytest.raises(ModelError, match="InfluenceDiagram is not taken; give a FactorGraph"):
+            kk.as_model(diagram)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", [ASIA, LOOP], ids=["directed", "undirected"])
 def test_pgmpy_both_ways(graph: kk.FactorGraph) -> None:

@@ -131,6 +131,14 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
         ({"tub": ["no"], "lung": []}, "different lengths"),
         ({"tub": [7]}, "row 0, column 'tub': 7 is no state"),
         (5, "cases of kind int are not taken"),
+        ({"tub": "yes"}, r"column 'tub' must be a list of cells, got 'yes'; write \['yes'\]"),
+        ({"tub": ["no", ["yes"]]}, r"row 1, column 'tub': \['yes'\] is no state"),
+        (pd.DataFrame({"tub": ["no", ["yes"]]}), r"row 1, column 'tub': \['yes'\] is no state"),
+        (pd.DataFrame({"tub": ["no", "nay"]}, index=[10, 20]), "row 1, column 'tub': 'nay'"),
+        (
+            pd.DataFrame([["no", "no"]], columns=["tub", "tub"]),
+            "two columns for one variable, 'tub'",
+        ),
     ],
 )
 def test_bad_cases_get_one_clear_line(frame: object, says: str) -> None:
@@ -148,6 +156,9 @@ def test_cells_may_be_numbers_booleans_or_missing() -> None:
     frame = pd.DataFrame({"a": [True, False, None], "b": [2.0, np.nan, 0.0], "c": [1, 0, 1]})
     found = read_cases(graph, frame, set()).states.tolist()
     assert found == [[1, 2, 1], [0, -1, 0], [-1, 0, 1]]
+    gaps = {"b": ["x", pd.NA, pd.NaT, None, np.nan, ""]}
+    for columns in (gaps, pd.DataFrame(gaps, dtype=object)):
+        assert read_cases(graph, columns, set()).states.ravel().tolist() == [0] + [-1] * 5
 
 
 @pytest.mark.parametrize("cards", [[2, 2, 3], [2**40, 2**40, 3]])

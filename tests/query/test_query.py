@@ -217,6 +217,11 @@ def test_answers_are_labelled_and_portable() -> None:
         (lambda: kk.query(ASIA, likelihood={"dysp": [0.0, 0.0]}), EvidenceError, "not all 0"),
         (lambda: kk.query(ASIA, likelihood={"dysp": [1.0]}), EvidenceError, "2 states"),
         (
+            lambda: kk.query(ASIA, likelihood={"dysp": {"yse": 1.0}}),
+            EvidenceError,
+            "has no state 'yse'; did you mean 'yes'",
+        ),
+        (
             lambda: kk.query(ASIA, evidence={"dysp": 1}, likelihood={"dysp": [1, 1]}),
             EvidenceError,
             "two ways",
@@ -227,6 +232,7 @@ def test_answers_are_labelled_and_portable() -> None:
             "tub=yes, either=no together are impossible; take",
         ),
         (lambda: kk.query(3), ModelError, "builtins.int is not taken"),
+        (lambda: kk.query(ASIA, 5.5), ModelError, "5.5 is not a variable"),
         (
             lambda: kk.query(ASIA, observed_marginals={"either": [0.5, 0.5]}, evidence={"tub": 1}),
             EvidenceError,
@@ -238,6 +244,62 @@ def test_bad_questions_get_one_clear_line(ask: object, kind: type[Exception], sa
     with pytest.raises(kind, match=says) as caught:
         ask()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_the_smallest_conflict_is_named() -> None:
+    """Three observations contradict each other, and so do two others: the two are named."""
+    cause = ((0, 1, 2), [[[1, 1], [1, 1]], [[1, 1], [1, 0]]])  # not all three
+    graph = kk.FactorGraph([2] * 5, [((3, 4), [[1, 1], [1, 0]]), cause], names=list("abcde"))
+    for names in ("abcde", "deabc"):
+        asked = dict.fromkeys(names, 1)
+        with pytest.raises(ImpossibleEvidenceError, match="zero: d=1, e=1 together are impossible"):
+            kk.query(graph, evidence=asked)
+    with pytest.raises(ImpossibleEvidenceError, match="zero: a=1, b=1, c=1 together"):
+        kk.query(graph, evidence={"a": 1, "b": 1, "c": 1, "d": 1})
+    cut = kk.FactorGraph([2, 2], [((0,), [1, 0])], names=["a", "b"])
+    with pytest.raises(ImpossibleEvidenceError, match="a=1 alone is impossible"):
+        kk.query(cut, evidence={"a": 1, "b": 1})
+
+
+@pytest.fixture(scope="module")
+def numbered() -> kk.FactorGraph:
+    """States named 1, 2, 3 and True, False; variables named by numbers in another order."""
+    table = [[0.1, 0.9], [0.2, 0.8], [0.3, 0.7]]
+    return kk.FactorGraph(
+        [3, 2],
+        [((0,), [0.2, 0.3, 0.5]), ((0, 1), table)],
+        names=["1", "0"],
+        states=[["1", "2", "3"], ["True", "False"]],
+        children=[0, 1],
+    )
+
+
+def test_numbers_that_are_names_are_never_taken_for_places(numbered: kk.FactorGraph) -> None:
+    """pgmpy reads 1 as the state named 1, pyAgrum as the second state: neither is guessed."""
+    answer = kk.query(numbered, "0", evidence={"1": "1"})
+    assert answer["0"]["True"] == answer["0"][True] == pytest.approx(0.1)
+    assert kk.query(numbered, "0", evidence={"1": 3})["0"]["True"] == pytest.approx(0.3)
+    assert kk.query(numbered, "1", evidence={"0": True})["1"]["3"] == pytest.approx(15 / 23)
+    prior = kk.query(numbered)
+    joint = kk.query(numbered, joint=["1", "0"])
+    assert joint.probability({"1": "1", "0": False}) == pytest.approx(0.18)
+    state = "state 1 is the name of number 0 and the number of '2'"
+    variable = "variable 1 is the name of number 0 and the number of '0'"
+    for ask, says in (
+        (lambda: kk.query(numbered, "0", evidence={"1": 1}), state),
+        (lambda: kk.query(numbered, "0", likelihood={"1": {1: 0.5, "2": 0.5}}), state),
+        (lambda: kk.most_probable(numbered, {"1": np.int64(1)}), state),
+        (lambda: kk.sensitivity(numbered, "1", 1), state),
+        (lambda: prior["1"][1], state),
+        (lambda: joint.probability({"1": 1}), state),
+        (lambda: kk.query(numbered, 1), variable),
+        (lambda: kk.query(numbered, "0", evidence={1: "1"}), variable),
+        (lambda: kk.information_gain(numbered, 1), variable),
+        (lambda: joint.probability({"1": 7}), "has no state 7; known: 1, 2, 3"),
+        (lambda: joint.probability({"1": -1}), "has no state -1"),
+    ):
+        with pytest.raises(kk.KikuchiError, match=says):
+            ask()
 
 
 @pytest.mark.slow

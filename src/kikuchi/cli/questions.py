@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kikuchi.cli.options import option
@@ -64,6 +65,20 @@ def likelihoods_of(graph: FactorGraph, words: list[str] | None) -> dict[int, lis
             raise EvidenceError(f"variable {graph.label(v)} has two likelihoods")
         weights[v] = values
     return weights
+
+
+def named(graph: FactorGraph, v: int) -> int | str:
+    """A variable as questions take it for certain: by name, as a name may be a number."""
+    return v if graph.names is None else graph.names[v]
+
+
+def by_name(graph: FactorGraph, known: Mapping[int, Any]) -> dict[int | str, Any]:
+    """What is known of variables, by their names; observed states by theirs."""
+    states = graph.states
+    return {
+        named(graph, v): states[v][value] if states and isinstance(value, int) else value
+        for v, value in known.items()
+    }
 
 
 def given_text(graph: FactorGraph, states: dict[int, int]) -> str:

@@ -20,6 +20,7 @@ from kikuchi.core.labelled import (
     xarray_module,
 )
 from kikuchi.core.text import printable
+from kikuchi.query.labels import AmbiguousNumberError, place_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
 _SHOWN = 12  # variables in a terminal
 _SHOWN_IN_HTML = 40
 _SHOWN_STATES = 12
+
+
+def _place(name: str, states: tuple[str, ...], state: Any) -> int:
+    """The number of a state of an answer."""
+    try:
+        found = place_of(states, state)
+    except AmbiguousNumberError as error:
+        raise ModelError(f"variable {name}: state {error}") from None
+    if found is None:
+        hint = suggestion(str(state), states)
+        raise ModelError(f"variable {name} has no state {state!r}; {hint}")
+    return found
 
 
 class StateDistribution(Mapping[str, float]):
@@ -47,16 +60,7 @@ class StateDistribution(Mapping[str, float]):
         self.values_array = values
 
     def __getitem__(self, state: str | int) -> float:
-        if isinstance(state, str):
-            if state not in self.states:
-                hint = suggestion(state, self.states)
-                raise ModelError(f"variable {self.name} has no state '{state}'; {hint}")
-            return float(self.values_array[self.states.index(state)])
-        if not 0 <= state < len(self.states):
-            raise ModelError(
-                f"variable {self.name} has states 0..{len(self.states) - 1}, got {state}"
-            )
-        return float(self.values_array[state])
+        return float(self.values_array[_place(self.name, self.states, state)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.states)
@@ -232,13 +236,7 @@ class JointDistribution(QueryAnswer):
         where: list[Any] = [slice(None)] * len(self.names)
         for name, state in {**(states or {}), **named}.items():
             k = self._axis(str(name))
-            if isinstance(state, str):
-                if state not in self.states[k]:
-                    hint = suggestion(state, self.states[k])
-                    raise ModelError(f"variable {name} has no state '{state}'; {hint}")
-                where[k] = self.states[k].index(state)
-            else:
-                where[k] = int(state)
+            where[k] = _place(str(name), self.states[k], state)
         return float(self.table[tuple(where)].sum())
 
     def to_dict(self) -> dict[str, Any]:

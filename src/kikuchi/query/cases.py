@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from kikuchi.query.pattern_tree import States
 from kikuchi.query.question import state_labels
 
 UNSEEN = -1  # a missing cell
+_MISSING_KINDS = ("NAType", "NaTType")  # what pandas has in place of missing values
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,11 @@ class CellReader:
         out = table[inverse] if len(inverse) else np.zeros(0, dtype=np.int32)
         if (table == UNSEEN - 1).any():
             row = int(np.flatnonzero(out == UNSEEN - 1)[0])
+            cell = distinct[int(inverse[row])]
             v = self.variables[k]
             raise DataError(
                 f"{source}row {first_row + row}, column '{self.columns[self.used[k]]}': "
-                f"{cells[row]!r} is no state; the states are "
+                f"{cell!r} is no state; the states are "
                 f"{', '.join(state_labels(self.graph, v))} (empty for unknown)"
             )
         return out
@@ -89,8 +92,10 @@ class CellReader:
 
     def _new_code(self, v: int, cell: Any) -> int:
         """The number of a state, -1 for a missing cell, -2 for anything else."""
-        if cell is None or cell != cell or (isinstance(cell, str) and _is_missing(cell)):
-            return self._named(v, cell) if isinstance(cell, str) else UNSEEN
+        if cell is None or _is_nan(cell) or type(cell).__name__ in _MISSING_KINDS:
+            return UNSEEN
+        if isinstance(cell, str) and _is_missing(cell):
+            return self._named(v, cell)
         if isinstance(cell, float | np.floating) and float(cell).is_integer():
             cell = int(cell)  # a column of whole numbers with gaps
         if isinstance(cell, str):
@@ -122,20 +127,25 @@ def _distinct(cells: Any) -> tuple[list[Any], Ints]:
     if type(cells).__module__.partition(".")[0] == "pandas":
         import pandas
 
-        codes, found = pandas.factorize(cells, use_na_sentinel=False)
+        try:
+            codes, found = pandas.factorize(cells, use_na_sentinel=False)
+        except TypeError:  # lists or arrays in cells
+            return list(cells), np.arange(len(cells))
         return list(found), np.asarray(codes, dtype=np.int64)
-    array = np.asarray(cells)
-    if array.dtype.kind in "iub":
-        found, inverse = np.unique(array, return_inverse=True)
-        return found.tolist(), inverse
-    seen: dict[Any, int] = {}
-    items = array.tolist() if array.ndim == 1 else list(cells)
-    places = np.fromiter(
-        (seen.setdefault(None if item != item else item, len(seen)) for item in items),
-        dtype=np.int64,
-        count=len(items),
-    )
-    return list(seen), places
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "iub":
+        numbers, inverse = np.unique(cells, return_inverse=True)
+        return numbers.tolist(), inverse
+    items = list(cells)
+    try:
+        seen: dict[Any, int] = {}
+        places = [seen.setdefault(None if _is_nan(item) else item, len(seen)) for item in items]
+    except TypeError:
+        return items, np.arange(len(items))
+    return list(seen), np.array(places, dtype=np.int64)
+
+
+def _is_nan(cell: Any) -> bool:
+    return isinstance(cell, float | np.floating) and cell != cell
 
 
 def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
@@ -160,10 +170,23 @@ def read_cases(graph: FactorGraph, frame: Any, unused: set[int]) -> Cases:
     return Cases(reader.variables, states, index)
 
 
+def _column(name: Any, cells: Any) -> Any:
+    if isinstance(cells, np.ndarray) and cells.ndim == 1:
+        return cells
+    if isinstance(cells, str) or not isinstance(cells, Iterable):
+        raise DataError(
+            f"column '{name}' must be a list of cells, got {cells!r}; write [{cells!r}]"
+        )
+    return list(cells)
+
+
 def _columns(frame: Any) -> tuple[dict[str, Any], Any]:
     if isinstance(frame, Mapping):
-        return {str(name): list(column) for name, column in frame.items()}, None
+        return {str(name): _column(name, column) for name, column in frame.items()}, None
     if hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
+        twice = [name for name, count in Counter(map(str, frame.columns)).items() if count > 1]
+        if twice:
+            raise DataError(f"the cases have two columns for one variable, '{twice[0]}'")
         columns = {str(name): frame[name] for name in frame.columns}
         return columns, getattr(frame, "index", None)
     if isinstance(frame, Sequence) and all(isinstance(row, Mapping) for row in frame):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from itertools import combinations
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from kikuchi.query.pattern_tree import EvidencePattern
 from kikuchi.query.question import Given, state_labels
 
 _SECONDS = 1.0  # of a search for a small set
+_MOST_SETS = 2000  # of one size that are tried at once
 
 
 def impossible(graph: FactorGraph, known: Given) -> ImpossibleEvidenceError:
@@ -49,26 +52,42 @@ def impossible(graph: FactorGraph, known: Given) -> ImpossibleEvidenceError:
 def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
     """Variables whose evidence is impossible together, and whether none of them can be spared.
 
-    Observations are taken away one by one; one without which the rest is possible is kept.
+    Single observations and pairs are all tried, so that such a set is the smallest there is. Of
+    larger ones observations are taken away one by one; one without which the rest is possible is
+    kept.
     """
     evidence = {**{v: _indicator(graph, v, k) for v, k in known.states.items()}, **known.weights}
     order = tuple(sorted(evidence))
     clock = Budget(seconds=10 * _SECONDS).start()
     tree = cache_of(graph).tree(EvidencePattern((), order), clock)
-    states = np.zeros((1, 0), dtype=np.int32)
-    kept = dict(evidence)
+
+    def are_impossible(sets: list[tuple[int, ...]]) -> list[bool]:
+        """Of each set of observations, whether it has probability zero."""
+        rows = [
+            np.concatenate([evidence[u] if u in kept else np.ones(len(evidence[u])) for u in order])
+            for kept in sets
+        ]
+        states = np.zeros((len(sets), 0), dtype=np.int32)
+        return [bool(log_z == -np.inf) for log_z in tree.run(states, np.array(rows), clock)[0]]
+
+    kept = order
     began = time.perf_counter()
     try:
+        for size in (1, 2):
+            if math.comb(len(order), size) <= (_MOST_SETS if tree.side_by_side else 1):
+                sets = list(combinations(order, size))
+                for found, bad in zip(sets, are_impossible(sets), strict=True):
+                    if bad:
+                        return list(found), True
         for v in order:
             if time.perf_counter() - began > _SECONDS:
-                return sorted(kept), False
-            rest = {u: w for u, w in kept.items() if u != v}
-            row = np.concatenate([rest.get(u, np.ones(len(evidence[u]))) for u in order])
-            if tree.run(states, row[None], clock)[0][0] == -np.inf:
+                return list(kept), False
+            rest = tuple(u for u in kept if u != v)
+            if are_impossible([rest])[0]:
                 kept = rest
     except BudgetError:
-        return sorted(kept), False
-    return sorted(kept), True
+        return list(kept), False
+    return list(kept), True
 
 
 def _indicator(graph: FactorGraph, v: int, state: int) -> Array:

@@ -62,6 +62,8 @@ def _converter(model: Any) -> Callable[[Any], FactorGraph] | None:
             return _from_pgmpy_directed
         return _from_pgmpy_factors if hasattr(model, "get_factors") else None
     if homes & {"pyagrum", "pyAgrum"}:
+        if hasattr(model, "decisionNodeSize"):  # an influence diagram has tables, and choices
+            return None
         if hasattr(model, "cpt"):
             return _from_pyagrum_directed
         return _from_pyagrum_factors if hasattr(model, "factors") else None

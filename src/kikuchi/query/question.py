@@ -11,6 +11,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.errors import EvidenceError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.query.labels import AmbiguousNumberError, place_of
 
 Weights = Mapping[Any, Any]
 
@@ -49,7 +50,7 @@ def given(
                 f"variable {graph.label(v)}: evidence is a state; give weights of states by "
                 "likelihood=, or the marginal that it shall have by observed_marginals="
             )
-        state = graph.state_index(v, value)
+        state = state_number(graph, v, value)
         if states.get(v, state) != state:
             raise EvidenceError(f"variable {graph.label(v)} is observed twice, differently")
         states[v] = state
@@ -81,8 +82,9 @@ def _weights(graph: FactorGraph, likelihood: Weights | None) -> dict[int, Array]
     for variable, value in _pairs(likelihood, "likelihood", "{'smoke': [0.8, 0.3]}"):
         v = _number(graph, variable)
         count = int(graph.cardinalities[v])
+        ordered = _in_order(graph, v, value)
         try:
-            numbers = np.asarray(_in_order(graph, v, value), dtype=np.float64)
+            numbers = np.asarray(ordered, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise EvidenceError(
                 f"variable {graph.label(v)}: {value!r} is not a list of weights"
@@ -108,7 +110,7 @@ def _in_order(graph: FactorGraph, v: int, value: Any) -> Any:
         return value
     ordered = [0.0] * int(graph.cardinalities[v])
     for state, weight in value.items():
-        ordered[graph.state_index(v, state)] = weight
+        ordered[state_number(graph, v, state)] = weight
     return ordered
 
 
@@ -126,22 +128,49 @@ def _apart(graph: FactorGraph, *kinds: Iterable[int]) -> None:
 
 def asked_variables(graph: FactorGraph, variables: Any, what: str) -> list[int]:
     """Numbers of the variables that are asked for, in order, none twice."""
-    if isinstance(variables, str | int | np.integer):
-        return [graph.index(variables)]  # type: ignore[arg-type]
-    chosen = [graph.index(v) for v in variables]
+    single = isinstance(variables, str) or not isinstance(variables, Iterable)
+    named = [variables] if single else list(variables)
+    chosen = [variable_number(graph, v) for v in named]
     if len(set(chosen)) != len(chosen):
-        raise ModelError(f"{what}: a variable is asked twice in {list(variables)}")
+        raise ModelError(f"{what}: a variable is asked twice in {named}")
     return chosen
 
 
 def _number(graph: FactorGraph, variable: Variable) -> int:
     try:
-        return graph.index(variable)
+        return variable_number(graph, variable)
     except ModelError as error:
         raise EvidenceError(str(error)) from error
 
 
 # ---------------------------------------------------------------------- names
+
+
+def variable_number(graph: FactorGraph, variable: Variable) -> int:
+    """The number of a variable; a number that is also the name of another one is refused."""
+    if graph.names is None or isinstance(variable, str):
+        return graph.index(variable)
+    try:
+        found = place_of(graph.names, variable)
+    except AmbiguousNumberError as error:
+        raise ModelError(f"variable {error}") from None
+    return graph.index(variable) if found is None else found
+
+
+def state_number(graph: FactorGraph, v: int, state: Any) -> int:
+    """The number of a state of a variable; a number that is also the name of another is refused.
+
+    >>> graph = FactorGraph([3, 2], [], names=["a", "b"], states=[["1", "5", "9"], ["no", "True"]])
+    >>> state_number(graph, 0, "1"), state_number(graph, 0, 9), state_number(graph, 1, True)
+    (0, 2, 1)
+    """
+    if graph.states is None:
+        return graph.state_index(v, state)
+    try:
+        found = place_of(graph.states[v], state)
+    except AmbiguousNumberError as error:
+        raise EvidenceError(f"variable {graph.label(v)}: state {error}") from None
+    return graph.state_index(v, state) if found is None else found
 
 
 def state_labels(graph: FactorGraph, v: int) -> tuple[str, ...]:

@@ -19,7 +19,13 @@ from kikuchi.inference.registry import infer
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
-from kikuchi.query.question import asked_variables, given, state_labels
+from kikuchi.query.question import (
+    asked_variables,
+    given,
+    state_labels,
+    state_number,
+    variable_number,
+)
 
 _SHOWN = 10
 
@@ -125,10 +131,10 @@ def sensitivity(
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     budget = limits(budget, seconds, memory)
     known = given(graph, evidence)
-    v = graph.index(target)
+    v = variable_number(graph, target)
     if v in known.states:
         raise ModelError(f"variable {graph.label(v)} is observed; nothing changes its probability")
-    k = graph.state_index(v, state)
+    k = state_number(graph, v, state)
     chosen = _factors(graph, tables)
     try:
         plain = infer(graph, "jt", evidence=known.states, budget=budget)
@@ -234,7 +240,7 @@ def information_gain(
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     known = given(graph, evidence)
-    t = graph.index(target)
+    t = variable_number(graph, target)
     if t in known.states:
         raise ModelError(f"variable {graph.label(t)} is observed; there is nothing to gain")
     chosen = (

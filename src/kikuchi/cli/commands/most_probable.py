@@ -41,7 +41,7 @@ def most_probable(
     exact where that fits, else bounded from both sides.
     """
     from kikuchi.cli.inputs import load_model, variable_number
-    from kikuchi.cli.questions import evidence_of, given_text, likelihoods_of
+    from kikuchi.cli.questions import by_name, evidence_of, given_text, likelihoods_of, named
     from kikuchi.core.errors import EvidenceError, KikuchiError
 
     budget = limits.budget
@@ -53,16 +53,17 @@ def most_probable(
     states, marginals = evidence_of(graph, observed)
     if marginals:
         raise EvidenceError("--given: observed marginals are for `kikuchi query`; give states")
-    weights = likelihoods_of(graph, likelihood)
+    weights = by_name(graph, likelihoods_of(graph, likelihood))
+    given = by_name(graph, states)
     text = given_text(graph, states)
     if variables:
         if best != 1:
             raise KikuchiError("--best is for states of all variables; leave the names out")
-        asked = [variable_number(graph, word) for word in variables]
-        found = marginal_map(graph, asked, states, likelihood=weights, budget=budget)
+        asked = [named(graph, variable_number(graph, word)) for word in variables]
+        found = marginal_map(graph, asked, given, likelihood=weights, budget=budget)
         finish(MarginalMapAnswer(model, text, found), output)
         return
-    several = find(graph, states, best=best, likelihood=weights, budget=budget)
+    several = find(graph, given, best=best, likelihood=weights, budget=budget)
     finish(BestStatesAnswer(model, text, several), output)
 
 

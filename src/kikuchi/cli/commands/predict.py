@@ -59,6 +59,7 @@ def predict(
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_model, variable_number
     from kikuchi.cli.outputs import check_outputs
+    from kikuchi.cli.questions import named
 
     budget = limits.budget
     output.check(model, out)
@@ -68,7 +69,7 @@ def predict(
 
     graph = load_model(model, format)
     words = [word.strip() for word in (targets or "").split(",") if word.strip()]
-    asked = [variable_number(graph, word) for word in words]
+    asked = [named(graph, variable_number(graph, word)) for word in words]
     with optional_cluster(workers.cluster), ProgressBar("cases", quiet=output.quiet) as progress:
         done = predict_file(
             graph,

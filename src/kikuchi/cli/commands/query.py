@@ -45,7 +45,7 @@ def query(
     Exact where that is affordable, and said if it is not.
     """
     from kikuchi.cli.inputs import load_model, variable_number
-    from kikuchi.cli.questions import evidence_of, given_text, likelihoods_of
+    from kikuchi.cli.questions import by_name, evidence_of, given_text, likelihoods_of, named
     from kikuchi.core.errors import ModelError
 
     budget = limits.budget
@@ -54,16 +54,16 @@ def query(
 
     graph = load_model(model, format)
     states, marginals = evidence_of(graph, observed)
-    asked = [variable_number(graph, word) for word in variables or []]
+    asked = [named(graph, variable_number(graph, word)) for word in variables or []]
     if joint and not asked:
         raise ModelError("--joint: name the variables whose joint distribution is wanted")
     answer = ask(
         graph,
         None if joint or not asked else asked,
         joint=asked if joint else None,
-        evidence=states,
-        likelihood=likelihoods_of(graph, likelihood),
-        observed_marginals=marginals,
+        evidence=by_name(graph, states),
+        likelihood=by_name(graph, likelihoods_of(graph, likelihood)),
+        observed_marginals=by_name(graph, marginals),
         method=method,
         budget=budget,
     )
