@@ -73,6 +73,26 @@ def test_samples_files_and_checkpoint(fitted, sequences, tmp_path):
     assert done.score(sequences) == pytest.approx(whole.score(sequences), abs=1e-5)
 
 
+def test_whole_groups_are_held_out(sequences):
+    who = np.repeat(["ann", "bob", "cat", "dan"], 10)
+    kept = {}
+
+    class Watched(FlowHMM):
+        def _judge(self, model):
+            kept["held"] = [id(t) for t in self._held]
+            super()._judge(model)
+
+    model = Watched(2, flow="affine", max_iter=2, random_state=0)
+    tables = [np.array(t) for t in sequences]
+    model.fit(tables, groups=who)
+    heard = {w for t, w in zip(tables, who, strict=True) if id(t) in kept["held"]}
+    assert len(heard) == 1 and len(kept["held"]) == 10
+    with pytest.raises(DataError, match=r"groups of shape \(3,\) for 40 sequences"):
+        model.fit(sequences, groups=[0, 1, 2])
+    model.fit(sequences, groups=np.repeat([0, 1], 20))
+    assert any("2 groups: none is held out" in w for w in model.warnings_)
+
+
 def test_bad_input(sequences):
     one = FlowHMM(2, flow="affine", max_iter=1, random_state=0).fit(sequences[0])
     assert any("1 sequences: none is held out" in w for w in one.warnings_)

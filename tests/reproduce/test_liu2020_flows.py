@@ -31,13 +31,18 @@ def test_classes_on_few_rows(monkeypatch):
 def test_rows_of_speech():
     experiment = find_experiment("LIU-X7", "somewhere")
     case = {"speaker": "ann", "components": 1}
-    result = {"flows": 0.9, "gaussians": 0.8, "error": 0.02, "gain_error": 0.03, "count": 100}
+    result = {"flows": 0.9, "gaussians": 0.8, "full": 0.85, "error": 0.02, "gain_error": 0.03,
+              "count": 100, "rounds": 2}  # fmt: skip
     finished = [Finished(case, result, 0.0), Finished({**case, "speaker": "bob"}, result, 0.0)]
-    rows = experiment.rows(finished)
-    assert rows[2].ours == pytest.approx(0.1) and rows[2].agrees
-    assert "± 0.0212" in rows[2].note and "76.7 % against 62.3 %" in rows[0].note
+    *speakers, flows, _, _, gain = experiment.rows(finished)
+    assert gain.ours == pytest.approx(0.1) and gain.agrees
+    assert "± 0.0212" in gain.note and "76.7 % against 62.3 %" in flows.note
+    assert [row.quantity for row in speakers] == [
+        f"flows minus Gaussians, {who}, 1 component" for who in ("ann", "bob")
+    ]
+    assert "± 0.0300; 0.900 against 0.800 after 2 rounds" in speakers[0].note
     worse = experiment.rows([Finished(case, {**result, "flows": 0.7}, 0.0)])
-    assert worse[2].agrees is False
+    assert worse[-1].agrees is False
     with pytest.raises(KikuchiError, match="--data"):
         find_experiment("LIU-X7").run_case({**case, "data": None})
 
@@ -58,7 +63,7 @@ def test_speech_of_tones(tmp_path):
     experiment = find_experiment("LIU-X7", str(tmp_path))
     case = {
         "data": str(tmp_path), "speaker": "cat", "components": 1, "coefficients": 5,
-        "recordings": 4, "states": 2, "rounds": 1, "seed": 0,
+        "recordings": 4, "states": 2, "rounds": 1, "seed": 0, "noise": 0.3, "learning_rate": 5e-4,
     }  # fmt: skip
     result = experiment.run_case(case)
     assert result["flows"] > 0.7 and result["gaussians"] > 0.7 and result["count"] == 40
