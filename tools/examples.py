@@ -8,6 +8,8 @@ How a page is read, from top to bottom, in an empty folder of its own:
 * a fence with `title="name"` (not Python) is written to that file;
 * a `python` fence is run; all fences of a page share one namespace. If a `text` fence comes next,
   it is what the code prints;
+* a picture `images/guides/NAME.png` that the page shows is one that its examples write as NAME.png;
+  the stored one must have its size, and `--update` stores it anew;
 * a `console` fence holds commands after `$ ` (`kikuchi`, `cat`), each followed by its output;
 * `...` in an expected output stands for anything, and rules (`---`) of any length are alike;
 * any other fence is not run.
@@ -22,6 +24,8 @@ import io
 import os
 import re
 import shlex
+import shutil
+import struct
 import sys
 import tempfile
 import traceback
@@ -31,12 +35,16 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/commands.md")
+PAGES = ("index.md", "tutorial.md", "reproduce.md", "how-to/*.md", "reference/*.md")
 
 _OPEN = re.compile(r"```(\w+)(?:\s+title=\"([^\"]+)\")?\s*$")
 _CHECKER = doctest.OutputChecker()
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_RUN = re.compile(r"^```(?:python|console)", re.MULTILINE)
 _WIDTH = "100"
+_PICTURE = re.compile(r"\((?:\.\./)?images/guides/([\w-]+\.png)\)")
+PICTURES = ROOT / "docs" / "images" / "guides"
+_DPI = 90
 
 
 @dataclass
@@ -65,8 +73,14 @@ class Fault:
 
 
 def pages(docs: Path = ROOT / "docs") -> list[Path]:
-    """The pages whose examples are run."""
-    return [path for pattern in PAGES for path in sorted(docs.glob(pattern))]
+    """The pages whose examples are run: those that have any."""
+    found = [path for pattern in PAGES for path in sorted(docs.glob(pattern))]
+    return [path for path in found if _RUN.search(path.read_text(encoding="utf-8"))]
+
+
+def shown_pictures(path: Path) -> list[str]:
+    """Names of the pictures of a page that its own examples draw."""
+    return _PICTURE.findall(path.read_text(encoding="utf-8"))
 
 
 def fences(text: str) -> list[Fence]:
@@ -87,8 +101,10 @@ def fences(text: str) -> list[Fence]:
     return found
 
 
-def run_page(path: Path) -> list[Fault]:
-    """Run one page in a folder of its own."""
+def run_page(path: Path, *, store: bool = False) -> list[Fault]:
+    """Run one page in a folder of its own; with `store` keep the pictures that it draws."""
+    import matplotlib as mpl
+
     from kikuchi.inference.registry import METHODS
 
     text = path.read_text(encoding="utf-8")
@@ -96,13 +112,34 @@ def run_page(path: Path) -> list[Fault]:
     known = set(METHODS)
     module = ModuleType(f"page_{path.stem.replace('-', '_')}")
     sys.modules[module.__name__] = module
-    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
+    looks = mpl.rc_context({"savefig.dpi": _DPI, "savefig.facecolor": "white"})
+    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)), looks:
         try:
-            return list(_run_fences(name, text, module))
+            faults = list(_run_fences(name, text, module))
+            return [*faults, *_check_pictures(name, text, store)]
         finally:
             del sys.modules[module.__name__]
             for method in set(METHODS) - known:  # what the page added
                 METHODS.remove(method)
+
+
+def _check_pictures(name: str, text: str, store: bool) -> Iterator[Fault]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        for picture in _PICTURE.findall(line):
+            drawn, stored = Path(picture), PICTURES / picture
+            if not drawn.exists():
+                yield Fault(name, number, f"shows {picture}, which its examples do not draw")
+            elif store:
+                PICTURES.mkdir(parents=True, exist_ok=True)
+                shutil.copy(drawn, stored)
+            elif not stored.exists() or _size(stored) != _size(drawn):
+                yield Fault(name, number, f"{picture} is old; run tools/examples.py --update")
+
+
+def _size(picture: Path) -> tuple[int, int]:
+    """Width and height of a PNG file, which stand in its header."""
+    with picture.open("rb") as file:
+        return struct.unpack(">II", file.read(24)[16:])
 
 
 @contextlib.contextmanager
@@ -221,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     wrong = 0
     for path in options.pages or pages():
-        faults = run_page(path.resolve())
+        faults = run_page(path.resolve(), store=options.update)
         if options.update:
             update(path, faults)
         for fault in faults:

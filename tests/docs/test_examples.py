@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
-from cli_runner import run
 from project_tools import ROOT, load_tool
 
 examples = load_tool("examples")
@@ -86,27 +83,39 @@ def test_update_writes_what_was_printed(tmp_path: Path) -> None:
     assert page.read_text() == PAGE.format(shown="2", total=3, output="hello")
 
 
-GROUPS = ("ica", "temporal")  # commands with commands below them
+PICTURE = """
+```python
+import matplotlib.pyplot as plt
+
+figure = plt.figure(figsize=(1, 1))
+figure.savefig("{drawn}.png")
+```
+
+![a picture](../images/guides/{shown}.png)
+"""
 
 
-def shown_commands() -> list[str]:
-    """Commands of plain fences, which name files of the reader and are not run."""
-    found = []
-    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
-        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-            lines = block.replace("\\\n", " ").splitlines()
-            found += [line for line in lines if line.startswith("kikuchi ")]
-    return found
+def test_pictures_that_no_example_draws_are_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PICTURES", tmp_path / "guides")
+    page = tmp_path / "page.md"
+    page.write_text(PICTURE.format(drawn="one", shown="two"))
+    assert "do not draw" in str(examples.run_page(page)[0])
+    page.write_text(PICTURE.format(drawn="one", shown="one"))
+    assert "is old" in str(examples.run_page(page)[0])
+    assert examples.run_page(page, store=True) == []
+    assert examples.run_page(page) == []
 
 
-def test_commands_that_are_only_shown_have_options_that_exist() -> None:
-    commands = shown_commands()
-    assert len(commands) > 15
-    for line in commands:
-        words = shlex.split(line)[1:]
-        names = words[:2] if words[0] in GROUPS else words[:1]
-        told = run(*names, "--help").stdout
-        for word in words[len(names) :]:
-            option = word.partition("=")[0]
-            if option.startswith("-") and len(option) > 1:
-                assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", told), (option, line)
+def test_every_guide_has_a_picture() -> None:
+    pages = [*(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "docs" / "index.md"]
+    assert [page.name for page in pages if "![" not in page.read_text(encoding="utf-8")] == []
+
+
+def test_pictures_of_guides_are_shown_and_small() -> None:
+    shown = {name for page in PAGES for name in examples.shown_pictures(page)}
+    stored = {path.name for path in examples.PICTURES.glob("*.png")}
+    assert stored == shown
+    for path in examples.PICTURES.glob("*.png"):
+        assert path.stat().st_size < 60_000, path.name

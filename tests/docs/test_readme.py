@@ -76,6 +76,10 @@ def write_files(*, photographs: bool) -> None:
     np.savetxt("RECORDING.csv", sources @ rng.normal(size=(3, 4)), delimiter=",")
     np.savetxt("SERIES.csv", np.cumsum(rng.normal(size=(200, 2)), axis=0), delimiter=",")
     table = np.column_stack([sources[:80], sources[:80, 0] + 0.1 * rng.normal(size=80)])
+    np.savetxt("TABLE.csv", sources @ rng.normal(size=(3, 3)), delimiter=",")
+    kinds = ["long" if x > 0 else "short" for x in sources[:, 0]]
+    rows = [f"{a:.6g},{b:.6g},{kind}" for (a, b, _), kind in zip(sources, kinds, strict=True)]
+    Path("CLASSES.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
     np.savetxt("DATA.csv", table, delimiter=",", header="a,b,c,fat", comments="")
     if photographs:
         assert run("patches", "photographs", "--count", "3000", "--out", "P.npz").exit_code == 0
