@@ -49,6 +49,18 @@ def test_pyagrum_both_ways(graph: kk.FactorGraph) -> None:
     )
 
 
+def test_tables_of_few_digits_are_taken() -> None:
+    """pyAgrum writes six digits and reads single precision: its rows sum to 1 to 1e-6 only."""
+    gum = pytest.importorskip("pyagrum")
+    net = gum.fastBN("a->b")
+    net.cpt("a").fillWith([0.333333, 0.666666])
+    graph = kk.as_model(net)
+    assert kk.query(graph, "a")["a"][0] == pytest.approx(1 / 3, abs=1e-6)
+    net.cpt("a").fillWith([0.3, 0.3])
+    with pytest.raises(ModelError, match=r"sums to 0\.6, not to 1"):
+        kk.as_model(net)
+
+
 def test_an_influence_diagram_is_no_model() -> None:
     """It has tables, but also choices and utilities."""
     gum = pytest.importorskip("pyagrum")

@@ -18,6 +18,7 @@ from kikuchi.graphs.directed import check_directed
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import read
 from kikuchi.graphs.formats.names import with_names
+from kikuchi.graphs.formats.network import ROW_TOLERANCE
 from kikuchi.query.question import state_labels
 
 _TAKEN = (
@@ -107,7 +108,7 @@ class _Variables:
             children=children,
         )
         if children is not None:
-            check_directed(graph)
+            check_directed(graph, tolerance=ROW_TOLERANCE)
         return graph
 
 

@@ -92,6 +92,23 @@ def test_files_of_pyagrum(ending: str, tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["abc", "cab"])
+def test_markov_files_of_pyagrum(order: str, tmp_path) -> None:
+    """Its scopes are in any order; the table's own is a comment behind its size."""
+    gum = pytest.importorskip("pyagrum")
+    net = gum.MarkovRandomField()
+    for name, size in (("a", 2), ("b", 3), ("c", 4)):
+        net.add(gum.LabelizedVariable(name, "", size))
+    net.addFactor(list(order)).fillWith([float(k % 7 + 1) for k in range(24)])
+    net.addFactor(["b", "a"]).fillWith([1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
+    gum.saveMRF(net, str(tmp_path / "net.uai"))
+    np.testing.assert_allclose(
+        kk.query(tmp_path / "net.uai", joint=[0, 1, 2]).table,
+        kk.query(kk.as_model(net), joint=list("abc")).table,
+        atol=1e-12,
+    )
+
+
 @pytest.mark.parametrize("ending", ["xmlbif", "net", "dsl"])
 def test_pyagrum_and_pgmpy_read_ours(ending: str, tmp_path) -> None:
     gum = pytest.importorskip("pyagrum")

@@ -6,8 +6,9 @@ table of each factor (its size, then its entries, the last variable of the scope
 In a BAYES network the last variable of each scope is the child. `#` and `//` begin comments.
 
 pyAgrum writes the name of the child as a comment behind each scope, and the parents in the opposite
-order to that of the table: the first runs fastest among them. Such files are recognised by these
-comments, and read as they are meant, with their names.
+order to that of the table: the first runs fastest among them. Of a MARKOV network it writes scopes
+in any order, and the order of the table, the first variable fastest, as a comment behind its size.
+Such files are recognised by these comments, and read as they are meant, with their names.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from kikuchi.graphs.formats.weights import text_weights, with_room_for_constant
 _HUGE = 2**62
 _COMMENT = re.compile(rb"(?:#|//)[^\n]*+")
 _AGRUM = re.compile(rb"^[0-9]++(?: [0-9]++)++   # (\S++)$", re.MULTILINE)
+_AGRUM_MARKOV = re.compile(rb"^[0-9]++ # \{([0-9]++(?:, [0-9]++)*+)\}\s*$", re.MULTILINE)
 
 
 def read_uai(path: str, data: bytes, *, compiled: bool | None = None) -> FactorGraph:
@@ -49,12 +51,14 @@ def read_uai(path: str, data: bytes, *, compiled: bool | None = None) -> FactorG
     """
     written_by_agrum: list[bytes] = []
     if b"#" in data or b"//" in data:
-        written_by_agrum = _AGRUM.findall(data)
+        written_by_agrum = _AGRUM.findall(data) or _AGRUM_MARKOV.findall(data)
         data = _COMMENT.sub(lambda match: b" " * len(match[0]), data)
     graph = _read(tokenise(path, data, names=1, compiled=compiled))
-    if graph.is_directed and len(written_by_agrum) == graph.n_factors:
+    if len(written_by_agrum) != graph.n_factors:
+        return graph
+    if graph.is_directed:
         return _as_agrum_means(path, graph, written_by_agrum)
-    return graph
+    return _in_agrum_order(graph, written_by_agrum)
 
 
 def _as_agrum_means(path: str, graph: FactorGraph, comments: list[bytes]) -> FactorGraph:
@@ -69,6 +73,17 @@ def _as_agrum_means(path: str, graph: FactorGraph, comments: list[bytes]) -> Fac
     if len(set(names)) < len(names):
         raise FormatError(path, None, "found a name twice in the comments", "expected each once")
     return graph.replaced(scopes=scopes, names=names)
+
+
+def _in_agrum_order(graph: FactorGraph, comments: list[bytes]) -> FactorGraph:
+    """The graph with scopes in the opposite order to that of the comments, if they name the same
+    variables; else they mean something else.
+    """
+    orders = [[int(v) for v in comment.split(b", ")][::-1] for comment in comments]
+    if any(sorted(graph.scope(a)) != sorted(order) for a, order in enumerate(orders)):
+        return graph
+    flat = [v for order in orders for v in order]
+    return graph.replaced(scopes=np.array(flat, dtype=graph.scopes.dtype))
 
 
 def _read(tokens: Tokens) -> FactorGraph:

@@ -230,7 +230,11 @@ def _determined(reader: NetworkReader, node: Element, name: str) -> Any:
 
 
 def xdsl_text(graph: FactorGraph) -> Iterator[str]:
-    """The text of a directed model for GeNIe, in pieces; names become identifiers where needed."""
+    """The text of a directed model for GeNIe, in pieces; names become identifiers where needed.
+
+    There is no part `extensions`, without which pyAgrum refuses a file: it takes the parents of a
+    node in the opposite order to GeNIe, and would answer wrongly.
+    """
     from kikuchi.graphs.formats.directed import parents_first
 
     writer = NetworkWriter(graph, "an .xdsl file")
