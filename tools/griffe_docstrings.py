@@ -7,6 +7,7 @@
 * Estimators list their options in docstrings that are made with the class and read from there.
 * A line `Reference: ...` below a section such as Parameters, which would take it for an entry, goes
   above the first section.
+* An option is shown with its default, not with the call that also states its help and range.
 * A line of prose that begins with `>` is kept from becoming a quotation.
 """
 
@@ -85,8 +86,17 @@ class HouseDocstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called by griffe for each object after it is loaded."""
+        if isinstance(obj, griffe.Attribute):
+            obj.value = plain_default(obj.value)
         if obj.docstring is not None:
             obj.docstring.value = for_site(_listed_options(obj) or obj.docstring.value)
+
+
+def plain_default(value: Any) -> Any:
+    """The default of an option: `1` of `option(1, "Number of sources.", low=1)`."""
+    if isinstance(value, griffe.ExprCall) and str(value.function) == "option" and value.arguments:
+        return value.arguments[0]
+    return value
 
 
 def _listed_options(obj: griffe.Object) -> str | None:

@@ -190,7 +190,10 @@ def test_guides_name_no_codes() -> None:
         ROOT / "README.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "docs").glob("how-to/*.md"),
+        *(ROOT / "docs").glob("reference/*.md"),
+        *(ROOT / "docs").glob("notebooks/*.ipynb"),
     ]
+    assert len(pages) > 45
     own = ("coverage.md", "reproduce.md", "benchmarks.md")  # lists of rows and of experiments
     wrong = [
         f"{Path(page).name}: {found[0]}"

@@ -44,6 +44,15 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
     )
 
 
+def test_options_are_shown_with_their_defaults() -> None:
+    griffe = pytest.importorskip("griffe")
+    tool = load_tool("griffe_docstrings")
+    source = "class A:\n    n: int = option(3, 'How many.', low=1)\n    m: int = max(1, 2)\n"
+    with griffe.temporary_visited_package("p", {"__init__.py": source}) as package:
+        shown = {name: str(tool.plain_default(package[f"A.{name}"].value)) for name in "nm"}
+    assert shown == {"n": "3", "m": "max(1, 2)"}
+
+
 def test_equations_become_mathml_and_wrong_ones_are_faults() -> None:
     pytest.importorskip("latex2mathml")
     hooks = load_tool("site_hooks")
