@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -68,6 +69,34 @@ def test_filtering_and_smoothing_equal_the_unrolled_model(network: TwoSliceNetwo
     assert filtered[0]["b"].states == ("u", "v", "w")
 
 
+@pytest.mark.parametrize("lag", [1, 3, 9])
+def test_answers_may_wait_for_later_slices(network: TwoSliceNetwork, lag: int) -> None:
+    evidence = cases(7)
+    found = list(network.filter(iter(evidence), lag=lag))
+    assert len(found) == 7
+    for t, answer in enumerate(found):
+        expected = unrolled(network, evidence, min(t + lag, 6), t)
+        assert answer.log_evidence == pytest.approx(expected.log_evidence, abs=1e-10)
+        for name in network.names:
+            np.testing.assert_allclose(
+                answer[name].values_array, expected[f"{name}[{t}]"].values_array, atol=1e-12
+            )
+
+
+def test_memory_does_not_grow_with_time(network: TwoSliceNetwork) -> None:
+    def peak(slices: int) -> int:
+        tracemalloc.start()
+        for _ in network.filter((case for case in cases(slices)), lag=2):
+            pass
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    list(network.filter(cases(4), lag=2))  # loads what was compiled
+    few = peak(40)
+    assert peak(400) < few + 360 * 500  # of the evidence itself, which is a list here
+
+
 def test_long_sequences_stream(network: TwoSliceNetwork) -> None:
     evidence = cases(300)
     last = None
@@ -100,8 +129,11 @@ def test_tiny_numbers_go_through_the_careful_engine() -> None:
 def test_bad_networks_and_evidence(network: TwoSliceNetwork) -> None:
     with pytest.raises(EvidenceError, match="slice 1: there is no variable 'q'"):
         list(network.filter([{}, {"q": 0}]))
-    with pytest.raises(EvidenceError, match="slice 0: b has no state 'x'"):
-        network.smooth([{"b": "x"}])
+    for state, says in (("x", "'x'"), (7, "7"), (0.7, "0.7"), (None, "None")):
+        with pytest.raises(EvidenceError, match=f"slice 0: b has no state {says}"):
+            network.smooth([{"b": state}])
+    with pytest.raises(ModelError, match="lag must be a whole number of at least 0, got -1"):
+        list(network.filter([{}], lag=-1))
     stuck = TwoSliceNetwork({"x": 2}, {"x": ([], [1, 0])}, {"x": (["x[-1]"], np.eye(2))})
     with pytest.raises(ImpossibleEvidenceError, match="slice 2"):
         list(stuck.filter([{}, {}, {"x": 1}]))

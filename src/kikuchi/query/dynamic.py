@@ -2,15 +2,17 @@
 
 The interface are the variables that the next slice depends on. Given its state, past and future are
 independent, so that a table over the interface is all that one slice passes to the next (the
-interface algorithm). Filtering keeps one such table; smoothing one in every square root of the
-number of slices, and computes those between again.
+interface algorithm). Filtering keeps one such table, with a lag as many as the lag has slices;
+smoothing one in every square root of the number of slices, and computes those between again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +23,7 @@ from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelErr
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.answers import Distributions
+from kikuchi.query.labels import AmbiguousNumberError, place_of
 from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree
 
 _BEFORE = "[-1]"
@@ -99,29 +102,46 @@ class TwoSliceNetwork:
         self,
         evidence: Iterable[Mapping[str, Any]],
         *,
+        lag: int = 0,
         budget: Budget | None = None,
         seconds: float | None = None,
         memory: int | str | None = None,
     ) -> Iterator[Distributions]:
-        """Distributions of each slice given the evidence up to it, as they come: any number of
-        slices in the same memory.
+        """Distributions of each slice given the evidence up to it, or up to `lag` slices after it,
+        as they come: any number of slices in the same memory.
 
         Parameters
         ----------
         evidence : for each slice its observed states by name, an empty mapping for none.
+        lag : how many later slices an answer waits for (fixed-lag smoothing); each costs a step
+            back in time for every slice.
         budget : limits as a `Budget`, in place of the next two.
         seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
         """
         engine = _SliceEngine(self, limits(budget, seconds, memory).start())
+        if not isinstance(lag, int | np.integer) or lag < 0:
+            raise ModelError(f"lag must be a whole number of at least 0, got {lag!r}")
+        held: deque[_Step] = deque()
         alpha: Array | None = None
         total = 0.0
         for t, seen in enumerate(evidence):
-            slice_engine = engine.first if t == 0 else engine.later
-            weights = slice_engine.weights(seen, t)
-            log_z, answer = slice_engine.marginals(weights, alpha, None, t)
+            part = engine.at(t)
+            held.append(_Step(t, part, part.weights(seen, t), alpha))
+            log_z, alpha = part.forward(held[-1].weights, alpha, None, t)
             total += log_z
-            yield self._labelled(slice_engine, answer, total)
-            _, alpha = slice_engine.forward(weights, alpha, None, t)
+            if len(held) > lag:
+                yield self._oldest(held, total)
+        while held:
+            yield self._oldest(held, total)
+
+    def _oldest(self, held: deque[_Step], total: float) -> Distributions:
+        """The slice that was held longest, given what came in with it and after it."""
+        beta: Array | None = None
+        for step in reversed(list(islice(held, 1, None))):
+            beta = step.part.backward(step.weights, beta, step.t)
+        step = held.popleft()
+        _, answer = step.part.marginals(step.weights, step.alpha, beta, step.t)
+        return self._labelled(step.part, answer, total)
 
     def smooth(
         self,
@@ -173,6 +193,15 @@ class TwoSliceNetwork:
         return Distributions(
             tuple(self.names), states, tuple(answer), method="interface", log_evidence=total
         )
+
+
+class _Step(NamedTuple):
+    """A slice that waits for its answer: its evidence, and the table that comes into it."""
+
+    t: int
+    part: _Slice
+    weights: Array
+    alpha: Array | None
 
 
 @dataclass
@@ -239,14 +268,14 @@ class _Slice:
                 hint = suggestion(str(name), self.network.names)
                 raise EvidenceError(f"slice {t}: there is no variable '{name}'; {hint}")
             labels = self.states(name)
-            if isinstance(state, str):
-                if state not in labels:
-                    hint = suggestion(state, labels)
-                    raise EvidenceError(f"slice {t}: {name} has no state '{state}'; {hint}")
-                state = labels.index(state)
-            if not 0 <= int(state) < len(labels):
-                raise EvidenceError(f"slice {t}: {name} has states 0..{len(labels) - 1}")
-            rows[self.number[name]] = np.eye(len(labels))[int(state)]
+            try:
+                place = place_of(labels, state)
+            except AmbiguousNumberError as error:
+                raise EvidenceError(f"slice {t}: {name}: state {error}") from None
+            if place is None:
+                hint = suggestion(str(state), labels)
+                raise EvidenceError(f"slice {t}: {name} has no state {state!r}; {hint}")
+            rows[self.number[name]] = np.eye(len(labels))[place]
         return np.concatenate([rows[v] for v in sorted(self.own)])
 
     def _run(
