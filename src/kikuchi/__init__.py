@@ -5,9 +5,25 @@ The public names are imported when first used, so that `import kikuchi` stays li
 
 from __future__ import annotations
 
+from kikuchi.core.extensions import extend
 from kikuchi.core.lazy import public_names
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__, _names = public_names(__name__, __file__)
 __all__ = ["__version__", *_names]
+
+extend(
+    "kikuchi.inference",
+    {
+        "renn": "kikuchi.neural.region_networks:Renn",
+        "bethe-net": "kikuchi.neural.region_networks:BetheNet",
+    },
+)
+extend(
+    "kikuchi.learning",
+    {
+        "min-max": "kikuchi.neural.min_max:RegionMinMax",
+        "mf-trw-net": "kikuchi.neural.amortised_bound:AmortisedBound",
+    },
+)

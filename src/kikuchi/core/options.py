@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 
 from kikuchi.core.errors import MethodError, suggestion
+from kikuchi.core.extensions import extensions
 
 T = TypeVar("T")
 
@@ -81,8 +82,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     """Classes of one `kind` by name, each imported when it is first asked for.
 
     `entries` maps a name to `module:Class` below the package `home`, or to the class itself; the
-    classes carry the same `kind`. A module that begins with the package's own name is taken as it
-    stands, for classes that live in a room above.
+    classes carry the same `kind`. What rooms above have added to this `home` (`core.extensions`)
+    comes after the entries, by whole paths.
 
     >>> from kikuchi.inference.registry import METHODS
     >>> METHODS.find("bp").__name__, METHODS.parse("bp:damping=0.5").damping
@@ -92,14 +93,17 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def __init__(self, home: str, kind: str, entries: Mapping[str, str | type[T]]) -> None:
         self.home = home
         self.kind = kind
-        self._entries = dict(entries)
+        own = {
+            name: f"{home}.{entry}" if isinstance(entry, str) else entry
+            for name, entry in entries.items()
+        }
+        self._entries: dict[str, str | type[T]] = {**own, **extensions(home)}
 
     def __getitem__(self, name: str) -> type[T]:
         entry = self._entries[name]
         if isinstance(entry, str):
             module, attribute = entry.split(":")
-            within = "" if module.startswith("kikuchi.") else f"{self.home}."
-            entry = cast("type[T]", getattr(import_module(within + module), attribute))
+            entry = cast("type[T]", getattr(import_module(module), attribute))
             self._entries[name] = entry
         return entry
 

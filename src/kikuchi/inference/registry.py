@@ -47,8 +47,6 @@ METHODS: Registry[Method] = Registry(
         "plefka": "expansions.plefka:Plefka",
         "adatap": "expansions.adaptive_tap:AdaptiveTap",
         "saddle": "expansions.saddle_point:SaddlePoint",
-        "renn": "kikuchi.neural.region_networks:Renn",
-        "bethe-net": "kikuchi.neural.region_networks:BetheNet",
         "third-order": "expansions.third_order:ThirdOrder",
     },
 )

@@ -1,7 +1,8 @@
 """Differentiable inference, region-energy networks and amortised messages.
 
 `log_z`, `marginals` and `factor_beliefs` of a graph as JAX functions with implicit gradients; the
-methods `renn` and `bethe-net`; a message network that learns to correct belief propagation.
+methods `renn` and `bethe-net`, the learners `min-max` and `mf-trw-net`; a message network that
+learns to correct belief propagation.
 """
 
 from kikuchi.core.lazy import public_names

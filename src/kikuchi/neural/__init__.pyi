@@ -1,5 +1,7 @@
 from kikuchi.neural.amortised import MessageNetwork as MessageNetwork
 from kikuchi.neural.amortised import train_messages as train_messages
+from kikuchi.neural.amortised_bound import AmortisedBound as AmortisedBound
+from kikuchi.neural.bound_networks import BoundNetworks as BoundNetworks
 from kikuchi.neural.crf import chain_graph as chain_graph
 from kikuchi.neural.crf import crf_loss as crf_loss
 from kikuchi.neural.crf import grid_graph as grid_graph
@@ -11,5 +13,6 @@ from kikuchi.neural.differentiable import log_z as log_z
 from kikuchi.neural.differentiable import marginals as marginals
 from kikuchi.neural.elsewhere import numpyro_factor as numpyro_factor
 from kikuchi.neural.elsewhere import torch_beliefs as torch_beliefs
+from kikuchi.neural.min_max import RegionMinMax as RegionMinMax
 from kikuchi.neural.region_networks import BetheNet as BetheNet
 from kikuchi.neural.region_networks import Renn as Renn

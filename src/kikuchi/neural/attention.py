@@ -1,10 +1,11 @@
-"""The network of region-energy methods: embeddings, one attention layer, a head per table size.
+"""The network of region-energy methods: embeddings, one attention layer, blocks and a head by size.
 
 One embedding per variable, one single-head self-attention layer over all of them, and for each
 root region the concatenated outputs of its variables through two residual blocks to the logits of
-its table. The network does not see the tables: it is trained anew for each model, a
-smooth way to write down the beliefs. Shapes are padded to powers of two, so that models of like
-size share one compilation.
+its table. Regions of one number of variables share their blocks, those of one table size their
+head. The network does not see the tables: it is trained anew for each model, a smooth way to write
+down the beliefs. Numbers of variables and of regions are padded, so that models of like size share
+one compilation.
 
 Reference: LIU-M10.
 """
@@ -17,63 +18,95 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.run import State
 
-_LEAST = {"variables": 16, "roots": 16, "order": 4, "table": 16, "heads": 4}
+_LEAST = 16  # variables or regions of the smallest bucket
+_LEAST_TABLE = 4
+_EXACT_ORDER = 4  # regions of up to so many variables are not padded to larger ones
+
+
+class RootGroup(NamedTuple):
+    """Root regions of about one number of variables, padded.
+
+    `members` has a row per root, filled up with the number of an embedding that is always zero;
+    `heads` says which head writes its table, and `places` where each entry of the padded table
+    stands among the flat entries of all roots (entries of padding: at the end of them).
+    """
+
+    members: Any  # 32 bits
+    heads: Any  # 32 bits
+    places: Ints
+    n_heads: int
 
 
 class Padded(NamedTuple):
-    """Root regions in padded arrays: which variables, which head, and where their entries stand.
-
-    `members` has a row per root, filled up with the number of an embedding that is always zero.
-    `rows`, `columns` lead from the flat entries of all roots to the padded tables.
-    """
+    """All root regions: which embeddings are variables, the groups of roots, and their entries."""
 
     present: Mask
-    members: Ints
-    heads: Ints
-    rows: Ints
-    columns: Ints
-    n_heads: int
-    table: int
+    groups: tuple[RootGroup, ...]
+    size: int
 
 
 def padded_roots(n_variables: int, scopes: list[tuple[int, ...]], sizes: Ints) -> Padded:
     """Roots with these variables and table sizes, padded.
 
     >>> padded = padded_roots(3, [(0, 1), (1, 2)], np.array([4, 4]))
-    >>> padded.members.shape, padded.n_heads, padded.table
-    ((16, 4), 4, 16)
+    >>> [(group.members.shape, group.places.shape) for group in padded.groups]
+    [((16, 2), (16, 4))]
     """
-    count = _bucket(n_variables, "variables")
-    order = _bucket(max(map(len, scopes)), "order")
-    members = np.full((_bucket(len(scopes), "roots"), order), count, dtype=np.int64)
-    for row, scope in enumerate(scopes):
-        members[row, : len(scope)] = scope
-    kinds, head = np.unique(sizes, return_inverse=True)
-    heads = np.zeros(len(members), dtype=np.int64)
-    heads[: len(scopes)] = head
-    ends = np.cumsum(sizes)
-    rows = np.repeat(np.arange(len(sizes)), sizes)
-    columns = np.arange(int(ends[-1])) - np.repeat(ends - sizes, sizes)
-    table = _bucket(int(sizes.max()), "table")
-    present = np.arange(count) < n_variables
-    return Padded(present, members, heads, rows, columns, _bucket(len(kinds), "heads"), table)
+    count = bucket(n_variables)
+    starts = np.cumsum(sizes) - sizes
+    orders = np.array([_order(len(scope)) for scope in scopes])
+    groups = []
+    for order in np.unique(orders).tolist():
+        chosen = np.flatnonzero(orders == order)
+        members = np.full((bucket(len(chosen)), order), count, dtype=np.int32)
+        for row, root in enumerate(chosen.tolist()):
+            members[row, : len(scopes[root])] = scopes[root]
+        kinds, head = np.unique(sizes[chosen], return_inverse=True)
+        heads = np.zeros(len(members), dtype=np.int32)
+        heads[: len(chosen)] = head
+        within = np.arange(max(_power(int(kinds[-1])), _LEAST_TABLE))
+        places = np.full((len(members), len(within)), int(sizes.sum()), dtype=np.int64)
+        inside = within < sizes[chosen, None]
+        places[: len(chosen)][inside] = (starts[chosen, None] + within)[inside]
+        groups.append(RootGroup(members, heads, places, _power(len(kinds))))
+    return Padded(np.arange(count) < n_variables, tuple(groups), int(sizes.sum()))
 
 
-def _bucket(size: int, what: str) -> int:
-    return max(_LEAST[what], 1 << max(size - 1, 0).bit_length())
+def bucket(size: int) -> int:
+    """The next of 16, 20, 24, 28, 32, 40, ...: at most a quarter is padding.
+
+    >>> [bucket(size) for size in (1, 17, 81, 361)]
+    [16, 20, 96, 384]
+    """
+    step = max(_power(size) // 8, _LEAST // 4)
+    return max(-(-size // step) * step, _LEAST)
+
+
+def _order(size: int) -> int:
+    return size if size <= _EXACT_ORDER else _power(size)
+
+
+def _power(size: int) -> int:
+    return 1 << max(size - 1, 0).bit_length()
 
 
 def network_bytes(padded: Padded, embedding: int) -> int:
-    """Memory of one step: attention between variables, the features of roots, and the head of each
-    root, all with their derivatives.
+    """Memory of one step: attention between variables, the features of roots with their
+    derivatives, and the weights four times (themselves, gradient, two moments of Adam).
 
     >>> network_bytes(padded_roots(3, [(0, 1), (1, 2)], np.array([4, 4])), 32)
-    366592
+    396288
     """
-    roots, order = padded.members.shape
-    wide = order * embedding
-    return int(24 * len(padded.present) ** 2 + roots * wide * (48 + 8 * padded.table))
+    total = 24 * len(padded.present) ** 2 + 16 * embedding * (len(padded.present) + 4 * embedding)
+    for group in padded.groups:
+        roots, order = group.members.shape
+        wide, table = order * embedding, group.places.shape[1]
+        weights = 4 * wide**2 + group.n_heads * wide * table
+        gathered = 8 * roots * wide * table if group.n_heads > 1 else 0
+        total += 16 * weights + roots * (48 * wide + 16 * table) + gathered
+    return int(total)
 
 
 class NetworkDescent:
@@ -90,29 +123,45 @@ class NetworkDescent:
     def __init__(self, padded: Padded, embedding: int, rate: float, seed: int) -> None:
         functions = _functions()
         self.padded = padded
-        self._arrays = (padded.present, padded.members, padded.heads)
-        sizes = (len(padded.present), padded.members.shape[1], padded.n_heads, padded.table)
-        self.weights = functions.start(seed, embedding, *sizes)
+        self._arrays = (padded.present, tuple((g.members, g.heads) for g in padded.groups))
+        shapes = tuple((g.members.shape[1], g.n_heads, g.places.shape[1]) for g in padded.groups)
+        self.weights = functions.start(seed, embedding, len(padded.present), shapes)
         self.moments = functions.moments(self.weights)
         self.rate = rate
         self._functions = functions
+        self._outputs = functions.forward(self.weights, *self._arrays)
 
     def logits(self) -> Array:
         """Logits of all entries of the roots, one after the other."""
-        return self._flat(self._functions.forward(self.weights, *self._arrays))
+        flat = np.empty(self.padded.size + 1)
+        for group, part in zip(self.padded.groups, self._outputs, strict=True):
+            flat[group.places] = np.asarray(part)
+        return flat[:-1]
 
     def step(self, gradient: Array) -> Array:
         """One step against the gradient of the energy in the logits; answers the next logits."""
-        cotangent = np.zeros((len(self.padded.members), self.padded.table), dtype=np.float32)
-        cotangent[self.padded.rows, self.padded.columns] = gradient
-        self.weights, self.moments, logits = self._functions.step(
+        whole = np.append(gradient, 0.0).astype(np.float32)
+        cotangent = tuple(whole[group.places] for group in self.padded.groups)
+        self.weights, self.moments, self._outputs = self._functions.step(
             self.weights, self.moments, cotangent, np.float32(self.rate), *self._arrays
         )
-        return self._flat(logits)
+        return self.logits()
 
-    def _flat(self, logits: Any) -> Array:
-        whole = np.asarray(logits, dtype=np.float64)
-        return np.asarray(whole[self.padded.rows, self.padded.columns])
+    def state(self) -> State:
+        """Weights and moments, leaf by leaf."""
+        import jax
+
+        leaves = jax.tree.leaves((self.weights, self.moments))
+        return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(leaves)}
+
+    def restore(self, state: State) -> None:
+        """Go on from a saved state."""
+        import jax
+
+        kind = jax.tree.structure((self.weights, self.moments))
+        leaves = [state[f"leaf{k}"] for k in range(len(state))]
+        self.weights, self.moments = jax.tree.unflatten(kind, leaves)
+        self._outputs = self._functions.forward(self.weights, *self._arrays)
 
 
 class _Functions(NamedTuple):
@@ -130,67 +179,73 @@ def _functions() -> _Functions:
     if _made:
         return _made[0]
     try:
-        import equinox as eqx
         import jax
         import jax.numpy as jnp
         import optax  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError(
-            "region-energy networks need JAX, equinox and optax; pip install 'kikuchi[learn]'"
+            "region-energy networks need JAX and optax; pip install 'kikuchi[learn]'"
         ) from None
 
-    class RegionNetwork(eqx.Module):
-        embeddings: Any
-        attention: Any
-        norm: Any
-        blocks: Any
-        heads: Any
-
-        def __call__(self, present: Any, members: Any, heads: Any) -> Any:
-            x = self.embeddings
-            query, key, value, out = self.attention
-            scores = jnp.where(present[None, :], (x @ query) @ (x @ key).T, -jnp.inf)
-            h = jax.nn.softmax(scores, axis=1) @ (x @ value) @ out + x
-            centred = h - h.mean(axis=1, keepdims=True)
-            h = centred / jnp.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
-            h = h * self.norm[0] + self.norm[1]
-            h = jnp.concatenate([h, jnp.zeros((1, h.shape[1]))])
-            features = h[members].reshape(len(members), -1)
-            for (w1, b1), (w2, b2) in self.blocks:
-                features += jax.nn.relu(jax.nn.relu(features @ w1 + b1) @ w2 + b2)
-            w, b = self.heads
-            return jnp.einsum("rd,rds->rs", features, w[heads]) + b[heads]
-
-    def start(seed: int, d: int, n: int, order: int, n_heads: int, table: int) -> Any:
-        keys = iter(jax.random.split(jax.random.key(seed), 16))
-
-        def linear(*shape: int) -> Any:
-            bound = shape[-2] ** -0.5
-            return jax.random.uniform(next(keys), shape, minval=-bound, maxval=bound)
-
-        wide = order * d
-
-        def block() -> Any:
-            return linear(wide, wide), jnp.zeros(wide)
-
-        network: Any = RegionNetwork
-        return network(
-            jax.random.normal(next(keys), (n, d)),
-            tuple(linear(d, d) for _ in range(4)),
-            (jnp.ones(d), jnp.zeros(d)),
-            tuple((block(), block()) for _ in range(2)),
-            (linear(n_heads, wide, table), jnp.zeros((n_heads, table))),
+    def outputs(weights: Any, present: Any, groups: Any) -> Any:
+        x = weights["embeddings"]
+        query, key, value, out = weights["attention"]
+        scores = jnp.where(present[None, :], (x @ query) @ (x @ key).T, -jnp.inf)
+        h = jax.nn.softmax(scores, axis=1) @ (x @ value) @ out + x
+        centred = h - h.mean(axis=1, keepdims=True)
+        h = centred / jnp.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+        h = h * weights["norm"][0] + weights["norm"][1]
+        h = jnp.concatenate([h, jnp.zeros((1, h.shape[1]))])
+        return tuple(
+            tables(parts, h[members].reshape(len(members), -1), heads)
+            for parts, (members, heads) in zip(weights["groups"], groups, strict=True)
         )
+
+    def tables(parts: Any, features: Any, heads: Any) -> Any:
+        blocks, (w, b) = parts
+        for (w1, b1), (w2, b2) in blocks:
+            features += jax.nn.relu(jax.nn.relu(features @ w1 + b1) @ w2 + b2)
+        if len(w) == 1:
+            return features @ w[0] + b[0]
+        return jnp.einsum("rd,rds->rs", features, w[heads]) + b[heads]
 
     adam = optax.scale_by_adam()
 
     @jax.jit
-    def step(network: Any, moments: Any, cotangent: Any, rate: Any, *where: Any) -> Any:
-        _, pull = jax.vjp(lambda net: net(*where), network)
+    def step(weights: Any, moments: Any, cotangent: Any, rate: Any, *where: Any) -> Any:
+        _, pull = jax.vjp(lambda present: outputs(present, *where), weights)
         updates, moments = adam.update(pull(cotangent)[0], moments)
-        network = jax.tree.map(lambda w, u: w - rate * u, network, updates)
-        return network, moments, network(*where)
+        weights = jax.tree.map(lambda w, u: w - rate * u, weights, updates)
+        return weights, moments, outputs(weights, *where)
 
-    forward = jax.jit(lambda network, *where: network(*where))
-    _made.append(_Functions(start, adam.init, forward, step))
+    _made.append(_Functions(_first_weights, adam.init, jax.jit(outputs), step))
     return _made[0]
+
+
+def _first_weights(
+    seed: int, d: int, n: int, shapes: tuple[tuple[int, int, int], ...]
+) -> dict[str, Any]:
+    """Embeddings from N(0, 1), matrices uniform within 1 / sqrt(inputs), offsets 0.
+
+    `shapes` has the number of variables, of heads and of table entries of each group of roots.
+    """
+    rng = np.random.default_rng(seed)
+
+    def linear(*shape: int) -> Array:
+        bound = shape[-2] ** -0.5
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+    def block(wide: int) -> tuple[Array, Array]:
+        return linear(wide, wide), np.zeros(wide, np.float32)
+
+    def group(order: int, heads: int, table: int) -> Any:
+        wide = order * d
+        blocks = tuple((block(wide), block(wide)) for _ in range(2))
+        return blocks, (linear(heads, wide, table), np.zeros((heads, table), np.float32))
+
+    return {
+        "embeddings": rng.standard_normal((n, d)).astype(np.float32),
+        "attention": tuple(linear(d, d) for _ in range(4)),
+        "norm": (np.ones(d, np.float32), np.zeros(d, np.float32)),
+        "groups": tuple(group(*shape) for shape in shapes),
+    }

@@ -77,7 +77,8 @@ class MeanFieldMinusTrw(Learner):
         energy = WarmEnergy(graph, "trw", run.clock, self)
         parameters = Parameters(graph, self.ties)
         if run.resumed is None:
-            parameters.start = parameters.start + self._noise(graph, data, parameters)
+            drawn = noise_where_flat(graph, data, parameters, self.noise, self.seed)
+            parameters.start = parameters.start + drawn
         rows.restore(run.resumed)
         energy.restore(run.resumed)
 
@@ -102,22 +103,28 @@ class MeanFieldMinusTrw(Learner):
         }
         return learned
 
-    def _noise(self, graph: FactorGraph, data: Data, parameters: Parameters) -> Array:
-        """Random numbers for the tables of hidden variables if all of these are constant."""
-        none = np.zeros(parameters.n_free)
-        touched = np.zeros(graph.log_tables.size, dtype=bool)
-        gaps = np.any(data.states < 0, axis=0)
-        for a in range(graph.n_factors):
-            block = slice(int(graph.table_offsets[a]), int(graph.table_offsets[a + 1]))
-            if any(gaps[v] for v in graph.scope(a)):
-                touched[block] = True
-                if np.ptp(graph.log_tables[block]) > 0:
-                    return none
-        draws = self.noise * seeds.generator(self.seed).standard_normal(touched.size)
-        tables = np.where(touched, draws, 0.0)
-        if parameters.matrix is None:
-            return tables[parameters.free]
-        return np.asarray(parameters.matrix.T @ tables)
+
+def noise_where_flat(
+    graph: FactorGraph, data: Data, parameters: Parameters, noise: float, seed: int
+) -> Array:
+    """Random numbers for the tables of hidden variables if all of these are constant.
+
+    Such tables say nothing about the hidden variables, and are a saddle of the likelihood.
+    """
+    none = np.zeros(parameters.n_free)
+    touched = np.zeros(graph.log_tables.size, dtype=bool)
+    gaps = np.any(data.states < 0, axis=0)
+    for a in range(graph.n_factors):
+        block = slice(int(graph.table_offsets[a]), int(graph.table_offsets[a + 1]))
+        if any(gaps[v] for v in graph.scope(a)):
+            touched[block] = True
+            if np.ptp(graph.log_tables[block]) > 0:
+                return none
+    draws = noise * seeds.generator(seed).standard_normal(touched.size)
+    tables = np.where(touched, draws, 0.0)
+    if parameters.matrix is None:
+        return tables[parameters.free]
+    return np.asarray(parameters.matrix.T @ tables)
 
 
 class HiddenRows:

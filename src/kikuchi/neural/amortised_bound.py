@@ -1,0 +1,146 @@
+"""Learning with the amortised mean-field-minus-TRW bound: networks and model in turn.
+
+Reference: LIU-L8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.options import option
+from kikuchi.core.run import State, Step
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.data import Data
+from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
+from kikuchi.learning.likelihood.bound import noise_where_flat
+from kikuchi.learning.ties import Parameters
+from kikuchi.neural.bound_networks import BoundNetworks
+from kikuchi.neural.region_energy import AdamVector
+from kikuchi.training.checkpoint import part, prefixed
+
+
+@dataclass(frozen=True)
+class AmortisedBound(Learner):
+    """Maximise a certified lower bound on the log-likelihood, its two inner problems by networks.
+
+    One network reads a row and writes the mean field of its hidden cells, the other reads the
+    log-tables and writes the messages of the tree-reweighted bound; each turn takes `network_steps`
+    of Adam on both, then one on the log-tables, all up the same bound. `lower` in the trace is
+    certified at every turn, whatever the networks have reached, and so is
+    `diagnostics["certified_lower"]`. `mf-trw` solves both inner problems anew and is
+    tighter; the networks answer rows that they have not seen. `converged` means that no slope of
+    the tables is above `tol` while those of the networks are below it too.
+
+    >>> import kikuchi as kk
+    >>> rbm = kk.boltzmann_graph({(0, 2): 0.5, (1, 2): -0.5}, [0.0, 0.0, 0.0])
+    >>> rows = [[0, 0, -1], [1, 1, -1], [1, 1, -1], [0, 1, -1]]
+    >>> fit = AmortisedBound(max_iterations=20).fit(rbm, rows)
+    >>> fit.diagnostics["certified_lower"] <= fit.log_likelihood
+    True
+    """
+
+    name: ClassVar[str] = "mf-trw-net"
+    summary: ClassVar[str] = "hidden variables: mean field minus TRW by networks, a certified bound"
+    objective_name: ClassVar[str] = "lower bound on the log-likelihood per row"
+    takes_missing: ClassVar[bool] = True
+
+    hidden: int = option(32, "units in the hidden layer of each network", low=1)
+    rate: float = option(0.01, "step size of Adam on the networks", above=0)
+    network_steps: int = option(5, "steps on the networks per turn", low=1)
+    learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
+    decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
+    l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
+    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
+    tol: float = option(1e-3, "largest slope to stop at", low=0)
+    max_iterations: int = option(300, "most turns", low=1)
+    noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
+    seed: int = option(0, "seed of the networks, the noise and the forests", low=0)
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        check_undirected(self.name, graph)
+        turns = _BoundTurns(self, graph, data, run)
+        if run.resumed is not None:
+            turns.restore(run.resumed)
+        done, converged = run.iterate_saving(
+            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
+        )
+        learned = Learned(turns.tables, turns.objective, converged, done)
+        lower = turns.networks.lower(turns.tables, data) if done else None
+        learned.diagnostics |= {"certified_lower": lower, "distinct_rows": len(turns.rows[2])}
+        return learned
+
+
+class _BoundTurns:
+    """The state of a fit: theta under Adam, and the networks."""
+
+    def __init__(
+        self, learner: AmortisedBound, graph: FactorGraph, data: Data, run: FitRun
+    ) -> None:
+        self.learner, self.data = learner, data
+        self.networks = BoundNetworks(graph, learner.hidden, learner.seed, run.clock.budget)
+        self.rows = self.networks.rows(data)
+        self.parameters = Parameters(graph, learner.ties)
+        start = self.parameters.start.copy()
+        start += noise_where_flat(graph, data, self.parameters, learner.noise, learner.seed)
+        self.theta = AdamVector(start, learner.learning_rate)
+        self.objective = np.nan
+        self.done = 0
+        self._slope = np.zeros(0)
+
+    @property
+    def tables(self) -> Array:
+        """The present log-tables."""
+        return self.parameters.tables(self.theta.values)
+
+    def steps(self) -> Iterator[Step]:
+        """Turns without end: steps on the networks, then, once more is asked for, on the tables."""
+        learner = self.learner
+        while True:
+            self.networks.train(
+                self.tables, self.data, steps=learner.network_steps, rate=learner.rate
+            )
+            value, largest = self._evaluate()
+            self.objective = value - 0.5 * learner.l2 * float(self.theta.values @ self.theta.values)
+            slope = float(np.abs(self._slope).max(initial=0.0))
+            self.done += 1
+            lower = self.networks.lower(self.tables, self.data)
+            yield Step(self.done, max(slope, largest), self.objective, lower=lower)
+            self._move()
+
+    def _evaluate(self) -> tuple[float, float]:
+        """The bound, and the largest slope of the networks; keeps the slope by theta."""
+        import jax
+
+        with jax.enable_x64(True):
+            value, (nets, by_tables) = self.networks.functions.model_slope(
+                self.networks.networks, self.tables, self.rows
+            )
+            largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(nets))
+        slope = self.parameters.pull_back(self.tables, np.asarray(by_tables))
+        self._slope = slope - self.learner.l2 * self.theta.values
+        return float(value), largest
+
+    def _move(self) -> None:
+        self.theta.rate = self.learner.learning_rate / (1.0 + self.learner.decay * (self.done - 1))
+        self.theta.step(-self._slope)
+
+    def state(self) -> State:
+        """All that the next turn depends on."""
+        return {
+            **prefixed(self.theta.state(), "theta"),
+            **prefixed(self.networks.state(), "network"),
+            "done": np.array(self.done),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a saved state: the turn that was reported still has to move the tables."""
+        self.theta.restore(part(state, "theta"))
+        self.networks.restore(part(state, "network"))
+        self.done = int(state["done"])
+        self._evaluate()
+        self._move()

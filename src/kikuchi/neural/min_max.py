@@ -1,0 +1,201 @@
+r"""Min-max learning: steps on a region-energy network and on the model in turn.
+
+    min over theta, max over omega:  -<counts, theta> - F(b(omega); theta) - penalty D(b(omega))
+
+The negative log-likelihood with minus the region free energy F in the place of log Z, and D the sum
+of the squared disagreements of regions. The
+network's weights omega are kept from turn to turn: it follows the model while that changes, and is
+never trained anew. With the beliefs held, the gradient in theta is the counts of the data less
+sum_R c_R b_R, each factor's share of every region weighted by the counting number; where regions
+agree that is the belief of the factor.
+
+Reference: LIU-L4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError
+from kikuchi.core.numerics import xlogy
+from kikuchi.core.options import option
+from kikuchi.core.run import State, Step
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.regions.builders import region_graph
+from kikuchi.inference.regions.engine import RegionBeliefs
+from kikuchi.learning.data import Data
+from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
+from kikuchi.learning.ties import Parameters
+from kikuchi.neural.region_energy import AdamVector, EnergyDescent
+from kikuchi.training.checkpoint import part, prefixed
+
+
+@dataclass(frozen=True)
+class RegionMinMax(Learner):
+    """Learn a model and the network that writes its beliefs, in turn.
+
+    Each turn takes `network_steps` of Adam on the network at the present tables, then `model_steps`
+    of Adam on the tables with the beliefs held; in one turn no log-weight moves by much more than
+    `model_steps * learning_rate`. `network=none` has free tables in the network's place. Minus the
+    penalised energy is no bound on log Z, so that the objective is a surrogate. `converged` means
+    that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns, as
+    published, is not that. For the network trained anew at every step use
+    `gradient:inference=renn`; `gradient:inference=kikuchi` has the same energy at its minimum.
+
+    >>> import kikuchi as kk
+    >>> truth = kk.grid(2, 3, seed=1, coupling=0.5)
+    >>> rows = kk.plan(truth).calibrate().sample(200, seed=0)
+    >>> flat = truth.with_log_tables(np.zeros(truth.log_tables.size))
+    >>> fit = RegionMinMax(network="none", rate=0.1, learning_rate=0.05).fit(flat, rows)
+    >>> bool(fit.log_likelihood > kk.evaluate(truth, rows).log_likelihood)
+    True
+    """
+
+    name: ClassVar[str] = "min-max"
+    summary: ClassVar[str] = "model and region-energy network in turn (needs JAX)"
+    objective_name: ClassVar[str] = "region-energy log-likelihood per row"
+
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
+    network: Literal["attention", "none"] = option(
+        "attention", "what writes the root beliefs: the network, or free tables"
+    )
+    embedding: int = option(32, "numbers in the embedding of a variable", low=1)
+    rate: float = option(0.003, "step size of Adam on the network", above=0)
+    network_steps: int = option(10, "steps on the network per turn", low=1)
+    learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
+    decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
+    model_steps: int = option(1, "steps on the log-tables per turn", low=1)
+    l2: float = option(0.0, "weight of half the sum of theta^2, against a row's mean", low=0)
+    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
+    tol: float = option(1e-3, "largest slope of tables and beliefs to stop at", low=0)
+    max_iterations: int = option(300, "most turns", low=1)
+    seed: int = option(0, "seed of the first weights", low=0)
+
+    def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
+        check_undirected(self.name, graph)
+        if graph.n_factors == 0:
+            raise DataError(f"learner {self.name}: the model has no factor to learn")
+        turns = _MinMaxTurns(self, graph, data, run)
+        if run.resumed is not None:
+            turns.restore(run.resumed)
+        done, converged = run.iterate_saving(
+            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
+        )
+        learned = Learned(turns.tables, turns.objective, converged, done)
+        learned.diagnostics |= {
+            "disagreement": turns.beliefs.disagreement(),
+            "network_steps": turns.done * self.network_steps,
+            "penalty": self.penalty,
+        }
+        return learned
+
+
+class _MinMaxTurns:
+    """The state of a fit: theta under Adam, the descent of the network, and the present slopes."""
+
+    def __init__(self, learner: RegionMinMax, graph: FactorGraph, data: Data, run: FitRun) -> None:
+        self.learner = learner
+        self.counts = data.factor_counts(graph) / data.total
+        self.parameters = Parameters(graph, learner.ties)
+        self.theta = AdamVector(self.parameters.start.copy(), learner.learning_rate)
+        budget = run.clock.budget
+        self.beliefs = RegionBeliefs(region_graph(graph, learner.regions, budget=budget), budget)
+        self.potentials = potential_matrix(self.beliefs)
+        sizes = self.beliefs.regions.sizes.astype(np.int64)
+        self.counting = np.repeat(self.beliefs.regions.counting, sizes)
+        self.descent = EnergyDescent(self.beliefs, learner)
+        self.objective = np.nan
+        self.done = 0
+
+    @property
+    def tables(self) -> Array:
+        """The present log-tables."""
+        return self.parameters.tables(self.theta.values)
+
+    def steps(self) -> Iterator[Step]:
+        """Turns without end: the network follows the tables, then the tables move."""
+        while True:
+            self.beliefs.log_phi[:] = self.potentials @ self.tables
+            for _ in range(self.learner.network_steps):
+                self.descent.evaluate()
+                self.descent.descend()
+            energy = self.descent.evaluate()
+            slope = self._slope()
+            penalty = 0.5 * self.learner.l2 * float(self.theta.values @ self.theta.values)
+            self.objective = float(xlogy(self.counts, self.tables).sum()) + energy - penalty
+            gap = self.descent.gap()
+            measures = {"slope of the tables": slope, "slope of the beliefs": gap}
+            self.done += 1
+            yield Step(self.done, max(slope, gap), self.objective, measures=measures)
+            self._move()
+
+    def _gradient(self) -> Array:
+        """Counts less the beliefs of the factors, each region's weighted by its counting number."""
+        held = self.potentials.T @ (self.counting * self.beliefs.b)
+        return self.parameters.pull_back(self.tables, self.counts - held)
+
+    def _slope(self) -> float:
+        slope = self._gradient() - self.learner.l2 * self.theta.values
+        return float(np.abs(slope).max(initial=0.0))
+
+    def _move(self) -> None:
+        learner = self.learner
+        self.theta.rate = learner.learning_rate / (1.0 + learner.decay * (self.done - 1))
+        held = self._gradient()
+        for _ in range(learner.model_steps):
+            self.theta.step(learner.l2 * self.theta.values - held)
+
+    def state(self) -> State:
+        """All that the next turn depends on, after the step that was reported."""
+        return {
+            **prefixed(self.theta.state(), "theta"),
+            **prefixed(self.descent.source.state(), "network"),
+            "done": np.array(self.done),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a saved state: the turn that was reported still has to move the tables."""
+        self.theta.restore(part(state, "theta"))
+        self.descent.source.restore(part(state, "network"))
+        self.done = int(state["done"])
+        self.beliefs.log_phi[:] = self.potentials @ self.tables
+        self.descent.evaluate()
+        self._move()
+
+
+def potential_matrix(beliefs: RegionBeliefs) -> Any:
+    """The sparse matrix from the graph's log-tables to the log-potentials of all regions.
+
+    >>> import kikuchi as kk
+    >>> graph = kk.grid(2, 2, seed=0)
+    >>> beliefs = RegionBeliefs(region_graph(graph, "faces"), kk.Budget())
+    >>> matrix = potential_matrix(beliefs)
+    >>> bool(np.allclose(matrix @ graph.log_tables, beliefs.log_phi))
+    True
+    """
+    from scipy.sparse import csr_array
+
+    graph, regions = beliefs.graph, beliefs.regions
+    starts = np.cumsum(regions.sizes.astype(np.int64)) - regions.sizes.astype(np.int64)
+    patterns: dict[tuple[Any, ...], Ints] = {}
+    rows, columns = [], []
+    for r in range(len(regions)):
+        variables = regions.variables.row(r).tolist()
+        shape = tuple(int(graph.cardinalities[v]) for v in variables)
+        for a in regions.factors.row(r).tolist():
+            at = tuple(variables.index(v) for v in graph.scope(a))
+            key = (shape, at)
+            if key not in patterns:
+                digits = np.indices(shape).reshape(len(shape), -1)[list(at)]
+                patterns[key] = np.ravel_multi_index(tuple(digits), graph.shape(a))
+            columns.append(int(graph.table_offsets[a]) + patterns[key])
+            rows.append(starts[r] + np.arange(len(patterns[key])))
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    size = (len(beliefs.log_phi), len(graph.log_tables))
+    return csr_array((np.ones(len(row)), (row, column)), shape=size)

@@ -1,0 +1,180 @@
+"""Descent of the penalised region free energy over the logits of the root beliefs.
+
+The logits are the outputs of a network or free tables, under the same optimiser. Inference
+(`region_networks`) descends for one model; min-max learning (`min_max`) goes on while the model
+changes.
+
+Reference: LIU-I14, LIU-I14b, LIU-M10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.budget import require_memory
+from kikuchi.core.run import State, Step
+from kikuchi.inference.regions.engine import RegionBeliefs
+from kikuchi.inference.regions.kikuchi import PenalisedEnergy
+from kikuchi.neural.attention import NetworkDescent, network_bytes, padded_roots
+
+
+class Logits(Protocol):
+    """What writes the logits of the root beliefs, and steps against their gradient."""
+
+    def logits(self) -> Array:
+        """The present logits."""
+
+    def step(self, gradient: Array) -> Array:
+        """One step against the gradient; answers the next logits."""
+
+    def state(self) -> State:
+        """All that the next step depends on."""
+
+    def restore(self, state: State) -> None:
+        """Go on from a saved state."""
+
+
+class EnergySettings(Protocol):
+    """Options that a descent reads off a method or learner."""
+
+    @property
+    def penalty(self) -> float:
+        """Weight of the squared disagreement of regions."""
+
+    @property
+    def network(self) -> str:
+        """What writes the logits: attention, or none for free tables."""
+
+    @property
+    def embedding(self) -> int:
+        """Numbers in the embedding of a variable."""
+
+    @property
+    def rate(self) -> float:
+        """Step size of Adam."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the first weights."""
+
+
+class AdamVector:
+    """Adam on a vector of numbers.
+
+    >>> adam = AdamVector(np.zeros(2), 0.1)
+    >>> adam.step(np.array([3.0, -0.5])).round(6).tolist()
+    [-0.1, 0.1]
+    """
+
+    def __init__(self, start: Array, rate: float) -> None:
+        self.values = start
+        self.rate = rate
+        self._mean, self._square = np.zeros(len(start)), np.zeros(len(start))
+        self._count = 0
+
+    def logits(self) -> Array:
+        """The present values."""
+        return self.values
+
+    def step(self, gradient: Array) -> Array:
+        """One step against the gradient; answers the next values."""
+        self._count += 1
+        self._mean += 0.1 * (gradient - self._mean)
+        self._square += 0.001 * (gradient**2 - self._square)
+        size = np.sqrt(self._square / (1.0 - 0.999**self._count)) + 1e-8
+        self.values = self.values - self.rate * self._mean / (1.0 - 0.9**self._count) / size
+        return self.values
+
+    def state(self) -> State:
+        """Values, moments and the number of steps."""
+        parts = {"values": self.values, "mean": self._mean, "square": self._square}
+        return {name: part.copy() for name, part in parts.items()} | {
+            "count": np.array(self._count)
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a saved state."""
+        self.values, self._mean, self._square = (
+            np.array(state[name], dtype=np.float64) for name in ("values", "mean", "square")
+        )
+        self._count = int(state["count"])
+
+
+class EnergyDescent:
+    """One descent: the logits, the energy, and the beliefs of the lowest one so far.
+
+    Parameters
+    ----------
+    beliefs : the tables of all regions, which the descent writes.
+    settings : penalty, network (attention or none), embedding, rate and seed.
+    """
+
+    def __init__(self, beliefs: RegionBeliefs, settings: EnergySettings) -> None:
+        self.beliefs = beliefs
+        self.energy = PenalisedEnergy(beliefs)
+        self.energy.weight = settings.penalty
+        self.least = np.inf
+        self.best = beliefs.b.copy()
+        self.source: Logits
+        if settings.network == "none":
+            rng = np.random.default_rng(settings.seed)
+            start = 0.01 * rng.standard_normal(self.energy.end)
+            self.source = AdamVector(start, settings.rate)
+        else:
+            self.source = _network(beliefs, settings)
+        self._slope = np.zeros(0)
+
+    def evaluate(self) -> float:
+        """The penalised energy of the present logits; the beliefs are theirs afterwards."""
+        value, self._slope = self.energy.value(self.source.logits()[self.energy.alive])
+        return value
+
+    def descend(self) -> None:
+        """One step against the gradient of the last evaluation."""
+        gradient = np.zeros(self.energy.end)
+        gradient[self.energy.alive] = self._slope
+        self.source.step(gradient)
+
+    def steps(self) -> Iterator[Step]:
+        """Evaluate and step, without end; the beliefs of the lowest energy are kept."""
+        done = 0
+        while True:
+            value = self.evaluate()
+            done += 1
+            if value < self.least:
+                self.least = value
+                self.best[:] = self.beliefs.b
+            yield Step(done, self.gap(), -self.beliefs.free_energy())
+            self.descend()
+
+    def gap(self) -> float:
+        """By how much moving all of one root's belief to one state lowers the energy, per unit.
+
+        The gradient in the logits is b (G - <b, G>), and vanishes also on the plateaus of the
+        softmax; <b, G> - min G does not.
+        """
+        b = self.beliefs.b[: self.energy.end][self.energy.alive]
+        if np.any(b == 0.0):
+            return np.inf
+        return float(-(self._slope / b).min())
+
+    def restore(self) -> None:
+        """Go back to the beliefs of the lowest penalised energy."""
+        self.beliefs.b[:] = self.best
+
+
+def _network(beliefs: RegionBeliefs, settings: EnergySettings) -> NetworkDescent:
+    regions: Any = beliefs.regions
+    scopes = [regions.regions[r].variables for r in range(regions.n_roots)]
+    sizes = regions.sizes[: regions.n_roots].astype(np.int64)
+    padded = padded_roots(beliefs.graph.n_variables, scopes, sizes)
+    require_memory(
+        network_bytes(padded, settings.embedding),
+        f"a network over {beliefs.graph.n_variables} variables and {len(scopes)} regions",
+        "give network=none or a smaller embedding, or use kikuchi",
+    )
+    return NetworkDescent(padded, settings.embedding, settings.rate, settings.seed)

@@ -1,0 +1,90 @@
+"""Min-max learning: network and model in turn, against exact and region learning (LIU-L4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.budget import Budget
+from kikuchi.core.errors import KikuchiError
+from kikuchi.graphs.regions.builders import region_graph
+from kikuchi.inference.regions.engine import RegionBeliefs
+from kikuchi.neural import RegionMinMax
+from kikuchi.neural.min_max import potential_matrix
+from oracle import random_model
+
+pytest.importorskip("jax")
+
+TRUTH = kk.grid(2, 3, seed=1, coupling=0.8)
+ROWS = kk.plan(TRUTH).calibrate().sample(400, seed=0)
+FLAT = TRUTH.with_log_tables(np.zeros(TRUTH.log_tables.size))
+FREE = RegionMinMax(
+    regions="faces", network="none", rate=0.1, learning_rate=0.05, decay=0.01, penalty=20.0
+)
+
+
+def loss(graph: kk.FactorGraph, rows: np.ndarray = ROWS) -> float:
+    """Exact negative log-likelihood per row."""
+    return float(kk.infer(graph, "jt").log_z - graph.log_score(rows).mean())
+
+
+@pytest.fixture(scope="module")
+def network() -> kk.Fit:
+    learner = RegionMinMax(regions="faces", rate=0.01, learning_rate=0.05, decay=0.02)
+    return learner.fit(FLAT, ROWS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_potentials_of_regions_are_linear_in_the_tables(seed: int) -> None:
+    graph = random_model(np.random.default_rng(seed), zeros=0.2 * seed)
+    beliefs = RegionBeliefs(region_graph(graph, "bethe"), Budget())
+    found = potential_matrix(beliefs) @ graph.log_tables
+    np.testing.assert_allclose(found, beliefs.log_phi, atol=1e-12)
+
+
+def test_the_network_learns_in_turn_with_the_model(network: kk.Fit) -> None:
+    exact = kk.GradientML().fit(FLAT, ROWS)
+    assert loss(exact.graph) < loss(network.graph) < loss(exact.graph) + 0.03
+    assert loss(network.graph) < loss(FLAT) - 0.3
+    assert network.diagnostics["network_steps"] == 10 * network.iterations
+
+
+def test_turns_end_where_region_learning_does() -> None:
+    """At a stationary point of both the beliefs of the factors are the counts of the data."""
+    fit = RegionMinMax(
+        regions="faces", network="none", rate=0.1, learning_rate=0.05, decay=0.05,
+        penalty=20.0, l2=0.01, tol=0.004, max_iterations=3000,
+    ).fit(FLAT, ROWS)  # fmt: skip
+    regions = kk.GradientML(inference="kikuchi:regions=faces", l2=0.01, tol=1e-4)
+    wanted = regions.fit(FLAT, ROWS)
+    assert fit.converged
+    assert abs(loss(fit.graph) - loss(wanted.graph)) < 0.01
+    counts = kk.Data.of(ROWS, TRUTH).factor_counts(TRUTH) / len(ROWS)
+    beliefs = kk.infer(fit.graph, "kikuchi:regions=faces").flat_factors
+    assert np.abs(counts - beliefs).max() < 0.05
+
+
+def test_stopping_is_no_convergence(network: kk.Fit) -> None:
+    assert not network.converged and network.stopped == "iterations"
+    assert max(network.trace.residual[-1], 1e-3) > 1e-3
+
+
+def test_resumes_where_it_stopped(tmp_path: Path) -> None:
+    place = tmp_path / "fit.npz"
+    for learner in (FREE, RegionMinMax(regions="faces", max_iterations=6)):
+        short = 4
+        whole = learner.fit(FLAT, ROWS, budget=Budget(iterations=8), score=False)
+        file = place.with_stem(learner.network)
+        learner.fit(FLAT, ROWS, budget=Budget(iterations=short), checkpoint=file, score=False)
+        rest = learner.fit(FLAT, ROWS, budget=Budget(iterations=8), checkpoint=file, score=False)
+        np.testing.assert_allclose(rest.graph.log_tables, whole.graph.log_tables, atol=1e-12)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(KikuchiError, match="use learner em or gradient"):
+        FREE.fit(kk.example("asia"), np.zeros((3, 8), dtype=int))
+    with pytest.raises(KikuchiError, match="needs complete rows"):
+        FREE.fit(FLAT, -np.ones((2, 6), dtype=int))
