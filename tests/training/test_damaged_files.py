@@ -60,6 +60,8 @@ def opened(request, tmp_path_factory) -> tuple[Path, Reader, dict[str, Any], dic
     file, reader = request.param(tmp_path_factory.mktemp("files"))
     with safetensors.safe_open(str(file), framework="np") as content:
         header = content.metadata()
+    if "identity" not in header["json"]:
+        del header["digest"]  # as if all that is changed below had been written so
     return file, reader, safetensors.numpy.load(file.read_bytes()), header
 
 
@@ -141,14 +143,20 @@ def _containers(value: Any) -> Any:
     return [_containers(v) for v in value[:2]] if isinstance(value, list) else ""
 
 
-def test_checkpoints_that_were_changed_are_refused_wherever_they_were(tmp_path: Path) -> None:
-    file, reader = checkpoint(tmp_path)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_numbers_that_were_changed_are_seen_wherever_they_are(kind: Any, tmp_path: Path) -> None:
+    file, reader = kind(tmp_path)
     whole = file.read_bytes()
     start = 8 + int.from_bytes(whole[:8], "little")
     for position in range(start, len(whole), 97):
         changed = bytearray(whole)
         changed[position] ^= 4
         assert "damaged" in refused(reader, file, bytes(changed))
+
+
+def test_facts_of_checkpoints_that_were_changed_are_refused(tmp_path: Path) -> None:
+    file, reader = checkpoint(tmp_path)
+    whole = file.read_bytes()
     with safetensors.safe_open(str(file), framework="np") as content:
         header = content.metadata()
     facts = json.loads(header["json"])

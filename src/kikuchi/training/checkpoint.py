@@ -46,14 +46,20 @@ def save(
     ([0.0, 1.0, 2.0], {'rows': 7})
     """
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    header = {"format": kind, "version": str(FORMAT_VERSION), "json": json.dumps(facts)}
+    text = json.dumps(facts)
+    header = {"format": kind, "version": str(FORMAT_VERSION), "json": text}
+    header["digest"] = _digest(tensors, text)
     data = _safetensors().numpy.save(tensors, metadata=header)
     with atomic_write(path, "wb") as file:
         file.write(data)
 
 
 def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and facts of a file of one of these kinds; anything else is refused in one line."""
+    """Arrays and facts of a file of one of these kinds; anything else is refused in one line.
+
+    So is a file whose contents have changed since it was written, which its digest tells. Models
+    of early versions have none and are taken as they are.
+    """
     library = _safetensors()
     with guarded_reading(path, "a model or checkpoint"):
         require_room(path, Path(path).stat().st_size, "its content")
@@ -74,6 +80,12 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
         raise DataError(f"{path}: its description is not JSON; use another file") from None
     if not isinstance(facts, dict):
         raise DataError(f"{path}: its description is not a JSON object; use another file")
+    needs_digest = "digest" in header or header["format"] == CHECKPOINT
+    if needs_digest and header.get("digest") != _digest(arrays, header["json"]):
+        raise DataError(
+            f"{path}: damaged: its contents are not those that were written; delete it, or use "
+            "another file"
+        )
     return arrays, facts
 
 
@@ -156,7 +168,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         arrays, facts = load(self.path, (CHECKPOINT,))
-        theirs, progress, digest = (facts.pop(n, None) for n in ("identity", "progress", "digest"))
+        theirs, progress = facts.pop("identity", None), facts.pop("progress", None)
         if not isinstance(theirs, dict) or not isinstance(progress, dict):
             raise DataError(f"{self.path}: not a checkpoint of this program; delete it")
         for name, mine in (self.identity | self.about).items():
@@ -166,10 +178,6 @@ class Checkpoint:
                     f"{_short(theirs.get(name))}, here it is {_short(mine)}; delete it or choose "
                     "another name"
                 )
-        if digest != _digest(arrays, [theirs, progress]):
-            raise DataError(
-                f"{self.path}: damaged: its contents are not those that were written; delete it"
-            )
         return SavedState(arrays, progress)
 
     @property
@@ -187,19 +195,14 @@ class Checkpoint:
         the loader of a model.
         """
         identity, progress = self.identity | self.about, dict(progress or {})
-        told = {
-            **(facts or {}),
-            "identity": identity,
-            "progress": progress,
-            "digest": _digest(arrays, [identity, progress]),
-        }
+        told = {**(facts or {}), "identity": identity, "progress": progress}
         save(self.path, CHECKPOINT, arrays, told)
         self._last = time.monotonic()
 
 
-def _digest(arrays: Mapping[str, Array], facts: Any) -> str:
-    """A text that differs when any array or fact does."""
-    digest = hashlib.sha256(json.dumps(facts).encode())
+def _digest(arrays: Mapping[str, Array], text: str) -> str:
+    """A text that differs when any array or the given text does."""
+    digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = np.asarray(arrays[name], order="C")
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
