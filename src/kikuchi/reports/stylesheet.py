@@ -48,8 +48,8 @@ td:first-child { min-width: 8rem; }
 th.n, td.n { text-align: right; white-space: nowrap; }
 .facts th { color: var(--soft); font-weight: 500; white-space: nowrap; padding-right: 1.6rem; }
 .facts td { overflow-wrap: anywhere; }
-figure { margin: 1rem 0; }
-figure svg { max-width: 100%; height: auto; display: block; }
+figure { margin: 1rem 0; overflow-x: auto; }
+figure svg { max-width: max(100%, 34rem); height: auto; display: block; }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figure svg text { font-family: inherit !important; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem; }
@@ -69,6 +69,8 @@ summary { cursor: pointer; color: var(--accent); }
   table { font-size: 8pt; }
   th, td { padding: .18rem .6rem .18rem 0; }
   thead th, th.n, td:first-child { white-space: normal; min-width: 0; }
+  figure { overflow: visible; }
+  figure svg { max-width: 100%; }
   .row { display: block; }
   .row figure { display: inline-block; width: 48%; }
 }
