@@ -294,7 +294,7 @@ class _Frequencies(_Directed):
         self.notes = []
         if empty:
             self.notes.append(
-                f"{empty} rows of tables have parents that no row of the data shows; they keep "
+                f"table rows whose parents' states never occur in the data: {empty}; they keep "
                 "their values (give a prior)"
             )
         return tables
