@@ -86,6 +86,31 @@ def test_seconds_are_of_one_pass() -> None:
     assert to_svg(experiment.figure([Finished(case, result, 0.0)])).startswith("<")
 
 
+def test_networks_learn_the_first_models_of_the_full_setting() -> None:
+    """A column of its own per network; what it is above exact learning is of the same models."""
+    table = CompleteLearning()
+    cases = table.cases({**table.full.parameters, "network_seeds": 1}, [0, 1])
+    networks = [(c["variables"], c["seed"]) for c in cases if c["learner"] == "RENN"]
+    assert networks == [(9, 0), (16, 0)]
+    assert {c["learner"] for c in cases} >= {"Inference Net", "free tables in turn"}
+
+    def done(learner: str, seed: int, nll: float) -> Finished:
+        result = {"nll": nll, "true": 3.0, "epoch_seconds": 0.1, "failures": 0}
+        return Finished({"variables": 9, "seed": seed, "learner": learner}, result, 0.0)
+
+    rows = [done("exact", 0, 3.0), done("exact", 1, 5.0), done("RENN", 0, 3.1)]
+    assert mean_results(rows, 9)["RENN"]["gap"] == pytest.approx(0.1)
+    found = {row.quantity: row for row in table.rows(rows)}
+    assert found["n = 9, RENN"].ours == 3.1 and "min-max" in found["n = 9, RENN"].note
+    assert found["n = 9, Inference Net"].ours is None
+
+
+def test_a_turn_of_a_network_is_twenty_epochs() -> None:
+    pytest.importorskip("jax")
+    text = "min-max:regions=star,network=none,rate=0.05,max_iterations=3"
+    assert fitted(kk.complete(4, seed=0), 100, 0, text, None)["passes"] == 60
+
+
 def test_cases_are_pure() -> None:
     model = kk.complete(5, seed=0)
     one, two = (fitted(model, 100, 3, "gradient:inference=bp,epochs=5", None) for _ in range(2))

@@ -1,10 +1,11 @@
 """Liu's thesis, chapter 4: marginals and log Z on grids and complete graphs (LIU-E6 to LIU-E10).
 
 Every column is computed again, each model by every method; beside them the Kikuchi free energy at
-its minimum, over the regions of the thesis and over larger ones. The two networks are trained on
-the smallest grids only, with the published architecture, rate and steps and one penalty for all
-models, and free tables under the same optimiser beside them. Exact answers come from a junction
-tree. Two published kinds of columns cannot be matched: `faults`.
+its minimum, over the regions of the thesis and over larger ones. The two networks are trained with
+the published architecture, rate and steps and one penalty for all models, fixed before any error
+was seen, and free tables under the same optimiser beside them: on the first `network_seeds` models
+of at most `network_variables` variables, since they take a hundred times as long as the rest. Exact
+answers come from a junction tree. Two published kinds of columns cannot be matched: `faults`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ LARGEST = {
 
 _ENERGY = "region energy"
 _NEAR = "l1 and log Z error within three standard errors"
+_REACHED = "l1 and log Z error at most three standard errors above"
 
 
 class _Accuracy(Experiment):
     """A table of chapter 4: columns are methods, rows are sizes or fields.
 
     `faults` says what is wrong with published columns (catalogue, section 0.3). `networks` are run
-    on models of at most `networks_most` variables.
+    on the first models of a setting (`network_seeds`), up to a size (`network_variables`).
     """
 
     methods: ClassVar[Mapping[str, str]]
@@ -64,7 +66,6 @@ class _Accuracy(Experiment):
     label: ClassVar[str]
     faults: ClassVar[Mapping[str, str]]
     networks: ClassVar[Mapping[str, str]] = {}
-    networks_most: ClassVar[int] = 0
     case_axes: ClassVar[CaseAxes] = {"variables": "variables", "field": "fields"}
 
     def model(self, case: Case) -> FactorGraph:
@@ -76,7 +77,7 @@ class _Accuracy(Experiment):
         graph = self.model(case)
         exact = parse_method("jt").run(graph)
         methods = dict(self.methods)
-        if case["variables"] <= self.networks_most:
+        if case["variables"] <= case["network_variables"] and case["seed"] < case["network_seeds"]:
             methods |= self.networks
         return {
             name: measured(parse_method(text).run(graph), exact) for name, text in methods.items()
@@ -117,7 +118,7 @@ class _Accuracy(Experiment):
             self._row(f"{where}, {name}", name, x, ours[name], results) for name in self.methods
         ]
         rows += [
-            self._network_row(f"{where}, {name}", name, x, ours[name], results)
+            self._network_row(f"{where}, {name}", name, x, ours, results)
             for name in self.networks
             if name in ours
         ]
@@ -129,16 +130,23 @@ class _Accuracy(Experiment):
         return [*rows, *neural]
 
     def _network_row(
-        self, title: str, name: str, x: float, ours: Errors, results: Sequence[Result]
+        self,
+        title: str,
+        name: str,
+        x: float,
+        ours: Mapping[str, Errors],
+        results: Sequence[Result],
     ) -> Row:
         """A network trained here, judged by whether it reaches the published errors."""
         theirs = published(self.id).get(name, {}).get(x)
-        note = f"{self.networks[name]}; the penalty is one for all models"
+        count = sum(name in result for result in results)
+        notes = [f"{self.networks[name]}; one penalty for all models, {count} of {len(results)}"]
+        notes += [self.faults[name]] if name in self.faults else []
         judgement = None
-        if theirs is not None:
-            judgement = holds(is_near(ours, theirs, len(results)), _NEAR)
+        if theirs is not None and name not in self.faults:
+            judgement = holds(reaches(ours[name], theirs, count), _REACHED)
         shown = None if theirs is None else theirs.text
-        return Row(title, ours.text, shown, None, note, judgement)
+        return Row(title, ours[name].text, shown, None, "; ".join(notes), judgement)
 
     def _row(self, title: str, name: str, x: float, ours: Errors, results: Sequence[Result]) -> Row:
         theirs = published(self.id).get(name, {}).get(x)
@@ -163,8 +171,7 @@ class _Accuracy(Experiment):
 
     def _neural_note(self, name: str) -> str:
         fault = self.faults.get(name, "")
-        small = f" beyond {self.networks_most} variables" if self.networks else ""
-        return f"neural: only as published{small}" + (f"; {fault}" if fault else "")
+        return "neural: as published, not run here" + (f"; {fault}" if fault else "")
 
     def _reference_name(self, name: str) -> str:
         return _ENERGY if name == self.regions_same_as else name
@@ -299,9 +306,18 @@ def measured(beliefs: Beliefs, exact: Beliefs) -> Result:
 def mean_errors(finished: Sequence[Finished], axis: str) -> dict[float, dict[str, Errors]]:
     """Means and deviations over models, by size or field, then by method."""
     return {
-        x: {name: _mean([one.result[name] for one in part]) for name in part[0].result}
+        x: {name: _mean(runs) for name, runs in _by_method(part).items()}
         for x, part in sorted(grouped(finished, axis).items())
     }
+
+
+def _by_method(finished: Sequence[Finished]) -> dict[str, list[Result]]:
+    """The results of each method on the models that it was run on."""
+    found: dict[str, list[Result]] = {}
+    for one in finished:
+        for name, result in one.result.items():
+            found.setdefault(name, []).append(result)
+    return found
 
 
 def _mean(runs: Sequence[Result]) -> Errors:
@@ -333,17 +349,31 @@ def is_near(ours: Errors, theirs: Errors, count: int) -> bool:
     >>> is_near(Errors(0.11, None, 1.3, 0.02, None, 0.2), theirs, 20)
     False
     """
+    return all(abs(excess) <= 3.0 for excess in _excesses(ours, theirs, count))
+
+
+def reaches(ours: Errors, theirs: Errors, count: int) -> bool:
+    """Whether neither error is more than three standard errors above the published one.
+
+    >>> theirs = Errors(0.1, None, 1.0, 0.02, None, 0.2)
+    >>> reaches(Errors(0.01, None, 1.1, 0.02, None, 0.2), theirs, 20)
+    True
+    """
+    return all(excess <= 3.0 for excess in _excesses(ours, theirs, count))
+
+
+def _excesses(ours: Errors, theirs: Errors, count: int) -> list[float]:
+    """By how many standard errors of the difference ours are above theirs: l1, then log Z."""
     pairs = [
         (ours.l1, theirs.l1, ours.l1_std, theirs.l1_std),
         (ours.log_z, theirs.log_z, ours.log_z_std, theirs.log_z_std),
     ]
-    known = [
-        (a, b, s, t)
+    wide = (1 / count + 1 / 20) ** 0.5
+    return [
+        (a - b) / (wide * max(s, t))
         for a, b, s, t in pairs
         if a is not None and b is not None and s is not None and t is not None
     ]
-    wide = 3.0 * (1 / count + 1 / 20) ** 0.5
-    return all(abs(a - b) <= wide * max(s, t) for a, b, s, t in known)
 
 
 def share_converged(results: Sequence[Result], name: str) -> str:
