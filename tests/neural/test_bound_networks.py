@@ -105,6 +105,14 @@ def test_rows_and_tables_that_were_not_trained_on(trained: BoundNetworks) -> Non
     assert trained.upper(other.log_tables) >= enumerate_exact(other)[0] - 1e-9
 
 
+def test_models_of_one_structure_share_compilations(trained: BoundNetworks) -> None:
+    before = trained.functions.train._cache_size()
+    other = BoundNetworks(machine(9), seed=4)
+    other.train(machine(9).log_tables, ROWS, steps=7)
+    assert other.functions is trained.functions
+    assert trained.functions.train._cache_size() == before
+
+
 @pytest.fixture(scope="module")
 def fit() -> kk.Fit:
     return AmortisedBound(l2=0.01, decay=0.02).fit(machine(5, 0.3), ROWS)

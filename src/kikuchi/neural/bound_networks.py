@@ -14,6 +14,7 @@ Reference: LIU-L8.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,8 +64,7 @@ class BoundNetworks:
         self.budget = budget or Budget()
         forests = appearances(graph, self.budget.start(), seed)
         self.weights, self.parents = forests.weights, forests.parents
-        self.structure = _structure(graph, self.weights, self.parents)
-        self.functions = _functions(self.structure)
+        self.structure, self.functions = _compiled(graph, self.weights, self.parents)
         self.networks = _first_weights(graph, hidden, seed)
         self.moments = self.functions.moments(self.networks)
 
@@ -237,6 +237,25 @@ def _first_weights(graph: FactorGraph, hidden: int, seed: int) -> dict[str, Any]
 
 
 # ---------------------------------------------------------------------- in JAX
+
+_KEPT = 16  # structures whose compiled functions are kept
+
+_made: OrderedDict[tuple[bytes, ...], tuple[_Structure, _BoundFunctions]] = OrderedDict()
+
+
+def _compiled(
+    graph: FactorGraph, weights: Array, parents: Array
+) -> tuple[_Structure, _BoundFunctions]:
+    """The functions of a structure, made once, so that a second fit compiles nothing."""
+    arrays = (graph.cardinalities, graph.scopes, graph.scope_offsets, weights, parents)
+    key = tuple(array.tobytes() for array in arrays)
+    if key not in _made:
+        structure = _structure(graph, weights, parents)
+        _made[key] = structure, _functions(structure)
+        while len(_made) > _KEPT:
+            _made.popitem(last=False)
+    _made.move_to_end(key)
+    return _made[key]
 
 
 class _BoundFunctions(NamedTuple):

@@ -285,7 +285,7 @@ class _Kernel:
         for k, (row, u, t) in enumerate(zip(_rows(rows), *turned, strict=True)):
             if np.any(u) or np.any(t):
                 point = self.point(row, fresh=False)
-                out[k] = point.respond()(u.astype(np.float64), t.astype(np.float64))[1]
+                out[k] = point.response(u.astype(np.float64), t.astype(np.float64))[1]
         return (out.reshape(rows.shape).astype(rows.dtype),)
 
     def point(self, row: Array, *, fresh: bool) -> FixedPoint:

@@ -108,7 +108,7 @@ def torch_beliefs(
             ]
             moved = float(weight) * ctx.point.factors
             if any(np.any(part) for part in turned):
-                moved = moved + ctx.point.respond()(*turned)[1]
+                moved = moved + ctx.point.response(*turned)[1]
             return torch.as_tensor(moved).to(weight)
 
     found: tuple[Any, Any, Any] = Found.apply(tables)

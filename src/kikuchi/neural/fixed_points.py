@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -41,13 +42,18 @@ from kikuchi.inference.variational.mean_field import MeanField
 class FixedPoint:
     """What a method answers about one set of tables, and how to differentiate it.
 
-    `respond` builds the linear response when it is first needed; log Z alone never needs it.
+    `respond` builds the linear response; log Z alone never needs it.
     """
 
     log_z: float
     marginals: Array
     factors: Array
     respond: Callable[[], TableResponse]
+
+    @cached_property
+    def response(self) -> TableResponse:
+        """The linear response, built once for all cotangents of this point."""
+        return self.respond()
 
 
 class Solver(ABC):

@@ -34,6 +34,8 @@ from kikuchi.learning.ties import Parameters
 from kikuchi.neural.region_energy import AdamVector, EnergyDescent
 from kikuchi.training.checkpoint import part, prefixed
 
+_LEAST_STEPS = 10  # on the network in a turn that `network_tol` may end
+
 
 @dataclass(frozen=True)
 class RegionMinMax(Learner):
@@ -67,7 +69,10 @@ class RegionMinMax(Learner):
     )
     embedding: int = option(32, "numbers in the embedding of a variable", low=1)
     rate: float = option(0.003, "step size of Adam on the network", above=0)
-    network_steps: int = option(10, "steps on the network per turn", low=1)
+    network_steps: int = option(10, "most steps on the network per turn", low=1)
+    network_tol: float = option(
+        0.0, "mean squared change of beliefs in a step that ends a turn's steps after ten", low=0
+    )
     learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
     decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
     model_steps: int = option(1, "steps on the log-tables per turn", low=1)
@@ -90,7 +95,7 @@ class RegionMinMax(Learner):
         learned = Learned(turns.tables, turns.objective, converged, done)
         learned.diagnostics |= {
             "disagreement": turns.beliefs.disagreement(),
-            "network_steps": turns.done * self.network_steps,
+            "network_steps": turns.network_steps,
             "penalty": self.penalty,
         }
         return learned
@@ -111,7 +116,7 @@ class _MinMaxTurns:
         self.counting = np.repeat(self.beliefs.regions.counting, sizes)
         self.descent = EnergyDescent(self.beliefs, learner)
         self.objective = np.nan
-        self.done = 0
+        self.done = self.network_steps = 0
 
     @property
     def tables(self) -> Array:
@@ -122,10 +127,7 @@ class _MinMaxTurns:
         """Turns without end: the network follows the tables, then the tables move."""
         while True:
             self.beliefs.log_phi[:] = self.potentials @ self.tables
-            for _ in range(self.learner.network_steps):
-                self.descent.evaluate()
-                self.descent.descend()
-            energy = self.descent.evaluate()
+            energy = self._follow()
             slope = self._slope()
             penalty = 0.5 * self.learner.l2 * float(self.theta.values @ self.theta.values)
             self.objective = float(xlogy(self.counts, self.tables).sum()) + energy - penalty
@@ -134,6 +136,24 @@ class _MinMaxTurns:
             self.done += 1
             yield Step(self.done, max(slope, gap), self.objective, measures=measures)
             self._move()
+
+    def _follow(self) -> float:
+        """Steps on the network at the present tables; answers the penalised energy after them."""
+        learner, known = self.learner, None
+        for done in range(learner.network_steps):
+            self.descent.evaluate()
+            if learner.network_tol > 0:
+                found = self.beliefs.factor_marginals()
+                if (
+                    known is not None
+                    and done > _LEAST_STEPS
+                    and np.mean((found - known) ** 2) < learner.network_tol
+                ):
+                    break
+                known = found
+            self.descent.descend()
+            self.network_steps += 1
+        return self.descent.evaluate()
 
     def _gradient(self) -> Array:
         """Counts less the beliefs of the factors, each region's weighted by its counting number."""
@@ -156,14 +176,14 @@ class _MinMaxTurns:
         return {
             **prefixed(self.theta.state(), "theta"),
             **prefixed(self.descent.source.state(), "network"),
-            "done": np.array(self.done),
+            "done": np.array([self.done, self.network_steps]),
         }
 
     def restore(self, state: State) -> None:
         """Go on from a saved state: the turn that was reported still has to move the tables."""
         self.theta.restore(part(state, "theta"))
         self.descent.source.restore(part(state, "network"))
-        self.done = int(state["done"])
+        self.done, self.network_steps = (int(count) for count in state["done"])
         self.beliefs.log_phi[:] = self.potentials @ self.tables
         self.descent.evaluate()
         self._move()

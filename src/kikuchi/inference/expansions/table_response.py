@@ -19,7 +19,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.expansions.linear_response import covariance_root, factored, scattered
+from kikuchi.inference.expansions.linear_response import factored, scattered
 
 _IMPOSSIBLE = 1e-16  # beliefs from here on do not respond
 _STIFF = 1e-3  # determinant of a factor's own system below which it is not eliminated
@@ -251,6 +251,37 @@ def _incidence(group: FactorGroup) -> Array:
     return out
 
 
+def narrow_root(graph: FactorGraph, q: Array) -> Any:
+    """R with R R' = diag(q) - q q' in each block, and a column fewer than states per variable.
+
+    R = diag(s) B, where s = sqrt(q) and the columns of B are those of the Householder reflection
+    that takes s to the first axis, but for the first: an orthonormal basis of all that is
+    orthogonal to s.
+
+    >>> coin = FactorGraph([2], [((0,), [1, 3])])
+    >>> root = narrow_root(coin, np.array([0.25, 0.75]))
+    >>> root.shape, (root @ root.T).toarray().round(6).tolist()
+    ((2, 1), [[0.1875, -0.1875], [-0.1875, 0.1875]])
+    """
+    from scipy.sparse import coo_array
+
+    s = np.sqrt(q)
+    columns_at = graph.state_offsets[:-1] - np.arange(graph.n_variables)
+    rows, cols, values = [], [], []
+    for card in np.unique(graph.cardinalities).tolist():
+        chosen = graph.cardinalities == card
+        states = graph.state_offsets[:-1][chosen][:, None] + np.arange(card)
+        block = s[states]
+        mirror = block + np.eye(card)[0]
+        turned = mirror[:, :, None] * mirror[:, None, 1:] / (1.0 + block[:, 0])[:, None, None]
+        values.append((block[:, :, None] * (np.eye(card)[:, 1:] - turned)).ravel())
+        rows.append(np.repeat(states, card - 1, axis=1).ravel())
+        cols.append(np.tile(columns_at[chosen][:, None] + np.arange(card - 1), card).ravel())
+    positions = (np.concatenate(rows), np.concatenate(cols))
+    shape = (len(q), len(q) - graph.n_variables)
+    return coo_array((np.concatenate(values), positions), shape=shape).tocsr()
+
+
 class MeanFieldResponse:
     r"""The response of naive mean field at a stationary point, for any factors.
 
@@ -279,9 +310,9 @@ class MeanFieldResponse:
         self.groups = factor_groups(graph)
         allowed = np.where(np.isfinite(graph.log_tables), graph.log_tables, 0.0)
         size = len(marginals)
-        root = covariance_root(graph, marginals)
+        root = narrow_root(graph, marginals)
         parts = [part for group in self.groups for part in self._curvature(group, allowed)]
-        matrix: Any = eye_array(size, format="csc")
+        matrix: Any = eye_array(root.shape[1], format="csc")
         if parts:
             rows, cols, values = (np.concatenate(part) for part in zip(*parts, strict=True))
             curvature = coo_array((values, (rows, cols)), shape=(size, size)).tocsr()
