@@ -62,10 +62,10 @@ class DualAscent:
         self.variables = tuple(targets)
         self.wanted = np.concatenate([np.zeros(0), *targets.values()])
         self.on = self.wanted > 0
-        sizes = [len(target) for target in targets.values()]
-        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.sizes = np.array([len(target) for target in targets.values()], dtype=np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
         begin = graph.state_offsets[list(targets)].astype(np.int64) - self.starts[:-1]
-        self.where = np.arange(len(self.wanted)) + np.repeat(begin, sizes)
+        self.where = np.arange(len(self.wanted)) + np.repeat(begin, self.sizes)
         self.tilts = np.zeros(len(self.wanted))
         self.limit = free_energy_limit(graph)
         self.limit += 1e-6 * (1.0 + abs(self.limit))
@@ -117,7 +117,7 @@ class DualAscent:
     def _shifted(self, tilts: Array) -> Array:
         """The largest tilt of every variable becomes 0, which changes no distribution."""
         largest = np.maximum.reduceat(tilts, self.starts[:-1])
-        return np.asarray(tilts - np.repeat(largest, np.diff(self.starts)))
+        return np.asarray(tilts - np.repeat(largest, self.sizes))
 
     @property
     def residual(self) -> float:

@@ -247,7 +247,7 @@ def plug_in_scaling(
     converged = False
     for _ in range(sweeps * len(order) + 1):
         step = next(steps)
-        first = np.repeat(ascent.tilts[ascent.starts[:-1]], np.diff(ascent.starts))
+        first = np.repeat(ascent.tilts[ascent.starts[:-1]], ascent.sizes)
         tilts.append(ascent.tilts - first)
         residuals.append(step.residual)
         if step.residual <= tol:
@@ -330,7 +330,8 @@ class _BetheOracle:
         self.size = graph.log_tables.size
         joined = _with_tilts(graph, list(targets))
         self.first = int(joined.message_offsets[joined.scope_offsets[graph.n_factors]])
-        self.starts = joined.table_offsets[graph.n_factors : -1] - self.size
+        starts = joined.table_offsets[graph.n_factors :] - self.size
+        self.starts, self.sizes = starts[:-1], np.diff(starts)
         self.messages = TableMessages(joined, mode)
         self.method = method
         self.clock = clock
@@ -351,7 +352,7 @@ class _BetheOracle:
         messages.tables[self.size :] = tilts
         if linear and len(tilts):
             sums = np.add.reduceat(tilts, self.starts)
-            tilts = tilts / np.repeat(sums, np.diff(self.starts, append=len(tilts)))
+            tilts = tilts / np.repeat(sums, self.sizes)
         messages.m[self.first :] = tilts
         self._tilted = True
 
