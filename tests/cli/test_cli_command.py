@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -188,3 +190,30 @@ def test_no_function_of_the_command_line_is_long_or_takes_much() -> None:
         taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         assert len(taken) <= MOST_PARAMETERS, name
         assert (node.end_lineno or 0) - node.lineno + 1 <= MOST_LINES, name
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    """It is shown without loading them: that it is true is held here."""
+    from pkgutil import iter_modules
+
+    from kikuchi.cli import commands
+    from kikuchi.cli.main import SUMMARIES, app
+
+    modules = {module.name.replace("_", "-") for module in iter_modules(commands.__path__)}
+    assert set(SUMMARIES) == modules
+    found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in found.items():
+        assert " ".join(command.help.split("\n\n")[0].split()) == SUMMARIES[name], name
+
+
+def test_a_command_loads_no_other() -> None:
+    code = (
+        "import sys, typer; from kikuchi.cli.main import app\n"
+        "group = typer.main.get_command(app)\n"
+        "group.get_help(typer.Context(group)) and group.get_command(None, 'examples')\n"
+        "names = [n for n in sys.modules if n.startswith('kikuchi.cli.commands.')]\n"
+        "assert names == ['kikuchi.cli.commands.examples'], names\n"
+        "assert 'numpy' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -3,44 +3,108 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from kikuchi.cli.commands import (
-    bounds,
-    certify,
-    compare,
-    convert,
-    evaluate,
-    examples,
-    generate,
-    ica,
-    infer,
-    info,
-    learn,
-    learners,
-    methods,
-    most_probable,
-    patches,
-    predict,
-    query,
-    regions,
-    reproduce,
-    sample,
-    temporal,
-    train,
-    warm_up,
-)
-from kikuchi.cli.estimators import EstimatorCommand
 from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.text import one_line, printable
 
+SUMMARIES = {
+    "info": "Describe a model and what exact inference would cost.",
+    "infer": "Infer the marginals of all variables and log Z.",
+    "query": "Answer a question: the distributions of variables given evidence.",
+    "predict": "Answer every case of a table: distributions of the targets, a row for each case.",
+    "most-probable": "Find the most probable states given evidence, exactly.",
+    "compare": "Compare methods on one model in one table.",
+    "bounds": "Bound log Z from both sides, ever tighter, within a time.",
+    "certify": "Tell whether belief propagation is sure to converge.",
+    "learn": "Learn the parameters of a model from a table of data.",
+    "train": "Train a Boltzmann machine, an energy model, a Bayesian or belief network or flows; "
+    "save it.",
+    "patches": "Cut pictures or sounds into pieces, prepare and whiten them, and say what was "
+    "rejected.",
+    "ica": "Find independent sources in recordings.",
+    "temporal": "Models in time: state spaces, hidden chains, walking sources, on-line "
+    "classification.",
+    "evaluate": "Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of "
+    "marginals.",
+    "sample": "Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs "
+    "sampling.",
+    "generate": "Make a seeded model and write it to a file.",
+    "convert": "Convert a model to another format.",
+    "methods": "List the methods and their options.",
+    "learners": "List the learners and their options.",
+    "regions": "Show the regions of a model: sizes, counting numbers, memory.",
+    "reproduce": "Run an experiment of the source documents again.",
+    "examples": "List the bundled models.",
+    "warm-up": "Compile every loop, once; they are kept on disk.",
+}
+"""Every command, a module of `cli.commands` each, with what the list of commands says of it: the
+list is shown without loading any of them. A test holds it against the commands themselves."""
+
+
+class LazyCommands(dict[str, Any]):
+    """Commands by name, each loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(SUMMARIES))
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__getitem__(name) is None:
+            self[name] = _loaded(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The command of a name, or `default`."""
+        if name in self:
+            return self[name]
+        return default
+
+    def values(self) -> Any:
+        """All commands."""
+        return {name: self[name] for name in self}.values()
+
+    def items(self) -> Any:
+        """All commands with their names."""
+        return {name: self[name] for name in self}.items()
+
+
+def _loaded(name: str) -> Any:
+    """The command of a module: its function of the same name, or its group of commands."""
+    word = name.replace("-", "_")
+    module = import_module(f"kikuchi.cli.commands.{word}")
+    if hasattr(module, "app"):
+        group = typer.main.get_group(module.app)
+        group.name = name
+        return group
+    from kikuchi.cli.estimators import EstimatorCommand
+
+    one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    one.command(name, cls=EstimatorCommand)(getattr(module, word))
+    return typer.main.get_command(one)
+
 
 class Commands(TyperGroup):
     """The group of all commands; turns errors that a user can mend into one line and a code."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, in the order of the help."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, none of them loaded."""
+        shown: dict[str, Any] = {
+            name: TyperCommand(name, help=text) for name, text in SUMMARIES.items()
+        }
+        TyperGroup(name=self.name, commands=shown).format_commands(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; `KikuchiError` exits with 2. Ctrl-C is dealt with in `startup.main`."""
@@ -101,35 +165,6 @@ def root(
     MODEL is a file (.uai, .bif, .fg) or a bundled model such as example:asia.
     Exit codes: 0 an answer was produced, 2 bad input or usage, 3 not converged with --strict.
     """
-
-
-_MODULES: tuple[Any, ...] = (
-    *(
-        info,
-        infer,
-        query,
-        predict,
-        most_probable,
-        compare,
-        bounds,
-        certify,
-        learn,
-        train,
-        patches,
-        ica,
-        temporal,
-        evaluate,
-        sample,
-        generate,
-    ),
-    *(convert, methods, learners, regions, reproduce, examples, warm_up),
-)
-for _module in _MODULES:  # each holds a command of its own name, or a group of commands
-    _name = _module.__name__.rpartition(".")[2]
-    if hasattr(_module, "app"):
-        app.add_typer(_module.app, name=_name)
-    else:
-        app.command(_name.replace("_", "-"), cls=EstimatorCommand)(getattr(_module, _name))
 
 
 def _print_error(message: str) -> None:
