@@ -19,6 +19,11 @@ def test_every_method_and_learner_is_named_once() -> None:
     assert {f"learner {name}" for name in LEARNERS} <= set(tasks)
 
 
+def test_the_learner_of_directed_models_gets_rows_that_are_possible() -> None:
+    task, _, why = warm_up._compile("learner vbem")
+    assert (task, why) == ("learner vbem", "")
+
+
 def test_the_command_says_what_is_ready_and_what_was_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
