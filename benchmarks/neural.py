@@ -98,6 +98,12 @@ def large_grids() -> Iterator[Row]:
         reference = kk.infer(graph, "kikuchi:regions=faces")
         found.setdefault("seconds of kikuchi to its end", []).append(time.process_time() - begin)
         found.setdefault("seconds of the network", []).append(seconds)
+        bounds = net.infer(graph)
+        assert bounds.log_z_lower is not None and bounds.log_z_upper is not None
+        inside = bounds.log_z_lower <= reference.log_z <= bounds.log_z_upper
+        found.setdefault("kikuchi's log Z within the bracket", []).append(inside)
+        width = bounds.log_z_upper - bounds.log_z_lower
+        found.setdefault("width of the bracket on log Z", []).append(width)
         rivals = {"bp": "bp:damping=0.5", "kikuchi": "kikuchi:regions=faces"}
         answers = {"network": answer} | {n: _within(graph, m, seconds) for n, m in rivals.items()}
         found.setdefault("kikuchi answers in that time", []).append(answers["kikuchi"] is not None)
