@@ -50,7 +50,19 @@ def test_files_and_bad_input(fitted, moons, tmp_path):
     fitted.save(tmp_path / "c.safetensors")
     again = FlowClassifier.load(tmp_path / "c.safetensors")
     assert np.array_equal(again.predict_proba(x), fitted.predict_proba(x))
+    with pytest.raises(DataError, match="column 0 holds whole numbers only"):
+        FlowClassifier(dequantise="none").fit(np.floor(10 * x), moons[1])
+    with pytest.raises(DataError, match="column 2 is constant"):
+        FlowClassifier().fit(np.column_stack([x, np.full(len(x), 0.5)]), moons[1])
     with pytest.raises(DataError, match="one class only"):
         FlowClassifier().fit(x, np.zeros(len(x)))
     with pytest.raises(DataError, match=r"class 1\.0 has 3 rows"):
         FlowClassifier(5).fit(x[:53], np.r_[np.zeros(50), np.ones(3)])
+
+
+def test_fewer_rows_than_columns_is_said():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(16, 20)), np.repeat([0, 1], 8)
+    model = FlowClassifier(flow="affine", epochs=1, random_state=0).fit(rows, labels)
+    assert any("7 rows of the smallest class to learn 1 cov" in w for w in model.warnings_)
+    assert np.all(np.isfinite(model.predict_proba(rows)))

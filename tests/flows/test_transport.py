@@ -8,7 +8,13 @@ from sklearn.datasets import make_moons
 
 from kikuchi.core.errors import DataError
 from kikuchi.flows import TransportGenerator, mmd_test, nearest_neighbour_test
-from kikuchi.flows.transport import TransportLoss, generated, sinkhorn_plan
+from kikuchi.flows.transport import (
+    AdversarialLoss,
+    GeneratorNetwork,
+    TransportLoss,
+    generated,
+    sinkhorn_plan,
+)
 
 
 def test_plan_tends_to_the_exact_assignment():
@@ -62,6 +68,44 @@ def test_generated_rows_look_like_the_rows(fitted):
     assert ours["mmd"].statistic < mmd_test(fresh, gaussian).statistic
     assert fitted.score(fresh) > -0.1
     assert fitted.trace_.objective[-1] < 0.3 * fitted.trace_.objective[0]
+
+
+def test_each_side_descends_its_own_loss():
+    """Of both losses in one, the generator sees its own slope only, and so do the features."""
+    import jax
+
+    rng = np.random.default_rng(3)
+    layers = GeneratorNetwork.random([2, 4, 2], rng, [2, 4, 3]).parameters
+    batch = jnp.asarray(rng.normal(size=(8, 2)), jnp.float32), jnp.ones(8)
+    loss, key = AdversarialLoss(0.5, 40, margin=50.0), jax.random.key(0)
+
+    def slope(of, loss=loss):
+        return jax.grad(lambda p: of(loss.parts(p, batch, key)))(layers)
+
+    generator, features = slope(lambda parts: parts[0]), slope(lambda parts: parts[1])
+    for name in layers:
+        own, other = (generator, features) if name.startswith("layer") else (features, generator)
+        assert np.abs(own[name]["weights"]).max() > 1e-4
+        assert np.abs(other[name]["weights"]).max() == 0.0
+    # a step of the features along their slope takes generated rows further from the rows
+    moved = jax.tree.map(lambda p, g: p - 0.01 * g, layers, features)
+    before, after = (loss.parts(p, batch, key) for p in (layers, moved))
+    assert after[0] > before[0] and after[1] < before[1]
+    # far enough apart they rest
+    still = slope(lambda parts: parts[1], AdversarialLoss(0.5, 40, margin=1e-3))
+    assert all(np.abs(layer["weights"]).max() == 0.0 for layer in still.values())
+
+
+@pytest.mark.slow
+def test_features_against_the_generator():
+    """Learnt distances lead to the rows as well, judged by tests that do not know them."""
+    rows = make_moons(600, noise=0.08, random_state=0)[0]
+    fresh = make_moons(400, noise=0.08, random_state=1)[0]
+    model = TransportGenerator(4, features=8, epochs=60, patience=60, random_state=0)
+    before = TransportGenerator(4, features=8, epochs=1, learning_rate=1e-9, random_state=0)
+    first, last = (m.fit(rows).measure(fresh)["mmd"].statistic for m in (before, model))
+    assert last < 0.2 * first
+    assert len(model.validation_scores_) == 60 and max(model.validation_scores_) <= 0.05
 
 
 def test_files_and_bad_input(fitted, tmp_path):

@@ -122,8 +122,8 @@ def test_uniform_couplings_without_the_networks(monkeypatch) -> None:
     monkeypatch.setattr(type(experiment), "methods", quick)
     [case, *_] = experiment.cases(experiment.quick.parameters, range(1))
     result = experiment.run_case(case)
-    assert case["spread"] == 1.0 and result["loopy BP"]["l1"] < 0.01  # published: 0.001
-    assert result["Kikuchi, faces"]["l1"] < result["loopy BP"]["l1"]
+    assert case["spread"] == 1.0 and 0.002 < result["loopy BP"]["l1"] < 0.03
+    assert result["Kikuchi, faces"]["l1"] < 0.1 * result["loopy BP"]["l1"]
 
 
 def test_rows_without_a_penalty() -> None:
@@ -147,23 +147,21 @@ def test_rows_of_sizes() -> None:
     experiment = find_experiment("LIU-X3")
     finished = [
         Finished(
-            {"kind": "grid", "layers": layers, "blocks": blocks, "seed": seed},
-            {"RENN": _errors(published("LIU-X3")[f"grid, {layers}"][blocks].l1 + move, 2.0 + move)},
+            {"kind": "complete", "variables": 100, "seed": seed},
+            {"RENN": _errors(0.185 + move, 2.0), "free tables": _errors(0.3 + move, 2.0)},
             0.0,
         )
-        for layers in (0, 1)
-        for blocks in (0, 2)
         for seed, move in enumerate((-0.01, 0.01))
     ]
     rows = experiment.rows(finished)
-    told = {row.quantity: row.agrees for row in rows}
-    assert (
-        told["grid, 1 attention layers, 2 residual blocks"] is False
-    )  # log Z 2.0, told 1.89 ± .02
-    assert told["grid, l1 error of 1 layer and 2 blocks"] is True
+    told = {row.quantity: row for row in rows}
+    assert told["complete, 1 attention layers, 2 residual blocks"].agrees is True
+    assert told["complete, 0 attention layers, 0 residual blocks"].agrees is False  # told 0.215
+    assert sum(row.ours is None for row in rows) == 10
+    assert rows[-1].agrees is True
     assert len(experiment.figure(finished).axes) == 2
-    texts = [experiment.texts(f.case)["RENN"] for f in finished[:3:2]]
-    assert texts[0].endswith("layers=0,blocks=0") and texts[1].endswith("layers=0,blocks=2")
+    texts = experiment.texts({"kind": "grid"})
+    assert all("regions=faces" in text for text in texts.values()) and len(texts) == 2
 
 
 def test_seconds(monkeypatch) -> None:

@@ -32,12 +32,12 @@ from kikuchi.flows.densities import (
     log_joint_of_groups,
 )
 from kikuchi.flows.learning import FlowRule, LikelihoodLoss
-from kikuchi.flows.options import FlowOptions
+from kikuchi.flows.options import FlowOptions, trained
 from kikuchi.flows.preparation import RowPreparation, padded, prepare
 from kikuchi.flows.start import gaussian_start
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import validate_data
-from kikuchi.training.trainer import limited_threads, train
+from kikuchi.training.trainer import limited_threads
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,13 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             else np.full(len(counts), 1.0 / len(counts))
         )
         model = self._first(parts, rows.shape[1], rng)
+        fewest = min(len(learnt) for learnt, _ in parts)
+        if fewest < 2 * rows.shape[1] * self.n_components:
+            said.append(
+                f"{fewest} rows of the smallest class to learn {self.n_components} covariances of "
+                f"{rows.shape[1]} columns from: off-diagonal entries were shrunk where held-out "
+                "rows advised it"
+            )
         self._learn(model, parts, rng)
         self.warnings_ += said
         return self
@@ -169,19 +176,17 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         judged = _side_by_side(held, 1) if min(map(len, held)) > 0 else None
         score = MeanGroupedLikelihood()
         first = np.nan if judged is None else score(model, judged)
-        training = train(
+        training = trained(
+            self,
             model,
             _side_by_side([learnt for learnt, _ in parts], self.batch_size),
             rule,
-            optimiser=self._optimiser(self.schedule),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            seed=rng,
-            run=self._run(),
-            checkpoint=self._checkpoint(),
-            threads=self.threads,
+            rng,
+            self._optimiser(self.schedule),
+            self.epochs,
+            self._checkpoint(),
+            None,
             validation=judged,
-            patience=self.patience,
             score=score,
         )
         self.gaussian_score_ = first + self.preparation_.log_det

@@ -37,15 +37,14 @@ from kikuchi.flows.learning import (
     MeanLogLikelihood,
     responsibilities,
 )
-from kikuchi.flows.options import FlowOptions
+from kikuchi.flows.options import FlowOptions, trained
 from kikuchi.flows.preparation import RowPreparation, padded, prepare
 from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start
-from kikuchi.training.checkpoint import Arrays, Checkpoint
+from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import FeatureTransformer
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
-from kikuchi.training.trainer import limited_threads, train
-from kikuchi.training.updates import TrainerState
+from kikuchi.training.trainer import limited_threads
 
 _FEWEST_HELD_OUT = 2
 _EXPLODED = 10.0  # standard errors by which validation rows fall when a flow explodes
@@ -145,14 +144,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         raise MethodError("a flow has its rule of its model")
 
     def _train(
-        self,
-        model: FlowDensity,
-        rows: Array,
-        rng: np.random.Generator,
-        optimiser: Optimiser,
-        epochs: int,
-        checkpoint: Checkpoint | None,
-        state: TrainerState | None,
+        self, model: FlowDensity, rows: Array, rng: np.random.Generator, *arguments: Any
     ) -> None:
         learnt, held = self.__dict__.pop("_split", (np.arange(len(rows)), np.arange(0)))
         judged = rows[held] if len(held) else None
@@ -160,12 +152,8 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         self.gaussian_score_ = np.nan
         if judged is not None:
             self.gaussian_score_ = MeanLogLikelihood()(model, (judged,)) + self._log_det
-        if self.learner == "em":
-            self._train_em(model, rows[learnt], judged, rng, optimiser, epochs)
-        else:
-            self._train_gradient(
-                model, rows[learnt], judged, rng, optimiser, epochs, checkpoint, state
-            )
+        learn = self._train_em if self.learner == "em" else self._train_gradient
+        learn(model, rows[learnt], judged, rng, *arguments)
         self._remark(judged)
 
     def _train_gradient(
@@ -174,28 +162,18 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rows: Array,
         judged: Array | None,
         rng: np.random.Generator,
-        optimiser: Optimiser,
-        epochs: int,
-        checkpoint: Checkpoint | None,
-        state: TrainerState | None,
+        *arguments: Any,
     ) -> None:
         spec = model.spec
-        rule = FlowRule(LikelihoodLoss(spec, self.noise), project=BaseFloor(spec, self.floor))
-        training = train(
+        training = trained(
+            self,
             model,
             padded(self.batch_size, rows),
-            rule,
-            optimiser=optimiser,
-            epochs=epochs,
-            batch_size=self.batch_size,
-            seed=rng,
-            run=self._run(),
-            checkpoint=checkpoint,
-            threads=self.threads,
+            FlowRule(LikelihoodLoss(spec, self.noise), project=BaseFloor(spec, self.floor)),
+            rng,
+            *arguments,
             validation=None if judged is None else (judged, np.ones(len(judged))),
-            patience=self.patience,
             score=MeanLogLikelihood(),
-            state=state,
         )
         self.validation_scores_ = [s + self._log_det for s in training.scores]
         if training.scores and not max(self.validation_scores_) > self.gaussian_score_:
@@ -210,6 +188,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rng: np.random.Generator,
         optimiser: Optimiser,
         epochs: int,
+        *_: object,
     ) -> None:
         step = MaximisationStep(
             self.floor, optimiser, self.em_epochs, self.batch_size, self.noise, rng, self.threads

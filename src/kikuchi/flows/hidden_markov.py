@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from scipy.special import logsumexp
 
+from kikuchi.core import text
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
@@ -231,21 +232,21 @@ class FlowHMM(_FlowChainFit, HMM):
     def _split(self, sequences: Sequences, rng: np.random.Generator) -> None:
         """Sequences to learn from and sequences to judge by."""
         tables = sequences.tables
-        groups, what = np.arange(len(tables)), "sequences"
+        groups, what, least = np.arange(len(tables)), "sequence", 3
         if self._groups is not None:
             if self._groups.shape != (len(tables),):
                 raise DataError(
                     f"groups of shape {self._groups.shape} for {len(tables)} sequences; give one "
                     "group of each"
                 )
-            groups, what = np.unique(self._groups, return_inverse=True)[1], "groups"
+            groups, what, least = np.unique(self._groups, return_inverse=True)[1], "group", 2
         number, fraction = int(groups.max()) + 1, self.validation_fraction
         count = round(fraction * number)
         if self._groups is not None and fraction > 0:
             count = max(count, 1)
-        if fraction > 0 and number < 3:
+        if fraction > 0 and number < least:
             self._said.append(
-                f"{number} {what}: none is held out, and every round counts as better"
+                f"{text.count(number, what)}: none is held out, and every round counts as better"
             )
             count = 0
         held = np.isin(groups, rng.permutation(number)[:count])
@@ -263,7 +264,8 @@ class FlowHMM(_FlowChainFit, HMM):
             states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
             parts = self._segment_gaussians(np.concatenate(tables), states, seed)
         else:
-            model = HMM(k, covariance=self.covariance, max_iter=30, random_state=seed).fit(tables)
+            model = HMM(k, covariance=self.covariance, max_iter=30, random_state=seed)
+            _whole(model, tables)
             states = np.concatenate([model.predict(t) for t in tables])
             start, transition = model.model_.start, model.model_.transition
             parts = self._segment_gaussians(np.concatenate(tables), states, seed)
@@ -271,8 +273,8 @@ class FlowHMM(_FlowChainFit, HMM):
         fitted = HMM(
             k, emission="mixture", components=m, covariance=self.covariance, start=first,
             pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed,
-        ).fit(tables)  # fmt: skip
-        found: HiddenMarkov = fitted.model_
+        )  # fmt: skip
+        found: HiddenMarkov = _whole(fitted, tables).model_
         return found
 
     def _segment_gaussians(self, rows: Array, states: Ints, seed: int) -> GaussianEmission:
@@ -338,9 +340,9 @@ class FlowHMM(_FlowChainFit, HMM):
         if self._exhausted:
             return model
         emission: Any = model.emission
-        text = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
+        adam = f"adam:learning_rate={self.learning_rate},weight_decay={self.weight_decay}"
         step = MaximisationStep(
-            self.floor, parse_optimiser(text), self.em_epochs, self.batch_size, self.noise,
+            self.floor, parse_optimiser(adam), self.em_epochs, self.batch_size, self.noise,
             self._rng, self.threads,
         )  # fmt: skip
         density = step(emission.density, statistics.rows, statistics.share)
@@ -376,3 +378,12 @@ class FlowHMM(_FlowChainFit, HMM):
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
         emission = FlowEmission.read(arrays)
         return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
+
+
+def _whole(hmm: HMM, tables: list[Array]) -> HMM:
+    """A fit that the whole one begins from: Ctrl-C there ends both, so that no other answer comes
+    of half of it.
+    """
+    if hmm.fit(tables).stopped_ == "interrupted":
+        raise KeyboardInterrupt
+    return hmm

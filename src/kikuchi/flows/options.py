@@ -14,6 +14,8 @@ from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec
 from kikuchi.flows.preparation import Dequantisation, RowPreparation
 from kikuchi.training.estimator import TrainedEstimator, validate_data
+from kikuchi.training.rule import LossRule
+from kikuchi.training.trainer import Training, train
 
 
 class FlowFit:
@@ -22,6 +24,36 @@ class FlowFit:
     preparation_: RowPreparation
     validation_scores_: list[float]
     gaussian_score_: float
+
+
+def trained(
+    estimator: Any,
+    model: Any,
+    data: Any,
+    rule: LossRule,
+    rng: np.random.Generator,
+    *arguments: Any,
+    **more: Any,
+) -> Training[Any]:
+    """`train` with the options of an estimator; `arguments` are those that the shell of estimators
+    hands on (optimiser, epochs, checkpoint, state), `more` further ones of `train`.
+    """
+    optimiser, epochs, checkpoint, state = arguments
+    return train(
+        model,
+        data,
+        rule,
+        optimiser=optimiser,
+        epochs=epochs,
+        batch_size=estimator.batch_size,
+        seed=rng,
+        run=estimator._run(),
+        checkpoint=checkpoint,
+        threads=estimator.threads,
+        patience=estimator.patience,
+        state=state,
+        **more,
+    )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -6,6 +6,11 @@ with both marginals given, M being squared distances per column. Sinkhorn's scal
 log domain; by the envelope theorem the gradient of the generator is that of <P, M> with P held
 fixed. Subtracting half the costs of the samples with themselves removes the bias towards the mean.
 
+Against an adversary, distances are those of features f of the rows, M_ij = |f(x_i) - f(y_j)|, and f
+learns to keep generated rows further from the rows than the rows are from each other: it descends
+max(0, W(x, x') - W(x, y) + margin), with x and x' the halves of a batch, while the generator
+descends W(x, y).
+
 Reference: LIU-M16, LIU-L11.
 """
 
@@ -25,15 +30,15 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.flows.options import trained
 from kikuchi.flows.preparation import Dequantisation, RowPreparation, padded, prepare
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
-from kikuchi.training.checkpoint import Arrays, Checkpoint
+from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import TrainedEstimator, validate_data
 from kikuchi.training.model import PytreeModel
-from kikuchi.training.optimiser import Optimiser, precision
+from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
-from kikuchi.training.trainer import train
-from kikuchi.training.updates import TrainerState, loss_of
+from kikuchi.training.updates import loss_of
 
 _JUDGED = 256  # validation rows at most
 
@@ -46,25 +51,39 @@ class GeneratorNetwork(PytreeModel):
     batch_dtype = np.float32
 
     @classmethod
-    def random(cls, sizes: list[int], rng: np.random.Generator) -> GeneratorNetwork:
-        """Layers of these sizes."""
-        layers: dict[str, Any] = {}
-        for k, (before, after) in enumerate(pairwise(sizes)):
-            weights = rng.normal(size=(before, after)) * np.sqrt(2.0 / before)
-            layers[f"layer{k}"] = {
-                "weights": weights.astype(np.float32),
-                "bias": np.zeros(after, np.float32),
-            }
-        return cls(layers, {"sizes": sizes})
+    def random(
+        cls, sizes: list[int], rng: np.random.Generator, features: list[int] | None = None
+    ) -> GeneratorNetwork:
+        """Layers of these sizes, and those of a feature map of rows."""
+        layers = _random_layers("layer", sizes, rng) | _random_layers(
+            "feature", features or [], rng
+        )
+        return cls(layers, {"sizes": sizes, "features": features or []})
+
+
+def _random_layers(name: str, sizes: list[int], rng: np.random.Generator) -> dict[str, Any]:
+    layers: dict[str, Any] = {}
+    for k, (before, after) in enumerate(pairwise(sizes)):
+        weights = rng.normal(size=(before, after)) * np.sqrt(2.0 / before)
+        layers[f"{name}{k}"] = {
+            "weights": weights.astype(np.float32),
+            "bias": np.zeros(after, np.float32),
+        }
+    return layers
 
 
 def generated(layers: Mapping[str, Any], noise: Any) -> Any:
     """Rows of the network at noise."""
-    x = noise
-    for k in range(len(layers)):
-        layer = layers[f"layer{k}"]
+    return _through(layers, "layer", noise)
+
+
+def _through(layers: Mapping[str, Any], name: str, x: Any) -> Any:
+    """Rows through the layers of this name; the last one is linear."""
+    count = sum(key.startswith(name) for key in layers)
+    for k in range(count):
+        layer = layers[f"{name}{k}"]
         x = x @ layer["weights"] + layer["bias"]
-        if k + 1 < len(layers):
+        if k + 1 < count:
             x = jax.nn.silu(x)
     return x
 
@@ -120,6 +139,54 @@ class TransportLoss:
 
 
 @dataclass(frozen=True)
+class AdversarialLoss:
+    """The losses of generator and feature map in one: each is held fixed in that of the other."""
+
+    epsilon: float
+    iterations: int
+    margin: float
+
+    def __call__(self, layers: Any, batch: Any, key: Any) -> Any:
+        """W(x, y) for the generator, max(0, W(x, x') - W(x, y) + margin) for the features."""
+        for_generator, for_features = self.parts(layers, batch, key)
+        return for_generator + for_features
+
+    def parts(self, layers: Any, batch: Any, key: Any) -> tuple[Any, Any]:
+        """Both losses."""
+        rows, weights = batch
+        half = len(rows) // 2
+        x, other = rows[:half], rows[half : 2 * half]
+        a, b = (w / jnp.sum(w) for w in (weights[:half], weights[half : 2 * half]))
+        inputs = layers["layer0"]["weights"].shape[0]
+        drawn = generated(layers, jax.random.normal(key, (half, inputs), rows.dtype))
+        even = jnp.full(half, 1.0 / half, rows.dtype)
+        fixed = jax.lax.stop_gradient(layers)
+        for_generator = self._cost(fixed, x, drawn, a, even)
+        apart = self._cost(layers, x, jax.lax.stop_gradient(drawn), a, even)
+        together = self._cost(layers, x, other, a, b)
+        return for_generator, jnp.maximum(together - apart + self.margin, 0.0)
+
+    def _cost(self, layers: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+        f, g = (_through(layers, "feature", rows) for rows in (x, y))
+        squares = jnp.sum((f[:, None] - g[None]) ** 2, axis=-1)
+        cost = jnp.sqrt(squares + 1e-12)  # a slope of 0 where two rows meet
+        fixed = jax.lax.stop_gradient(cost)
+        return jnp.sum(sinkhorn_plan(fixed, a, b, self.epsilon, self.iterations) * cost)
+
+
+@dataclass(frozen=True)
+class TransportScore:
+    """Score of validation rows: minus their transport cost in the columns themselves."""
+
+    loss: TransportLoss
+
+    def __call__(self, model: GeneratorNetwork, batch: Any) -> float:
+        """Larger is better."""
+        typed = tuple(np.asarray(part, np.float32) for part in batch)
+        return -loss_of(self.loss, model.parameters, typed)
+
+
+@dataclass(frozen=True)
 class TransportRule(LossRule):
     """The transport cost as a rule."""
 
@@ -137,7 +204,8 @@ class _TransportFit:
 class TransportGenerator(_TransportFit, TrainedEstimator):
     """A network from Gaussian noise to rows, learnt by entropic optimal transport.
 
-    It has samples but no density; `measure` compares them with rows by two-sample tests.
+    It has samples but no density; `measure` compares them with rows by two-sample tests. With
+    `features` distances are those of a feature map that is learnt against the generator.
 
     Attributes
     ----------
@@ -160,6 +228,12 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
     epsilon: float = option(0.05, "Strength of the entropy, for standardised columns.", above=0)
     sinkhorn_iterations: int = option(30, "Scalings per plan.", low=1)
     debiased: bool = option(True, "Subtract half the costs within each sample.")
+    features: int | None = option(
+        None,
+        "Outputs of a feature map that learns against the generator; none: distances of columns.",
+        low=1,
+    )
+    margin: float = option(1.0, "By which features are to keep generated rows apart.", above=0)
     dequantise: Dequantisation = option(
         "auto", "Uniform noise for whole numbers: auto, uniform or none (refuses them)."
     )
@@ -185,42 +259,29 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
         self._held = rng.permutation(len(rows))[:count] if count >= 2 else np.arange(0)
         inputs = self.n_latent or rows.shape[1]
         sizes = [inputs, *[self.width] * self.depth, rows.shape[1]]
-        return GeneratorNetwork.random(sizes, rng)
+        features = [rows.shape[1], *[self.width] * self.depth, self.features or 1]
+        return GeneratorNetwork.random(sizes, rng, features if self.features else None)
 
     def _loss(self) -> TransportLoss:
         return TransportLoss(self.epsilon, self.sinkhorn_iterations, self.debiased)
 
     def _rule(self) -> TransportRule:
+        if self.features:
+            against = AdversarialLoss(self.epsilon, self.sinkhorn_iterations, self.margin)
+            return TransportRule(against)
         return TransportRule(self._loss())
 
-    def _train(
-        self,
-        model: Any,
-        rows: Array,
-        rng: np.random.Generator,
-        optimiser: Optimiser,
-        epochs: int,
-        checkpoint: Checkpoint | None,
-        state: TrainerState | None,
-    ) -> None:
+    def _train(self, model: Any, rows: Array, rng: np.random.Generator, *arguments: Any) -> None:
         held = self.__dict__.pop("_held", np.arange(0))
-        judged = None
-        if len(held):
-            judged = padded(len(held), rows[held])
-        training = train(
+        training = trained(
+            self,
             model,
             padded(self.batch_size, np.delete(rows, held, axis=0)),
             self._rule(),
-            optimiser=optimiser,
-            epochs=epochs,
-            batch_size=self.batch_size,
-            seed=rng,
-            run=self._run(),
-            checkpoint=checkpoint,
-            threads=self.threads,
-            validation=judged,
-            patience=self.patience,
-            state=state,
+            rng,
+            *arguments,
+            validation=padded(len(held), rows[held]) if len(held) else None,
+            score=TransportScore(self._loss()),
         )
         self.validation_scores_ = list(training.scores)
         self._keep(training, rng)

@@ -233,7 +233,10 @@ def _speech(folder: str, speaker: str, coefficients: int, most: int) -> tuple[li
     if not test:
         known = ", ".join(sorted({r.speaker for r in every}))
         raise KikuchiError(f"{folder}: nobody called {speaker}; there are {known}")
-    return [r for r in every if r.speaker != speaker], test
+    learnt = [r for r in every if r.speaker != speaker]
+    if len({r.speaker for r in learnt}) < 2:
+        raise KikuchiError(f"{folder}: recordings of at least 3 speakers are needed")
+    return learnt, test
 
 
 def _flows(case: Case, own: list[Any], *, rounds: int = 0, held_out: bool = False) -> Any:
