@@ -89,7 +89,9 @@ class BoundNetworks:
             )
 
     def rows(self, rows: Data | ArrayLike) -> tuple[Array, Mask, Array]:
-        """Rows as one-hot states (zeros where hidden), which states are open, and their weights."""
+        """The `rows` as one-hot states (zeros where hidden), which states are open, and their
+        weights.
+        """
         data = Data.of(rows, self.graph).distinct()
         if data.total <= 0:
             raise DataError("data: all rows have weight 0; give at least one a positive weight")
@@ -105,7 +107,8 @@ class BoundNetworks:
         return (seen == level).astype(np.float64), seen < 0, data.weights / data.total
 
     def row_bounds(self, log_tables: ArrayLike, rows: Data | ArrayLike) -> Array:
-        """For each distinct row a lower bound on its log-weight, hidden cells summed out.
+        """For each distinct row of `rows` a lower bound on its log-weight at `log_tables`, flat as
+        those of the graph, with hidden cells summed out.
 
         Counted in 64 bits from the network's q; rows need not be those of the training.
         """
@@ -121,7 +124,7 @@ class BoundNetworks:
         return bound
 
     def upper(self, log_tables: ArrayLike) -> float:
-        """An upper bound on log Z at some tables, from the network's messages, rounding included.
+        """An upper bound on log Z at `log_tables`, from the network's messages, rounding included.
 
         The constant of the graph is left out.
         """
@@ -132,12 +135,12 @@ class BoundNetworks:
         return engine.log_z_upper(self.parents)
 
     def lower(self, log_tables: ArrayLike, rows: Data | ArrayLike) -> float:
-        """A certified lower bound on the mean log-likelihood of the rows."""
+        """A certified lower bound on the mean log-likelihood of `rows` at `log_tables`."""
         weights = self.rows(rows)[2]
         return float(weights @ self.row_bounds(log_tables, rows)) - self.upper(log_tables)
 
     def messages(self, log_tables: Array) -> Array:
-        """The network's messages, laid out as `graph.message_offsets`."""
+        """The network's messages at `log_tables`, laid out as `graph.message_offsets`."""
         import jax
 
         with jax.enable_x64(True):
@@ -157,7 +160,7 @@ class BoundNetworks:
         return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(leaves)}
 
     def restore(self, state: State) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved `state`."""
         import jax
 
         kind = jax.tree.structure((self.networks, self.moments))
