@@ -93,3 +93,18 @@ def test_the_classifier_says_what_its_machines_and_its_regression_say() -> None:
     whole = FreeEnergyClassifier(RBM(2, epochs=2, random_state=0)).fit(rows, labels)
     assert whole.converged_
     assert not any("ended after" in text or "max_iter" in text for text in whole.warnings_)
+
+
+def test_ctrl_c_in_one_class_ends_the_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = []
+
+    def cut(machine: RBM, rows: np.ndarray, y: object = None) -> RBM:
+        fitted.append(len(rows))
+        machine.stopped_ = "interrupted"
+        return machine
+
+    monkeypatch.setattr(RBM, "fit", cut)
+    rows = (np.random.default_rng(0).random((40, 4)) < 0.5).astype(np.float64)
+    with pytest.raises(KeyboardInterrupt):
+        FreeEnergyClassifier(RBM(2)).fit(rows, rows[:, 0] > 0.5)
+    assert len(fitted) == 1

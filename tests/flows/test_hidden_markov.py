@@ -105,3 +105,14 @@ def test_bad_input(sequences):
         FlowHMM(2).fit([np.where(t > 1, np.nan, t) for t in sequences])
     with pytest.raises(MethodError, match="learnt by em"):
         FlowHMM(2, learner="gradient").fit(sequences)
+
+
+def test_ctrl_c_in_the_fit_that_it_begins_from_ends_the_whole(monkeypatch) -> None:
+    class Cut(HMM):
+        def fit(self, Y, y=None):
+            self.stopped_ = "interrupted"
+            return self
+
+    monkeypatch.setattr("kikuchi.flows.hidden_markov.HMM", Cut)
+    with pytest.raises(KeyboardInterrupt):
+        FlowHMM(2, random_state=0).fit(_sequences(4, 0))

@@ -84,6 +84,8 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for label in self.classes_:
             members = np.flatnonzero(labels == label)
             self.machines_.append(clone(template).fit(rows[members]))
+            if self.machines_[-1].stopped_ == "interrupted":
+                raise KeyboardInterrupt  # without machines of the classes that follow: no answer
         energies = self._free_energies(rows)
         if X_more is not None:
             extra = validate_data(self, X_more, reset=False, accept_sparse="csr")
