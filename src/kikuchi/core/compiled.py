@@ -34,8 +34,8 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     >>> twice(3)
     6
     """
-
-    if options.get("fastmath") and options.get("inline") != "always":
+    relaxed = options.get("fastmath") or ()
+    if (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always":
         options["forceinline"] = True
 
     def compiled(function: Callable[..., Any]) -> Any:
