@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -244,6 +246,17 @@ def test_bad_questions_get_one_clear_line(ask: object, kind: type[Exception], sa
     with pytest.raises(kind, match=says) as caught:
         ask()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_small_models_are_answered_without_compiled_loops() -> None:
+    """Loading Numba takes longer than all the rest of a question from the command line."""
+    code = (
+        "import sys, kikuchi as kk\n"
+        "kk.query(kk.example('asia'), 'lung', evidence={'xray': 'yes'}, likelihood={3: [1, 2]})\n"
+        "assert not {'numba', 'scipy', 'pandas', 'matplotlib'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_smallest_conflict_is_named() -> None:

@@ -9,14 +9,17 @@ import threading
 import weakref
 from collections import OrderedDict
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree, States
 from kikuchi.query.question import barren_variables, normalised_tables
+
+if TYPE_CHECKING:  # trees need compiled loops, and answers of small models do not
+    from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree, States
 
 _MOST_TREES = 64
 _MOST_PATTERNS = 10_000
@@ -46,6 +49,8 @@ class ModelCache:
     @cached_property
     def linear(self) -> LinearTables:
         """The tables as plain numbers."""
+        from kikuchi.query.pattern_tree import LinearTables
+
         return LinearTables.of(self.graph)
 
     @cached_property
@@ -59,6 +64,8 @@ class ModelCache:
 
     def tree(self, pattern: EvidencePattern, clock: Clock) -> PatternTree:
         """The tree of a pattern, made when first asked for."""
+        from kikuchi.query.pattern_tree import PatternTree
+
         with self._lock:
             found = self._trees.get(pattern)
             if found is not None:
@@ -94,6 +101,8 @@ class ModelCache:
         """A tree that answers about `asked`: that of all variables if it is small, so that the next
         question finds it; else that without the barren ones.
         """
+        from kikuchi.query.pattern_tree import EvidencePattern
+
         whole = EvidencePattern(observed, weighted, together)
         graph = self.graph
         if not graph.is_directed:

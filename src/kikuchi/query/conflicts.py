@@ -13,7 +13,6 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.cache import cache_of
-from kikuchi.query.pattern_tree import EvidencePattern
 from kikuchi.query.question import Given, state_labels
 
 _SECONDS = 1.0  # of a search for a small set
@@ -56,6 +55,8 @@ def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
     larger ones observations are taken away one by one; one without which the rest is possible is
     kept.
     """
+    from kikuchi.query.pattern_tree import EvidencePattern
+
     evidence = {**{v: _indicator(graph, v, k) for v, k in known.states.items()}, **known.weights}
     order = tuple(sorted(evidence))
     clock = Budget(seconds=10 * _SECONDS).start()

@@ -9,7 +9,7 @@ Reference: HOJ-I4, LIU-M4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,14 +27,15 @@ from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import METHODS, infer
-from kikuchi.inference.trees.junction_tree import JunctionTree
 from kikuchi.query.answers import Distributions, JointDistribution
 from kikuchi.query.cache import ModelCache, cache_of, empty_weights
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
-from kikuchi.query.pattern_tree import PatternTree
 from kikuchi.query.question import Given, asked_variables, given, state_labels
 from kikuchi.query.small import SmallAnswer, enumerated
+
+if TYPE_CHECKING:
+    from kikuchi.query.pattern_tree import PatternTree
 
 EXACT = ("auto", "jt", "exact")
 _MATCHED = 1e-10  # largest difference from an observed marginal
@@ -262,6 +263,8 @@ def _once(
     """
     if graph.n_variables > _FEW_VARIABLES:
         return None
+    from kikuchi.inference.trees.junction_tree import JunctionTree
+
     try:
         order: Literal["min-fill", "cheapest"] = (
             "min-fill" if graph.n_variables <= _NO_SEARCH else "cheapest"
