@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import entr
 
 from kikuchi.core.errors import KikuchiError
 from kikuchi.temporal import (
@@ -20,8 +22,9 @@ from kikuchi.temporal import (
     HiddenChains,
     HiddenMarkov,
 )
+from kikuchi.temporal.chains.exact import exact_chains
 from kikuchi.temporal.chains.propagation import propagate_chains
-from kikuchi.temporal.chains.structured import exact_chains, mean_field_chains
+from kikuchi.temporal.chains.structured import mean_field_chains
 from kikuchi.temporal.sequences import read_sequences
 
 
@@ -75,6 +78,42 @@ def test_exact_equals_enumeration_and_the_bound_is_below(lags: Any, categories: 
         found = mean_field_chains(model, rows, max_sweeps=sweeps)
         bounds.append(found.log_likelihood)
     assert max(bounds) <= log_z + 1e-9 and np.diff(bounds).min() > -1e-9
+
+
+@pytest.mark.parametrize("categories", [0, 4])
+def test_coupling_is_the_total_correlation_of_chains_in_a_frame(categories: int) -> None:
+    """Against sums over all combinations of states; priors of a frame are the stationary shares."""
+    model = random_chains(4, (2, 3, 2), (1, 1, 1), categories=categories)
+    rows = model.sample(7, np.random.default_rng(0))[1]
+    joint = np.exp(model.emission.table(rows, model.sizes))
+    for c, p in enumerate(model.transitions):
+        values, vectors = np.linalg.eig(p.T)
+        share = np.real(vectors[:, np.argmax(np.real(values))])
+        joint *= (share / share.sum()).reshape([-1 if k == c else 1 for k in range(3)])
+    joint /= joint.sum(axis=(1, 2, 3), keepdims=True)
+    known = -float(entr(joint).sum())
+    for axes in ((2, 3), (1, 3), (1, 2)):
+        known += float(entr(joint.sum(axis=axes)).sum())
+    found = mean_field_chains(model, rows)
+    assert found.coupling is not None and abs(found.coupling - known / 7) < 1e-4
+
+
+def test_mean_field_warns_where_it_errs() -> None:
+    errors = {}
+    for noise in (0.05, 1.0):
+        model = random_chains(0, (3, 3), (1, 1), d=2, noise=noise)
+        rows = model.sample(60, np.random.default_rng(0))[1]
+        hmm = FactorialHMM.from_parameters(model)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = hmm.smooth(rows)
+            for method in ("bp", "exact"):
+                hmm.smooth(rows, method=method)  # type: ignore[arg-type]
+        error = float(np.abs(found.beliefs - exact_chains(model, rows).beliefs).mean())
+        errors[noise] = error, [str(w.message) for w in told]
+        assert found.warnings == errors[noise][1]
+    assert errors[0.05][0] < 0.01 and not errors[0.05][1]
+    assert errors[1.0][0] > 0.02 and "method='bp'" in errors[1.0][1][0]
 
 
 def test_belief_propagation_between_frames_and_chains() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -14,14 +15,13 @@ from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.base import RowsEstimator
 from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
-from kikuchi.temporal.chains.propagation import propagate_chains
+from kikuchi.temporal.chains.exact import exact_chains
+from kikuchi.temporal.chains.propagation import filter_chains, propagate_chains
 from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
     ChainsPosterior,
     EmissionTable,
     HiddenChains,
-    exact_chains,
-    filter_chains,
     mean_field_chains,
 )
 from kikuchi.temporal.sequences import Sequences
@@ -263,7 +263,8 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         `ChainsPosterior`, or a list for a list of tables.
 
         `method` is mean-field (log_likelihood is a lower bound), bp (belief propagation: nearer to
-        the truth where outputs are ambiguous, log_likelihood is no bound) or exact.
+        the truth where outputs are ambiguous, log_likelihood is no bound) or exact. Where single
+        frames leave the states of several chains open together, mean-field is too sure; it warns.
         """
         return self._each(Y, _SMOOTHERS[self._checked(method)])
 
@@ -284,7 +285,10 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
     def _each(self, Y: Any, infer: Any) -> Any:
         model: HiddenChains = self._model
         sequences = self._sequences(Y)
-        return sequences.answer([infer(model, rows) for rows in sequences.tables])
+        found = [infer(model, rows) for rows in sequences.tables]
+        for text in dict.fromkeys(text for f in found for text in f.warnings):
+            warnings.warn(text, stacklevel=3)
+        return sequences.answer(found)
 
     def predict(self, Y: Any, *, method: Method = "mean-field") -> Any:
         """The most probable state of each chain at each step, (T, chains), given rows `Y`, or a
@@ -309,19 +313,19 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         """The bound on log p(`Y`) per row; `y` is ignored."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
 
-    def forecast(self, Y: Any, steps: int) -> Any:
+    def forecast(self, Y: Any, steps: int, *, method: Method = "mean-field") -> Any:
         """States and Gaussian outputs of so many `steps` after the last row of `Y`:
-        `ChainsForecast`.
+        `ChainsForecast`, from the posterior of this `method`.
         """
         if steps < 1:
             raise DataError(f"a forecast of {steps} steps; give at least 1")
         model: HiddenChains = self._model
         if not isinstance(model.emission, AdditiveGaussian):
             raise MethodError("forecasts are of Gaussian outputs")
-        sequences = self._sequences(Y)
+        infer, sequences = _SMOOTHERS[self._checked(method)], self._sequences(Y)
         answers = []
         for rows in sequences.tables:
-            p = mean_field_chains(model, rows)
+            p = infer(model, rows)
             answers.append(_forecast(model, p.probabilities, steps))
         return sequences.answer(answers)
 

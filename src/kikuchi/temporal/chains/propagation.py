@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from scipy.special import logsumexp
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
@@ -23,6 +24,7 @@ from kikuchi.temporal.chains.structured import (
 from kikuchi.temporal.kernels import chains as kernels
 
 _MOST = 100_000  # combinations of states of a frame
+_TINY = 1e-300
 _LEAST = 1e-60  # of the largest message or cavity of a frame
 
 
@@ -125,3 +127,27 @@ class _Messages:
             shares = floor[:, part] * np.exp(self.messages[:, part])
             total -= float(np.log(shares.sum(axis=1)).sum())
         return total
+
+
+def filter_chains(model: HiddenChains, rows: Array) -> ChainsPosterior:
+    """Probabilities given the rows up to each step, each step projected on independent chains
+    (assumed density); exact for one chain.
+    """
+    check_product(model.sizes, _MOST, "the filter")
+    table = model.emission.table(rows, model.sizes)
+    count = len(model.sizes)
+    parts = [np.empty((len(rows), k)) for k in model.sizes]
+    total = 0.0
+    for t in range(len(rows)):
+        logs = table[t]
+        for c, lag in enumerate(model.lags):
+            prior = model.starts[c] if t < lag else parts[c][t - lag] @ model.transitions[c]
+            shape = [1] * count
+            shape[c] = -1
+            logs = logs + np.log(np.maximum(prior, _TINY)).reshape(shape)
+        step = float(logsumexp(logs))
+        joint = np.exp(logs - step)
+        total += step
+        for c in range(count):
+            parts[c][t] = joint.sum(axis=tuple(a for a in range(count) if a != c))
+    return ChainsPosterior(parts, total, count == 1, True, 1, [])

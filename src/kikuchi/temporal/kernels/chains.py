@@ -159,14 +159,15 @@ def factorial_fields(outputs, projected, halves, chain, own, sizes, beliefs, fie
 
     With V = W C^-1: fields[t, k] = V_k . (y_t - sum of the expected contributions of the other
     chains) - W_k . V_k / 2, where `outputs` is W (all states of all chains, d), `projected` V and
-    `halves` W . V / 2. `own` is y_t minus all expected contributions, kept up to date.
+    `halves` W . V / 2. `own` is y_t minus all expected contributions, kept up to date. Answers the
+    sum over frames of the largest change of a field.
     """
     steps, d = own.shape
     first = 0
     for c in range(chain):
         first += sizes[c]
     n = sizes[chain]
-    e = np.empty(d)
+    e, moved = np.empty(d), 0.0
     w, v, half = outputs[first : first + n], projected[first : first + n], halves[first : first + n]
     for t in range(steps):
         row, now, out = own[t], beliefs[t, first : first + n], fields[t]
@@ -177,11 +178,15 @@ def factorial_fields(outputs, projected, halves, chain, own, sizes, beliefs, fie
             if b > 0.0:
                 for i in range(d):
                     e[i] += b * w[k, i]
+        change = 0.0
         for k in range(n):
             s = -half[k]
             for i in range(d):
                 s += v[k, i] * e[i]
+            change = max(change, abs(s - out[k]))
             out[k] = s
+        moved += change
+    return moved
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
@@ -208,70 +213,72 @@ def factorial_accept(outputs, chain, sizes, posterior, own, beliefs, fields):
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "nnan"})
-def single_frames(projected, constants, sizes, rows, beliefs):
-    """Probabilities of the states of each chain from each frame by itself.
+def single_frames(fields, constants, places, sizes, beliefs):
+    """Probabilities of the states of each chain from each frame by itself; answers how much the
+    chains depend on each other given a frame, on average over frames: their total correlation, the
+    sum of the entropies of the chains minus that of all together, in nats.
 
-    constants[i] holds the part of the log-weight that does not depend on the row, of combination i
-    of states (the last chain fastest). Combinations below exp(-30) of the best count as none.
+    fields[t] are the parts of the log-weights of the states that depend on row t. constants[k, i]
+    holds the part that does not, of state k of the last chain and combination i of states of the
+    others, whose places among all states are places[i]. Combinations below exp(-30) of the best
+    count as none.
     """
-    steps, d = rows.shape
-    total, chains = len(projected), len(sizes)
-    fields, first = np.empty(total), np.empty(chains, dtype=np.int64)
-    at = np.empty(chains, dtype=np.int64)
-    scores = np.empty(len(constants))
-    last = sizes[chains - 1]
-    tops = np.empty(len(constants) // last)
-    first[0] = 0
-    for c in range(1, chains):
-        first[c] = first[c - 1] + sizes[c - 1]
-    tail = fields[first[chains - 1] :]
+    steps, total = fields.shape
+    last, count = constants.shape
+    heads, tops = np.empty(count), np.empty(count)
+    scores = np.empty((last, count))
+    end, coupling = total - last, 0.0
     for t in range(steps):
         for k in range(total):
-            s = 0.0
-            for i in range(d):
-                s += projected[k, i] * rows[t, i]
-            fields[k] = s
             beliefs[t, k] = 0.0
+        _sums_of_chains(fields[t], sizes, heads)
+        tops[:] = -np.inf
+        for k in range(last):  # combinations inside: loops of a few states are slow
+            s = fields[t, end + k]
+            for i in range(count):
+                x = constants[k, i] + heads[i] + s
+                scores[k, i] = x
+                tops[i] = max(tops[i], x)
         best = -np.inf
-        at[:] = 0
-        for block in range(len(constants) // last):
-            s = 0.0
-            for c in range(chains - 1):
-                s += fields[first[c] + at[c]]
-            part, known = scores[block * last : (block + 1) * last], constants[block * last :]
-            top = -np.inf
-            for k in range(last):
-                x = known[k] + tail[k] + s
-                part[k] = x
-                top = max(top, x)
-            tops[block] = top
-            best = max(best, top)
-            for c in range(chains - 2, -1, -1):
-                at[c] += 1
-                if at[c] < sizes[c]:
-                    break
-                at[c] = 0
-        weight = 0.0
-        at[:] = 0
-        for block in range(len(constants) // last):
-            if tops[block] > best - 30.0:
-                part = scores[block * last : (block + 1) * last]
+        for i in range(count):
+            best = max(best, tops[i])
+        weight, product = 0.0, 0.0
+        for i in range(count):
+            if tops[i] > best - 30.0:
                 s = 0.0
                 for k in range(last):
-                    if part[k] > best - 30.0:
-                        w = math.exp(part[k] - best)
+                    x = scores[k, i] - best
+                    if x > -30.0:
+                        w = math.exp(x)
                         s += w
-                        beliefs[t, first[chains - 1] + k] += w
+                        product += w * x
+                        beliefs[t, end + k] += w
                 weight += s
-                for c in range(chains - 1):
-                    beliefs[t, first[c] + at[c]] += s
-            for c in range(chains - 2, -1, -1):
-                at[c] += 1
-                if at[c] < sizes[c]:
-                    break
-                at[c] = 0
+                for c in range(places.shape[1]):
+                    beliefs[t, places[i, c]] += s
         for k in range(total):
             beliefs[t, k] /= weight
+        entropy = math.log(weight) - product / weight
+        if entropy > 1e-6:  # of all chains together: at least what they can share
+            coupling -= entropy
+            for k in range(total):
+                if beliefs[t, k] > 0.0:
+                    coupling -= beliefs[t, k] * math.log(beliefs[t, k])
+    return coupling / steps
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def _sums_of_chains(fields, sizes, heads):
+    """Sums of the fields of one state of each chain but the last, of all combinations of states."""
+    done, first = 1, 0
+    heads[0] = 0.0
+    for c in range(len(sizes) - 1):
+        for head in range(done - 1, -1, -1):
+            s = heads[head]
+            for k in range(sizes[c]):
+                heads[head * sizes[c] + k] = s + fields[first + k]
+        done *= sizes[c]
+        first += sizes[c]
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
