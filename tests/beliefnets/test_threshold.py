@@ -162,3 +162,20 @@ def test_what_is_refused(xor):
             ThresholdNetworkClassifier(hidden=hidden).fit(X, y)
     with pytest.raises(MethodError, match="committee of 3 of 1"):
         ThresholdNetworkClassifier(committee=3).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "size"), [("range", lambda a: np.abs(a).max(axis=0)), ("standard", np.std)]
+)
+def test_inputs_are_centred_and_scaled(xor, scaling, size):
+    X, y = xor
+    units = np.array([1000.0, 0.01])
+    options = {"scaling": scaling, "rounds": 1, "random_state": 0}
+    clf = ThresholdNetworkClassifier(4, **options).fit(X, y)
+    white = (X - clf._middle) / clf._scale
+    assert white.mean(axis=0) == pytest.approx(0.0, abs=1e-12)
+    assert size(white) == pytest.approx(1.0)
+    other = ThresholdNetworkClassifier(4, **options).fit(X * units + 5.0, y)
+    assert np.mean(other.predict(X * units + 5.0) == clf.predict(X)) > 0.98
+    with pytest.raises(MethodError, match="scaling"):
+        ThresholdNetworkClassifier(4, scaling="unit").fit(X, y)

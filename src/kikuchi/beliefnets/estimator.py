@@ -306,7 +306,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         return UnitBeliefs(fit.means[0], float(fit.bound[0]), fit.exact, bool(fit.converged[0]))
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
-        """`n_samples` rows of the model, drawn from the top layer down; `random_state` is the seed."""
+        """`n_samples` rows of the model, from the top layer down; `random_state` is the seed."""
         network = self._model
         states = network.sample_states(n_samples, random_state)
         return np.asarray(network.from_bits(states[:, network.visible]))

@@ -350,7 +350,7 @@ class SigmoidNetwork:
         return states
 
     def evidence_row(self, evidence: Evidence) -> Array:
-        """The `evidence` on any units, {unit: value} or a vector with NaN for unknown, as states."""
+        """`evidence` on any units, {unit: value} or a vector with NaN for unknown, as states."""
         row = np.full(self.n_units, np.nan)
         if isinstance(evidence, Mapping):
             for unit, value in evidence.items():

@@ -176,6 +176,9 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     inference: Literal["exact", "as-printed"] = option(
         "exact", "Update of hidden units: exact, or as-printed in the thesis (not an ascent)."
     )
+    scaling: Literal["range", "standard"] = option(
+        "range", "Scale of centred inputs: range (within -1 and 1) or standard (deviation 1)."
+    )
     rounds: int = option(7, "Rounds of inference and learning.", low=1)
     networks: int = option(1, "Networks that are trained, each from a start of its own.", low=1)
     committee: int = option(1, "Networks that vote: those with fewest validation errors.", low=1)
@@ -248,7 +251,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         if len(self.classes_) < 2:
             raise DataError("all labels belong to one class; at least two are needed")
         self._middle = rows.mean(axis=0)
-        scale = np.abs(rows - self._middle).max(axis=0)
+        far = np.abs(rows - self._middle).max(axis=0)
+        scale = far if self.scaling == "range" else rows.std(axis=0)
         self._scale = np.where(scale > 0, scale, 1.0)
         return (rows - self._middle) / self._scale, codes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from kikuchi.core.seeds import generator
 from kikuchi.data.classification import crabs, pima
 from kikuchi.data.regression import SplitTable
 from kikuchi.plots import style
-from kikuchi.reproduce.aggregate import Claims, holds
+from kikuchi.reproduce.aggregate import Claims, Judgement, holds
 from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
 
 if TYPE_CHECKING:
@@ -49,27 +50,64 @@ def peers(table: SplitTable, seed: int) -> dict[str, int]:
     return errors
 
 
+_TABLES: dict[str, Callable[[int], SplitTable]] = {"LAW-E8": lambda _: pima(), "LAW-E9": crabs}
+
+
+@lru_cache(maxsize=64)
+def chosen_scaling(experiment: str, split: int, hidden: int, price: float, folds: int) -> str:
+    """The scale of inputs with fewer errors in cross-validation on the training rows of a split.
+
+    The test rows have no part in it.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
+
+    table = _TABLES[experiment](split)
+    parts = list(StratifiedKFold(folds, shuffle=True, random_state=split).split(table.x, table.y))
+    scalings: tuple[Literal["range", "standard"], ...] = ("range", "standard")
+    wrong = dict.fromkeys(scalings, 0)
+    for scaling in scalings:
+        for learn, judge in parts:
+            clf = ThresholdNetworkClassifier(
+                hidden, C=price, scaling=scaling, random_state=split
+            ).fit(table.x[learn], table.y[learn])
+            wrong[scaling] += int(np.sum(clf.predict(table.x[judge]) != table.y[judge]))
+    return min(scalings, key=lambda scaling: wrong[scaling])
+
+
 class _ThresholdTable(Experiment):
     """Networks of several sizes and prices, each from several starts."""
 
     case_axes: ClassVar[Any] = {"hidden": "hidden", "C": "prices"}
-
-    def table(self, seed: int) -> SplitTable:
-        """The data of a start."""
-        raise NotImplementedError
+    own_splits: ClassVar[bool] = False  # whether each start has a split of its own
 
     def run_case(self, case: Case) -> Result:
-        """One network; errors on the test rows, by both updates of the hidden units."""
+        """One network; errors on the test rows, by both updates of the hidden units, and with the
+        scale of the inputs that cross-validation on the training rows chooses.
+        """
         from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 
-        table = self.table(case["seed"])
+        table = _TABLES[self.id](case["seed"])
+        scaling = chosen_scaling(
+            self.id, case["seed"] if self.own_splits else 0, min(self.full.parameters["hidden"]),
+            case["C"], case["folds"],
+        )  # fmt: skip
+        ways: dict[str, dict[str, Any]] = {
+            "exact": {},
+            "as-printed": {"inference": "as-printed"},
+        }
+        if scaling != "range":
+            ways["chosen"] = {"scaling": scaling}
         result: Result = {}
-        for inference in ("exact", "as-printed"):
+        for name, options in ways.items():
             clf = ThresholdNetworkClassifier(
-                hidden=case["hidden"], C=case["C"], inference=inference, random_state=case["seed"]
+                case["hidden"], C=case["C"], random_state=case["seed"], **options
             ).fit(table.x, table.y)
             wrong = int(np.sum(clf.predict(table.x_test) != table.y_test))
-            result[inference] = {"test": wrong, "training": float(clf.training_errors_[0])}
+            result[name] = {"test": wrong, "training": float(clf.training_errors_[0])}
+        result.setdefault("chosen", result["exact"])
+        result["scaling"] = scaling
         first = case["hidden"] == min(self.full.parameters["hidden"]) and case["C"] == 1
         if first:  # once for each start
             result["peers"] = peers(table, case["seed"])
@@ -79,12 +117,16 @@ class _ThresholdTable(Experiment):
         """Average and best of the networks, and the others on the same rows."""
         wrong = np.array([one.result["exact"]["test"] for one in finished])
         printed = np.array([one.result["as-printed"]["test"] for one in finished])
+        chosen = np.array([one.result["chosen"]["test"] for one in finished])
+        standard = int(sum(one.result["scaling"] == "standard" for one in finished))
         thesis = _THESIS[self.id]
         count = len(wrong)
-        average = float(wrong.mean())
-        judged = holds(average <= thesis + 0.05, f"at most {thesis:g}")
+        average, blind = float(wrong.mean()), float(chosen.mean())
         rows = [
-            _CLAIMS.row(f"{self.id}-average", average, judged, count=count),
+            _CLAIMS.row(f"{self.id}-average", average, _at_most(average, thesis), count=count),
+            _CLAIMS.row(
+                f"{self.id}-chosen", blind, _at_most(blind, thesis), count=count, standard=standard
+            ),
             _CLAIMS.row(f"{self.id}-printed", float(printed.mean()), count=count),
             _CLAIMS.row(f"{self.id}-best", int(wrong.min()), count=count),
         ]
@@ -117,6 +159,10 @@ class _ThresholdTable(Experiment):
         return figure
 
 
+def _at_most(value: float, thesis: float) -> Judgement:
+    return holds(value <= thesis + 0.05, f"at most {thesis:g}")
+
+
 _PEERS: dict[str, dict[str, int]] = {
     "LAW-E8": {"logistic regression": 66, "neural network": 75, "Gaussian process": 68},
     "LAW-E9": {"logistic regression": 4, "neural network": 3, "Gaussian process": 3},
@@ -128,19 +174,15 @@ class PimaThresholds(_ThresholdTable):
 
     id: ClassVar[str] = "LAW-E8"
 
-    def table(self, seed: int) -> SplitTable:
-        """Ripley's split."""
-        return pima()
-
 
 class CrabThresholds(_ThresholdTable):
-    """Sex of rock crabs (figure 3.7, table 3.1)."""
+    """Sex of rock crabs (figure 3.7, table 3.1).
+
+    Each start has a split of its own, since that of the source is not known.
+    """
 
     id: ClassVar[str] = "LAW-E9"
-
-    def table(self, seed: int) -> SplitTable:
-        """A split of its own for each start, since that of the source is not known."""
-        return crabs(seed)
+    own_splits: ClassVar[bool] = True
 
 
 def stand_in(seed: int, train: int, test: int, features: int) -> SplitTable:
