@@ -47,7 +47,7 @@ TABLES = np.array(MODEL.log_tables)
 @pytest.fixture(scope="module")
 def trained() -> BoundNetworks:
     networks = BoundNetworks(MODEL)
-    networks.train(TABLES, ROWS, steps=1500, rate=0.01)
+    networks.train(TABLES, ROWS, steps=1000, rate=0.01)
     return networks
 
 
@@ -65,8 +65,8 @@ def test_both_sides_are_bounds_whatever_the_weights(seed: int) -> None:
     assert networks.upper(TABLES) >= enumerate_exact(MODEL)[0] - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_larger_factors_and_more_states(seed: int) -> None:
+def test_larger_factors_and_more_states() -> None:
+    seed = 0
     rng = np.random.default_rng(seed)
     graph = random_model(rng, 5, 7, 3, 3, scale=1.0)
     rows = kk.plan(graph).calibrate().sample(12, seed=seed)

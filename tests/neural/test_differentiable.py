@@ -227,10 +227,10 @@ def test_one_bad_row_of_a_batch_is_refused() -> None:
     method = "bp:max_iterations=30"
     batched = jax.vmap(lambda t: log_z(graph.with_log_tables(t), method))
     assert np.all(np.isfinite(batched(np.stack([graph.log_tables, 0.5 * graph.log_tables]))))
-    with pytest.raises(Exception, match="did not converge"):
-        batched(np.stack([graph.log_tables, strong]))
+    with pytest.raises(Exception, match="did not converge"):  # JAX may say so when it is read
+        np.asarray(batched(np.stack([graph.log_tables, strong])))
     with pytest.raises(Exception, match="network's scores must be finite"):
-        batched(np.stack([graph.log_tables, graph.log_tables * np.nan]))
+        np.asarray(batched(np.stack([graph.log_tables, graph.log_tables * np.nan])))
 
 
 def test_one_response_serves_all_cotangents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,10 @@ def loss(graph: kk.FactorGraph, rows: np.ndarray = ROWS) -> float:
 
 @pytest.fixture(scope="module")
 def network() -> kk.Fit:
-    learner = RegionMinMax(regions="faces", rate=0.01, learning_rate=0.05, decay=0.02)
+    learner = RegionMinMax(
+        regions="faces", embedding=16, rate=0.01, learning_rate=0.05, decay=0.02,
+        max_iterations=120,
+    )  # fmt: skip
     return learner.fit(FLAT, ROWS)
 
 
@@ -74,7 +77,7 @@ def test_stopping_is_no_convergence(network: kk.Fit) -> None:
 
 def test_resumes_where_it_stopped(tmp_path: Path) -> None:
     place = tmp_path / "fit.npz"
-    for learner in (FREE, RegionMinMax(regions="faces", max_iterations=6)):
+    for learner in (FREE, RegionMinMax(regions="faces", embedding=16)):
         short = 4
         whole = learner.fit(FLAT, ROWS, budget=Budget(iterations=8), score=False)
         file = place.with_stem(learner.network)
