@@ -103,7 +103,7 @@ def test_pima_is_as_good_as_batch_and_near_ep() -> None:
     batch = minimize(loss, np.zeros(8), jac=True, method="L-BFGS-B").x
     errors = int(np.sum(np.sign(np.column_stack([new, np.ones(len(new))]) @ batch) != truth))
     clf = ProbitFilter(prior=10.0, passes=30).fit(x, y)
-    once = ProbitFilter(prior=10.0).fit(x, y)
+    once = ProbitFilter(prior=10.0).partial_fit(x, y)
     assert abs(int(np.sum(once.predict(new) != truth)) - errors) <= 2
     assert clf.stopped_ == "converged"
     ours = int(np.sum(clf.predict(new) != truth))
@@ -129,6 +129,25 @@ def test_a_second_pass_brings_the_evidence_to_that_of_ep() -> None:
     assert one.log_evidence_ < ep - 1.0
 
 
+def test_fit_reaches_the_evidence_of_ep_and_partial_fit_says_that_it_does_not() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(150, 7))
+    y = np.where(x @ rng.normal(size=7) * 0.5 + rng.normal(size=150) > 0, 1, -1)
+    model = StateSpace(
+        np.eye(8), np.column_stack([x, np.ones(150)])[:, None, :], np.zeros((8, 8)), [[0.0]],
+        initial_covariance=10 * np.eye(8),
+    )  # fmt: skip
+    ep = expectation_propagation(model, Probit(), y.astype(float)).log_evidence
+    batch, line = ProbitFilter().fit(x, y), ProbitFilter().partial_fit(x, y)
+    assert batch.converged_ and abs(batch.log_evidence_ - ep) < 1e-4
+    assert batch.evidence_kind_ == "expectation propagation"
+    assert line.evidence_kind_ == "one pass" and abs(line.log_evidence_ - ep) > 0.5
+    assert ProbitFilter(drift=0.01).fit(x, y).evidence_kind_ == "one pass"
+    assert batch.partial_fit(x[:5], y[:5]).evidence_kind_ == "one pass"
+    two = ProbitFilter(passes=2).fit(x, y)
+    assert two.stopped_ == "passes" and not two.converged_
+
+
 def test_files_and_clear_errors(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))
@@ -136,6 +155,7 @@ def test_files_and_clear_errors(tmp_path: Path) -> None:
     clf.save(tmp_path / "clf.safetensors")
     again = ProbitFilter.load(tmp_path / "clf.safetensors")
     assert np.array_equal(again.predict_proba(x), clf.predict_proba(x))
+    assert again.evidence_kind_ == clf.evidence_kind_ == "expectation propagation"
     assert again.predict(x).tolist() == clf.predict(x).tolist()
     bad = {
         "Only binary": lambda: ProbitFilter().fit(x, np.arange(40) % 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from kikuchi.core.errors import KikuchiError
+from kikuchi.temporal import LaplaceWalks, MomentSSM
 from kikuchi.temporal.gaussian import CanonicalGaussian, MomentGaussian
+from kikuchi.temporal.kernels import covariance, information, square_root
+from kikuchi.temporal.moments.temporal_ica import walk_posterior
 from kikuchi.temporal.state_space.inference import (
     filter_states,
     forecast_states,
@@ -200,11 +204,68 @@ def test_steady_state_changes_nothing_but_the_time() -> None:
     assert np.allclose(fast.covariance, slow.covariance, atol=1e-10)
     assert np.isclose(fast.log_likelihood, slow.log_likelihood, rtol=1e-12)
     quick, full = smooth_states(model, y), smooth_states(model, y, steady=False)
-    assert quick._same[1] - quick._same[0] > 300
+    assert quick._covariances.high - quick._covariances.low > 300
     sums, known = quick.covariance_sums(), full.covariance_sums()
     assert all(np.allclose(a, b, atol=1e-9) for a, b in zip(sums, known, strict=True))
     for name in ("mean", "covariance", "pair_covariance"):
         assert np.allclose(getattr(quick, name), getattr(full, name), atol=1e-10)
+
+
+@pytest.mark.parametrize("decay", [0.8, 0.9999])
+@pytest.mark.parametrize("inputs", [False, True])
+def test_long_sequences_with_and_without_room_for_their_covariances(
+    decay: float, inputs: bool
+) -> None:
+    """At 0.9999 covariances settle too late for the room that long sequences get at first."""
+    rng = np.random.default_rng(0)
+    turn = np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+    model = StateSpace(
+        decay * turn, [[1.0, 0.0]], (1 - decay**2) * 1e-4 * np.eye(2), [[1.0]], [0.1, 0.0], [0.3],
+        [[1.0], [0.0]] if inputs else None, [[0.2]] if inputs else None,
+        initial_covariance=np.eye(2),
+    )  # fmt: skip
+    y = rng.normal(size=(17_000, 1))
+    u = rng.normal(size=(17_000, 1)) if inputs else None
+    fast, slow = filter_states(model, y, u), filter_states(model, y, u, steady=False)
+    assert (fast.steady < 1024) == (decay == 0.8)
+    assert np.allclose(fast.mean, slow.mean, atol=1e-9)
+    assert np.allclose(fast.covariance, slow.covariance, atol=1e-10)
+    assert np.isclose(fast.log_likelihood, slow.log_likelihood, rtol=1e-12)
+    quick, full = smooth_states(model, y, u), smooth_states(model, y, u, steady=False)
+    sums, known = quick.covariance_sums(), full.covariance_sums()
+    assert all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(sums, known, strict=True))
+    for name in ("mean", "covariance", "pair_covariance"):
+        assert np.allclose(getattr(quick, name), getattr(full, name), atol=1e-9)
+
+
+def test_a_steady_smoother_needs_memory_for_means_only() -> None:
+    model = random_model(2, n=6, m=2)
+    y = np.random.default_rng(0).normal(size=(40_000, 2))
+    smooth_states(model, y)
+    tracemalloc.start()
+    smooth_states(model, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40_000 * 8 * 36  # one array of covariances; means, outputs and masks are half
+
+
+def test_loops_are_compiled_once_for_all_models() -> None:
+    y = np.random.default_rng(0).normal(size=(9, 2))
+    for options in ({}, {"steps": 9}, {"k": 1}):
+        model = random_model(0, **options)
+        u = np.ones((9, 1)) if options.get("k") else None
+        for form in ("covariance", "information", "square-root"):
+            smooth_states(model, y, u, form=form)  # type: ignore[arg-type]
+    MomentSSM(local_level(0.1, 1.0).updated(initial_covariance=np.eye(1)), "poisson").smooth(
+        np.ones((5, 1))
+    )
+    walks = LaplaceWalks(np.ones((2, 1)), np.ones(2), np.ones(1))
+    walk_posterior(walks, y, "ep")
+    for loop in (
+        covariance.filter_forward, covariance.smooth_backward, information.information_forward,
+        information.information_backward, square_root.root_forward, square_root.root_backward,
+    ):  # fmt: skip
+        assert len(loop.signatures) == 1
 
 
 def test_deterministic_dynamics_in_square_root_form() -> None:
@@ -305,6 +366,9 @@ def test_very_short_sequences(steps: int) -> None:
 def test_one_clear_line_for_bad_parameters() -> None:
     eye = np.eye(2)
     bad = {
+        "loadings are": lambda: factor_analysis([1.0, 2.0], [0.5, 0.5]),
+        "0.5 components": lambda: probabilistic_pca(np.ones((3, 1)), 0.5),  # type: ignore[arg-type]
+        "missing or infinite": lambda: probabilistic_pca([[1.0, np.nan], [0.0, 1.0]], 1),
         "not positive semidefinite": lambda: StateSpace(eye, eye, -eye, eye),
         "symmetric": lambda: StateSpace(eye, eye, [[1, 2], [0, 1]], eye),
         "must have": lambda: StateSpace(eye, eye, np.eye(3), eye),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ class TemporalEvaluation(Answer):
     def warnings(self) -> list[str]:
         """Those of the fit, and of the answer."""
         told = list(self.estimator.warnings_)
+        told += getattr(self.result, "warnings", [])
         if getattr(self.result, "converged", True) is False:
             told.append("the posterior of the states has not converged")
         return told
@@ -96,7 +98,7 @@ class TemporalEvaluation(Answer):
             return [("chains", sizes), ("lags", ", ".join(map(str, e.model_.lags)))]
         if self.kind == "ica":
             return [("sources", str(e.sources)), ("scheme", e.scheme)]
-        return [("classes", ", ".join(map(str, e.classes_)))]
+        return [("classes", ", ".join(map(str, e.classes_))), ("evidence by", e.evidence_kind_)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -126,10 +128,15 @@ def carry_out(
     steps: int,
     smooth: bool,
     seed: int,
+    method: str | None = None,
 ) -> tuple[list[str], Array, Any]:
-    """Columns, rows and the estimator's own answer of a task (not of `fit`, nor of probit)."""
+    """Columns, rows and the estimator's own answer of a task (not of `fit`, nor of probit).
+
+    `method` is that of the posterior, where the estimator has several.
+    """
+    how = {} if method is None else {"method": method}
     if task == "forecast":
-        found = estimator.forecast(tables, steps)
+        found = estimator.forecast(tables, steps, **how)
         parts = [_named(kind, f, "output") for f in found]
     elif task == "sample":
         states, outputs = estimator.sample(steps, seed=seed)
@@ -140,7 +147,8 @@ def carry_out(
         columns += [f"output{k}" for k in range(outputs.shape[1])]
         return columns, np.hstack([states, outputs]), (states, outputs)
     elif task == "filter":
-        found = estimator.smooth(tables) if smooth else estimator.filter(tables)
+        with warnings.catch_warnings(action="ignore"):  # the answer has them as `warnings`
+            found = estimator.smooth(tables, **how) if smooth else estimator.filter(tables, **how)
         parts = [_named(kind, f, "state") for f in found]
     else:
         raise MethodError(f"there is no task '{task}'; known: {', '.join(TASKS)}")

@@ -15,20 +15,29 @@ from kikuchi.core.compiled import njit
 from kikuchi.temporal.kernels.small import cholesky, solve_rows
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_FORGOTTEN = 1e-36  # squared weight of a far state, in units of standard deviations
 _MANTISSA = 1e100  # products of variances are turned into logarithms beyond it
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def filter_forward(
-    a, q, drift, c, which, count, y, mean0, cov0, tol, means, covs, pred_covs, gains
-):
+    a, q, drift, c, which, count, y, mean0, cov0, tol, means, covs, pred_covs, weights, pull,
+    information,
+):  # fmt: skip
     """Means and covariances after each step, into `means` and `covs`; covariances before each step
     into `pred_covs`, if it has room.
 
     c[which[t], :count] are the whitened rows that are observed at t, y[t] the whitened outputs.
     With tol > 0 and constant parameters the covariances from the step on that is answered are
-    those of the step before it. `gains` gets the steady gain of every output.
-    Answers (log-likelihood of whitened outputs, steady step or T, failure step or -1).
+    those of the step before it, and need no room: `covs` may then be shorter than `means`.
+
+    With `weights` (n, n) the first state is the unknown state x before the sequence by these
+    weights, plus mean0. Then means[t] + weights x is the mean of the last step done t, and the
+    log-likelihood has pull' x - x' information x / 2 beside that of x = 0, which is answered. It
+    ends early once x is forgotten; weights are then zero.
+
+    Answers (log-likelihood of whitened outputs, first steady step or number of steps done or 0 if
+    the room did not suffice, failure step or -1).
     """
     steps, n = means.shape
     m, p = np.empty(n), np.empty((n, n))
@@ -36,13 +45,13 @@ def filter_forward(
     pc = np.empty(n)
     m[:] = mean0
     p[:] = cov0
-    whole_a, whole_q, whole_b = len(a) > 1, len(q) > 1, len(drift) > 1
-    constant = not whole_a and not whole_q and len(c) == 1
+    every_a, every_q, every_b = stride(a), stride(q), stride(drift)
+    constant = len(a) == 1 and len(q) == 1 and len(c) == 1
+    tracked = len(weights) > 0
     log_likelihood, product, outputs = 0.0, 1.0, 0
-    for t in range(steps):
+    for t in range(len(covs)):
         if t > 0:
-            at, qt = a[t if whole_a else 0], q[t if whole_q else 0]
-            bt = drift[t if whole_b else 0]
+            at, qt, bt = a[t * every_a], q[t * every_q], drift[t * every_b]
             for i in range(n):
                 s = bt[i]
                 for k in range(n):
@@ -62,6 +71,9 @@ def filter_forward(
                         s += work[i, k] * at[j, k]
                     p[i, j] = s
                     p[j, i] = s
+            if tracked:
+                product_into(at, weights, work)
+                weights[:] = work
         if len(pred_covs) > 0:
             pred_covs[t] = p
         w = which[t]
@@ -91,8 +103,14 @@ def filter_forward(
                 for j in range(i + 1):
                     p[i, j] -= x * pc[j]
                     p[j, i] = p[i, j]
+            if tracked:
+                _track_output(ct[o], pc, inverse, gain, weights, pull, information, work)
         means[t] = m
         covs[t] = p
+        if tracked and forgotten(weights, p):
+            weights[:] = 0.0
+            log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
+            return log_likelihood, t + 1, -1
         if constant and tol > 0.0 and t > 0:
             largest, change = 0.0, 0.0
             for i in range(n):
@@ -101,34 +119,129 @@ def filter_forward(
                     change = max(change, abs(p[i, j] - old[i, j]))
             if change <= tol * largest:
                 log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
-                log_likelihood += _steady(
-                    t + 1, a[0], q[0], drift, c[0], count[0], y, p, means, gains
-                )
+                log_likelihood += _steady(t + 1, a[0], q[0], drift, c[0], count[0], y, p, means)
                 return log_likelihood, t + 1, -1
         if tol > 0.0:
             old[:] = p
     log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
-    return log_likelihood, steps, -1
+    return log_likelihood, steps if len(covs) == steps else 0, -1
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def stride(parameter):
+    """Rows of a parameter per step: 0 if it is constant, 1 if it varies.
+
+    A product with it picks the row of a step. With a condition instead, the compiler would write
+    the whole loop once for each combination of conditions.
+    """
+    return int(len(parameter) > 1)
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def _steady(first, a, q, drift, c, count, y, p_start, means, gains):
-    """Means from step `first` on with the gains of the covariance p_start before it."""
-    steps, n = means.shape
-    p, work, pc = np.empty((n, n)), np.empty((n, n)), np.empty(n)
+def product_into(one, other, out):
+    """out = one other, all (n, n)."""
+    n = len(one)
     for i in range(n):
         for j in range(n):
             s = 0.0
             for k in range(n):
-                s += a[i, k] * p_start[k, j]
-            work[i, j] = s
+                s += one[i, k] * other[k, j]
+            out[i, j] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _track_output(row, pc, inverse, gain, weights, pull, information, work):
+    """What one whitened output tells of the state before the sequence, and leaves of its weights;
+    pc is the covariance of the state with the output, of variance 1 / inverse.
+    """
+    n = len(row)
+    h = work[0]
+    for j in range(n):
+        s = 0.0
+        for k in range(n):
+            s += row[k] * weights[k, j]
+        h[j] = s
     for i in range(n):
+        pull[i] += h[i] * gain
+        for j in range(n):
+            information[i, j] += h[i] * h[j] * inverse
+            weights[i, j] -= pc[i] * inverse * h[j]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def forgotten(weights, p):
+    """Whether a state's weight in each coordinate is negligible, coordinates in units of p."""
+    n = len(p)
+    for i in range(n):
+        for j in range(n):
+            if weights[i, j] * weights[i, j] * p[j, j] > _FORGOTTEN * p[i, i]:
+                return False
+    return True
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, nogil=True)
+def _steady(first, a, q, drift, c, count, y, p_start, means):
+    """Means from step `first` on with the gains of the covariance p_start before it.
+
+    A step waits for one product with the mean before it and for nothing else: see `_steady_maps`.
+    Answers the log-likelihood of these steps.
+    """
+    steps, n = means.shape
+    maps, errors, log_scale = _steady_maps(a, q, c, count, p_start)
+    keep, moved, taken = maps[:, :n], maps[:, n : 2 * n], maps[:, 2 * n :]
+    whole_b, squares = len(drift) > 1, 0.0
+    shift, error = np.empty(n), np.empty(count)
+    for t in range(first, steps):
+        before, now, row = means[t - 1], means[t], y[t]
+        if whole_b or t == first:
+            b = drift[t if whole_b else 0]
+            for i in range(n):
+                s = 0.0
+                for k in range(n):
+                    s += moved[i, k] * b[k]
+                shift[i] = s
+            for o in range(count):
+                s = 0.0
+                for k in range(n):
+                    s += errors[o, n + k] * b[k]
+                error[o] = s
+        for i in range(n):
+            s, x = shift[i], 0.0
+            for o in range(count):
+                s += taken[i, o] * row[o]
+            for k in range(n):
+                x += keep[i, k] * before[k]
+            now[i] = s + x
+        for o in range(count):
+            e = error[o]
+            for j in range(o + 1):
+                e += errors[o, 2 * n + j] * row[j]
+            for k in range(n):
+                e += errors[o, k] * before[k]
+            squares += e * e
+    return -0.5 * (squares + (steps - first) * (log_scale + count * _LOG_2PI))
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _steady_maps(a, q, c, count, p_start):
+    """One step after the covariance p_start as a linear map of z = (mean before, drift, outputs).
+
+    Answers the matrix (n, 2 n + count) of the new mean, that of the errors of the outputs over
+    their standard deviations (count, 2 n + count), and the sum of the logarithms of their
+    variances.
+    """
+    n = len(a)
+    p, work, pc = np.empty((n, n)), np.empty((n, n)), np.empty(n)
+    maps, errors, log_scale = np.zeros((n, 2 * n + count)), np.zeros((count, 2 * n + count)), 0.0
+    maps[:, :n] = a
+    product_into(a, p_start, work)
+    for i in range(n):
+        maps[i, n + i] = 1.0
         for j in range(n):
             s = q[i, j]
             for k in range(n):
                 s += work[i, k] * a[j, k]
             p[i, j] = s
-    scale, log_scale = np.empty(count), 0.0
     for o in range(count):
         s = 1.0
         for i in range(n):
@@ -137,58 +250,52 @@ def _steady(first, a, q, drift, c, count, y, p_start, means, gains):
                 x += p[i, k] * c[o, k]
             pc[i] = x
             s += c[o, i] * x
-        scale[o] = 1.0 / s
         log_scale += math.log(s)
+        errors[o, 2 * n + o] = 1.0
+        for k in range(n):
+            for j in range(2 * n + count):
+                errors[o, j] -= c[o, k] * maps[k, j]
         for i in range(n):
-            gains[o, i] = pc[i] / s
+            gain = pc[i] / s
             for j in range(n):
-                p[i, j] -= gains[o, i] * pc[j]
-    log_likelihood = -0.5 * (steps - first) * (log_scale + count * _LOG_2PI)
-    whole_b = len(drift) > 1
-    m = np.empty(n)
-    for t in range(first, steps):
-        bt, before = drift[t if whole_b else 0], means[t - 1]
-        for i in range(n):
-            s = bt[i]
-            for k in range(n):
-                s += a[i, k] * before[k]
-            m[i] = s
-        for o in range(count):
-            e = y[t, o]
-            for i in range(n):
-                e -= c[o, i] * m[i]
-            log_likelihood -= 0.5 * e * e * scale[o]
-            for i in range(n):
-                m[i] += gains[o, i] * e
-        for i in range(n):
-            means[t, i] = m[i]
-    return log_likelihood
+                p[i, j] -= gain * pc[j]
+            for j in range(2 * n + count):
+                maps[i, j] += gain * errors[o, j]
+        for j in range(2 * n + count):
+            errors[o, j] /= math.sqrt(s)
+    return maps, errors, log_scale
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs, pairs):
     """Means, covariances and covariances of neighbours given all outputs, by the RTS recursion.
 
     pairs[t] = Cov(x_t, x_t+1). From step `first` on the filter is steady: covs and pred_covs are
-    those of step first - 1. Answers (low, high, failure step or -1): covariances of steps
+    those of step first - 1. `out_covs` and `pairs` may lack the same number of steps, `gap`: step
+    t >= first is then in row t - gap.
+
+    Answers (low, high, whether the room sufficed, failure step or -1): covariances of steps
     low <= t < high equal those of step `high` and are not written.
     """
     steps, n = means.shape
     space = np.empty((4, n, n))
     gain, factor, v, work = space[0], space[1], space[2], space[3]
-    whole_a = len(a) > 1
+    every_a, gap = stride(a), steps - len(out_covs)
     out[steps - 1] = means[steps - 1]
     v[:] = covs[min(steps, first) - 1]
-    out_covs[steps - 1] = v
+    out_covs[steps - 1 - gap] = v
     low, high = 0, 0
     for t in range(steps - 2, -1, -1):
-        at = a[t + 1 if whole_a else 0]
+        at = a[(t + 1) * every_a]
         if high > low and t >= low:
             continue
+        row = t if t < first else t - gap
+        if t >= first and row < first:
+            return low, high, False, -1
         p, predicted = covs[min(t, first - 1)], pred_covs[min(t + 1, first - 1)]
         if t < first or t == steps - 2:
             if not cholesky(predicted, factor):
-                return low, high, t
+                return low, high, True, t
             for i in range(n):
                 for j in range(n):
                     s = 0.0
@@ -197,8 +304,8 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
                     gain[i, j] = s
             solve_rows(factor, gain)
         smooth_mean(t, at, drift, gain, means, out)
-        change = smooth_covariance(gain, p, predicted, v, work, pairs[t])
-        out_covs[t] = v
+        change = smooth_covariance(gain, p, predicted, v, work, pairs[row])
+        out_covs[row] = v
         if tol > 0.0 and t > first:
             largest = 0.0
             for i in range(n):
@@ -206,14 +313,16 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
             if change <= tol * largest:
                 low, high = first, t
                 _steady_smooth_means(low, high, at, drift, gain, means, out)
-    return low, high, -1
+    return low, high, True, -1
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, nogil=True)
 def _steady_smooth_means(low, high, a, drift, gain, means, out):
-    """`smooth_mean` of steps high - 1 down to low with one gain: (1 - gain a) now + gain after."""
+    """`smooth_mean` of steps high - 1 down to low with one gain:
+    (1 - gain a) now + gain (after - b).
+    """
     n = len(a)
-    keep, after, whole_b = np.empty((n, n)), np.empty(n), len(drift) > 1
+    keep, shift, whole_b = np.empty((n, n)), np.empty(n), len(drift) > 1
     for i in range(n):
         for j in range(n):
             s = 1.0 if i == j else 0.0
@@ -221,15 +330,21 @@ def _steady_smooth_means(low, high, a, drift, gain, means, out):
                 s -= gain[i, k] * a[k, j]
             keep[i, j] = s
     for t in range(high - 1, low - 1, -1):
-        b = drift[t + 1 if whole_b else 0]
-        for k in range(n):
-            after[k] = out[t + 1, k] - b[k]
+        now, after, result = means[t], out[t + 1], out[t]
+        if whole_b or t == high - 1:
+            b = drift[t + 1 if whole_b else 0]
+            for i in range(n):
+                s = 0.0
+                for k in range(n):
+                    s -= gain[i, k] * b[k]
+                shift[i] = s
         for i in range(n):
-            s, x = 0.0, 0.0
+            s, x = shift[i], 0.0
             for k in range(n):
-                s += keep[i, k] * means[t, k]
+                s += keep[i, k] * now[k]
+            for k in range(n):
                 x += gain[i, k] * after[k]
-            out[t, i] = s + x
+            result[i] = s + x
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
@@ -237,7 +352,7 @@ def smooth_mean(t, a, drift, gain, means, out):
     """out[t] = means[t] + gain (out[t+1] - what was predicted from means[t])."""
     n = len(a)
     now, result, after = means[t], out[t], out[t + 1]
-    b = drift[t + 1 if len(drift) > 1 else 0]
+    b = drift[(t + 1) * stride(drift)]
     for i in range(n):
         result[i] = now[i]
     for k in range(n):

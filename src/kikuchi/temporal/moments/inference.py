@@ -24,12 +24,12 @@ from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.state_space.inference import (
-    SmoothedStates,
     canonical_chain,
     noise_constant,
     smooth_states,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates
 
 _HALVINGS = 20
 _WEAK = 1e-12  # precision of a site that is as good as none
@@ -205,7 +205,9 @@ class _SiteChain:
         means, covs = np.empty((self.steps, n)), np.empty((self.steps, n, n))
         pairs = np.empty((self.steps - 1, n, n))
         info_kernels.information_backward(*kept, means, covs, pairs)
-        return SmoothedStates(means, log_z - constant, "information", covs, pairs)
+        return SmoothedStates(
+            means, log_z - constant, "information", EqualSteps(covs), EqualSteps(pairs)
+        )
 
     def _pseudo_outputs(self, sites: Array) -> SmoothedStates:
         """The same with Gaussian outputs of the same effect, for singular dynamics."""

@@ -24,12 +24,14 @@ from kikuchi.temporal.moments.inference import (
     moment_filter,
 )
 from kikuchi.temporal.sequences import read_sequences
-from kikuchi.temporal.state_space.inference import Forecast, forecast_states, sample_states
+from kikuchi.temporal.state_space.inference import forecast_states, sample_states
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
 from kikuchi.training.trainer import TrainingTrace
 
+_MOST_PASSES = 100  # of `fit`, where none are asked for
 _CLOSE = 1e-8  # change of a linear predictor in standard deviations that counts as none
 
 
@@ -56,6 +58,7 @@ class _ProbitFit:
     mean_: Array
     covariance_: Array
     log_evidence_: float
+    evidence_kind_: str
     n_seen_: int
 
 
@@ -65,14 +68,23 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
 
     p(label 1 | x) = Phi(w' x). Each label updates mean and covariance of the weights by their exact
     moments (assumed-density filtering); between labels the weights walk by N(0, drift I), so that
-    old labels are forgotten. `fit` is one pass in the order of the rows, `partial_fit` goes on.
-    More passes of `fit` make it expectation propagation, whose answer and evidence no longer depend
-    on the order.
+    old labels are forgotten. `partial_fit` is one pass in the order of the rows, for labels that
+    come and go. `fit` has all labels at hand: unless the weights drift, it goes on with passes that
+    take each label out and put it in again, which is expectation propagation, until nothing
+    changes. Its answer and evidence do not depend on the order.
 
     Attributes
     ----------
     mean_, covariance_ (of the weights; the last is the intercept), log_evidence_ (of all labels so
-    far, each predicted before it was seen), classes_, n_seen_.
+    far), evidence_kind_, classes_, n_seen_, predicted_ (probability of the second class for each
+    row of the last call, before its label was seen).
+
+    evidence_kind_ says what log_evidence_ is worth. "expectation propagation": its estimate of the
+    log-probability of the labels. "one pass": the sum of the logarithms of the predictions, each
+    made before its label was seen. That is a fair score of
+    the filter itself, but as evidence it depends on the order of the labels and is too low by nats
+    under wide priors (with 8 weights: 0.2, 1 and 5 nats at prior variances 0.1, 1 and 10), so
+    that priors and drifts should not be compared by it where they differ by less.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 2))
@@ -90,22 +102,24 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     _: KW_ONLY
     prior: float = option(10.0, "Variance of each weight before the first label.", above=0)
     intercept: bool = option(True, "Also learn a constant.")
-    passes: int = option(
-        1, "Passes of fit; those after the first refit each label's Gaussian (drift 0).", low=1
-    )
+    passes: int | None = option(
+        None, "Passes of fit; those after the first refit each label's Gaussian (drift 0). "
+        "By default until nothing changes; 1 with drift.", low=1,
+    )  # fmt: skip
 
     def fit(self, X: Any, y: Any) -> Self:
-        """One pass over rows X and labels y of two classes, from the prior."""
+        """Learn from rows `X` and labels `y` of two classes, from the prior."""
         self._check_options()
         for name in ("mean_", "covariance_", "classes_"):
             if hasattr(self, name):
                 delattr(self, name)
-        if self.passes > 1 and self.drift > 0:
+        most = self.passes or (1 if self.drift > 0 else _MOST_PASSES)
+        if most > 1 and self.drift > 0:
             raise MethodError("passes > 1 are for weights that stand still; give drift=0")
         self._pass(X, y, None, reset=True)
-        return self._refit(X, y) if self.passes > 1 else self
+        return self._refit(X, y, most) if most > 1 else self
 
-    def _refit(self, X: Any, y: Any) -> Self:
+    def _refit(self, X: Any, y: Any, most: int) -> Self:
         """Expectation propagation: passes that take each label out and put it in again."""
         rows, labels = validate_data(self, X, y, reset=False, dtype=np.float64)
         design = self._design(rows)
@@ -114,7 +128,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         sites, masses = np.zeros((len(rows), 2)), np.zeros(len(rows))
         self.mean_, self.covariance_ = np.zeros(n), self.prior * np.eye(n)
         trace, change = TrainingTrace(), math.inf
-        for number in range(1, self.passes + 1):
+        for number in range(1, most + 1):
             change = float(probit_refit(design, signs, sites, self.mean_, self.covariance_, masses))
             trace.record(number, residual=change)
             if change <= _CLOSE:
@@ -122,12 +136,19 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         log_det = float(np.linalg.slogdet(self.covariance_ / self.prior)[1])
         square = float(self.mean_ @ np.linalg.solve(self.covariance_, self.mean_))
         self.log_evidence_ = 0.5 * (log_det + square) + float(masses.sum())
-        stopped = "converged" if change <= _CLOSE else "passes"
-        self._ended(self.n_seen_, stopped, True, [], trace)
+        self.evidence_kind_ = "expectation propagation"
+        converged, remarks = change <= _CLOSE, []
+        if not converged and self.passes is None:
+            remarks = [
+                f"weights still change by {change:.1g} standard deviations after {most} passes"
+            ]
+        self._ended(self.n_seen_, "converged" if converged else "passes", converged, remarks, trace)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Go on with more rows; `classes` names both if the first rows have only one."""
+        """Go on with more rows `X` and labels `y`; `classes` names both if the first rows have only
+        one.
+        """
         self._check_options()
         return self._pass(X, y, classes, reset=not hasattr(self, "mean_"))
 
@@ -152,7 +173,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
             )
         )
         self.n_seen_ += len(rows)
-        self.predicted_ = chances
+        self.predicted_, self.evidence_kind_ = chances, "one pass"
         self._ended(self.n_seen_, "rows", True, [], TrainingTrace())
         return self
 
@@ -182,8 +203,8 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         return np.ascontiguousarray(np.hstack(columns))
 
     def decision_function(self, X: Any) -> Array:
-        """Mean of the linear predictor over its standard deviation with the noise: the label is
-        the second class with the probability Phi of it.
+        """Mean of the linear predictor of each row of `X` over its standard deviation with the
+        noise: the label is the second class with the probability Phi of it.
         """
         check_is_fitted(self, "mean_")
         design = self._design(validate_data(self, X, reset=False, dtype=np.float64))
@@ -191,12 +212,14 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         return np.asarray(design @ self.mean_ / np.sqrt(1.0 + variance))
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of both classes, the uncertainty of the weights included."""
+        """Probabilities of both classes for each row of `X`, the uncertainty of the weights
+        included.
+        """
         p = np.asarray(ndtr(self.decision_function(X)))
         return np.stack([1.0 - p, p], axis=1)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable class."""
+        """The more probable class of each row of `X`."""
         check_is_fitted(self, "mean_")
         return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
@@ -211,7 +234,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         arrays = {"mean": self.mean_, "covariance": self.covariance_}
         about = {
             "classes": self.classes_.tolist(), "log_evidence": self.log_evidence_,
-            "seen": self.n_seen_,
+            "seen": self.n_seen_, "evidence_kind": self.evidence_kind_,
         }  # fmt: skip
         return arrays, {}, about
 
@@ -221,6 +244,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self.mean_, self.covariance_ = np.array(arrays["mean"]), np.array(arrays["covariance"])
         self.classes_ = np.array(about["classes"])
         self.log_evidence_, self.n_seen_ = float(about["log_evidence"]), int(about["seen"])
+        self.evidence_kind_ = str(about.get("evidence_kind", "one pass"))
         if len(self.classes_) != 2 or self.covariance_.shape != (len(self.mean_),) * 2:
             raise DataError("its arrays do not fit together")
 
@@ -256,14 +280,18 @@ class MomentSSM:
         return sequences
 
     def filter(self, Y: Any) -> Any:
-        """States given the outputs up to each step, by assumed-density filtering."""
+        """States given the outputs `Y` (time, 1), or a list of such tables, up to each step, by
+        assumed-density filtering.
+        """
         sequences = self._columns(Y)
         return sequences.answer(
             [moment_filter(self.model, self.emission, y) for y in sequences.tables]
         )
 
     def smooth(self, Y: Any, *, damping: float = 0.2, max_iterations: int = 100) -> Any:
-        """States given all outputs, by expectation propagation."""
+        """States given all outputs `Y` (time, 1), by expectation propagation: at most
+        `max_iterations` passes, each with the share `damping` of the old messages.
+        """
         sequences = self._columns(Y)
         return sequences.answer(
             [
@@ -275,7 +303,9 @@ class MomentSSM:
         )
 
     def log_likelihood(self, Y: Any, *, method: Literal["ep", "filter"] = "ep") -> float:
-        """Approximate log p(Y), summed over sequences."""
+        """Approximate log p(`Y`), summed over sequences, by the `method` "ep" (expectation
+        propagation) or "filter".
+        """
         if method not in ("ep", "filter"):
             raise MethodError(f"method is ep or filter, got {method!r}")
         found = self.smooth(Y) if method == "ep" else self.filter(Y)
@@ -283,7 +313,7 @@ class MomentSSM:
         return float(sum(s.log_evidence for s in every))
 
     def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
-        """Linear predictors and states of the steps after the last output."""
+        """Linear predictors and states of so many `steps` after the last output of `Y`."""
         sequences = self._columns(Y)
         answers = []
         for y in sequences.tables:
@@ -293,15 +323,16 @@ class MomentSSM:
         return answer
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """States (steps, n) and outputs (steps, 1)."""
+        """States (`steps`, n) and outputs (steps, 1), drawn with `seed`."""
         rng = generator(seed)
         quiet = self.model.updated(output_noise=np.zeros((1, 1)))
         states, predictors = sample_states(quiet, steps, rng)
         return states, self.emission.sample(predictors, rng)
 
     def fit_em(self, Y: Any, *, max_iterations: int = 50, tol: float = 1e-4) -> MomentSSM:
-        """The model with transition, offset and noise of the states learnt by EM over the moments
-        of expectation propagation, until the evidence per output gains less than `tol`.
+        """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
+        1) by EM over the moments of expectation propagation, until the evidence per output gains
+        less than `tol`, or for `max_iterations`.
 
         The evidence is an approximation: it need not rise at every step.
         """
@@ -317,8 +348,9 @@ class MomentSSM:
         return MomentSSM(model, self.emission)
 
     def fit_gradient(self, Y: Any, *, max_iterations: int = 100, tol: float = 1e-6) -> MomentSSM:
-        """The model with transition, offset and noise of the states learnt by L-BFGS up the
-        evidence of expectation propagation, until a step gains less than `tol` per output.
+        """The model with transition, offset and noise of the states learnt from outputs `Y` (time,
+        1) by L-BFGS up the evidence of expectation propagation, until a step gains less than `tol`
+        per output, or for `max_iterations`.
         """
         from kikuchi.temporal.moments.learning import ascend
 

@@ -24,14 +24,13 @@ from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.temporal.state_space.inference import (
-    Forecast,
-    SmoothedStates,
     canonical_chain,
     filter_states,
     forecast_states,
     smooth_states,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import EqualSteps, Forecast, SmoothedStates
 from kikuchi.training.checkpoint import Arrays
 
 Scheme = Literal["kalman", "tap", "ep"]
@@ -94,7 +93,7 @@ class LaplaceWalks:
         }  # fmt: skip
 
     def sample(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Sources (T, M) and outputs (T, D)."""
+        """Sources (`steps`, M) and outputs (steps, D), drawn by the generator `rng`."""
         if steps < 1:
             raise DataError(f"a sample of {steps} steps; give at least 1")
         walk = rng.laplace(size=(steps, len(self.rates))) / self.rates
@@ -209,7 +208,9 @@ class _StepChain:
         means, covs = np.empty((steps, m)), np.empty((steps, m, m))
         pairs = np.empty((steps - 1, m, m))
         info_kernels.information_backward(*kept, means, covs, pairs)
-        return SmoothedStates(means, log_z + self.constant, "information", covs, pairs)
+        return SmoothedStates(
+            means, log_z + self.constant, "information", EqualSteps(covs), EqualSteps(pairs)
+        )
 
     def _steps(self, s: SmoothedStates) -> tuple[Array, Array]:
         """Mean and variance of each step of each source."""
@@ -351,7 +352,9 @@ class TemporalICA(RowsEstimator, _WalkFit):
 
     @classmethod
     def from_parameters(cls, model: LaplaceWalks, **options: Any) -> Self:
-        """An estimator that holds these parameters, as if it had been fitted to them."""
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
+        """
         made = cls(len(model.rates), persistence=model.persistence, **options)
         return made._given(model, len(model.noise))
 
@@ -428,28 +431,32 @@ class TemporalICA(RowsEstimator, _WalkFit):
     # ------------------------------------------------------------------ asking
 
     def smooth(self, Y: Any, *, scheme: Scheme | None = None) -> Any:
-        """Sources given all outputs: `WalkPosterior`, or a list for a list."""
+        """Sources given all outputs `Y` (time, outputs): `WalkPosterior`, or a list for a list;
+        `scheme` replaces that of the estimator.
+        """
         sequences, model = self._sequences(Y), self._model
         chosen: Scheme = scheme or self.scheme
         return sequences.answer([walk_posterior(model, y, chosen) for y in sequences.tables])
 
     def filter(self, Y: Any) -> Any:
-        """Sources given the outputs up to each step, by the document's scheme (a Kalman filter)."""
+        """Sources given the outputs `Y` up to each step, by a Kalman filter (scheme `kalman`)."""
         sequences, model = self._sequences(Y), self._model.equivalent()
         return sequences.answer([filter_states(model, y) for y in sequences.tables])
 
     def log_likelihood(self, Y: Any) -> float:
-        """Approximate log p(Y), summed over sequences."""
+        """Approximate log p(`Y`), summed over sequences."""
         found = self.smooth(Y)
         every = [found] if isinstance(found, WalkPosterior) else found
         return float(sum(p.log_likelihood for p in every))
 
     def score(self, Y: Any, y: object = None) -> float:
-        """Approximate log-likelihood per row."""
+        """Approximate log-likelihood per row of `Y`; `y` is ignored."""
         return self.log_likelihood(Y) / self._sequences(Y).rows
 
     def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
-        """Outputs and sources of the steps after the last row, with exact variances of steps."""
+        """Outputs and sources of so many `steps` after the last row of `Y`, with exact variances of
+        steps.
+        """
         sequences, model = self._sequences(Y), self._model
         answers = []
         for y in sequences.tables:
@@ -460,6 +467,6 @@ class TemporalICA(RowsEstimator, _WalkFit):
         return answer
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
-        """Sources (steps, M) and outputs (steps, D) drawn from the model."""
+        """Sources (`steps`, M) and outputs (steps, D) drawn from the model with `seed`."""
         model: LaplaceWalks = self._model
         return model.sample(steps, generator(seed))

@@ -60,6 +60,13 @@ def _cut(parameter: Array, low: int, high: int) -> Array:
     return parameter[low:high] if len(parameter) > 1 else parameter
 
 
+def untracked(n: int) -> tuple[Array, Array, Array]:
+    """What `filter_forward` takes in place of weights, pull and information of a state before the
+    sequence, where there is none.
+    """
+    return np.empty((0, n)), np.empty(0), np.empty((0, n))
+
+
 def block_edges(steps: int, threads: int) -> list[int]:
     """First steps of the blocks, and the end: a block per thread, unless they would be short.
 
@@ -100,10 +107,9 @@ def filter_blocks(
     def run(low: int, high: int, mean: Array, cov: Array) -> float:
         if low == high:
             return 0.0
-        gains = np.empty((chain.y.shape[1], len(mean)))
         value, _, failed = filter_forward(
             *chain.part(low, high), mean, cov, 0.0, means[low:high], covs[low:high],
-            predicted[low:high] if keep else predicted, gains,
+            predicted[low:high] if keep else predicted, *untracked(len(mean)),
         )  # fmt: skip
         _check(low, failed, value)
         return float(value)
@@ -113,9 +119,10 @@ def filter_blocks(
         if not number:
             return run(low, high, chain.mean0, chain.cov0)
         n = means.shape[1]
-        told = np.empty((n, n)), np.empty(n), np.empty((n, n))
-        value, done, failed = kernels.filter_tracked(
-            *chain.part(low, high), means[low:high], covs[low:high],
+        mean, cov = chain.predicted(low, np.zeros(n), np.zeros((n, n)))
+        told = chain.a[low if len(chain.a) > 1 else 0].copy(), np.zeros(n), np.zeros((n, n))
+        value, done, failed = filter_forward(
+            *chain.part(low, high), mean, cov, 0.0, means[low:high], covs[low:high],
             predicted[low:high] if keep else predicted, *told,
         )  # fmt: skip
         _check(low, failed, value)

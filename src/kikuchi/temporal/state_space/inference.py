@@ -8,8 +8,6 @@ takes the first that fits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,122 +19,27 @@ from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.kernels import covariance as cov_kernels
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import square_root as root_kernels
-from kikuchi.temporal.state_space.blocks import WhiteChain, filter_blocks, smooth_blocks
+from kikuchi.temporal.state_space.blocks import (
+    WhiteChain,
+    filter_blocks,
+    smooth_blocks,
+    untracked,
+)
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import (
+    EqualSteps,
+    FilteredStates,
+    Forecast,
+    SmoothedStates,
+)
 
 Form = Literal["auto", "covariance", "information", "square-root"]
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _STEADY = 1e-14  # relative change of a covariance that counts as none
+_ROOM = 1024  # steps within which covariances of a long sequence are expected to become steady
+_LONG = 16 * _ROOM  # steps from which on the others get no room at first
 _GROWTH = 1e3  # of a state within a forecast that is no forecast any more
-
-
-@dataclass(eq=False)
-class FilteredStates:
-    """States given the outputs up to each step.
-
-    Attributes
-    ----------
-    mean (T, n), covariance (T, n, n), log_likelihood, steady (first step from which on covariances
-    stay the same; T if none), proper (T,): False where a flat prior is not yet overcome. There the
-    mean is that of the directions known so far, and unknown variances are infinite.
-
-    Reference: HOJ-I6.
-    """
-
-    mean: Array
-    log_likelihood: float
-    form: str
-    _covariance: Array
-    steady: int
-    proper: Mask
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Covariance of each step, (T, n, n); the steady ones are filled in when asked for."""
-        if self.steady < len(self.mean):
-            self._covariance[self.steady :] = self._covariance[self.steady - 1]
-        return self._covariance
-
-    @property
-    def deviation(self) -> Array:
-        """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
-
-    @property
-    def last(self) -> tuple[Array, Array]:
-        """Mean and covariance of the last step."""
-        return self.mean[-1], self._covariance[min(self.steady, len(self.mean)) - 1]
-
-
-@dataclass(eq=False)
-class SmoothedStates:
-    """States given all outputs.
-
-    Attributes
-    ----------
-    mean (T, n), covariance (T, n, n), pair_covariance (T - 1, n, n): Cov(x_t, x_t+1),
-    log_likelihood, form.
-
-    Reference: HOJ-I7.
-    """
-
-    mean: Array
-    log_likelihood: float
-    form: str
-    _covariance: Array
-    _pairs: Array
-    _same: tuple[int, int] = (0, 0)
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Covariance of each step, (T, n, n)."""
-        low, high = self._same
-        self._covariance[low:high] = self._covariance[high : high + 1]
-        return self._covariance
-
-    @cached_property
-    def pair_covariance(self) -> Array:
-        """Covariance of each state (rows) and the next (columns), (T - 1, n, n)."""
-        low, high = self._same
-        self._pairs[low:high] = self._pairs[high : high + 1]
-        return self._pairs
-
-    @property
-    def deviation(self) -> Array:
-        """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
-
-    def covariance_sums(self) -> tuple[Array, Array, Array, Array]:
-        """Sums over steps of the covariances of all steps and of pairs, and the first and the last
-        covariance, without filling in those that are equal.
-        """
-        low, high = self._same
-        first = high if low == 0 and high > 0 else 0
-        total = self._covariance[:low].sum(axis=0) + self._covariance[high:].sum(axis=0)
-        pairs = self._pairs[:low].sum(axis=0) + self._pairs[high:].sum(axis=0)
-        if high > low:
-            total = total + (high - low) * self._covariance[high]
-            pairs = pairs + (high - low) * self._pairs[high]
-        return total, pairs, self._covariance[first], self._covariance[-1]
-
-
-class Forecast(NamedTuple):
-    """Moments of outputs and states of the steps after the last one.
-
-    mean (steps, m) and covariance (steps, m, m) are those of the outputs, noise included;
-    state_mean (steps, n) and state_covariance (steps, n, n) those of the states.
-    """
-
-    mean: Array
-    covariance: Array
-    state_mean: Array
-    state_covariance: Array
-
-    @property
-    def deviation(self) -> Array:
-        """Standard deviation of each output."""
-        return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
 
 
 # ---------------------------------------------------------------------- filter and smoother
@@ -167,15 +70,16 @@ def filter_states(
     if kind == "information":
         log_z, kept = _information(model, work, False)
         means, covs, proper = canonical_moments(kept.gammas, kept.lambdas)
-        return FilteredStates(means, log_z, kind, covs, steps, proper)
-    means, covs = np.empty((steps, n)), np.empty((steps, n, n))
+        return FilteredStates(means, log_z, kind, EqualSteps(covs), steps, proper)
     every = np.ones(steps, dtype=bool)
     if kind == "square-root":
+        means = np.empty((steps, n))
         log_z, roots = _square_root(model, work, means, False)
-        covs[:] = roots.filtered @ np.swapaxes(roots.filtered, 1, 2)
-        return FilteredStates(means, log_z, kind, covs, steps, every)
-    log_z, first, _ = _covariance(model, work, steady, threads, means, covs, np.empty((0, n, n)))
-    return FilteredStates(means, log_z, kind, covs, first, every)
+        covs = roots.filtered @ np.swapaxes(roots.filtered, 1, 2)
+        return FilteredStates(means, log_z, kind, EqualSteps(covs), steps, every)
+    f = _covariance(model, work, steady, threads, keep=False)
+    matrices = EqualSteps(f.covs[: f.first], f.first, steps, f.covs[f.first - 1])
+    return FilteredStates(f.means, f.log_z, kind, matrices, f.first, every)
 
 
 def smooth_states(
@@ -192,32 +96,24 @@ def smooth_states(
     [0.5, 1.0, 1.5]
     """
     kind, work = _prepared(model, y, inputs, form, threads)
+    if kind == "covariance":
+        f = _covariance(model, work, steady, threads, keep=True)
+        if f.blocks is None:
+            return _smooth_covariance(work, f, steady)
     n, steps = model.n_states, len(y)
     out, covs = np.empty((steps, n)), np.empty((steps, n, n))
     pairs = np.empty((steps - 1, n, n))
     if kind == "information":
         log_z, kept = _information(model, work, True)
         info_kernels.information_backward(*kept, out, covs, pairs)
-        return SmoothedStates(out, log_z, kind, covs, pairs)
-    means = np.empty((steps, n))
-    if kind == "square-root":
-        log_z, roots = _square_root(model, work, means, True)
+    elif kind == "square-root":
+        log_z, roots = _square_root(model, work, np.empty((steps, n)), True)
         root_kernels.root_backward(work.a, *roots[1:], out, covs, pairs)
-        return SmoothedStates(out, log_z, kind, covs, pairs)
-    filtered, predicted = np.empty((steps, n, n)), np.empty((steps, n, n))
-    log_z, first, chain = _covariance(model, work, steady, threads, means, filtered, predicted)
-    if chain is not None:
-        smooth_blocks(chain, (means, filtered, predicted), out, covs, pairs, threads)
-        return SmoothedStates(out, log_z, kind, covs, pairs)
-    low, high, failed = cov_kernels.smooth_backward(
-        work.a, work.drift, means, filtered, predicted, first, _STEADY if steady else 0.0,
-        out, covs, pairs,
-    )  # fmt: skip
-    if failed >= 0:
-        raise ModelError(
-            f"the predicted covariance of step {failed + 1} is singular; use form='square-root'"
-        )
-    return SmoothedStates(out, log_z, kind, covs, pairs, (low, high))
+    else:
+        assert f.blocks is not None
+        log_z = f.log_z
+        smooth_blocks(f.blocks, (f.means, f.covs, f.predicted), out, covs, pairs, threads)
+    return SmoothedStates(out, log_z, kind, EqualSteps(covs), EqualSteps(pairs))
 
 
 def canonical_moments(gammas: Array, lambdas: Array) -> tuple[Array, Array, Mask]:
@@ -332,7 +228,7 @@ def _drift(model: StateSpace, inputs: Array | None, steps: int) -> Array:
     """What is added to each state: (1, n) if always the same."""
     offset = _leading(model.state_offset, 1)
     if inputs is None or not model.n_inputs:
-        return offset
+        return offset.copy()  # writable, as with inputs: loops are compiled once for both
     return np.ascontiguousarray(inputs[:steps] @ model.state_input.T + offset)
 
 
@@ -372,30 +268,81 @@ def _whitened(work: _Prepared) -> tuple[Array, Array, float]:
 # ---------------------------------------------------------------------- the three forms
 
 
+class _Filter(NamedTuple):
+    """Answers of the filter in covariance form; those of steps from `first` on are as at
+    first - 1, and need not have room. `blocks` is the chain if it was worked on in blocks.
+    """
+
+    means: Array
+    covs: Array
+    predicted: Array
+    log_z: float
+    first: int
+    blocks: WhiteChain | None
+
+
 def _covariance(
-    model: StateSpace, work: _Prepared, steady: bool, threads: int, means: Array, covs: Array,
-    predicted: Array,
-) -> tuple[float, int, WhiteChain | None]:  # fmt: skip
-    """Log-likelihood and first steady step; the chain if it was worked on in blocks."""
+    model: StateSpace, work: _Prepared, steady: bool, threads: int, *, keep: bool
+) -> _Filter:
+    """The filter; with `keep` also the predicted covariances."""
     c, y, log_det = _whitened(work)
     chain = WhiteChain(
         work.a, _leading(model.state_noise, 2), work.drift, c, work.which, work.counts, y,
-        model.initial_mean, np.asarray(model.initial_covariance),
+        np.array(model.initial_mean), np.array(model.initial_covariance),
     )  # fmt: skip
-    constant = max(len(chain.a), len(chain.q), len(c)) == 1
-    if threads > 1 and not (steady and constant):
+    steps, n = len(y), model.n_states
+    means = np.empty((steps, n))
+    settles = steady and max(len(chain.a), len(chain.q), len(c)) == 1
+    if threads > 1 and not settles:
+        covs, predicted = np.empty((steps, n, n)), np.empty((steps if keep else 0, n, n))
         log_z = filter_blocks(chain, means, covs, predicted, threads)
-        return log_z - log_det, len(means), chain
-    gains = np.empty((model.n_outputs, model.n_states))
-    log_z, first, failed = cov_kernels.filter_forward(
-        *chain, _STEADY if steady else 0.0, means, covs, predicted, gains
-    )
+        return _Filter(means, covs, predicted, log_z - log_det, steps, chain)
+    log_z, first, failed = 0.0, 0, -1
+    for room in (_ROOM, steps) if settles and steps >= _LONG else (steps,):
+        covs, predicted = np.empty((room, n, n)), np.empty((room if keep else 0, n, n))
+        log_z, first, failed = cov_kernels.filter_forward(
+            *chain, _STEADY if steady else 0.0, means, covs, predicted, *untracked(n)
+        )
+        if first:
+            break
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
             f"the covariance is no longer positive (step {failed if failed >= 0 else 'unknown'}); "
             "use form='square-root', or check the scale of the noise"
         )
-    return log_z - log_det, first, None
+    return _Filter(means, covs, predicted, log_z - log_det, first, None)
+
+
+def _smooth_covariance(work: _Prepared, f: _Filter, steady: bool) -> SmoothedStates:
+    """The smoother after a filter that was not worked on in blocks."""
+    steps, n = f.means.shape
+    out, reached = np.empty((steps, n)), False
+    low, high, failed = 0, 0, -1
+    short = len(f.covs) < steps
+    for room in (f.first + _ROOM, steps) if short else (steps,):
+        covs, pairs = np.empty((room, n, n)), np.empty((room - 1, n, n))
+        low, high, reached, failed = cov_kernels.smooth_backward(
+            work.a, work.drift, f.means, f.covs, f.predicted, f.first, _STEADY if steady else 0.0,
+            out, covs, pairs,
+        )  # fmt: skip
+        if reached:
+            break
+    if failed >= 0:
+        raise ModelError(
+            f"the predicted covariance of step {failed + 1} is singular; use form='square-root'"
+        )
+    gap = steps - len(covs)
+    return SmoothedStates(
+        out, f.log_z, "covariance", _equal(covs, low, high, gap), _equal(pairs, low, high, gap)
+    )
+
+
+def _equal(rows: Array, low: int, high: int, gap: int) -> EqualSteps:
+    """Matrices of steps low <= t < high are that of step `high`; `gap` of them have no row."""
+    if low == high:
+        return EqualSteps(rows)
+    others = np.concatenate([rows[:low], rows[high - gap :]])
+    return EqualSteps(others, low, high, rows[high - gap])
 
 
 class _Canonical(NamedTuple):
@@ -446,6 +393,9 @@ def canonical_chain(
     """
     steps, n = shifts.shape
     room = steps - 1 if keep else 0
+    a = a.view()
+    a.setflags(write=False)  # the types of a `StateSpace`: loops are compiled once for all callers
+    drift = np.require(drift, requirements="W")
     kept = _Canonical(
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
@@ -483,7 +433,7 @@ def _square_root(
     )  # fmt: skip
     log_z, failed = root_kernels.root_forward(
         work.a, _roots(_leading(model.state_noise, 2)), work.drift, work.c, _noise_roots(work),
-        work.which, work.counts, work.y, model.initial_mean,
+        work.which, work.counts, work.y, np.array(model.initial_mean),
         np.ascontiguousarray(_roots(_leading(model.initial_covariance, 2))[0]),
         means, *roots,
     )  # fmt: skip

@@ -23,8 +23,9 @@ from kikuchi.temporal.covariances import (
     unpack_covariance,
 )
 from kikuchi.temporal.sequences import Sequences
-from kikuchi.temporal.state_space.inference import SmoothedStates, output_means, smooth_states
+from kikuchi.temporal.state_space.inference import output_means, smooth_states
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import SmoothedStates
 
 STATE = ("transition", "state_input", "state_offset")
 OUTPUT = ("output", "output_input", "output_offset")

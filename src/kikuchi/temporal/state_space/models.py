@@ -15,7 +15,6 @@ from kikuchi.core.seeds import Seed
 from kikuchi.temporal.base import SequenceEstimator
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
 from kikuchi.temporal.state_space.inference import (
-    Forecast,
     filter_states,
     forecast_states,
     sample_states,
@@ -32,6 +31,7 @@ from kikuchi.temporal.state_space.learning import (
     unpack,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
+from kikuchi.temporal.state_space.results import Forecast
 from kikuchi.training.checkpoint import Arrays
 
 Noise = Literal["full", "diagonal", "isotropic"]
@@ -97,7 +97,8 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
 
     @classmethod
     def from_parameters(cls, model: StateSpace, **options: Any) -> Self:
-        """An estimator that holds these parameters, as if it had been fitted to them.
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
 
         >>> walk = StateSpace([[1.0]], [[1.0]], [[0.1]], [[1.0]])
         >>> LinearGaussianSSM.from_parameters(walk).log_likelihood([[0.0], [1.0]]) < 0
@@ -114,18 +115,21 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
     # ------------------------------------------------------------------ learning
 
     def fit(self, Y: Any, y: object = None, *, inputs: Any = None) -> Self:
-        """Learn from outputs Y (time, outputs), or a list of such tables; NaN is missing.
+        """Learn by `learner` from outputs `Y` (time, outputs), or a list of such tables; NaN is
+        missing and `y` is ignored.
 
         `inputs` are known inputs (time, inputs), as many tables as Y.
         """
         return self._learn(Y, inputs, self.learner)
 
     def fit_em(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn by expectation maximisation."""
+        """Learn from `Y` and `inputs`, as `fit` takes them, by expectation maximisation."""
         return self._learn(Y, inputs, "em")
 
     def fit_gradient(self, Y: Any, *, inputs: Any = None) -> Self:
-        """Learn by L-BFGS along the gradient of the log-likelihood."""
+        """Learn from `Y` and `inputs`, as `fit` takes them, by L-BFGS along the gradient of the
+        log-likelihood.
+        """
         return self._learn(Y, inputs, "gradient")
 
     def _learn(self, Y: Any, inputs: Any, method: str) -> Self:
@@ -191,7 +195,8 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
     def filter(
         self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given the outputs up to each step: `FilteredStates`, or a list for a list.
+        """States given the outputs `Y` (time, outputs) up to each step, and known `inputs` (time,
+        inputs): `FilteredStates`, or a list for a list.
 
         `steady` computes means only, once the covariance stays the same. `threads` work on blocks
         of time side by side, where it does not.
@@ -201,7 +206,9 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
     def smooth(
         self, Y: Any, *, inputs: Any = None, steady: bool = True, threads: int = 1
     ) -> Any:  # fmt: skip
-        """States given all outputs: `SmoothedStates`, or a list for a list."""
+        """States given all outputs `Y`: `SmoothedStates`, or a list for a list; `inputs`, `steady`
+        and `threads` are those of `filter`.
+        """
         return self._each(smooth_states, Y, inputs, steady=steady, threads=threads)
 
     def _each(self, infer: Any, Y: Any, inputs: Any, **options: Any) -> Any:
@@ -216,16 +223,16 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
         )
 
     def log_likelihood(self, Y: Any, *, inputs: Any = None) -> float:
-        """log p(Y), summed over sequences; with a flat prior that of height 1."""
+        """log p(`Y`) given `inputs`, summed over sequences; with a flat prior that of height 1."""
         found = self.filter(Y, inputs=inputs)
         return float(sum(f.log_likelihood for f in (found if isinstance(found, list) else [found])))
 
     def score(self, Y: Any, y: object = None, *, inputs: Any = None) -> float:
-        """Log-likelihood per row."""
+        """Log-likelihood per row of `Y` given `inputs`; `y` is ignored."""
         return self.log_likelihood(Y, inputs=inputs) / self._sequences(Y).rows
 
     def forecast(self, Y: Any, steps: int, *, inputs: Any = None) -> Forecast | list[Forecast]:
-        """Outputs and states of the steps after the last row.
+        """Outputs and states of so many `steps` after the last row of `Y`.
 
         `inputs` has `steps` more rows than Y. Dynamics that explode until then are refused.
         """
@@ -243,7 +250,9 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
         return answer
 
     def sample(self, steps: int, *, inputs: Any = None, seed: Seed = None) -> tuple[Array, Array]:
-        """States (steps, n) and outputs (steps, m) drawn from the model."""
+        """States (`steps`, n) and outputs (steps, m) drawn from the model with `seed`, given
+        `inputs` (steps, inputs).
+        """
         return sample_states(self._model, steps, seed, inputs)
 
     def gain(self) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import ModelError
+from kikuchi.core.errors import DataError, ModelError
 from kikuchi.training.checkpoint import Arrays
 
 _SYMMETRIC = 1e-8
@@ -182,6 +182,8 @@ def factor_analysis(
     Reference: HOJ-M5.
     """
     c = np.asarray(loadings, dtype=np.float64)
+    if c.ndim != 2:
+        raise ModelError(f"loadings are (outputs, factors), got shape {c.shape}")
     n = c.shape[1]
     return StateSpace(
         np.zeros((n, n)), c, np.eye(n), np.diag(np.asarray(noise, dtype=np.float64)),
@@ -204,11 +206,13 @@ def probabilistic_pca(data: ArrayLike, components: int) -> StateSpace:
     Reference: HOJ-M5.
     """
     rows = np.asarray(data, dtype=np.float64)
-    if rows.ndim != 2 or not 0 < components < rows.shape[1]:
+    if rows.ndim != 2 or components not in range(1, rows.shape[1]):
         raise ModelError(
             f"{components} components of an array of shape {rows.shape}; give rows, and fewer "
             "components than columns"
         )
+    if not np.isfinite(rows).all():
+        raise DataError("probabilistic PCA takes no missing or infinite values; fill them in")
     values, vectors = np.linalg.eigh(np.cov(rows.T, bias=True))
     values, vectors = values[::-1], vectors[:, ::-1]
     noise = float(values[components:].mean())
