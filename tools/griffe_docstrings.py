@@ -84,10 +84,12 @@ def _no_quotations(text: str) -> str:
 class HouseDocstrings(griffe.Extension):
     """Applies `for_site` to every docstring."""
 
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Called by griffe when it has read an attribute, before dataclasses get signatures."""
+        attr.value = plain_default(attr.value)
+
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called by griffe for each object after it is loaded."""
-        if isinstance(obj, griffe.Attribute):
-            obj.value = plain_default(obj.value)
         if obj.docstring is not None:
             obj.docstring.value = for_site(_listed_options(obj) or obj.docstring.value)
 

@@ -134,7 +134,7 @@ def files_of_temporal(rng: np.random.Generator) -> None:
     for name in ("recording.csv", "monday.csv", "tuesday.csv", "notes.csv"):
         table(name, np.cumsum(rng.normal(size=(80, 2)), axis=0), "x,y")
     X = rng.normal(size=(100, 2))
-    table("stream.csv", X, "length,links,spam", ["yes" if x > 0 else "no" for x in X[:, 0]])
+    table("stream.csv", X, "length,links,spam", ["1" if x > 0 else "0" for x in X[:, 0]])
 
 
 def files_of_train(rng: np.random.Generator) -> None:

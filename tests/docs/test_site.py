@@ -46,10 +46,19 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
 
 def test_options_are_shown_with_their_defaults() -> None:
     griffe = pytest.importorskip("griffe")
-    tool = load_tool("griffe_docstrings")
-    source = "class A:\n    n: int = option(3, 'How many.', low=1)\n    m: int = max(1, 2)\n"
-    with griffe.temporary_visited_package("p", {"__init__.py": source}) as package:
-        shown = {name: str(tool.plain_default(package[f"A.{name}"].value)) for name in "nm"}
+    tool = griffe.load_extensions(f"{ROOT / 'tools' / 'griffe_docstrings.py'}:HouseDocstrings")
+    source = """
+from dataclasses import dataclass
+from elsewhere import option
+
+@dataclass
+class Model:
+    n: int = option(3, "How many.", low=1)
+    m: int = max(1, 2)
+"""
+    files = {"__init__.py": source}
+    with griffe.temporary_visited_package("made_up", files, extensions=tool) as package:
+        shown = {p.name: str(p.default) for p in package["Model"].parameters if p.name != "self"}
     assert shown == {"n": "3", "m": "max(1, 2)"}
 
 
