@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,10 +80,8 @@ class FlowSpec:
 @lru_cache(maxsize=256)
 def _built(spec: FlowSpec) -> tuple[dict[str, Any], Any, Any] | None:
     """First parameters of one flow by name, their tree and the rest; None for the identity."""
-    flow = FLOWS.parse(spec.flow)
-    with jax.enable_x64(spec.double):
-        # one program in the place of some fifty that are compiled one after the other
-        made = eqx.filter_jit(lambda: flow.bijection(spec.columns, spec.image, spec.seed))()
+    with jax.enable_x64(spec.double):  # not compiled as a whole: layers keep arrays in closures
+        made = FLOWS.parse(spec.flow).bijection(spec.columns, spec.image, spec.seed)
         return None if made is None else split_bijection(made)
 
 
