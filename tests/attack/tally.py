@@ -47,6 +47,7 @@ class Attack:
 # In full 600 seconds altogether, without those aside; in short 90.
 ATTACKS: tuple[Attack, ...] = (
     Attack("budgets", 216, 300.0, 8, 10.0, aside=True),
+    Attack("families", 168, 300.0, 4, 15.0, aside=True),
     Attack("models", 10_000, 240.0, 60, 15.0),
     Attack("readers", 100_000, 150.0, 2000, 20.0),
     Attack("interrupts", 918, 200.0, 40, 30.0),
