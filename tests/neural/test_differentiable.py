@@ -388,6 +388,10 @@ def test_torch_keeps_the_kind_of_its_numbers_and_refuses_what_jax_does() -> None
     value, flat, _ = torch_beliefs(graph, single, "bp")
     (value + flat[3]).backward()
     assert value.dtype == flat.dtype == single.grad.dtype == torch.float32
+    value = torch_beliefs(graph, single, "bp")[0]
+    (slope,) = torch.autograd.grad(value, single, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
     with pytest.raises(KikuchiError, match="did not converge"):
         torch_beliefs(graph, single, "bp:max_iterations=1")
     with pytest.raises(ModelError, match="factor 0, entry"):

@@ -71,6 +71,8 @@ def torch_beliefs(
 ) -> tuple[Any, Any, Any]:
     """log Z, flat marginals and flat factor beliefs as PyTorch tensors with implicit gradients.
 
+    They can be differentiated once; PyTorch refuses a second derivative.
+
     Parameters
     ----------
     graph : the structure, without observed variables; its own tables are not read.
@@ -99,9 +101,10 @@ def torch_beliefs(
             point = solver.solve(values.detach().cpu().numpy().astype(np.float64))
             ctx.point = point
             parts = (point.log_z, point.marginals, point.factors)
-            return tuple(torch.as_tensor(part).to(values) for part in parts)
+            return tuple(values.new_tensor(part) for part in parts)
 
         @staticmethod
+        @torch.autograd.function.once_differentiable
         def backward(ctx: Any, weight: Any, marginals: Any, factors: Any) -> Any:
             turned = [
                 part.detach().cpu().numpy().astype(np.float64) for part in (marginals, factors)
@@ -109,7 +112,7 @@ def torch_beliefs(
             moved = float(weight) * ctx.point.factors
             if any(np.any(part) for part in turned):
                 moved = moved + ctx.point.response(*turned)[1]
-            return torch.as_tensor(moved).to(weight)
+            return weight.new_tensor(moved)
 
     found: tuple[Any, Any, Any] = Found.apply(tables)
     return found

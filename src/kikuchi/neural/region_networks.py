@@ -3,7 +3,7 @@
 As methods they serve learning too, trained anew at every step of it:
 `GradientML(inference="renn", optimiser="adam")`. `min_max` learns model and network in turn.
 
-Reference: LIU-I14, LIU-I14b, LIU-I15, LIU-M10.
+Reference: LIU-I14, LIU-I14b, LIU-I15, LIU-L4, LIU-M10.
 """
 
 from __future__ import annotations
