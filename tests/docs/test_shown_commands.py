@@ -131,7 +131,7 @@ def files_of_query(rng: np.random.Generator) -> None:
 
 
 def files_of_temporal(rng: np.random.Generator) -> None:
-    for name in ("recording.csv", "monday.csv", "tuesday.csv", "notes.csv"):
+    for name in ("recording.csv", "monday.csv", "tuesday.csv", "notes.csv", "data.csv"):
         table(name, np.cumsum(rng.normal(size=(80, 2)), axis=0), "x,y")
     X = rng.normal(size=(100, 2))
     table("stream.csv", X, "length,links,spam", ["1" if x > 0 else "0" for x in X[:, 0]])
