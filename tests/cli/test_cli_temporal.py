@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cli_runner import fails, run
+
+from kikuchi.temporal import FactorialHMM
 
 KINDS = {
     "ssm": ["--state", "1"],
@@ -70,6 +73,36 @@ def test_probit_and_inputs_and_sequences(data: Path, tmp_path: Path) -> None:
     assert table.read_text().startswith("sequence,") and len(table.read_text().splitlines()) == 121
 
 
+def test_posteriors_of_chains_and_sources_without_memory(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = tmp_path / "m.safetensors", tmp_path / "o.json"
+    words = ["temporal", "fit", "factorial", str(data), *KINDS["factorial"], "--iterations", "3"]
+    assert run(*words, "--method", "bp", "-o", str(model)).exit_code == 0
+    used = []
+    for name in ("smooth", "forecast"):
+        known = getattr(FactorialHMM, name)
+
+        def recorded(*given: Any, known: Any = known, **more: Any) -> Any:
+            used.append((known.__name__, more["method"]))
+            return known(*given, **more)
+
+        monkeypatch.setattr(FactorialHMM, name, recorded)
+    for method in ("mean-field", "bp", "exact"):
+        for task, more in (("filter", ["--smooth"]), ("forecast", ["--steps", "3"])):
+            words = ["temporal", task, "factorial", str(data), "--model", str(model), *more]
+            result = run(*words, "--method", method, "--json", str(out))
+            assert result.exit_code == 0, result.output
+            assert used[-1] == ({"filter": "smooth"}.get(task, task), method)
+            assert np.isfinite(np.array(json.loads(out.read_text())["rows"], dtype=float)).all()
+    words = ["temporal", "fit", "ica", str(data), "--sources", "1", "--iterations", "3"]
+    assert run(*words, "--persistence", "0", "-o", str(model)).exit_code == 0
+    words = ["temporal", "sample", "ica", str(data), "--model", str(model), "--steps", "2000"]
+    assert run(*words, "--json", str(out)).exit_code == 0
+    source = np.array(json.loads(out.read_text())["rows"])[:, 0]
+    assert abs(np.corrcoef(source[1:], source[:-1])[0, 1]) < 0.1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -82,6 +115,9 @@ def test_probit_and_inputs_and_sequences(data: Path, tmp_path: Path) -> None:
         (["forecast", "probit"], "probit has no forecast"),
         (["fit", "ssm", "--state", "0"], "must be in [1, inf)"),
         (["fit", "probit"], "Unknown label type"),
+        (["fit", "hmm", "--method", "bp"], "hmm has no option --method"),
+        (["filter", "factorial", "--method", "x", "--iterations", "1"], "mean-field, bp, exact"),
+        (["fit", "ica", "--persistence", "2"], "must be in [0, 1]"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], message: str, data: Path) -> None:

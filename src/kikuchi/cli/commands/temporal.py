@@ -42,6 +42,7 @@ KINDS = EstimatorOptions(
         "output_noise": "--output-noise C",
         "initial": "--initial I",
         "scheme": "--scheme S",
+        "persistence": "--persistence X",
         "learner": "--learner -l L",
         "restarts": "--restarts N",
         "drift": "--drift X",
@@ -81,6 +82,9 @@ class SequenceOptions:
     label: str | None = flag("--label NAME", "Column of labels of probit.  [the last]")
     chains: str | None = flag("--chains N,N", "States of each chain.  [2,2]")
     lags: str | None = flag("--lags N,N", "Frames that each chain of hopping spans.  [1,2]")
+    method: str | None = flag(
+        "--method M", "Posterior of factorial and hopping: mean-field, bp or exact.  [mean-field]"
+    )
     table: Path | None = flag("--table OUT.csv", "Write the answer as a table.")
 
 
@@ -180,6 +184,7 @@ def _run(
 
     task, like = wanted.name, "hmm" if kind == "flow-hmm" else kind
     _check_words(task, kind, seed)
+    _check_options(kind, chosen)
     for source in data:
         output.check(source, out, chosen.table)
     read = [_table(source, chosen, kind) for source in data]
@@ -209,13 +214,15 @@ def _run(
         if inputs is not None:
             raise MethodError("with --inputs only fit is a command; use Python for the rest")
         answer = carry_out(
-            estimator, like, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed
-        )
+            estimator, like, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed,
+            method=chosen.method,
+        )  # fmt: skip
         evaluation.columns, evaluation.rows, evaluation.result = answer
     elif inputs is None:
         evaluation.result = carry_out(
-            estimator, like, "filter", tables, steps=1, smooth=True, seed=seed
-        )[2]
+            estimator, like, "filter", tables, steps=1, smooth=True, seed=seed,
+            method=chosen.method,
+        )[2]  # fmt: skip
     if out is not None:
         estimator.save(out)
 
@@ -277,11 +284,17 @@ def _chain_options(kind: str, chosen: SequenceOptions) -> dict[str, Any]:
             more[name] = tuple(int(word) for word in text.split(","))
         except ValueError:
             raise MethodError(f"--{name} is whole numbers between commas, got '{text}'") from None
+    return more
+
+
+def _check_options(kind: str, chosen: SequenceOptions) -> None:
+    """Refuse options that this kind of model does not have, also beside --model."""
+    if chosen.method is not None and kind not in _CHAINS:
+        raise MethodError(f"{kind} has no option --method; leave it out")
     if chosen.inputs is not None and kind != "ssm":
         raise MethodError(f"{kind} has no option --inputs; leave it out")
     if chosen.label is not None and kind != "probit":
         raise MethodError(f"{kind} has no option --label; leave it out")
-    return more
 
 
 @dataclass(frozen=True)
