@@ -33,7 +33,7 @@ def alphas(name: str, sweeps: int) -> Array:
     begin, end = float(first), float(last or first)
     factor = _DOWN if end < begin else _UP
     path = begin * factor ** np.arange(sweeps) if last else np.full(sweeps, begin)
-    return np.maximum(path, end) if end < begin else np.minimum(path, end)
+    return np.asarray(np.maximum(path, end) if end < begin else np.minimum(path, end))
 
 
 def annealed_odds(couplings: Array, fields: Array, path: Array) -> Array:
