@@ -33,8 +33,8 @@ from kikuchi.training.checkpoint import Arrays
 COUPLED = 0.025
 """Coupling of a frame, in nats per state of a chain, above which mean field is said to be too sure.
 
-On thirty random models of 2 to 8 states per chain all whose mean error of a probability exceeded
-0.02 lie above it; the errors of those below it were at most 0.01.
+Chosen on thirty random models of 2 to 8 states per chain: all whose mean error of a probability
+exceeded 0.02 lie above it, and the errors of those below it were at most 0.01.
 """
 
 _MOST_START = 100_000  # combinations of states that the start of mean field looks at
