@@ -390,7 +390,7 @@ def test_torch_keeps_the_kind_of_its_numbers_and_refuses_what_jax_does() -> None
     assert value.dtype == flat.dtype == single.grad.dtype == torch.float32
     value = torch_beliefs(graph, single, "bp")[0]
     (slope,) = torch.autograd.grad(value, single, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(RuntimeError, match="does not require grad"):
         slope.sum().backward()
     with pytest.raises(KikuchiError, match="did not converge"):
         torch_beliefs(graph, single, "bp:max_iterations=1")
