@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from kikuchi.cli.streams import last_line, prepare_streams
-from kikuchi.core.interrupts import interrupt, repeat_interrupt
+from kikuchi.core.interrupts import interrupt, unraisable
 
 BAD_INPUT, NOT_CONVERGED, INTERRUPTED, OUTPUT_CLOSED = 2, 3, 130, 141
 """Exit codes besides 0; not converged counts only with `--strict`."""
@@ -31,7 +31,7 @@ def main() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, noted)
-        sys.unraisablehook = partial(_unraisable, seen)
+        sys.unraisablehook = partial(unraisable, seen)
     code: Any = 0
     message = None
     try:
@@ -57,19 +57,3 @@ def main() -> None:
             raise
     last_line("interrupted" if code == INTERRUPTED else message)
     raise SystemExit(code)
-
-
-def _unraisable(interrupted: threading.Event, error: Any) -> None:
-    """What Python does with an error that it cannot pass on. Ctrl-C is repeated instead; once it
-    has come, a destructor of an object that it left half made (compilers have such) says nothing.
-    """
-    if issubclass(error.exc_type, KeyboardInterrupt):
-        repeat_interrupt()
-    elif not (interrupted.is_set() and _is_half_made(error)):
-        sys.__unraisablehook__(error)
-
-
-def _is_half_made(error: Any) -> bool:
-    """Whether a destructor missed an attribute that an interrupted constructor would have set."""
-    name = getattr(error.object, "__name__", "")
-    return issubclass(error.exc_type, AttributeError) and name == "__del__"

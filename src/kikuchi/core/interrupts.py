@@ -7,6 +7,7 @@ Signals reach the main thread only; in others nothing changes.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 _SHORTLY = 0.002  # seconds
+_CALLED_FROM_C = "numba.core.serialize", "numpy._core._internal"
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -27,18 +29,38 @@ def current_handler() -> Handler | None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A handler of Ctrl-C: `KeyboardInterrupt`, except within what compiled code calls.
+    """A handler of Ctrl-C: `KeyboardInterrupt`, except where that would be lost; then it is
+    repeated soon.
 
     Numba's compiled code builds its results with a few functions in Python and does not look
-    whether they failed: an interrupt there becomes a SystemError or a crash. It is repeated soon.
+    whether they failed: an interrupt there becomes a SystemError or a crash. NumPy's comparison of
+    records takes any error of such a function for a lack of a common type. Whatever is raised in
+    `unraisable`, which repeats interrupts, is dropped by Python.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
-        if module == "numba.core.serialize" or module.startswith("namedtuple_"):
+        dropped = frame.f_code is unraisable.__code__
+        if dropped or module in _CALLED_FROM_C or module.startswith("namedtuple_"):
             repeat_interrupt()
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def unraisable(interrupted: threading.Event, error: Any) -> None:
+    """What Python does with an error that it cannot pass on. Ctrl-C is repeated instead; once it
+    has come, a destructor of an object that it left half made (compilers have such) says nothing.
+    """
+    if issubclass(error.exc_type, KeyboardInterrupt):
+        repeat_interrupt()
+    elif not (interrupted.is_set() and _is_half_made(error)):
+        sys.__unraisablehook__(error)
+
+
+def _is_half_made(error: Any) -> bool:
+    """Whether a destructor missed an attribute that an interrupted constructor would have set."""
+    name = getattr(error.object, "__name__", "")
+    return issubclass(error.exc_type, AttributeError) and name == "__del__"
 
 
 def repeat_interrupt() -> None:
