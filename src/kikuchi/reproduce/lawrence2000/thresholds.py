@@ -13,8 +13,8 @@ from kikuchi.core.seeds import generator
 from kikuchi.data.classification import crabs, pima
 from kikuchi.data.regression import SplitTable
 from kikuchi.plots import style
-from kikuchi.reproduce.aggregate import Claims, Judgement, holds
-from kikuchi.reproduce.experiment import Case, Experiment, Finished, Result, Row
+from kikuchi.reproduce.aggregate import Claims, holds
+from kikuchi.reproduce.experiment import Case, Experiment, Finished, Judgement, Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
