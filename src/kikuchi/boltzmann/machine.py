@@ -209,7 +209,7 @@ class Machine:
         return MachineSampler(self, workspace)
 
     def check_pseudo(self, data: Any) -> None:
-        """Refuse machines and `data` (rows, visible units) that have no closed-form conditionals."""
+        """Refuse machines and `data` (rows, visible units) without closed-form conditionals."""
         from kikuchi.boltzmann.pseudo import check_pseudo
 
         check_pseudo(self, data)

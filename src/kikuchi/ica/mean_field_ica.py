@@ -333,7 +333,7 @@ class MeanFieldICA(IcaEstimator):
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.n_parameters())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """`n_samples` rows of data and of sources drawn from the model; `random_state` is the seed."""
+        """Draw `n_samples` rows of data and their sources; `random_state` is the seed."""
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")

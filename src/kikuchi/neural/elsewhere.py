@@ -104,7 +104,7 @@ def torch_beliefs(
             return tuple(values.new_tensor(part) for part in parts)
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, weight: Any, marginals: Any, factors: Any) -> Any:
             turned = [
                 part.detach().cpu().numpy().astype(np.float64) for part in (marginals, factors)

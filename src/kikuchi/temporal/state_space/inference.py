@@ -3,6 +3,8 @@
 Three forms of the same recursions: `covariance` (fast, steady state detected), `information` (flat
 priors) and `square-root` (singular noise: deterministic dynamics, outputs without noise). `auto`
 takes the first that fits.
+
+Reference: HOJ-I6, HOJ-I7.
 """
 
 from __future__ import annotations
