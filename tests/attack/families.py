@@ -1,0 +1,203 @@
+"""Every estimator that can be resumed: Ctrl-C at random moments, short times, rows that are not
+numbers, and what it says of its own end.
+
+A fit is interrupted twice and resumed from its checkpoint until it has an answer. A fault is an
+answer other than that of the unbroken fit, a hidden file that stays, a fit that calls itself
+converged although something else ended it, one that takes longer than its seconds, or numbers that
+are not finite.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attack.tally import Tally
+
+_TRIALS = 8  # interrupted fits of each family
+_INTERRUPTS = 2  # of each fit
+_SECONDS = 0.3  # of a short fit, which may take as much again
+_RNG = np.random.default_rng(0)
+_BITS = (_RNG.random((60, 5)) < 0.5).astype(np.float64)
+_ROWS = _RNG.normal(size=(120, 3))
+_MIXED = _RNG.laplace(size=(120, 3)) @ _RNG.normal(size=(3, 3))
+_WALK = 0.1 * np.cumsum(_RNG.normal(size=(80, 2)), axis=0)
+_CLASSES = (_ROWS[:, 0] > 0).astype(np.int64)
+_TARGETS = _ROWS[:, 0] + 0.1 * _RNG.normal(size=120)
+
+
+@dataclass(frozen=True)
+class Family:
+    """An estimator, small data for it, and the option that bounds how long it takes."""
+
+    place: str
+    data: tuple[Any, ...]
+    limit: str
+    size: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def fit(self, *data: Any, **options: Any) -> Any:
+        """A fit to these data, or to its own."""
+        module, _, name = self.place.rpartition(".")
+        make = getattr(import_module(f"kikuchi.{module}"), name)
+        given = {"random_state": 0, self.limit: self.size, **self.options, **options}
+        return make(**given).fit(*(data or self.data))
+
+
+_BATCH = {"batch_size": 20}
+# Those that take the least time to compile come first: short attacks see no others.
+FAMILIES = {
+    "HMM": Family("temporal.HMM", (_WALK,), "max_iter", 15),
+    "thresholds": Family(
+        "beliefnets.ThresholdNetworkClassifier", (_ROWS, _CLASSES), "rounds", 10
+    ),
+    "state space": Family("temporal.LinearGaussianSSM", (_WALK,), "max_iter", 15),
+    "infomax": Family("ica.InfomaxICA", (_MIXED,), "max_iter", 20),
+    "noisy ICA": Family("ica.MeanFieldICA", (_MIXED,), "max_iter", 15),
+    "Bayesian ICA": Family("ica.BayesianICA", (_MIXED,), "max_iter", 10),
+    "factorial": Family("temporal.FactorialHMM", (_WALK,), "max_iter", 15),
+    "blood": Family("temporal.HaemodynamicHMM", (_WALK,), "max_iter", 5),
+    "walks": Family("temporal.TemporalICA", (_WALK,), "max_iter", 5),
+    "RBM": Family("boltzmann.RBM", (_BITS,), "epochs", 30, {"n_hidden": 3, **_BATCH}),
+    "experts": Family(
+        "energy.ExpertICA", (_MIXED,), "epochs", 30,
+        {"n_features": 6, "learner": "cd:leapfrogs=3", **_BATCH},
+    ),
+    "chains": Family(
+        "energy.ExpertICA", (_MIXED,), "epochs", 30,
+        {"n_features": 6, "learner": "pcd:leapfrogs=3", "average": 0.5, **_BATCH},
+    ),
+    "beliefs": Family("beliefnets.SigmoidBeliefNetwork", (_BITS,), "epochs", 10, _BATCH),
+    "noisy or": Family("beliefnets.NoisyOrNetwork", (_BITS,), "epochs", 10, _BATCH),
+    "regression": Family("bayesnn.BayesianMLPRegressor", (_ROWS, _TARGETS), "max_iter", 15),
+    "classes": Family("bayesnn.BayesianMLPClassifier", (_ROWS, _CLASSES), "max_iter", 15),
+    "flow mixture": Family("flows.FlowMixture", (_MIXED,), "epochs", 6, _BATCH),
+    "latent mixture": Family("flows.LatentMixtureFlow", (_MIXED,), "epochs", 6, _BATCH),
+    "transport": Family("flows.TransportGenerator", (_MIXED,), "epochs", 6, _BATCH),
+    "flow chain": Family("flows.FlowHMM", (_WALK,), "max_iter", 4, {"states": 2}),
+    "flow classes": Family("flows.FlowClassifier", (_ROWS, _CLASSES), "epochs", 4, _BATCH),
+}  # fmt: skip
+
+
+def attack(count: int, seed: int, seconds: float) -> Tally:
+    """Interrupt `count` fits, until the `seconds` are over."""
+    tally = Tally("families")
+    rng = np.random.default_rng(seed)
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder, _ctrl_c_works(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, family in FAMILIES.items():
+            if tally.tried >= count or time.monotonic() > end:
+                break
+            whole, warm = _whole(family)
+            found = [*_end(whole), *_short(family), *_not_numbers(family)]
+            for trial in range(min(_TRIALS, count - tally.tried)):
+                if trial and time.monotonic() > end:
+                    break
+                place = Path(folder) / f"{name} {trial}"
+                place.mkdir()
+                found += _interrupted(family, whole, place, warm * rng.random(_INTERRUPTS))
+                tally.tried += 1
+            tally.faults += [f"{name}: {fault}" for fault in found]
+    return tally
+
+
+@contextmanager
+def _ctrl_c_works() -> Iterator[None]:
+    """Restore what a process that was started in the background lacks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _whole(family: Family) -> tuple[Any, float]:
+    """An unbroken fit, and the seconds that it takes when everything is compiled."""
+    family.fit()
+    begin = time.monotonic()
+    return family.fit(), time.monotonic() - begin
+
+
+def _end(fitted: Any) -> list[str]:
+    """What is wrong with how a fit says that it ended."""
+    if fitted.converged_ != (fitted.stopped_ == "converged"):
+        return [f"converged is {fitted.converged_} where the fit ended by {fitted.stopped_}"]
+    return []
+
+
+def _short(family: Family) -> list[str]:
+    """A fit that has very many iterations and little time."""
+    begin = time.process_time()
+    fitted = family.fit(seconds=_SECONDS, **{family.limit: 10**6})
+    taken = time.process_time() - begin
+    found = _end(fitted)
+    if fitted.stopped_ not in ("seconds", "converged"):
+        found.append(f"{_SECONDS} seconds were over, and it says {fitted.stopped_}")
+    if taken > 2 * _SECONDS:
+        found.append(f"took {taken:.2f} s of the processor where {_SECONDS} were given")
+    return found
+
+
+def _not_numbers(family: Family) -> list[str]:
+    """A row with a value that is missing or infinite: refused, or the answer is finite."""
+    found = []
+    for odd in (np.nan, np.inf):
+        rows = family.data[0].copy()
+        rows[3, 1] = odd
+        try:
+            fitted = family.fit(rows, *family.data[1:])
+        except ValueError:  # ours and those of scikit-learn
+            continue
+        if not all(np.isfinite(a).all() for a in _arrays(fitted).values() if a.dtype.kind == "f"):
+            found.append(f"rows with {odd} give an answer that is not finite")
+    return found
+
+
+def _interrupted(family: Family, whole: Any, folder: Path, moments: Any) -> list[str]:
+    """What is wrong with a fit that gets Ctrl-C at these moments and is resumed each time."""
+    place = folder / "state"
+    fitted = None
+    for moment in moments:
+        fitted = _cut(family, place, float(moment))
+        if fitted is not None and fitted.stopped_ != "interrupted":
+            break
+    if fitted is None or fitted.stopped_ == "interrupted":
+        fitted = family.fit(checkpoint=place)
+    found = _end(fitted)
+    theirs, mine = _arrays(whole), _arrays(fitted)
+    differ = [n for n in theirs if n not in mine or mine[n].tobytes() != theirs[n].tobytes()]
+    if differ or fitted.n_iter_ != whole.n_iter_:
+        found.append(f"resumed after {moments} s, {differ[:3]} differ, {fitted.n_iter_} iterations")
+    hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    return [*found, f"hidden files stay: {hidden}"] if hidden else found
+
+
+def _cut(family: Family, place: Path, moment: float) -> Any:
+    """The fit that Ctrl-C after some seconds leaves; None where it had nothing to answer with."""
+    timer = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
+    fitted = None
+    try:
+        timer.start()
+        fitted = family.fit(checkpoint=place)
+        timer.cancel()
+        timer.join()
+    except KeyboardInterrupt:  # perhaps after the fit
+        timer.join()
+    return fitted
+
+
+def _arrays(fitted: Any) -> dict[str, Any]:
+    return {name: np.asarray(array) for name, array in fitted._fitted_state()[0].items()}
