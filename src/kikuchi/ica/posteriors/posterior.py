@@ -42,10 +42,13 @@ POSTERIORS: Registry[Posterior] = Registry(
 
 @dataclass(frozen=True)
 class Problem:
-    """What a posterior is of: couplings J (I, I), or (N, I, I) when samples differ (missing
-    values), fields h (I, N) and one prior per source.
+    """What a posterior is of.
 
-    These are `coupling`, `field` and `priors`.
+    Parameters
+    ----------
+    coupling : J (I, I), or (N, I, I) when samples differ (missing values).
+    field : h (I, N).
+    priors : one per source.
 
     >>> from kikuchi.ica.priors.prior import parse_prior
     >>> Problem([[2, 0.5], [0.5, 1.25]], [[0.3], [0.9]], [parse_prior("binary")] * 2).n_samples

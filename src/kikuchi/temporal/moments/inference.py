@@ -322,9 +322,8 @@ def particle_smoother(
 ) -> ParticleStates:
     """Backward simulation over the particles of the filter: `paths` draws of all states together.
 
-    These are `model`, `log_likelihood`, `steps`, `particles` and `seed`.
-
-    Parameters as of `particle_filter`. Needs state noise that is not singular.
+    `model`, `log_likelihood`, `steps`, `particles` and `seed` are those of `particle_filter`. The
+    state noise must not be singular.
 
     Reference: HOJ-X3.
     """

@@ -40,13 +40,18 @@ _LEAST = 1e-10  # precision of a Gaussian in place of a step
 
 @dataclass(frozen=True, eq=False)
 class LaplaceWalks:
-    """Sources that walk: mixing (D, M), variances of the outputs (D,), rates of the steps (M,).
+    """Sources that walk by Laplace steps, seen through a mixing with Gaussian noise.
 
     A source is `persistence` times the one before plus a Laplace step: 1 walks, 0 draws sources
     anew at each frame, which is independent component analysis with noise. The first state is a
     step from 0.
 
-    These are `mixing`, `noise` and `rates`.
+    Parameters
+    ----------
+    mixing : (D, M), one column per source.
+    noise : (D,), variances of the outputs.
+    rates : (M,), of the Laplace steps of each source.
+    persistence : between 0 and 1.
 
     Reference: HOJ-M14, HOJ-M5.
     """
