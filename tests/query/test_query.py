@@ -13,9 +13,9 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError
+from kikuchi.query.barren import barren_variables, normalised_tables
 from kikuchi.query.cache import cache_of
 from kikuchi.query.pattern_tree import EvidencePattern, PatternTree
-from kikuchi.query.question import barren_variables, normalised_tables
 
 ASIA = kk.example("asia")
 

@@ -16,7 +16,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Clock
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.question import barren_variables, normalised_tables
+from kikuchi.query.barren import barren_variables, normalised_tables
 
 if TYPE_CHECKING:  # trees need compiled loops, and answers of small models do not
     from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree, States
@@ -38,6 +38,7 @@ class ModelCache:
         self._last: tuple[PatternTree, bytes, bytes, Row] | None = None
         self._lock = threading.Lock()
         self._asked: set[tuple[tuple[int, ...], ...]] = set()
+        self.prior: tuple[frozenset[int], Array] | None = None  # of variables asked part by part
 
     @property
     def graph(self) -> FactorGraph:

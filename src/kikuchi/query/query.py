@@ -28,6 +28,7 @@ from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import METHODS, infer
 from kikuchi.query.answers import Distributions, JointDistribution
+from kikuchi.query.barren import marginals_by_parts, rest_of, without_variables
 from kikuchi.query.cache import ModelCache, cache_of, empty_weights
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
@@ -231,9 +232,13 @@ def _exact_row(
     cache = cache_of(graph)
     weighted = tuple(sorted({*known.weights, *known.marginals}))
     observed = tuple(sorted(known.states))
-    if not known.marginals and cache.is_new(observed, weighted, together):
-        first = enumerated(graph, known.states, known.weights, list(together))
-        if first is None and not weighted and not together:
+    new = not known.marginals and cache.is_new(observed, weighted, together)
+    plain = not weighted and not together
+    if new or (plain and not observed and cache.prior is not None):
+        first = enumerated(graph, known.states, known.weights, list(together)) if new else None
+        if first is None and plain and not observed:
+            first = _by_parts(graph, asked, clock)
+        if first is None and new and plain:
             first = _once(graph, known, clock)
         if first is not None:
             where, log_z, row = first
@@ -253,6 +258,27 @@ def _exact_row(
     if log_z == -np.inf:
         raise impossible(graph, known)
     return tree, log_z, row, ()
+
+
+def _by_parts(
+    graph: FactorGraph, asked: set[int], clock: Clock
+) -> tuple[SmallAnswer, float, Array] | None:
+    """Marginals without evidence from narrow parts of a model, where these are quicker; they are
+    kept with the model.
+    """
+    cache = cache_of(graph)
+    if cache.prior is None or not asked <= cache.prior[0]:
+        flat = marginals_by_parts(graph, sorted(asked), cache.normalised, clock)
+        if flat is None:
+            return None
+        cache.prior = frozenset(asked), flat
+    return _every_variable(graph), graph.log_constant, cache.prior[1]
+
+
+def _every_variable(graph: FactorGraph) -> SmallAnswer:
+    """Where marginals of all variables are, one after the other."""
+    offsets = graph.state_offsets
+    return SmallAnswer(np.arange(graph.n_variables), offsets[:-1], np.diff(offsets))
 
 
 def _once(
@@ -276,9 +302,7 @@ def _once(
     except BudgetError:
         return None
     assert found.log_z is not None  # jt gives it
-    offsets = graph.state_offsets
-    every = np.arange(graph.n_variables)
-    return SmallAnswer(every, offsets[:-1], np.diff(offsets)), found.log_z, found.flat_marginals
+    return _every_variable(graph), found.log_z, found.flat_marginals
 
 
 def affordable(tree: PatternTree, budget: Budget) -> bool:
@@ -365,43 +389,13 @@ def _inferred(
         part = part.with_fields(fields)
     observed: dict[int, Any] = {numbers[v]: k for v, k in known.states.items()}
     observed |= {numbers[v]: q for v, q in known.marginals.items()}
-    beliefs = infer(part, method, evidence=observed, budget=_rest(clock), progress=progress)
+    beliefs = infer(part, method, evidence=observed, budget=rest_of(clock), progress=progress)
     if beliefs.max_product:
         raise KikuchiError(
             f"{beliefs.method} gives max-marginals, which are no probabilities of states; ask "
             "`most_probable` for the best state, or query with mode=sum"
         )
     return beliefs, numbers
-
-
-def without_variables(
-    graph: FactorGraph, left_out: frozenset[int]
-) -> tuple[FactorGraph, dict[int, int]]:
-    """The model without barren variables and their tables, and the new numbers of the others."""
-    if not left_out:
-        return graph, {v: v for v in range(graph.n_variables)}
-    assert graph.children is not None  # only directed models have barren variables
-    kept = [v for v in range(graph.n_variables) if v not in left_out]
-    numbers = {v: k for k, v in enumerate(kept)}
-    factors = np.flatnonzero(~np.isin(graph.children, list(left_out))).tolist()
-    part = FactorGraph(
-        graph.cardinalities[kept],
-        [([numbers[v] for v in graph.scope(a)], graph.log_table(a)) for a in factors],
-        log=True,
-        names=None if graph.names is None else [graph.names[v] for v in kept],
-        states=None if graph.states is None else [graph.states[v] for v in kept],
-        log_constant=graph.log_constant,
-        children=[numbers[int(graph.children[a])] for a in factors],
-    )
-    return part, numbers
-
-
-def _rest(clock: Clock) -> Budget:
-    limit = clock.budget.seconds
-    if limit is None:
-        return clock.budget
-    left = max(limit - clock.seconds, 1e-3)
-    return Budget(clock.budget.iterations, left, clock.budget.bytes)
 
 
 def _log(weights: Array) -> Array:

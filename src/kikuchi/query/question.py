@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.arrays import Array
 from kikuchi.core.errors import EvidenceError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.query.labels import AmbiguousNumberError, place_of
@@ -178,37 +178,3 @@ def state_labels(graph: FactorGraph, v: int) -> tuple[str, ...]:
     if graph.states is not None:
         return graph.states[v]
     return tuple(map(str, range(int(graph.cardinalities[v]))))
-
-
-# ---------------------------------------------------------------------- barren variables
-
-
-def barren_variables(graph: FactorGraph, needed: Iterable[int], normalised: Mask) -> frozenset[int]:
-    """Variables whose conditional tables sum to 1 whatever is asked: no needed variable descends
-    from them. None in models without directions.
-
-    A variable whose table is not `normalised` stays, and so do its ancestors.
-    """
-    if graph.children is None:
-        return frozenset()
-    stack = [*needed, *np.flatnonzero(~normalised).tolist()]
-    seen = set(stack)
-    factor_of = np.empty(graph.n_variables, dtype=np.int64)
-    factor_of[graph.children] = np.arange(graph.n_factors)
-    while stack:
-        for u in graph.scope(int(factor_of[stack.pop()])):
-            if u not in seen:
-                seen.add(u)
-                stack.append(u)
-    return frozenset(range(graph.n_variables)) - seen
-
-
-def normalised_tables(graph: FactorGraph) -> Mask:
-    """Of each variable, whether its conditional table sums to 1, to 1e-9."""
-    good = np.zeros(graph.n_variables, dtype=bool)
-    if graph.children is None:
-        return good
-    for a, child in enumerate(graph.children.tolist()):
-        sums = graph.table(a).sum(axis=graph.scope(a).index(child))
-        good[child] = bool(np.all(np.abs(sums - 1.0) <= 1e-9))
-    return good
