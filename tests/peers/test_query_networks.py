@@ -28,6 +28,13 @@ def files() -> dict[str, Path]:
 FILES = files()
 
 
+def rounding(graph: kk.FactorGraph) -> float:
+    """By how much rows of conditional tables miss 1: files print few digits."""
+    tables = zip(graph.children, range(graph.n_factors), strict=True)
+    sums = [graph.table(a).sum(axis=graph.scope(a).index(int(child))) for child, a in tables]
+    return max(float(np.abs(rows - 1.0).max()) for rows in sums)
+
+
 @pytest.mark.skipif(not FILES, reason="pgmpy is not installed")
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FILES]
@@ -43,5 +50,6 @@ def test_the_default_query_is_exact(name: str) -> None:
         engine = gum.LazyPropagation(kk.to_pyagrum(graph))
         engine.makeInference()
         expected = [engine.posterior(v).toarray() for v in graph.names]
+    limit = 1e-10 + rounding(graph)  # tables of barren variables count as sums of 1
     for v, variable in enumerate(graph.names):
-        np.testing.assert_allclose(answer[variable].values_array, expected[v], atol=1e-10)
+        np.testing.assert_allclose(answer[variable].values_array, expected[v], atol=limit)

@@ -80,6 +80,10 @@ def query(
     seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
     progress : True for a bar, or a function that is told; exact answers are mostly there before.
 
+    In a directed model, variables without asked or observed descendants are left out, since their
+    conditional tables sum to 1. Rows that miss 1 by at most 1e-6 count as rounded by their file;
+    `infer` takes every table as it is written.
+
     >>> import kikuchi as kk
     >>> asia = kk.example("asia")
     >>> kk.query(asia, "lung", evidence={"xray": "yes", "smoke": "yes"})
