@@ -62,6 +62,10 @@ def query(
 ) -> Any:
     """Distributions of variables given evidence, with their names.
 
+    In a directed model, variables without asked or observed descendants are left out, since their
+    conditional tables sum to 1. Rows that miss 1 by at most 1e-6 count as rounded by their file;
+    `infer` takes every table as it is written.
+
     Parameters
     ----------
     model : a `FactorGraph`, a path, or what `as_model` takes. A model of another library is
@@ -79,10 +83,6 @@ def query(
     budget : limits as a `Budget`, in place of the next two.
     seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
     progress : True for a bar, or a function that is told; exact answers are mostly there before.
-
-    In a directed model, variables without asked or observed descendants are left out, since their
-    conditional tables sum to 1. Rows that miss 1 by at most 1e-6 count as rounded by their file;
-    `infer` takes every table as it is written.
 
     >>> import kikuchi as kk
     >>> asia = kk.example("asia")
