@@ -280,10 +280,10 @@ def test_a_long_bad_file_is_refused_soon(tmp_path: Path) -> None:
     (tmp_path / "g.bif").write_text("variable a { type discrete [ 2 ] { " + "x, " * 100_000)
     (tmp_path / "h.bif").write_text("/*" + "*" * 200_000)
     for path in sorted(tmp_path.iterdir()):
-        begin = time.process_time()  # a step that is quadratic takes minutes
+        begin = time.process_time()
         with pytest.raises(FormatError) as caught:
             read(path)
-        assert time.process_time() - begin < 20.0, path.name
+        assert time.process_time() - begin < 6.0, path.name
         assert len(str(caught.value)) < 500 + len(str(path))
 
 
