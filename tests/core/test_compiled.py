@@ -6,12 +6,15 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numba
 import pytest
+
+from kikuchi.core.compiling import COMPILING, CompilingTime
 
 SOURCE = """
 from kikuchi.core.compiled import njit
@@ -136,3 +139,28 @@ def test_the_process_that_compiles_and_one_that_loads_get_the_same_last_digits(
     ]
     assert [hits for _, hits in runs] == ["0", "1"]
     assert runs[0][0] == runs[1][0]
+
+
+def test_loading_is_counted_apart_and_without_a_word():
+    told = []
+    taken = CompilingTime()
+    taken.tell = lambda: told.append(1)
+    taken.begin()
+    time.sleep(0.35)
+    taken.end(loaded=True)
+    assert taken.seconds > 0.3
+    assert taken.compiled == 0.0
+    assert not told
+    taken.begin()
+    time.sleep(0.35)
+    taken.end()
+    assert taken.compiled > 0.3
+    assert told == [1]
+
+
+def test_a_loop_from_disk_counts_as_loaded(place):
+    loaded(place).twice(3)
+    before = COMPILING.compiled, COMPILING.loading
+    assert loaded(place).twice(3) == 6
+    assert COMPILING.compiled == pytest.approx(before[0], abs=1e-9)
+    assert COMPILING.loading > before[1]

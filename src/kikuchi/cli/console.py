@@ -55,7 +55,7 @@ class Screen:
         for remark in answer.remarks():
             self.line(remark)
         if COMPILING.told:
-            spent = seconds(COMPILING.seconds)
+            spent = seconds(COMPILING.compiled)
             self.note(f"compiling took {spent}, which no time above includes")
 
     def facts(self, pairs: Sequence[tuple[str, str]]) -> None:

@@ -24,7 +24,7 @@ class Budget:
     """Limits of one run; `None` means no limit of that kind.
 
     `iterations` lowers a method's own `max_iterations`, never raises it. `seconds` count from the
-    start, set-up and planning included, compiling loops for the first time not; iterations end with
+    start, set-up and planning included, compiling and loading loops not; iterations end with
     the best answer so far, a set-up that takes longer with an error. `bytes` bounds what a run adds
     to the memory of the process; methods refuse beforehand, with the figure.
 
@@ -110,12 +110,12 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds since the start, those of compiling loops left out."""
+        """Wall-clock seconds since the start, those of compiling and loading loops left out."""
         return time.perf_counter() - self._start - self.compiling
 
     @property
     def compiling(self) -> float:
-        """Seconds since the start that went into compiling loops, once per machine."""
+        """Seconds since the start that went into compiling loops or loading them."""
         return COMPILING.seconds - self._compiled_before
 
     @property

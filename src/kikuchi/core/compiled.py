@@ -71,6 +71,7 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """A compiled form; None if there is none that this version can read."""
+        COMPILING.begin()
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
@@ -79,6 +80,8 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
             except OSError:
                 self.disable()
             return None
+        finally:
+            COMPILING.end(loaded=True)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compiled form; on a full disk the loop runs all the same."""
@@ -89,7 +92,7 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
 
 
 class _CompilingListener(event.Listener):  # type: ignore[misc]
-    """Hears of every compilation; loading a loop from disk is none."""
+    """Hears of every compilation; `LoopCache` counts loading from disk."""
 
     def on_start(self, event: Any) -> None:
         COMPILING.begin()

@@ -86,7 +86,7 @@ def _compile(task: str) -> tuple[str, float, str]:
     from kikuchi.core.compiling import COMPILING
     from kikuchi.core.errors import KikuchiError
 
-    before, why = COMPILING.seconds, ""
+    before, why = COMPILING.compiled, ""
     kind, _, name = task.partition(" ")
     try:
         with warnings.catch_warnings():
@@ -97,7 +97,7 @@ def _compile(task: str) -> tuple[str, float, str]:
                 _FAMILIES[task]()
     except KikuchiError as error:  # a method that needs another kind of model says so
         why = str(error)
-    return task, COMPILING.seconds - before, why
+    return task, COMPILING.compiled - before, why
 
 
 def _run_method(name: str) -> None:
