@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CORE := $(VENV)/.installed-core
 # Byte code is made by the first import of what is imported: less time and a fifth less on the disk.
+# Where the environment forbids to keep it, every process would compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 METHODS := jt,bp,bp:schedule=residual,kikuchi,mf,gibbs
 
