@@ -74,6 +74,7 @@ class LaplaceMixing(MixingPrior):
     rate: float = option(1.0, "rate of decay of an entry", above=0.0)
 
 
+@dataclass(frozen=True)
 class ElasticMixing(LaplaceMixing, GaussianMixing):
     """Sparse entries that are not large either."""
 
