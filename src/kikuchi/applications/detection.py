@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import RunLimits, limits
 from kikuchi.core.errors import BudgetError, MethodError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.binary import spin_graph
@@ -180,9 +180,7 @@ def detect(
     fields: Literal["gradual", "full"] = "gradual",
     damping: float = 0.0,
     damping_kind: Literal["geometric", "linear"] = "geometric",
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Detection:
     """Detect the symbols of every channel use.
 
@@ -193,7 +191,7 @@ def detect(
     idles in the first); with full ones that rule has nothing to do. The fixed points are the same,
     but small alpha finds better ones gradually. `damping` is the weight on the old message, of
     log-ratios (geometric, always so for alpha, whose rule is itself a geometric step) or of
-    probabilities (linear). `seconds` and `memory` are limits, or a `budget` of both.
+    probabilities (linear). `within` are limits: `seconds` and `memory`, or a `budget` of both.
 
     `noise` is the variance of the noise in each real component, `detector` the text of the
     detector; messages are updated all at once or one after another (`schedule`), and damped as
@@ -215,7 +213,7 @@ def detect(
             f"map tries all 2^{matrices.shape[2]} sign vectors; at most {_LARGEST_MAP} symbols, "
             "use alpha:0.5+mmse or jt"
         )
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     done = 0
     results: list[_ChunkResult] = []
     while done < len(y) and (not results or not clock.expired):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, outputs_of
+from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, mode_loss
 from kikuchi.bayesnn.evidence import log_joint
 from kikuchi.bayesnn.fitting import NetworkProblem, random_starts
 from kikuchi.bayesnn.network import Network, precisions
@@ -37,11 +37,7 @@ _SMALLEST = 1e-10  # of the largest eigenvalue of a Hessian: smaller ones are ra
 @partial(jax.jit, static_argnames=("network",))
 def _hessian(network: Network, w: Any, data: Data, alpha: Any, beta: Any) -> Any:
     """Second derivatives of minus the log posterior of weights at given precisions."""
-
-    def loss(at: Any) -> Any:
-        return data.loss(outputs_of(network, at, data), beta) + 0.5 * jnp.sum(alpha * at * at)
-
-    return jax.hessian(loss)(w)
+    return jax.hessian(partial(mode_loss, network, data, alpha, beta))(w)
 
 
 @partial(jax.jit, static_argnames=("network",))

@@ -224,34 +224,23 @@ def n_free(network: Network, prior: str) -> int:
 
 
 @partial(jax.jit, static_argnames=("posterior", "prior"))
-def descent(
-    posterior: WeightPosterior,
-    prior: str,
-    flat: Any,
-    weights: Weights,
-    data: Data,
-    hyper: Hyper,
-) -> Any:
-    """Minus the bound, the bound with its parts, and the gradient; compiled once per shape."""
+def descent(posterior: WeightPosterior, prior: str, flat: Any, *given: Any) -> Any:
+    """Minus the bound, the bound with its parts, and the gradient; compiled once per shape.
+
+    What is `given` are the weights, the data and the hyperparameters, as `evaluate` takes them.
+    """
 
     def loss(parameters: Any) -> Any:
-        found = evaluate(posterior, prior, parameters, weights, data, hyper)
+        found = evaluate(posterior, prior, parameters, *given)
         return -found.value, found
 
     (value, found), slope = jax.value_and_grad(loss, has_aux=True)(flat)
     return value, found, slope
 
 
-def bound(
-    posterior: WeightPosterior,
-    prior: str,
-    flat: Any,
-    weights: Weights,
-    data: Data,
-    hyper: Hyper,
-) -> EvidenceBound:
+def bound(posterior: WeightPosterior, prior: str, flat: Any, *given: Any) -> EvidenceBound:
     """`evaluate`, compiled."""
-    found: EvidenceBound = descent(posterior, prior, jnp.asarray(flat), weights, data, hyper)[1]
+    found: EvidenceBound = descent(posterior, prior, jnp.asarray(flat), *given)[1]
     return found
 
 
@@ -261,14 +250,15 @@ def output(posterior: WeightPosterior, flat: Any, weights: Weights, x: Any) -> O
     return posterior.output(posterior.read(flat[: posterior.size], weights), x)
 
 
+def mode_loss(network: Network, data: Data, alpha: Any, beta: Any, w: Any) -> Any:
+    """Minus the log posterior of weights at given precisions."""
+    return data.loss(outputs_of(network, w, data), beta) + 0.5 * jnp.sum(alpha * w * w)
+
+
 @partial(jax.jit, static_argnames=("network",))
 def mode_descent(network: Network, w: Any, data: Data, alpha: Any, beta: Any) -> Any:
-    """Minus the log posterior of weights at given precisions, and its gradient."""
-
-    def loss(w: Any) -> Any:
-        return data.loss(outputs_of(network, w, data), beta) + 0.5 * jnp.sum(alpha * w * w)
-
-    return jax.value_and_grad(loss)(w)
+    """`mode_loss` and its gradient."""
+    return jax.value_and_grad(partial(mode_loss, network, data, alpha, beta))(w)
 
 
 @partial(jax.jit, static_argnames=("network",))

@@ -31,7 +31,13 @@ from kikuchi.core.options import option
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.estimator import Estimator, check_is_fitted, of_type, validate_data
+from kikuchi.training.estimator import (
+    Estimator,
+    check_is_fitted,
+    ending_remarks,
+    of_type,
+    validate_data,
+)
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 
 _BLOCK = 512  # rows of one prediction; fewer are padded to a power of two, so that few are compiled
@@ -210,13 +216,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
         self.inputs_kept_ = np.array([bool(np.any(kept[:, own])) for own in begun])
 
     def _conclude(self, run: Run, done: int, converged: bool) -> None:
-        remarks = []
-        if run.stopped in ("seconds", "interrupted"):
-            remarks.append(f"stopped early ({run.stopped}): the best so far is kept")
-        elif run.stopped == "diverged":
-            remarks.append("no step raised the bound any more before tol was reached")
-        elif not converged:
-            remarks.append(f"not converged in {done} steps; raise max_iter or tol")
+        remarks = ending_remarks(run.stopped, converged, "bound", f"{done} steps")
         if np.all(self.relevance_ < _NO_EFFECT):
             remarks.append(
                 "the fit has fallen to the prior: no input has an effect, and predictions are the "

@@ -15,7 +15,7 @@ from kikuchi.bayesnn.regressor import BayesianMLPRegressor
 from kikuchi.core import text
 from kikuchi.core.answer import TextTable
 from kikuchi.core.arrays import Array
-from kikuchi.training.answer import TrainingAnswer
+from kikuchi.training.answer import RowsAnswer
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _BINS = 10
@@ -23,7 +23,7 @@ _MOST_LISTED = 20
 
 
 @dataclass
-class NetworkEvaluation(TrainingAnswer):
+class NetworkEvaluation(RowsAnswer):
     """What was measured of a fitted network on rows it learnt from, on rows held out, or on new."""
 
     estimator: BayesianNetworkEstimator
@@ -33,13 +33,6 @@ class NetworkEvaluation(TrainingAnswer):
     held_out: Array | None = None
     held_out_targets: Array | None = None
     new: bool = False
-
-    @property
-    def judged(self) -> str:
-        """The rows that were measured, in words."""
-        if self.new:
-            return "these rows"
-        return "rows learnt from" if self.held_out is None else "rows held out"
 
     @property
     def judged_rows(self) -> tuple[Array, Array]:
@@ -136,9 +129,7 @@ class NetworkEvaluation(TrainingAnswer):
         """Plain data for JSON."""
         e = self.estimator
         found = {
-            **self.training_dict(),
-            "rows": len(self.rows),
-            "held_out": 0 if self.held_out is None else len(self.held_out),
+            **self.rows_dict(),
             "judged": self.judged,
             "bound": e.bound_,
             **self.scores,

@@ -16,7 +16,7 @@ from kikuchi.beliefnets.likelihood import (
     exact_likelihood,
     importance_likelihood,
 )
-from kikuchi.beliefnets.models import Evidence, SigmoidNetwork
+from kikuchi.beliefnets.models import Evidence, SigmoidNetwork, layer_sizes
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
 from kikuchi.beliefnets.recognition import UP, add_recognition, has_recognition, parse_recognition
 from kikuchi.core.arrays import Array, Ints
@@ -106,27 +106,13 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
     # ------------------------------------------------------------------ learning
 
     @property
     def hidden_layers(self) -> tuple[int, ...]:
         """`layers` as whole numbers, checked."""
-        given: Any = self.layers
-        if isinstance(given, str):
-            given = given.split(",")
-        if isinstance(given, int | np.integer):
-            given = (int(given),)
-        try:
-            sizes = tuple(int(size) for size in given)
-            whole = all(float(size) == int(size) for size in given)
-        except (TypeError, ValueError):
-            sizes, whole = (), False
-        if not sizes or not whole or min(sizes) < 1:
+        sizes = layer_sizes(self.layers)
+        if not sizes:
             raise MethodError(
                 f"layers are the sizes of at least one hidden layer, such as (8, 24), got "
                 f"{self.layers!r}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
-from kikuchi.training.answer import TrainingAnswer
+from kikuchi.training.answer import MeasuredAnswer
 
 _MOST_JUDGED = 500  # rows whose bounds are measured
 _MOST_SAMPLED = 100  # rows whose likelihood is estimated by draws
@@ -17,7 +17,7 @@ _DRAWS = 500
 
 
 @dataclass
-class BeliefEvaluation(TrainingAnswer):
+class BeliefEvaluation(MeasuredAnswer):
     """What was measured of a trained belief network.
 
     `measures` are numbers by name: of sigmoid networks the mean bound of rows learnt from and held
@@ -40,16 +40,8 @@ class BeliefEvaluation(TrainingAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the network, how the training went, and what was measured."""
-        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
-        facts = [
-            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
-            ("network", self._form()),
-            *self.training_facts(),
-        ]
-        for name, value in self.measures.items():
-            note = self.notes.get(name, "")
-            facts.append((name, f"{value:.6g}" + (f" ({note})" if note else "")))
-        return facts
+        facts = [self.data_fact(), ("network", self._form()), *self.training_facts()]
+        return [*facts, *self.measured_facts()]
 
     def _form(self) -> str:
         e = self.estimator
@@ -60,16 +52,6 @@ class BeliefEvaluation(TrainingAnswer):
             sizes = "-".join(str(int(n)) for n in e.networks_[0].sizes)
             return f"{sizes} threshold units, {text.count(len(e.networks_), 'network')}"
         return f"{e.n_hidden} causes of {e.n_features_in_} findings, noisy-or"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            **self.training_dict(),
-            "rows": len(self.rows),
-            "held_out": 0 if self.held_out is None else len(self.held_out),
-            "measures": self.measures,
-            "warnings": self.warnings,
-        }
 
 
 def evaluate(

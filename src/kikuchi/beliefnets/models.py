@@ -552,3 +552,20 @@ def _keep_known(states: Array, known: Array) -> None:
 
 def _sigmoid(z: Array) -> Array:
     return 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
+
+
+def layer_sizes(given: Any) -> tuple[int, ...]:
+    """Sizes of layers: one number, several, or a text such as "20,10"; () if they are no sizes.
+
+    >>> layer_sizes("20,10"), layer_sizes(8), layer_sizes(2.5)
+    ((20, 10), (8,), ())
+    """
+    if isinstance(given, str):
+        given = given.split(",")
+    try:
+        every = (given,) if isinstance(given, int | np.integer) else tuple(given)
+        sizes = tuple(int(size) for size in every)
+        whole = all(float(size) == int(size) for size in every)
+    except (TypeError, ValueError):
+        return ()
+    return sizes if whole and min(sizes, default=0) >= 1 else ()

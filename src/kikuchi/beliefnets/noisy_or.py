@@ -117,14 +117,8 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     threshold: float | None = option(
         None, "Data above it are 1 and others 0; none: data are 0 and 1 already."
     )
-    learning_rate: float = option(0.05, "First rate of the updates.", above=0)
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []
-        return tags
 
     @classmethod
     def from_parameters(

@@ -212,7 +212,6 @@ class WakeSleep(RecognitionRule):
         return recognition_gradient(model, dreams, np.ones(len(dreams)))
 
 
-@dataclass(frozen=True)
 class ReweightedWakeSleep(RecognitionRule):
     """Reweighted wake-sleep: both networks learn from weighted draws, which come from the posterior
     as their number grows.

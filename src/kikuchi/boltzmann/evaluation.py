@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core import text
+from kikuchi.core.answer import attributes
 from kikuchi.core.errors import MethodError
-from kikuchi.training.answer import TrainingAnswer, log_z_text
+from kikuchi.training.answer import RowsAnswer, log_z_text
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.estimators.estimator import MachineEstimator
@@ -21,7 +21,7 @@ _MOST_JUDGED = 2000  # rows of which reconstructions and free energies are measu
 
 
 @dataclass
-class MachineEvaluation(TrainingAnswer):
+class MachineEvaluation(RowsAnswer):
     """What was measured of a trained estimator on its rows and on rows held out.
 
     `reconstruction` and `spread` are root mean squares: of the error of reconstructions, and of the
@@ -50,9 +50,8 @@ class MachineEvaluation(TrainingAnswer):
         """The data, the machine, how the training went, and what was measured."""
         e, machine = self.estimator, self.estimator.machine_
         size = f"{machine.n_visible} visible and {machine.n_hidden} hidden units"
-        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
         facts = [
-            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
+            self.data_fact(),
             ("machine", f"{type(e).__name__} ({machine.architecture}), {size}"),
             *self.training_facts(),
         ]
@@ -81,17 +80,12 @@ class MachineEvaluation(TrainingAnswer):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            **self.training_dict(),
-            "rows": len(self.rows),
-            "held_out": 0 if self.held_out is None else len(self.held_out),
+            **self.rows_dict(),
             "reconstruction_rms": self.reconstruction,
             "data_rms": self.spread,
-            "free_energy": self.free_energy,
-            "free_energy_held_out": self.free_energy_held_out,
+            **attributes(self, "free_energy free_energy_held_out"),
             "log_z": self.log_z or None,
-            "log_likelihood": self.log_likelihood,
-            "log_likelihood_held_out": self.log_likelihood_held_out,
-            "warnings": self.warnings,
+            **attributes(self, "log_likelihood log_likelihood_held_out warnings"),
         }
 
 

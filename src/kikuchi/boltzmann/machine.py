@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from kikuchi.boltzmann.units import BinaryUnits, BinomialUnits, Units, parse_units
+from kikuchi.core.answer import attributes
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.model import Parameters, set_parameters
@@ -330,13 +331,7 @@ class Machine:
     @property
     def parameters(self) -> Parameters:
         """The arrays themselves, by name: what learning changes."""
-        named = {
-            "weights": self.weights,
-            "visible_bias": self.visible_bias,
-            "hidden_bias": self.hidden_bias,
-            "visible_weights": self.visible_weights,
-            "hidden_weights": self.hidden_weights,
-        }
+        named = attributes(self, "weights visible_bias hidden_bias visible_weights hidden_weights")
         return {name: array for name, array in named.items() if array is not None}
 
     @property

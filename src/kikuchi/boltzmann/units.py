@@ -21,22 +21,10 @@ from kikuchi.core.options import Configured, Registry, option
 
 Array = NDArray[Any]
 
-UNITS: Registry[Units] = Registry(
-    "kikuchi.boltzmann",
-    "kind of units",
-    {
-        "binary": "units:BinaryUnits",
-        "binomial": "units:BinomialUnits",
-        "gaussian": "units:GaussianUnits",
-    },
-)
-
 
 @dataclass(frozen=True)
-class Units(Configured, ABC):
+class Units(Configured, ABC, kind="kind of units"):
     """Base of the kinds of units."""
-
-    kind: ClassVar[str] = "kind of units"
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -60,7 +48,6 @@ class Units(Configured, ABC):
         """Logarithm of the base measure of each state."""
 
 
-@dataclass(frozen=True)
 class BinaryUnits(Units):
     """Units that are 0 or 1: the mean is the logistic function of the field.
 
@@ -139,7 +126,6 @@ class BinomialUnits(Units):
         return result.astype(states.dtype)
 
 
-@dataclass(frozen=True)
 class GaussianUnits(Units):
     """Real units of variance 1 around their field; data are standardised to suit them.
 
@@ -169,4 +155,9 @@ class GaussianUnits(Units):
         return result.astype(states.dtype)
 
 
+UNITS: Registry[Units] = Registry(
+    "kikuchi.boltzmann",
+    "kind of units",
+    {cls.name: cls for cls in (BinaryUnits, BinomialUnits, GaussianUnits)},
+)
 parse_units = UNITS.parse

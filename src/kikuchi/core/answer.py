@@ -20,6 +20,15 @@ class TextTable(NamedTuple):
     right: Sequence[int] = ()
 
 
+def attributes(thing: object, names: str) -> dict[str, Any]:
+    """Attributes of a thing by their names, for its plain data.
+
+    >>> attributes(TextTable(["a"], []), "head rows")
+    {'head': ['a'], 'rows': []}
+    """
+    return {name: getattr(thing, name) for name in names.split()}
+
+
 class Answer:
     """Base of everything that a command shows: override what there is to say.
 

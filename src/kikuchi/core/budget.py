@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypedDict
 
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
@@ -59,6 +60,14 @@ class Budget:
                 f"{what} needs {format_bytes(needed)} but the budget is "
                 f"{format_bytes(self.bytes)}; {way_out}"
             )
+
+
+class RunLimits(TypedDict, total=False):
+    """The keywords by which functions take the limits of a run; `limits` says what they are."""
+
+    budget: Budget | None
+    seconds: float | None
+    memory: int | str | None
 
 
 def limits(

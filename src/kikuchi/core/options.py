@@ -48,7 +48,8 @@ def option(
 
 @dataclass(frozen=True)
 class Configured:
-    """Base of everything that is fully named by a short text; `kind` is its word in messages.
+    """Base of everything that is fully named by a short text; `kind` is its word in messages, given
+    as `class Base(Configured, kind="method")`.
 
     `summary` is the first line of the docstring, without row ids, unless the class says otherwise.
     """
@@ -57,8 +58,9 @@ class Configured:
     name: ClassVar[str]
     summary: ClassVar[str] = ""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, *, kind: str = "", **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.kind = kind or cls.kind
         if "summary" not in vars(cls) and cls.__doc__:
             line = _ROWS.sub("", cls.__doc__.partition("\n")[0]).removesuffix(".")
             cls.summary = line[:1].lower() + line[1:]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -127,16 +128,11 @@ def annealed_log_z(
     parameters: Any,
     rows: Array,
     *,
-    betas: int = 500,
-    chains: int = 100,
     batches: int = 5,
     width: float = 0.1,
-    confidence: float = 0.95,
-    leapfrogs: int = 10,
-    burn_in: int = 200,
-    replicas: int = 12,
     random_state: Seed = None,
     run: Run | None = None,
+    **options: Any,
 ) -> LogZ:
     """log Z by annealed importance sampling, forward and reverse.
 
@@ -144,9 +140,10 @@ def annealed_log_z(
     and spread of lengths, and tempered chains begin at them. Up to `batches` of `chains` are made,
     until the bracket is at most `width` nats wide, or the budget of `run` ends.
 
-    `energy` is a function of `parameters` and rows. Chains go through `betas` temperatures with
-    `leapfrogs` steps in each, after `burn_in` sweeps with `replicas` temperatures for the reverse
-    ones; `confidence` is that of the bracket, `random_state` the seed.
+    `energy` is a function of `parameters` and rows, `random_state` the seed. Further `options`:
+    `chains` (100) go through `betas` (500) temperatures with `leapfrogs` (10) steps in each, after
+    `burn_in` (200) sweeps with `replicas` (12) temperatures for the reverse ones; `confidence`
+    (0.95) is that of the bracket.
 
     >>> from kikuchi.energy.energies import LinearExperts
     >>> energy = LinearExperts(expert="logistic")
@@ -156,14 +153,12 @@ def annealed_log_z(
     >>> bool(found.lower < -np.log(0.95) < found.upper)
     True
     """
-    if chains < 2 or batches < 1 or replicas < 2:
-        raise MethodError("log_z: at least two chains, one batch and two replicas are needed")
     run = run or Run(Budget().start(), silent, Trace(objective_name="log Z"))
     with precision(parameters):
-        work = _Annealing(energy, parameters, rows, beta_steps(betas, "sigmoid"), chains, run)
-        work.moves = ChainMoves("hmc", leapfrogs, 0.85)
-        work.burn_in, work.replicas, work.confidence = burn_in, replicas, confidence
-        work.key = jax.random.key(int(generator(random_state).integers(2**31)))
+        key = jax.random.key(int(generator(random_state).integers(2**31)))
+        work = _Annealing(energy, parameters, rows, run, key, **options)
+        if work.chains < 2 or batches < 1 or work.replicas < 2:
+            raise MethodError("log_z: at least two chains, one batch and two replicas are needed")
         run.iterate(work.batches(), tol=width, limit=batches)
         if run.stopped == "diverged":  # the last batch was cut short by the clock
             run.stopped = "seconds"
@@ -175,25 +170,32 @@ def annealed_log_z(
         return work.bracket()
 
 
+@dataclass(eq=False)
 class _Annealing:
     """Batches of chains, and the bracket so far."""
 
-    moves: ChainMoves
-    burn_in: int
-    replicas: int
-    confidence: float
+    energy: Energy
+    parameters: Any
+    rows: Array
+    run: Run
     key: Any
+    betas: Any = 500
+    chains: int = 100
+    leapfrogs: int = 10
+    burn_in: int = 200
+    replicas: int = 12
+    confidence: float = 0.95
 
-    def __init__(
-        self, energy: Energy, parameters: Any, rows: Array, betas: Array, chains: int, run: Run
-    ) -> None:
-        self.energy, self.chains, self.run, self.betas = energy, chains, run, betas
-        self.parameters = jax.tree.map(jnp.asarray, parameters)
+    def __post_init__(self) -> None:
+        self.betas = beta_steps(self.betas, "sigmoid")
+        self.moves = ChainMoves("hmc", self.leapfrogs, 0.85)
+        self.parameters = jax.tree.map(jnp.asarray, self.parameters)
         self.dtype = jax.tree.leaves(self.parameters)[0].dtype
-        self.log_z_base = 0.5 * rows.shape[1] * math.log(2 * math.pi)
-        self.path = RadialMap(*(jnp.asarray(part, self.dtype) for part in RadialMap.fit(rows)))
-        self.rows, self.n_columns = rows, rows.shape[1]
-        self.square = square_experts(energy, self.parameters)
+        self.n_columns = self.rows.shape[1]
+        self.log_z_base = 0.5 * self.n_columns * math.log(2 * math.pi)
+        fitted = RadialMap.fit(self.rows)
+        self.path = RadialMap(*(jnp.asarray(part, self.dtype) for part in fitted))
+        self.square = square_experts(self.energy, self.parameters)
         self.sizes: Array | None = None
         self.tempered: Any = None
         self.up: list[Array] = []

@@ -29,26 +29,10 @@ Array = NDArray[Any]
 Parameters = dict[str, Any]
 Energy = Callable[[Any, Any], Any]
 
-ENERGIES: Registry[EnergyFunction] = Registry(
-    "kikuchi.energy",
-    "energy",
-    {
-        "linear": "energies:LinearExperts",
-        "topographic": "energies:Topographic",
-        "feed-forward": "energies:FeedForward",
-        "recurrent": "energies:Recurrent",
-        "sequence": "energies:SequenceEnergy",
-        "manifold": "energies:InfomaxManifold",
-        "uniform-gaussian": "energies:UniformGaussian",
-    },
-)
-
 
 @dataclass(frozen=True)
-class EnergyFunction(Configured, ABC):
+class EnergyFunction(Configured, ABC, kind="energy"):
     """An energy with its first parameters; frozen, so that compiled loops are kept for it."""
-
-    kind: ClassVar[str] = "energy"
 
     @abstractmethod
     def initial(self, n_columns: int, n_features: int, rng: np.random.Generator) -> Parameters:
@@ -182,7 +166,18 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Topographic(EnergyFunction):
+class FilterEnergy(EnergyFunction):
+    """Base of energies that are proper if their linear features are: what stands above them is
+    bounded, or grows at least as they do. Of sequences the filters are those of one frame.
+    """
+
+    def proper(self, parameters: Any) -> str | None:
+        """The test of linear experts."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
+class Topographic(FilterEnergy):
     """E(x) = sum_i shape_i log(1 + sum of (w_j' x)² over the neighbours j of i).
 
     Features lie on a square grid that is closed at its borders; neighbours learn filters alike.
@@ -223,13 +218,9 @@ class Topographic(EnergyFunction):
         """w_i' x of the first layer."""
         return x @ parameters["filters"].T
 
-    def proper(self, parameters: Any) -> str | None:
-        """A pool grows at least as its own feature does, so that linear experts' test suffices."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
-
 
 @dataclass(frozen=True)
-class FeedForward(EnergyFunction):
+class FeedForward(FilterEnergy):
     """Student's t on a linear layer and on the outputs of tanh layers above it."""
 
     name: ClassVar[str] = "feed-forward"
@@ -270,13 +261,29 @@ class FeedForward(EnergyFunction):
         """Outputs of the last layer."""
         return self._layers(parameters, x)[-1]
 
-    def proper(self, parameters: Any) -> str | None:
-        """Outputs of tanh are bounded: the linear layer decides."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+@dataclass(frozen=True)
+class ActivityEnergy(FilterEnergy):
+    """Base of energies of a linear input and of the history of the activities that it sets off."""
+
+    @abstractmethod
+    def _history(self, parameters: Any, x: Any) -> tuple[Any, list[Any]]:
+        """The linear inputs, and the activities of each step or frame."""
+
+    def __call__(self, parameters: Any, x: Any) -> Any:
+        """Experts on the inputs and on the activities of all steps or frames."""
+        inputs, history = self._history(parameters, x)
+        axes = tuple(range(x.ndim - 1, inputs.ndim))
+        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(inputs * inputs), axis=axes)
+        return energy + sum(jnp.sum(parameters["strengths"] * y * y, axis=-1) for y in history)
+
+    def features(self, parameters: Any, x: Any) -> Any:
+        """Activities after the last step or frame."""
+        return self._history(parameters, x)[1][-1]
 
 
 @dataclass(frozen=True)
-class Recurrent(EnergyFunction):
+class Recurrent(ActivityEnergy):
     """Features that act on each other for a fixed number of steps, y <- tanh(W x + V y).
 
     The energy is Student's t on the linear input and on the history of the activities. With
@@ -316,23 +323,9 @@ class Recurrent(EnergyFunction):
             history.append(0.5 * (history[-1] + new) if self.inhibition else new)
         return inputs, history
 
-    def __call__(self, parameters: Any, x: Any) -> Any:
-        """Experts on the input and on the activities of all steps."""
-        inputs, history = self._history(parameters, x)
-        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(inputs * inputs), axis=-1)
-        return energy + sum(jnp.sum(parameters["strengths"] * y * y, axis=-1) for y in history)
-
-    def features(self, parameters: Any, x: Any) -> Any:
-        """Activities after the last step."""
-        return self._history(parameters, x)[1][-1]
-
-    def proper(self, parameters: Any) -> str | None:
-        """Activities are bounded: the linear input decides."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
-
 
 @dataclass(frozen=True)
-class SequenceEnergy(EnergyFunction):
+class SequenceEnergy(ActivityEnergy):
     """Rows that are sequences: activities y_t = tanh(W x_t + V y_(t-1)) see one frame after the
     other.
 
@@ -365,22 +358,7 @@ class SequenceEnergy(EnergyFunction):
             history.append(activity)
         return inputs, history
 
-    def __call__(self, parameters: Any, x: Any) -> Any:
-        """Experts on the inputs and activities of all frames."""
-        inputs, history = self._history(parameters, x)
-        energy = jnp.sum(shapes_of(parameters) * jnp.log1p(inputs * inputs), axis=(-2, -1))
-        return energy + sum(jnp.sum(parameters["strengths"] * y * y, axis=-1) for y in history)
 
-    def features(self, parameters: Any, x: Any) -> Any:
-        """Activities after the last frame."""
-        return self._history(parameters, x)[1][-1]
-
-    def proper(self, parameters: Any) -> str | None:
-        """Activities are bounded, and frames stand alone: the filters of one frame decide."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
-
-
-@dataclass(frozen=True)
 class InfomaxManifold(EnergyFunction):
     """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x).
 
@@ -494,3 +472,21 @@ def clamped_energy(expert: str, filters: Array, auxiliary: Array, x: Any, z: Any
     parameters = {"filters": jnp.asarray(whole)}
     rows = jnp.concatenate([jnp.asarray(x), jnp.asarray(z)], axis=1)
     return square(parameters, rows) + square.log_z(parameters)
+
+
+ENERGIES: Registry[EnergyFunction] = Registry(
+    "kikuchi.energy",
+    "energy",
+    {
+        cls.name: cls
+        for cls in (
+            LinearExperts,
+            Topographic,
+            FeedForward,
+            Recurrent,
+            SequenceEnergy,
+            InfomaxManifold,
+            UniformGaussian,
+        )
+    },
+)

@@ -114,11 +114,6 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         high=1,
     )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # features are float32, as the parameters
-        return tags
-
     # ------------------------------------------------------------------ learning
 
     def _energy(self) -> Energy:

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kikuchi.core import text
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.energy.estimator import EnergyModel, ExpertICA
 from kikuchi.energy.filters import GaborFits, TimeFrequency, fit_gabors, time_frequency
-from kikuchi.training.answer import TrainingAnswer, log_z_text
+from kikuchi.training.answer import RowsAnswer, log_z_text
 
 _MOST_JUDGED = 2000  # rows of which densities and score-matching losses are measured
 _SMALLEST_SIDE = 6  # pixels: below, every filter is near some Gabor function
 
 
 @dataclass
-class EnergyEvaluation(TrainingAnswer):
+class EnergyEvaluation(RowsAnswer):
     """What was measured of a fitted energy model on its rows, or on rows held out.
 
     `likelihood` is the mean log-density of these rows by the upper and the lower end of the bracket
@@ -49,13 +48,6 @@ class EnergyEvaluation(TrainingAnswer):
         told = self.estimator.preparation_
         first = [] if told is None else told.warnings()
         return [*first, *self.estimator.warnings_, *self.log_z.get("warnings", [])]
-
-    @property
-    def judged(self) -> str:
-        """The rows that were measured, in words."""
-        if self.new:
-            return "these rows"
-        return "rows learnt from" if self.held_out is None else "rows held out"
 
     @cached_property
     def filters(self) -> Array | None:
@@ -93,9 +85,7 @@ class EnergyEvaluation(TrainingAnswer):
     def facts(self) -> list[tuple[str, str]]:
         """The data, the model, how the training went, and what was measured."""
         e = self.estimator
-        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
-        kind = "pixel" if self.transposed else "row"
-        facts = [("data", f"{self.source}: {text.count(len(self.rows), kind)}{kept}")]
+        facts = [self.data_fact("pixel" if self.transposed else "row")]
         if e.preparation_ is not None:
             facts += e.preparation_.facts()
         expert = f", {e.expert}" if isinstance(e, ExpertICA) else ""
@@ -117,10 +107,8 @@ class EnergyEvaluation(TrainingAnswer):
         e = self.estimator
         shapes = e.shapes_ if isinstance(e, ExpertICA) else None
         return {
-            **self.training_dict(),
+            **self.rows_dict(),
             "preparation": None if e.preparation_ is None else e.preparation_.to_dict(),
-            "rows": len(self.rows),
-            "held_out": 0 if self.held_out is None else len(self.held_out),
             "features": e._n_features_out,
             "transposed": self.transposed,
             "score_matching": self.score_matching,

@@ -21,25 +21,13 @@ from numpy.typing import NDArray
 
 from kikuchi.core.options import Configured, Registry, option
 
-EXPERTS: Registry[Expert] = Registry(
-    "kikuchi.energy",
-    "expert",
-    {
-        "student-t": "experts:StudentT",
-        "logistic": "experts:LogisticExpert",
-        "laplace": "experts:SmoothLaplace",
-        "gaussian-mixture": "experts:GaussianMixtureExpert",
-    },
-)
-
 
 @dataclass(frozen=True)
-class Expert(Configured, ABC):
+class Expert(Configured, ABC, kind="expert"):
     """The energy of one feature; `shapes` are positive numbers that learning may change, one for
     each feature, or None for experts without.
     """
 
-    kind: ClassVar[str] = "expert"
     first_shape: ClassVar[float | None] = None
 
     @abstractmethod
@@ -55,7 +43,6 @@ class Expert(Configured, ABC):
         """Independent features with density exp(-E(u)) / normaliser."""
 
 
-@dataclass(frozen=True)
 class StudentT(Expert):
     """E(u) = shape * log(1 + u²): Student's t with 2 shape - 1 degrees of freedom."""
 
@@ -91,7 +78,6 @@ def _logistic_slope(primals: Any, tangents: Any) -> Any:
     return _logistic_energy(u), jnp.tanh(0.5 * u) * change
 
 
-@dataclass(frozen=True)
 class LogisticExpert(Expert):
     """E(u) = |u| + 2 log(1 + exp(-|u|)): the logistic density."""
 
@@ -159,10 +145,9 @@ class SmoothLaplace(TabulatedExpert):
 
 @dataclass(frozen=True)
 class GaussianMixtureExpert(TabulatedExpert):
-    """A mixture of a narrow and a broad Gaussian around 0."""
+    """A narrow and a broad Gaussian around 0."""
 
     name: ClassVar[str] = "gaussian-mixture"
-    summary: ClassVar[str] = "a narrow and a broad Gaussian around 0"
 
     narrow: float = option(0.5, "standard deviation of the narrow Gaussian", above=0)
     broad: float = option(2.0, "standard deviation of the broad Gaussian", above=0)
@@ -177,3 +162,10 @@ class GaussianMixtureExpert(TabulatedExpert):
 
     def _half_width(self) -> float:
         return 40.0 * max(self.narrow, self.broad)
+
+
+EXPERTS: Registry[Expert] = Registry(
+    "kikuchi.energy",
+    "expert",
+    {cls.name: cls for cls in (StudentT, LogisticExpert, SmoothLaplace, GaussianMixtureExpert)},
+)

@@ -33,19 +33,6 @@ from kikuchi.energy.samplers import ChainMoves
 from kikuchi.training.rule import LossRule, State
 from kikuchi.training.updates import loss_of
 
-LEARNERS: Registry[EnergyLearner] = Registry(
-    "kikuchi.energy",
-    "learner",
-    {
-        "cd": "learners:EnergyDivergence",
-        "pcd": "learners:PersistentChains",
-        "equilibrium": "learners:Equilibrium",
-        "exact": "learners:SquareLikelihood",
-        "score-matching": "learners:ScoreMatching",
-        "denoising": "learners:DenoisingScoreMatching",
-        "nce": "learners:NoiseContrastive",
-    },
-)
 LOG_Z = "log_z"
 """Name among the parameters: log Z as noise-contrastive estimation learns it."""
 
@@ -94,10 +81,8 @@ class EnergyRule(LossRule):
 
 
 @dataclass(frozen=True)
-class EnergyLearner(Configured, ABC):
+class EnergyLearner(Configured, ABC, kind="learner"):
     """Base of the learners."""
-
-    kind: ClassVar[str] = "learner"
 
     @abstractmethod
     def rule(self, energy: Energy) -> EnergyRule:
@@ -190,7 +175,6 @@ class _ChainLoss:
         return chart(z), rate
 
 
-@dataclass(frozen=True)
 class EnergyDivergence(_SampledLearner):
     """CD-k: chains of k moves that begin at the rows of the batch.
 
@@ -209,10 +193,9 @@ class EnergyDivergence(_SampledLearner):
 
 @dataclass(frozen=True)
 class PersistentChains(_SampledLearner):
-    """Chains that never restart."""
+    """Persistent chains, k moves for each update."""
 
     name: ClassVar[str] = "pcd"
-    summary: ClassVar[str] = "persistent chains, k moves for each update"
 
     chains: int = option(100, "number of chains", low=1)
 
@@ -255,31 +238,26 @@ class _EquilibriumLoss:
         return _gap(self.energy, parameters, batch, self.energy.draw(fixed, len(batch), key))
 
 
-@dataclass(frozen=True)
 class SquareLikelihood(EnergyLearner):
-    """Gradient of the likelihood, which a square model has in closed form."""
+    """Likelihood of a square model."""
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "likelihood of a square model"
 
     def rule(self, energy: Energy) -> EnergyRule:
         """Minus the log-likelihood."""
         return SquareLikelihoodRule(_LikelihoodLoss(_square(energy, self.name)))
 
 
-@dataclass(frozen=True)
 class SquareLikelihoodRule(EnergyRule):
     """The exact likelihood as a rule."""
 
     objective_name: ClassVar[str] = "minus log-likelihood per row"
 
 
-@dataclass(frozen=True)
 class Equilibrium(EnergyLearner):
-    """Exact samples of the model in the place of chains."""
+    """Exact samples of a square model."""
 
     name: ClassVar[str] = "equilibrium"
-    summary: ClassVar[str] = "exact samples of a square model"
 
     def rule(self, energy: Energy) -> EnergyRule:
         """The energy gap."""
@@ -326,7 +304,6 @@ def _linear_laplacian(energy: LinearExperts, parameters: Any, x: Any) -> Any:
     return curvature @ jnp.sum(parameters["filters"] ** 2, axis=1)
 
 
-@dataclass(frozen=True)
 class ScoreMatching(EnergyLearner):
     """Exact score matching."""
 
@@ -338,7 +315,6 @@ class ScoreMatching(EnergyLearner):
         return ScoreRule(ScoreLoss(energy))
 
 
-@dataclass(frozen=True)
 class ScoreRule(EnergyRule):
     """A score-matching loss as a rule."""
 
@@ -397,10 +373,9 @@ class _NoiseContrastiveLoss:
 
 @dataclass(frozen=True)
 class NoiseContrastive(EnergyLearner):
-    """Noise-contrastive estimation: log Z is a parameter like the others."""
+    """Tells rows from Gaussian noise, and learns log Z with it."""
 
     name: ClassVar[str] = "nce"
-    summary: ClassVar[str] = "tells rows from Gaussian noise, and learns log Z with it"
 
     ratio: int = option(5, "noise rows for each row", low=1)
     scale: float = option(1.5, "standard deviation of the noise, for white rows", above=0)
@@ -410,8 +385,25 @@ class NoiseContrastive(EnergyLearner):
         return CrossEntropyRule(_NoiseContrastiveLoss(energy, self.ratio, self.scale))
 
 
-@dataclass(frozen=True)
 class CrossEntropyRule(EnergyRule):
     """Noise-contrastive estimation as a rule."""
 
     objective_name: ClassVar[str] = "cross-entropy per row"
+
+
+LEARNERS: Registry[EnergyLearner] = Registry(
+    "kikuchi.energy",
+    "learner",
+    {
+        cls.name: cls
+        for cls in (
+            EnergyDivergence,
+            PersistentChains,
+            Equilibrium,
+            SquareLikelihood,
+            ScoreMatching,
+            DenoisingScoreMatching,
+            NoiseContrastive,
+        )
+    },
+)

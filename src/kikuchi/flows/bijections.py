@@ -35,10 +35,9 @@ _LAST = re.compile(r"(?:conditioner|masked_autoregressive_mlp)\.layers\.(\d+)\."
 
 
 @dataclass(frozen=True)
-class Flow(Configured):
+class Flow(Configured, kind="flow"):
     """Base of the flows: `bijection` builds one for rows of some columns."""
 
-    kind: ClassVar[str] = "flow"
     needs_image: ClassVar[bool] = False
 
     @abstractmethod
@@ -49,7 +48,6 @@ class Flow(Configured):
         """
 
 
-@dataclass(frozen=True)
 class AffineFlow(Flow):
     """A triangular matrix and a shift of each component: Gaussians with full covariances."""
 
@@ -96,7 +94,6 @@ class _LayeredFlow(Flow):
         return None
 
 
-@dataclass(frozen=True)
 class CouplingFlow(_LayeredFlow):
     """Affine couplings: half of the columns scale and shift the other half."""
 

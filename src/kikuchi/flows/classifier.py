@@ -32,7 +32,7 @@ from kikuchi.flows.densities import (
     log_joint_of_groups,
 )
 from kikuchi.flows.learning import FlowRule, LikelihoodLoss
-from kikuchi.flows.options import FlowOptions, trained
+from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import RowPreparation, padded, prepare
 from kikuchi.flows.start import gaussian_start
 from kikuchi.training.checkpoint import Arrays
@@ -176,8 +176,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         judged = _side_by_side(held, 1) if min(map(len, held)) > 0 else None
         score = MeanGroupedLikelihood()
         first = np.nan if judged is None else score(model, judged)
-        training = trained(
-            self,
+        training = self._trained(
             model,
             _side_by_side([learnt for learnt, _ in parts], self.batch_size),
             rule,

@@ -37,8 +37,8 @@ from kikuchi.flows.learning import (
     MeanLogLikelihood,
     responsibilities,
 )
-from kikuchi.flows.options import FlowOptions, trained
-from kikuchi.flows.preparation import RowPreparation, padded, prepare
+from kikuchi.flows.options import FlowOptions
+from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import FeatureTransformer
@@ -68,11 +68,6 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     )
     em_epochs: int = option(5, "Passes over the rows per maximisation step of em.", low=1)
     tol: float = option(1e-6, "em ends when a round gains less per row.", low=0)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []
-        return tags
 
     # ------------------------------------------------------------------ learning
 
@@ -165,8 +160,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         *arguments: Any,
     ) -> None:
         spec = model.spec
-        training = trained(
-            self,
+        training = self._trained(
             model,
             padded(self.batch_size, rows),
             FlowRule(LikelihoodLoss(spec, self.noise), project=BaseFloor(spec, self.floor)),
@@ -317,19 +311,13 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
-        more = self.preparation_.arrays()
-        about |= {
-            "validation_scores": self.validation_scores_,
-            "gaussian_score": None if np.isnan(self.gaussian_score_) else self.gaussian_score_,
-        }
-        return arrays | {f"preparation/{n}": a for n, a in more.items()}, facts, about
+        score = None if np.isnan(self.gaussian_score_) else self.gaussian_score_
+        return arrays, facts, about | {"gaussian_score": score}
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        self.preparation_ = RowPreparation.read(arrays)
-        self.validation_scores_ = [float(s) for s in about["validation_scores"]]
         score = about["gaussian_score"]
         self.gaussian_score_ = np.nan if score is None else float(score)
 

@@ -10,14 +10,14 @@ from scipy.special import ndtr
 
 from kikuchi.core import text
 from kikuchi.core.arrays import Array
-from kikuchi.training.answer import TrainingAnswer
+from kikuchi.training.answer import MeasuredAnswer
 
 GAUSSIANS = (1, 2, 3, 5, 8, 10, 12, 16, 20)
 """Components of the Gaussian mixtures that stand beside flows."""
 
 
 @dataclass
-class FlowEvaluation(TrainingAnswer):
+class FlowEvaluation(MeasuredAnswer):
     """What was measured of fitted flows: `measures` are numbers by name, `notes` say more of some.
 
     `held_out` rows were seen neither by the training nor by its validation.
@@ -41,31 +41,13 @@ class FlowEvaluation(TrainingAnswer):
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the flows, how the training went, and what was measured."""
-        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
         e = self.estimator
         spec = e.model_.spec
         flows = f"{text.count(spec.components, 'component')}, flow {spec.flow} ({spec.form})"
         if spec.groups > 1:
             flows = f"{spec.groups} classes of {flows}"
-        facts = [
-            ("data", f"{self.source}: {text.count(len(self.rows), 'row')}{kept}"),
-            ("model", flows),
-            *self.training_facts(),
-        ]
-        for name, value in self.measures.items():
-            note = self.notes.get(name, "")
-            facts.append((name, f"{value:.6g}" + (f" ({note})" if note else "")))
-        return facts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            **self.training_dict(),
-            "rows": len(self.rows),
-            "held_out": 0 if self.held_out is None else len(self.held_out),
-            "measures": self.measures,
-            "warnings": self.warnings,
-        }
+        facts = [self.data_fact(), ("model", flows), *self.training_facts()]
+        return [*facts, *self.measured_facts()]
 
 
 def gaussian_mixture_scores(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,47 +14,33 @@ from kikuchi.core.options import option
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec
 from kikuchi.flows.preparation import Dequantisation, RowPreparation
-from kikuchi.training.estimator import TrainedEstimator, validate_data
-from kikuchi.training.rule import LossRule
-from kikuchi.training.trainer import Training, train
+from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.estimator import Estimator, TrainedEstimator, validate_data
 
 
-class FlowFit:
-    """What a fit of flows leaves behind; not a dataclass: these are no options."""
+class PreparedFit(Estimator):
+    """What a fit to prepared rows leaves behind; not a dataclass: these are no options."""
 
     preparation_: RowPreparation
     validation_scores_: list[float]
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays, facts, about = super()._fitted_state()
+        told = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
+        return arrays | told, facts, about | {"validation_scores": self.validation_scores_}
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        self.preparation_ = RowPreparation.read(arrays)
+        self.validation_scores_ = [float(s) for s in about["validation_scores"]]
+
+
+class FlowFit(PreparedFit):
+    """What a fit of flows leaves behind."""
+
     gaussian_score_: float
-
-
-def trained(
-    estimator: Any,
-    model: Any,
-    data: Any,
-    rule: LossRule,
-    rng: np.random.Generator,
-    *arguments: Any,
-    **more: Any,
-) -> Training[Any]:
-    """`train` with the options of an estimator; `arguments` are those that the shell of estimators
-    hands on (optimiser, epochs, checkpoint, state), `more` further ones of `train`.
-    """
-    optimiser, epochs, checkpoint, state = arguments
-    return train(
-        model,
-        data,
-        rule,
-        optimiser=optimiser,
-        epochs=epochs,
-        batch_size=estimator.batch_size,
-        seed=rng,
-        run=estimator._run(),
-        checkpoint=checkpoint,
-        threads=estimator.threads,
-        patience=estimator.patience,
-        state=state,
-        **more,
-    )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

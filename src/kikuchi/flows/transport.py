@@ -30,10 +30,9 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.flows.options import trained
+from kikuchi.flows.options import PreparedFit
 from kikuchi.flows.preparation import Dequantisation, RowPreparation, padded, prepare
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
-from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import TrainedEstimator, validate_data
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
@@ -111,11 +110,22 @@ def sinkhorn_plan(cost: Any, a: Any, b: Any, epsilon: float, iterations: int) ->
 
 
 @dataclass(frozen=True)
-class TransportLoss:
-    """Sinkhorn divergence between a batch and as many generated rows."""
+class SinkhornLoss:
+    """Base of the losses that transport rows by entropic plans."""
 
     epsilon: float
     iterations: int
+
+    def transported(self, cost: Any, a: Any, b: Any) -> Any:
+        """The price of the plan between weights a and b, whose slope is that of the cost."""
+        fixed = jax.lax.stop_gradient(cost)
+        return jnp.sum(sinkhorn_plan(fixed, a, b, self.epsilon, self.iterations) * cost)
+
+
+@dataclass(frozen=True)
+class TransportLoss(SinkhornLoss):
+    """Sinkhorn divergence between a batch and as many generated rows."""
+
     debiased: bool
 
     def __call__(self, layers: Any, batch: Any, key: Any) -> Any:
@@ -133,17 +143,13 @@ class TransportLoss:
 
     def _cost(self, x: Any, y: Any, a: Any, b: Any) -> Any:
         squares = jnp.sum(x * x, -1)[:, None] + jnp.sum(y * y, -1)[None] - 2.0 * x @ y.T
-        cost = jnp.maximum(squares, 0.0) / x.shape[1]
-        fixed = jax.lax.stop_gradient(cost)
-        return jnp.sum(sinkhorn_plan(fixed, a, b, self.epsilon, self.iterations) * cost)
+        return self.transported(jnp.maximum(squares, 0.0) / x.shape[1], a, b)
 
 
 @dataclass(frozen=True)
-class AdversarialLoss:
+class AdversarialLoss(SinkhornLoss):
     """The losses of generator and feature map in one: each is held fixed in that of the other."""
 
-    epsilon: float
-    iterations: int
     margin: float
 
     def __call__(self, layers: Any, batch: Any, key: Any) -> Any:
@@ -170,8 +176,7 @@ class AdversarialLoss:
         f, g = (_through(layers, "feature", rows) for rows in (x, y))
         squares = jnp.sum((f[:, None] - g[None]) ** 2, axis=-1)
         cost = jnp.sqrt(squares + 1e-12)  # a slope of 0 where two rows meet
-        fixed = jax.lax.stop_gradient(cost)
-        return jnp.sum(sinkhorn_plan(fixed, a, b, self.epsilon, self.iterations) * cost)
+        return self.transported(cost, a, b)
 
 
 @dataclass(frozen=True)
@@ -193,15 +198,8 @@ class TransportRule(LossRule):
     objective_name: ClassVar[str] = "transport cost per column"
 
 
-class _TransportFit:
-    """What a fit leaves behind."""
-
-    preparation_: RowPreparation
-    validation_scores_: list[float]
-
-
 @dataclass(eq=False, repr=False)
-class TransportGenerator(_TransportFit, TrainedEstimator):
+class TransportGenerator(PreparedFit, TrainedEstimator):
     """A network from Gaussian noise to rows, learnt by entropic optimal transport.
 
     It has samples but no density; `measure` compares them with rows by two-sample tests. With
@@ -273,8 +271,7 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
 
     def _train(self, model: Any, rows: Array, rng: np.random.Generator, *arguments: Any) -> None:
         held = self.__dict__.pop("_held", np.arange(0))
-        training = trained(
-            self,
+        training = self._trained(
             model,
             padded(self.batch_size, np.delete(rows, held, axis=0)),
             self._rule(),
@@ -320,17 +317,3 @@ class TransportGenerator(_TransportFit, TrainedEstimator):
             "mmd": mmd_test(rows, drawn),
             "nearest-neighbour": nearest_neighbour_test(rows, drawn),
         }
-
-    # ------------------------------------------------------------------ files
-
-    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
-        arrays, facts, about = super()._fitted_state()
-        told = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
-        return arrays | told, facts, about | {"validation_scores": self.validation_scores_}
-
-    def _restore_state(
-        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
-    ) -> None:
-        super()._restore_state(arrays, facts, about)
-        self.preparation_ = RowPreparation.read(arrays)
-        self.validation_scores_ = [float(s) for s in about["validation_scores"]]

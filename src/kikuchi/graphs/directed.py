@@ -167,20 +167,27 @@ def ancestral_subgraph(graph: FactorGraph, variables: Variables) -> tuple[Factor
     >>> ancestral_subgraph(net, 0)[0]
     FactorGraph(directed, 1 variable, 1 factor, 2 table entries)
     """
-    children = _require_children(graph)
     keep = sorted(_ancestors(_all_parents(graph), _numbers(graph, variables)))
-    new_number = {v: k for k, v in enumerate(keep)}
-    factors = [a for a in range(graph.n_factors) if int(children[a]) in new_number]
-    reduced = FactorGraph(
-        graph.cardinalities[keep],
-        [([new_number[v] for v in graph.scope(a)], graph.log_table(a)) for a in factors],
+    return part_of(graph, keep)[0], np.array(keep, dtype=np.int64)
+
+
+def part_of(graph: FactorGraph, keep: Sequence[int]) -> tuple[FactorGraph, dict[int, int]]:
+    """The model of some variables with their own tables, whose parents are among them, and the new
+    numbers of the variables.
+    """
+    children = _require_children(graph).tolist()
+    numbers = {v: k for k, v in enumerate(keep)}
+    factors = [a for a in range(graph.n_factors) if children[a] in numbers]
+    part = FactorGraph(
+        graph.cardinalities[list(keep)],
+        [([numbers[v] for v in graph.scope(a)], graph.log_table(a)) for a in factors],
         log=True,
         names=None if graph.names is None else [graph.names[v] for v in keep],
         states=None if graph.states is None else [graph.states[v] for v in keep],
-        children=[new_number[int(children[a])] for a in factors],
+        children=[numbers[children[a]] for a in factors],
         log_constant=graph.log_constant,
     )
-    return reduced, np.array(keep, dtype=np.int64)
+    return part, numbers
 
 
 # ---------------------------------------------------------------------- separation

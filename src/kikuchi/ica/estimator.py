@@ -17,7 +17,13 @@ from kikuchi.core.run import Run
 from kikuchi.ica.priors.prior import SourcePrior, prior_texts
 from kikuchi.ica.recordings import checked_sources
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.estimator import Estimator, FeatureTransformer, check_is_fitted, of_type
+from kikuchi.training.estimator import (
+    Estimator,
+    FeatureTransformer,
+    check_is_fitted,
+    ending_remarks,
+    of_type,
+)
 from kikuchi.training.resuming import StateFile, fit_checkpoint
 
 _OF_THE_SHELL = frozenset({"n_iter_", "stopped_", "converged_", "warnings_", "trace_"})
@@ -66,13 +72,9 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
         self, run: Run, iterations: int, converged: bool, limit: str = "max_iter or tol"
     ) -> None:
         """Keep how the fit ended, with a warning unless it has converged."""
+        done = f"{iterations} iterations"
         remarks = list(getattr(self, "warnings_", []))
-        if run.stopped in ("seconds", "interrupted"):
-            remarks.append(f"stopped early ({run.stopped}): the best so far is kept")
-        elif run.stopped == "diverged":
-            remarks.append("no step raised the objective any more before tol was reached")
-        elif not converged:
-            remarks.append(f"not converged in {iterations} iterations; raise {limit}")
+        remarks += ending_remarks(run.stopped, converged, "objective", done, limit)
         stopped = run.stopped if converged or run.stopped != "converged" else "iterations"
         self.n_iter_, self.stopped_, self.converged_ = iterations, stopped, converged
         self.warnings_, self.trace_ = remarks, run.trace

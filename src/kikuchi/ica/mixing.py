@@ -33,10 +33,8 @@ _LEAST = 1e-16  # entries of the multiplicative rule stay above this fraction of
 
 
 @dataclass(frozen=True)
-class MixingPrior(Configured):
+class MixingPrior(Configured, kind="mixing prior"):
     """A prior of all entries of A: -log p = alpha A^2 / 2 + beta |A|."""
-
-    kind: ClassVar[str] = "mixing prior"
 
     @property
     def alpha(self) -> float:
@@ -54,12 +52,10 @@ class MixingPrior(Configured):
         return 0.5 * self.alpha * squares + self.beta * sizes
 
 
-@dataclass(frozen=True)
 class FlatMixing(MixingPrior):
-    """No preference: maximum likelihood."""
+    """No preference."""
 
     name: ClassVar[str] = "flat"
-    summary: ClassVar[str] = "no preference"
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,10 @@ class LaplaceMixing(MixingPrior):
 
 
 @dataclass(frozen=True)
-class ElasticMixing(MixingPrior):
-    """Both penalties together."""
+class ElasticMixing(LaplaceMixing, GaussianMixing):
+    """Sparse entries that are not large either."""
 
     name: ClassVar[str] = "elastic"
-    summary: ClassVar[str] = "sparse entries that are not large either"
-    precision: float = option(1.0, "1 / variance of an entry", above=0.0)
-    rate: float = option(1.0, "rate of decay of an entry", above=0.0)
 
 
 MIXING_PRIORS: Registry[MixingPrior] = Registry(

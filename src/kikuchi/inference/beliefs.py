@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.labelled import dataset, html_states, long_frame
@@ -218,14 +219,8 @@ class Beliefs:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the names are a contract that other programs read."""
         return {
-            "method": self.method,
-            "log_z": self.log_z,
-            "log_z_lower": self.log_z_lower,
-            "log_z_upper": self.log_z_upper,
-            "converged": self.converged,
-            "stopped": self.stopped,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
+            **attributes(self, "method log_z log_z_lower log_z_upper"),
+            **attributes(self, "converged stopped iterations seconds"),
             "variables": None if self.graph.names is None else list(self.graph.names),
             "state_names": None
             if self.graph.states is None

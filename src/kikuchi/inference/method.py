@@ -291,6 +291,17 @@ class Method(Configured, ABC):
 
 
 @dataclass(frozen=True)
+class BinaryPairwiseMethod(Method):
+    """Base of methods of positive binary pairwise models that begin at several points."""
+
+    needs_binary_pairwise: ClassVar[bool] = True
+    needs_positive_tables: ClassVar[bool] = True
+
+    restarts: int = option(2, "random starts after the first; the best end wins", low=0)
+    seed: int = option(0, "seed of the random starts", low=0)
+
+
+@dataclass(frozen=True)
 class ObservedMarginalsMethod(Method):
     """Base of the methods that are pointless without observed marginals."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import BudgetError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -45,10 +45,7 @@ class Score:
 def evaluate(
     graph: FactorGraph,
     data: Data | ArrayLike,
-    *,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Score:
     """Mean log-likelihood of the rows under the model, exact if that fits the budget.
 
@@ -59,8 +56,7 @@ def evaluate(
     ----------
     graph : the model.
     data : rows of states, as any learner takes them.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> import kikuchi as kk
     >>> coin = kk.FactorGraph([2], [((0,), [1, 3])])
@@ -68,7 +64,7 @@ def evaluate(
     -0.653886
     """
     rows = Data.of(data, graph).distinct()
-    budget = limits(budget, seconds, memory)
+    budget = limits(**within)
     lower, upper, marginals = log_z_bounds(graph, budget)
     scores = _mean_log_weight(graph, rows, budget)
     if scores is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kikuchi.core.answer import attributes
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -47,13 +48,9 @@ class Fit:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            "learner": self.learner,
-            "objective": self.objective,
+            **attributes(self, "learner objective"),
             "objective_name": self.trace.objective_name,
-            "converged": self.converged,
-            "stopped": self.stopped,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
+            **attributes(self, "converged stopped iterations seconds"),
             "score": None if self.score is None else self.score.to_dict(),
             "warnings": list(self.warnings),
             "diagnostics": self.diagnostics,

@@ -93,13 +93,12 @@ class FitRun(Run):
 
 
 @dataclass(frozen=True)
-class Learner(Configured, ABC):
+class Learner(Configured, ABC, kind="learner"):
     """Base of all learners of discrete models.
 
     Entries of the graph's tables that are zero (log-weight -inf) stay zero.
     """
 
-    kind: ClassVar[str] = "learner"
     objective_name: ClassVar[str] = "log-likelihood per row"
     takes_missing: ClassVar[bool] = False
 

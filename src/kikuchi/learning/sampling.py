@@ -6,12 +6,13 @@ Reference: LIU-I1, TEH-I3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Ints
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
@@ -43,9 +44,7 @@ def draw_samples(
     *,
     evidence: Evidence | None = None,
     seed: int = 0,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Samples:
     """`n` samples given evidence.
 
@@ -58,8 +57,7 @@ def draw_samples(
     n : how many.
     evidence : observed states by variable, both by name or number.
     seed : of the draws.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> coin = FactorGraph([2], [((0,), [1, 3])])
     >>> samples = draw_samples(coin, 1000, seed=1)
@@ -68,7 +66,7 @@ def draw_samples(
     """
     if n < 0:
         raise MethodError(f"sample: the number of samples must not be negative, got {n}")
-    budget = limits(budget, seconds, memory)
+    budget = limits(**within)
     try:
         found = plan(graph, evidence=evidence)
         states = found.calibrate(budget=budget).sample(n, seed=seed)

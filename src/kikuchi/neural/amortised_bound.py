@@ -11,22 +11,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
+from kikuchi.learning.learner import FitRun, Learned, check_undirected
 from kikuchi.learning.likelihood.bound import noise_where_flat
-from kikuchi.learning.ties import Parameters
 from kikuchi.neural.bound_networks import BoundNetworks
-from kikuchi.neural.region_energy import AdamVector
+from kikuchi.neural.turns import TurnLearner, Turns
 from kikuchi.training.checkpoint import part, prefixed
 
 
 @dataclass(frozen=True)
-class AmortisedBound(Learner):
-    """Maximise a certified lower bound on the log-likelihood, its two inner problems by networks.
+class AmortisedBound(TurnLearner):
+    """Hidden variables: mean field minus TRW by networks, a certified bound.
 
     One network reads a row and writes the mean field of its hidden cells, the other reads the
     log-tables and writes the messages of the tree-reweighted bound; each turn takes `network_steps`
@@ -45,67 +43,46 @@ class AmortisedBound(Learner):
     """
 
     name: ClassVar[str] = "mf-trw-net"
-    summary: ClassVar[str] = "hidden variables: mean field minus TRW by networks, a certified bound"
     objective_name: ClassVar[str] = "lower bound on the log-likelihood per row"
     takes_missing: ClassVar[bool] = True
 
     hidden: int = option(32, "units in the hidden layer of each network", low=1)
     rate: float = option(0.01, "step size of Adam on the networks", above=0)
     network_steps: int = option(5, "steps on the networks per turn", low=1)
-    learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
-    decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
-    l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
-    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
-    tol: float = option(1e-3, "largest slope to stop at", low=0)
-    max_iterations: int = option(300, "most turns", low=1)
     noise: float = option(0.1, "random numbers added where tables say nothing", low=0)
     seed: int = option(0, "seed of the networks, the noise and the forests", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         check_undirected(self.name, graph)
         turns = _BoundTurns(self, graph, data, run)
-        if run.resumed is not None:
-            turns.restore(run.resumed)
-        done, converged = run.iterate_saving(
-            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
-        )
-        learned = Learned(turns.tables, turns.objective, converged, done)
-        lower = turns.networks.lower(turns.tables, data) if done else None
+        learned = self._in_turns(turns, run)
+        lower = turns.networks.lower(turns.tables, data) if turns.done else None
         learned.diagnostics |= {"certified_lower": lower, "distinct_rows": len(turns.rows[2])}
         return learned
 
 
-class _BoundTurns:
+class _BoundTurns(Turns):
     """The state of a fit: theta under Adam, and the networks."""
 
     def __init__(
         self, learner: AmortisedBound, graph: FactorGraph, data: Data, run: FitRun
     ) -> None:
-        self.learner, self.data = learner, data
+        super().__init__(learner, graph)
+        self.data = data
         self.networks = BoundNetworks(graph, learner.hidden, learner.seed, run.clock.budget)
         self.rows = self.networks.rows(data)
-        self.parameters = Parameters(graph, learner.ties)
-        start = self.parameters.start.copy()
-        start += noise_where_flat(graph, data, self.parameters, learner.noise, learner.seed)
-        self.theta = AdamVector(start, learner.learning_rate)
-        self.objective = np.nan
-        self.done = 0
+        drawn = noise_where_flat(graph, data, self.parameters, learner.noise, learner.seed)
+        self.theta.values += drawn
         self._slope = np.zeros(0)
 
-    @property
-    def tables(self) -> Array:
-        """The present log-tables."""
-        return self.parameters.tables(self.theta.values)
-
     def steps(self) -> Iterator[Step]:
-        """Turns without end: steps on the networks, then, once more is asked for, on the tables."""
         learner = self.learner
         while True:
             self.networks.train(
                 self.tables, self.data, steps=learner.network_steps, rate=learner.rate
             )
             value, largest = self._evaluate()
-            self.objective = value - 0.5 * learner.l2 * float(self.theta.values @ self.theta.values)
+            self.objective = value - self.penalty
             slope = float(np.abs(self._slope).max(initial=0.0))
             self.done += 1
             lower = self.networks.lower(self.tables, self.data)
@@ -126,11 +103,10 @@ class _BoundTurns:
         return float(value), largest
 
     def _move(self) -> None:
-        self.theta.rate = self.learner.learning_rate / (1.0 + self.learner.decay * (self.done - 1))
+        self.slow_down()
         self.theta.step(-self._slope)
 
     def state(self) -> State:
-        """All that the next turn depends on."""
         return {
             **prefixed(self.theta.state(), "theta"),
             **prefixed(self.networks.state(), "network"),
@@ -138,7 +114,6 @@ class _BoundTurns:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from a saved state: the turn that was reported still has to move the tables."""
         self.theta.restore(part(state, "theta"))
         self.networks.restore(part(state, "network"))
         self.done = int(state["done"])

@@ -109,6 +109,21 @@ def network_bytes(padded: Padded, embedding: int) -> int:
     return int(total)
 
 
+def saved_leaves(tree: Any) -> State:
+    """The arrays of a pytree by number."""
+    import jax
+
+    return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def with_leaves(tree: Any, state: State) -> Any:
+    """The pytree with the arrays that `saved_leaves` answered."""
+    import jax
+
+    leaves = [state[f"leaf{k}"] for k in range(len(state))]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
 class NetworkDescent:
     """Adam on the weights of the network: cotangents of the logits in, the next logits out.
 
@@ -149,18 +164,11 @@ class NetworkDescent:
 
     def state(self) -> State:
         """Weights and moments, leaf by leaf."""
-        import jax
-
-        leaves = jax.tree.leaves((self.weights, self.moments))
-        return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(leaves)}
+        return saved_leaves((self.weights, self.moments))
 
     def restore(self, state: State) -> None:
         """Go on from a saved state."""
-        import jax
-
-        kind = jax.tree.structure((self.weights, self.moments))
-        leaves = [state[f"leaf{k}"] for k in range(len(state))]
-        self.weights, self.moments = jax.tree.unflatten(kind, leaves)
+        self.weights, self.moments = with_leaves((self.weights, self.moments), state)
         self._outputs = self._functions.forward(self.weights, *self._arrays)
 
 

@@ -30,6 +30,7 @@ from kikuchi.inference.expansions.table_response import factor_groups
 from kikuchi.inference.messages.reweighted import ReweightedMessages
 from kikuchi.learning.data import Data
 from kikuchi.learning.likelihood.surrogate import appearances
+from kikuchi.neural.attention import saved_leaves, with_leaves
 
 _ROOT_LEAST = 1e-12  # probability of being a root below which a variable has none
 
@@ -154,18 +155,11 @@ class BoundNetworks:
 
     def state(self) -> State:
         """Weights and moments, leaf by leaf."""
-        import jax
-
-        leaves = jax.tree.leaves((self.networks, self.moments))
-        return {f"leaf{k}": np.array(leaf) for k, leaf in enumerate(leaves)}
+        return saved_leaves((self.networks, self.moments))
 
     def restore(self, state: State) -> None:
         """Go on from a saved `state`."""
-        import jax
-
-        kind = jax.tree.structure((self.networks, self.moments))
-        leaves = [state[f"leaf{k}"] for k in range(len(state))]
-        self.networks, self.moments = jax.tree.unflatten(kind, leaves)
+        self.networks, self.moments = with_leaves((self.networks, self.moments), state)
 
 
 # ---------------------------------------------------------------------- structure

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -74,18 +74,17 @@ def log_z(
     return kernel.log_z(reduced.read(tables)) + reduced.constant(tables) + constant
 
 
-def marginals(
-    graph: FactorGraph,
-    method: str | Method = "jt",
-    *,
-    evidence: Evidence | None = None,
-    budget: Budget | None = None,
-) -> Any:
+class _Given(TypedDict, total=False):
+    evidence: Evidence | None
+    budget: Budget | None
+
+
+def marginals(graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]) -> Any:
     """The method's marginals as a flat JAX array, with implicit gradients.
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`.
+    graph, method, given : as for `log_z`, with its `evidence` and `budget`.
 
     >>> import jax, kikuchi as kk
     >>> graph = kk.FactorGraph([2], [((0,), [1, 3])])
@@ -93,49 +92,39 @@ def marginals(
     >>> jax.grad(chance)(graph.log_tables).tolist()  # p (1 - p)
     [-0.1875, 0.1875]
     """
-    return beliefs(graph, method, evidence=evidence, budget=budget).marginals
+    return beliefs(graph, method, **given).marginals
 
 
-def factor_beliefs(
-    graph: FactorGraph,
-    method: str | Method = "jt",
-    *,
-    evidence: Evidence | None = None,
-    budget: Budget | None = None,
-) -> Any:
+def factor_beliefs(graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]) -> Any:
     """The method's beliefs of all factors as one flat JAX array, with implicit gradients.
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`. The array is laid out as `graph.log_tables`.
+    graph, method, given : as for `marginals`. The array is laid out as `graph.log_tables`.
 
     >>> import kikuchi as kk
     >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> [round(float(chance), 3) for chance in factor_beliefs(graph, "jt")]
     [0.1, 0.2, 0.3, 0.4]
     """
-    return beliefs(graph, method, evidence=evidence, budget=budget).factors
+    return beliefs(graph, method, **given).factors
 
 
 def beliefs(
-    graph: FactorGraph,
-    method: str | Method = "jt",
-    *,
-    evidence: Evidence | None = None,
-    budget: Budget | None = None,
+    graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]
 ) -> Differentiated:
     """log Z, marginals and factor beliefs of one run.
 
     Parameters
     ----------
-    graph, method, evidence, budget : as for `log_z`.
+    graph, method, given : as for `marginals`.
 
     >>> import kikuchi as kk
     >>> answer = beliefs(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])]), evidence={0: 1})
     >>> [round(float(chance), 3) for chance in answer.marginals]
     [0.0, 1.0, 0.429, 0.571]
     """
-    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
+    kernel, reduced, tables, constant = _prepared(graph, method, **given)
     if not isinstance(graph, TracedGraph):
         return _plain(kernel, reduced, graph)
     found = kernel.beliefs(reduced.read(tables))
@@ -144,7 +133,10 @@ def beliefs(
 
 
 def _prepared(
-    graph: FactorGraph, method: str | Method, evidence: Evidence | None, budget: Budget | None
+    graph: FactorGraph,
+    method: str | Method,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
 ) -> tuple[_Kernel, _Reduced, Any, float]:
     """The kernel of a structure and method, the way from all tables to the reduced ones."""
     chosen = parse_method(method)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,17 +29,17 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.learning.data import Data
-from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
-from kikuchi.learning.ties import Parameters
-from kikuchi.neural.region_energy import AdamVector, EnergyDescent
+from kikuchi.learning.learner import FitRun, Learned, check_undirected
+from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
+from kikuchi.neural.turns import TurnLearner, Turns
 from kikuchi.training.checkpoint import part, prefixed
 
 _LEAST_STEPS = 10  # on the network in a turn that `network_tol` may end
 
 
 @dataclass(frozen=True)
-class RegionMinMax(Learner):
-    """Learn a model and the network that writes its beliefs, in turn.
+class RegionMinMax(TurnLearner, EnergySettings):
+    """Model and region-energy network in turn (needs JAX).
 
     Each turn takes `network_steps` of Adam on the network at the present tables, then `model_steps`
     of Adam on the tables with the beliefs held; in one turn no log-weight moves by much more than
@@ -59,27 +59,13 @@ class RegionMinMax(Learner):
     """
 
     name: ClassVar[str] = "min-max"
-    summary: ClassVar[str] = "model and region-energy network in turn (needs JAX)"
     objective_name: ClassVar[str] = "region-energy log-likelihood per row"
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
-    penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
-    network: Literal["attention", "none"] = option(
-        "attention", "what writes the root beliefs: the network, or free tables"
-    )
-    embedding: int = option(32, "numbers in the embedding of a variable", low=1)
-    rate: float = option(0.003, "step size of Adam on the network", above=0)
     network_steps: int = option(10, "most steps on the network per turn", low=1)
     network_tol: float = option(
         0.0, "mean squared change of beliefs in a step that ends a turn's steps after ten", low=0
     )
-    learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
-    decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
     model_steps: int = option(1, "steps on the log-tables per turn", low=1)
-    l2: float = option(0.0, "weight of half the sum of theta^2, against a row's mean", low=0)
-    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
-    tol: float = option(1e-3, "largest slope of tables and beliefs to stop at", low=0)
-    max_iterations: int = option(300, "most turns", low=1)
     seed: int = option(0, "seed of the first weights", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
@@ -87,12 +73,7 @@ class RegionMinMax(Learner):
         if graph.n_factors == 0:
             raise DataError(f"learner {self.name}: the model has no factor to learn")
         turns = _MinMaxTurns(self, graph, data, run)
-        if run.resumed is not None:
-            turns.restore(run.resumed)
-        done, converged = run.iterate_saving(
-            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
-        )
-        learned = Learned(turns.tables, turns.objective, converged, done)
+        learned = self._in_turns(turns, run)
         learned.diagnostics |= {
             "disagreement": turns.beliefs.disagreement(),
             "network_steps": turns.network_steps,
@@ -101,36 +82,26 @@ class RegionMinMax(Learner):
         return learned
 
 
-class _MinMaxTurns:
+class _MinMaxTurns(Turns):
     """The state of a fit: theta under Adam, the descent of the network, and the present slopes."""
 
     def __init__(self, learner: RegionMinMax, graph: FactorGraph, data: Data, run: FitRun) -> None:
-        self.learner = learner
+        super().__init__(learner, graph)
         self.counts = data.factor_counts(graph) / data.total
-        self.parameters = Parameters(graph, learner.ties)
-        self.theta = AdamVector(self.parameters.start.copy(), learner.learning_rate)
         budget = run.clock.budget
         self.beliefs = RegionBeliefs(region_graph(graph, learner.regions, budget=budget), budget)
         self.potentials = potential_matrix(self.beliefs)
         sizes = self.beliefs.regions.sizes.astype(np.int64)
         self.counting = np.repeat(self.beliefs.regions.counting, sizes)
-        self.descent = EnergyDescent(self.beliefs, learner)
-        self.objective = np.nan
-        self.done = self.network_steps = 0
-
-    @property
-    def tables(self) -> Array:
-        """The present log-tables."""
-        return self.parameters.tables(self.theta.values)
+        self.descent = EnergyDescent(self.beliefs, learner, learner.seed)
+        self.network_steps = 0
 
     def steps(self) -> Iterator[Step]:
-        """Turns without end: the network follows the tables, then the tables move."""
         while True:
             self.beliefs.log_phi[:] = self.potentials @ self.tables
             energy = self._follow()
             slope = self._slope()
-            penalty = 0.5 * self.learner.l2 * float(self.theta.values @ self.theta.values)
-            self.objective = float(xlogy(self.counts, self.tables).sum()) + energy - penalty
+            self.objective = float(xlogy(self.counts, self.tables).sum()) + energy - self.penalty
             gap = self.descent.gap()
             measures = {"slope of the tables": slope, "slope of the beliefs": gap}
             self.done += 1
@@ -166,13 +137,12 @@ class _MinMaxTurns:
 
     def _move(self) -> None:
         learner = self.learner
-        self.theta.rate = learner.learning_rate / (1.0 + learner.decay * (self.done - 1))
+        self.slow_down()
         held = self._gradient()
         for _ in range(learner.model_steps):
             self.theta.step(learner.l2 * self.theta.values - held)
 
     def state(self) -> State:
-        """All that the next turn depends on, after the step that was reported."""
         return {
             **prefixed(self.theta.state(), "theta"),
             **prefixed(self.descent.source.state(), "network"),
@@ -180,7 +150,6 @@ class _MinMaxTurns:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from a saved state: the turn that was reported still has to move the tables."""
         self.theta.restore(part(state, "theta"))
         self.descent.source.restore(part(state, "network"))
         self.done, self.network_steps = (int(count) for count in state["done"])

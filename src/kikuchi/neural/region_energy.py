@@ -10,12 +10,14 @@ Reference: LIU-I14, LIU-I14b, LIU-M10.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import require_memory
+from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.inference.regions.kikuchi import PenalisedEnergy
@@ -38,28 +40,17 @@ class Logits(Protocol):
         """Go on from a saved state."""
 
 
-class EnergySettings(Protocol):
-    """Options that a descent reads off a method or learner."""
+@dataclass(frozen=True)
+class EnergySettings:
+    """Options of a region free energy over the beliefs of a network."""
 
-    @property
-    def penalty(self) -> float:
-        """Weight of the squared disagreement of regions."""
-
-    @property
-    def network(self) -> str:
-        """What writes the logits: attention, or none for free tables."""
-
-    @property
-    def embedding(self) -> int:
-        """Numbers in the embedding of a variable."""
-
-    @property
-    def rate(self) -> float:
-        """Step size of Adam."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the first weights."""
+    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
+    penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
+    network: Literal["attention", "none"] = option(
+        "attention", "what writes the root beliefs: the network, or free tables"
+    )
+    embedding: int = option(32, "numbers in the embedding of a variable", low=1)
+    rate: float = option(0.003, "step size of Adam on the network", above=0)
 
 
 class AdamVector:
@@ -110,10 +101,11 @@ class EnergyDescent:
     Parameters
     ----------
     beliefs : the tables of all regions, which the descent writes.
-    settings : penalty, network (attention or none), embedding, rate and seed.
+    settings : penalty, network (attention or none), embedding and rate.
+    seed : of the first weights.
     """
 
-    def __init__(self, beliefs: RegionBeliefs, settings: EnergySettings) -> None:
+    def __init__(self, beliefs: RegionBeliefs, settings: EnergySettings, seed: int) -> None:
         self.beliefs = beliefs
         self.energy = PenalisedEnergy(beliefs)
         self.energy.weight = settings.penalty
@@ -121,11 +113,11 @@ class EnergyDescent:
         self.best = beliefs.b.copy()
         self.source: Logits
         if settings.network == "none":
-            rng = np.random.default_rng(settings.seed)
+            rng = np.random.default_rng(seed)
             start = 0.01 * rng.standard_normal(self.energy.end)
             self.source = AdamVector(start, settings.rate)
         else:
-            self.source = _network(beliefs, settings)
+            self.source = _network(beliefs, settings, seed)
         self._slope = np.zeros(0)
 
     def evaluate(self) -> float:
@@ -167,7 +159,7 @@ class EnergyDescent:
         self.beliefs.b[:] = self.best
 
 
-def _network(beliefs: RegionBeliefs, settings: EnergySettings) -> NetworkDescent:
+def _network(beliefs: RegionBeliefs, settings: EnergySettings, seed: int) -> NetworkDescent:
     regions: Any = beliefs.regions
     scopes = [regions.regions[r].variables for r in range(regions.n_roots)]
     sizes = regions.sizes[: regions.n_roots].astype(np.int64)
@@ -177,4 +169,4 @@ def _network(beliefs: RegionBeliefs, settings: EnergySettings) -> NetworkDescent
         f"a network over {beliefs.graph.n_variables} variables and {len(scopes)} regions",
         "give network=none or a smaller embedding, or use kikuchi",
     )
-    return NetworkDescent(padded, settings.embedding, settings.rate, settings.seed)
+    return NetworkDescent(padded, settings.embedding, settings.rate, seed)

@@ -9,19 +9,19 @@ Reference: LIU-I14, LIU-I14b, LIU-I15, LIU-L4, LIU-M10.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.regions.engine import region_beliefs
 from kikuchi.inference.regions.generalised_bp import read_regions
-from kikuchi.neural.region_energy import EnergyDescent
+from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
 
 _ADVICE = "more max_iterations, a larger penalty, or kikuchi, which minimises the same energy"
 
 
 @dataclass(frozen=True)
-class Renn(Method):
+class Renn(Method, EnergySettings):
     r"""Region free energy over beliefs that a network writes down.
 
     The logits of the root beliefs are the outputs of a network with one embedding per variable, an
@@ -48,20 +48,13 @@ class Renn(Method):
     summary: ClassVar[str] = "region free energy over the beliefs of a network (RENN)"
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
-    regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
-    penalty: float = option(5.0, "weight of the squared disagreement of regions", low=0)
-    network: Literal["attention", "none"] = option(
-        "attention", "what writes the root beliefs: the network, or free tables"
-    )
-    embedding: int = option(32, "numbers in the embedding of a variable", low=1)
-    rate: float = option(0.003, "step size of Adam", above=0)
     tol: float = option(1e-3, "slope of the energy towards any state to stop at, nats", low=0)
     max_iterations: int = option(300, "most steps of Adam", low=1)
     seed: int = option(0, "seed of the first weights", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         beliefs = region_beliefs(graph, self.regions, run)
-        descent = EnergyDescent(beliefs, self)
+        descent = EnergyDescent(beliefs, self, self.seed)
         iterations, converged = run.iterate(
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )

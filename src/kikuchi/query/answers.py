@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.labelled import (
@@ -20,7 +21,7 @@ from kikuchi.core.labelled import (
     xarray_module,
 )
 from kikuchi.core.text import printable
-from kikuchi.query.labels import AmbiguousNumberError, place_of
+from kikuchi.query.labels import required_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
 _SHOWN = 12  # variables in a terminal
 _SHOWN_IN_HTML = 40
 _SHOWN_STATES = 12
-
-
-def _place(name: str, states: tuple[str, ...], state: Any) -> int:
-    """The number of a state of an answer."""
-    try:
-        found = place_of(states, state)
-    except AmbiguousNumberError as error:
-        raise ModelError(f"variable {name}: state {error}") from None
-    if found is None:
-        hint = suggestion(str(state), states)
-        raise ModelError(f"variable {name} has no state {state!r}; {hint}")
-    return found
 
 
 class StateDistribution(Mapping[str, float]):
@@ -60,7 +49,11 @@ class StateDistribution(Mapping[str, float]):
         self.values_array = values
 
     def __getitem__(self, state: str | int) -> float:
-        return float(self.values_array[_place(self.name, self.states, state)])
+        return float(
+            self.values_array[
+                required_place(f"variable {self.name}", self.states, state, ModelError)
+            ]
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.states)
@@ -114,13 +107,8 @@ class QueryAnswer:
         return ", ".join(words)
 
     def _facts(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "exact": self.exact,
-            "converged": self.converged,
-            "log_evidence": self.log_evidence,
-            "warnings": list(self.warnings),
-        }
+        told = attributes(self, "method exact converged log_evidence")
+        return {**told, "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -236,7 +224,7 @@ class JointDistribution(QueryAnswer):
         where: list[Any] = [slice(None)] * len(self.names)
         for name, state in {**(states or {}), **named}.items():
             k = self._axis(str(name))
-            where[k] = _place(str(name), self.states[k], state)
+            where[k] = required_place(f"variable {name}", self.states[k], state, ModelError)
         return float(self.table[tuple(where)].sum())
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import BudgetError
+from kikuchi.graphs.directed import part_of
 from kikuchi.graphs.factor_graph import FactorGraph
 
 _ROUNDED = 1e-6  # files print six or seven digits: rows that miss 1 by less are rounded, no more
@@ -65,20 +66,7 @@ def without_variables(
     """The model without barren variables and their tables, and the new numbers of the others."""
     if not left_out:
         return graph, {v: v for v in range(graph.n_variables)}
-    assert graph.children is not None  # only directed models have barren variables
-    kept = [v for v in range(graph.n_variables) if v not in left_out]
-    numbers = {v: k for k, v in enumerate(kept)}
-    factors = np.flatnonzero(~np.isin(graph.children, list(left_out))).tolist()
-    part = FactorGraph(
-        graph.cardinalities[kept],
-        [([numbers[v] for v in graph.scope(a)], graph.log_table(a)) for a in factors],
-        log=True,
-        names=None if graph.names is None else [graph.names[v] for v in kept],
-        states=None if graph.states is None else [graph.states[v] for v in kept],
-        log_constant=graph.log_constant,
-        children=[numbers[int(graph.children[a])] for a in factors],
-    )
-    return part, numbers
+    return part_of(graph, [v for v in range(graph.n_variables) if v not in left_out])
 
 
 def marginals_by_parts(

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
 from kikuchi.core.files import PathName, atomic_write, guarded_reading, is_compressed, suffix_of
@@ -68,19 +68,16 @@ def predict_file(
     method: str | Method = "auto",
     impossible: Impossible = "error",
     processes: int | Client | None = 1,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     progress: ProgressOption = None,
+    **within: Unpack[RunLimits],
 ) -> Prediction:
     """Answer every case of a file and write the answers to another, a few thousand at a time.
 
     The arguments are those of `predict_proba`; source and answers are CSV, TSV or Parquet by the
     ending of their names (CSV and TSV also with .gz). Answers are written whole or not at all.
 
-    `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
-    `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that
-    of the answers.
+    `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `within` are
+    those of `predict_proba`; `source` is the file of cases, `out` that of the answers.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -97,7 +94,7 @@ def predict_file(
         else asked_variables(graph, targets, "targets")
     )
     _check_ending(out, "the answers")
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     columns = [*answer_columns(graph, asked), "log_evidence"]
     rows = dead = restless = 0
     with (

@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Clock, RunLimits, limits
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.answers import Distributions
-from kikuchi.query.labels import AmbiguousNumberError, place_of
+from kikuchi.query.labels import required_place
 from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree
 
 _BEFORE = "[-1]"
@@ -103,9 +103,7 @@ class TwoSliceNetwork:
         evidence: Iterable[Mapping[str, Any]],
         *,
         lag: int = 0,
-        budget: Budget | None = None,
-        seconds: float | None = None,
-        memory: int | str | None = None,
+        **within: Unpack[RunLimits],
     ) -> Iterator[Distributions]:
         """Distributions of each slice given the evidence up to it, or up to `lag` slices after it,
         as they come: any number of slices in the same memory.
@@ -115,10 +113,9 @@ class TwoSliceNetwork:
         evidence : for each slice its observed states by name, an empty mapping for none.
         lag : how many later slices an answer waits for (fixed-lag smoothing); each costs a step
             back in time for every slice.
-        budget : limits as a `Budget`, in place of the next two.
-        seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+        within : limits: `seconds` and `memory`, or a `budget` of both.
         """
-        engine = _SliceEngine(self, limits(budget, seconds, memory).start())
+        engine = _SliceEngine(self, limits(**within).start())
         if not isinstance(lag, int | np.integer) or lag < 0:
             raise ModelError(f"lag must be a whole number of at least 0, got {lag!r}")
         held: deque[_Step] = deque()
@@ -146,20 +143,16 @@ class TwoSliceNetwork:
     def smooth(
         self,
         evidence: Sequence[Mapping[str, Any]],
-        *,
-        budget: Budget | None = None,
-        seconds: float | None = None,
-        memory: int | str | None = None,
+        **within: Unpack[RunLimits],
     ) -> list[Distributions]:
         """Distributions of each slice given all evidence.
 
         Parameters
         ----------
         evidence : as in `filter`, for all slices.
-        budget : limits as a `Budget`, in place of the next two.
-        seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+        within : limits: `seconds` and `memory`, or a `budget` of both.
         """
-        engine = _SliceEngine(self, limits(budget, seconds, memory).start())
+        engine = _SliceEngine(self, limits(**within).start())
         n = len(evidence)
         block = max(int(np.sqrt(n)), 1)
         kept: dict[int, Array | None] = {0: None}  # the table that comes into a slice
@@ -268,13 +261,7 @@ class _Slice:
                 hint = suggestion(str(name), self.network.names)
                 raise EvidenceError(f"slice {t}: there is no variable '{name}'; {hint}")
             labels = self.states(name)
-            try:
-                place = place_of(labels, state)
-            except AmbiguousNumberError as error:
-                raise EvidenceError(f"slice {t}: {name}: state {error}") from None
-            if place is None:
-                hint = suggestion(str(state), labels)
-                raise EvidenceError(f"slice {t}: {name} has no state {state!r}; {hint}")
+            place = required_place(f"slice {t}: {name}", labels, state, EvidenceError)
             rows[self.number[name]] = np.eye(len(labels))[place]
         return np.concatenate([rows[v] for v in sorted(self.own)])
 

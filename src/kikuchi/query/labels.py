@@ -11,9 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from kikuchi.core.errors import KikuchiError, suggestion
+
 
 class AmbiguousNumberError(ValueError):
     """A number that names one thing and counts to another."""
+
+
+def required_place(what: str, labels: Sequence[str], state: Any, kind: type[KikuchiError]) -> int:
+    """The place of a state of `what`; an error of this kind if there is none, or several."""
+    try:
+        found = place_of(labels, state)
+    except AmbiguousNumberError as error:
+        raise kind(f"{what}: state {error}") from None
+    if found is None:
+        raise kind(f"{what} has no state {state!r}; {suggestion(str(state), labels)}")
+    return found
 
 
 def place_of(labels: Sequence[str], word: Any) -> int | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Clock, RunLimits, limits
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
@@ -48,12 +48,7 @@ class MarginalMap:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "states": self.states,
-            "log_weight": self.log_weight,
-            "log_weight_upper": self.log_weight_upper,
-            "exact": self.exact,
-        }
+        return dict(vars(self))
 
     def _repr_html_(self) -> str:
         return html_facts("Most probable states", list(self.states.items()), repr(self))
@@ -72,9 +67,7 @@ def marginal_map(
     evidence: Mapping[Any, Any] | None = None,
     *,
     likelihood: Mapping[Any, Any] | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> MarginalMap:
     """The most probable joint state of some variables given evidence, all others summed out.
 
@@ -82,8 +75,7 @@ def marginal_map(
     ----------
     model, evidence, likelihood : as in `query`.
     variables : the variables whose states are wanted.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
         Where an exact answer does not fit, it is bounded from both sides.
 
     >>> import kikuchi as kk
@@ -91,7 +83,7 @@ def marginal_map(
     smoke=yes, bronc=yes (log-weight -1.413539, exact)
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     known = given(graph, evidence, likelihood)
     wanted = asked_variables(graph, variables, "variables")
     if not wanted:

@@ -13,12 +13,12 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Clock, RunLimits, limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.labelled import pandas_module
 from kikuchi.core.text import printable
@@ -126,9 +126,7 @@ def most_probable(
     *,
     best: int = 1,
     likelihood: Mapping[Any, Any] | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Explanations:
     """The `best` most probable states of all variables given evidence, exactly, in order.
 
@@ -136,8 +134,7 @@ def most_probable(
     ----------
     model, evidence, likelihood : as in `query`.
     best : how many; fewer come back if fewer states have a positive probability.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
         A tree that does not fit is refused with its price.
 
     >>> import kikuchi as kk
@@ -149,7 +146,7 @@ def most_probable(
     graph = model if isinstance(model, FactorGraph) else as_model(model)
     if not isinstance(best, int | np.integer) or isinstance(best, bool) or best < 1:
         raise KikuchiError(f"best must be a whole number of at least 1, got {best!r}")
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     known = given(graph, evidence, likelihood)
     search = _BestFirst(graph, known, clock)
     found = list(search.states(int(best)))

@@ -7,7 +7,7 @@ which heeds the clock between cliques and turns to logarithms where it must.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,7 @@ class LinearTables(NamedTuple):
         return cls(np.exp(graph.log_tables - np.repeat(tops, sizes)), tops)
 
 
+@dataclass(eq=False)
 class PatternTree:
     """The plan and the maps of one evidence pattern; it holds no table of a row.
 
@@ -79,12 +80,13 @@ class PatternTree:
     where each begins in a row of answers; a joint of `pattern.together` is a single target.
     """
 
-    def __init__(
-        self, graph: FactorGraph, linear: LinearTables, pattern: EvidencePattern, clock: Clock
-    ) -> None:
-        self.graph = graph
-        self.linear = linear
-        self.pattern = pattern
+    graph: FactorGraph
+    linear: LinearTables
+    pattern: EvidencePattern
+    clock: InitVar[Clock]
+
+    def __post_init__(self, clock: Clock) -> None:
+        graph, pattern = self.graph, self.pattern
         is_open = graph.cardinalities > 1
         is_open[list(pattern.observed)] = False
         is_open[list(pattern.left_out)] = False
@@ -98,7 +100,7 @@ class PatternTree:
         touching[graph.edge_factors[is_open[graph.scopes]]] = True
         self.cut = np.flatnonzero(used & touching)
         self.fixed = np.flatnonzero(used & ~touching)
-        self.constant = float(linear.tops[self.cut].sum()) + graph.log_constant
+        self.constant = float(self.linear.tops[self.cut].sum()) + graph.log_constant
         self.weighted = np.array(pattern.weighted, dtype=np.int64)
         self.weight_at = _ends(graph.cardinalities[self.weighted])
         self.together = [v for v in pattern.together if is_open[v]]

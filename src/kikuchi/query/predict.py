@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.core.labelled import pandas_module
@@ -52,10 +52,8 @@ def predict_proba(
     method: str | Method = "auto",
     impossible: Impossible = "error",
     processes: int | Client | None = 1,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     progress: ProgressOption = None,
+    **within: Unpack[RunLimits],
 ) -> Any:
     """Distributions of the targets in every case of a table: a DataFrame, one row an answer.
 
@@ -79,8 +77,7 @@ def predict_proba(
         contradicts what, or "missing" for a row without numbers.
     processes : number of worker processes that share the rows, None for one for each core; or a
         client of Dask (`distributed.Client`), whose workers then share them.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
         Without enough time it ends with an error, as half a table would be no answer.
     progress : True for a bar, or a function that is told how many parts are done.
 
@@ -99,7 +96,7 @@ def predict_proba(
         else asked_variables(graph, targets, "targets")
     )
     cases = read_cases(graph, frame, set() if targets is None else set(asked))
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     with shown(progress, "cases") as report, shared_with(processes) as count:
         found = answer_cases(graph, cases, asked, method, clock, processes=count, progress=report)
     log_z, values = found.log_z, found.values

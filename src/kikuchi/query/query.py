@@ -9,7 +9,7 @@ Reference: HOJ-I4, LIU-M4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -104,44 +104,53 @@ def query(
         if not together:
             raise ModelError("joint: name at least one variable")
         with shown(progress, "query") as report:
-            return _joint_answer(graph, together, known, method, clock, report)
+            return _joint_answer(_Question(graph, together, known, method, clock, report))
     if variables is None:
         asked = [v for v in range(graph.n_variables) if v not in known.states]
     else:
         asked = asked_variables(graph, variables, "variables")
     with shown(progress, "query") as report:
-        return _single_answers(graph, asked, known, method, clock, report)
+        return _single_answers(_Question(graph, asked, known, method, clock, report))
+
+
+class _Question(NamedTuple):
+    graph: FactorGraph
+    asked: list[int]
+    known: Given
+    method: str | Method
+    clock: Clock
+    progress: Progress
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables that are asked for."""
+        return tuple(self.graph.label(v) for v in self.asked)
+
+    @property
+    def states(self) -> tuple[tuple[str, ...], ...]:
+        """Names of their states."""
+        return tuple(state_labels(self.graph, v) for v in self.asked)
+
+    def facts(self, log_z: float, warnings: tuple[str, ...]) -> dict[str, Any]:
+        """What there is to say of an exact answer."""
+        log_evidence = None if self.known.marginals else log_z
+        told: dict[str, Any] = {"converged": not warnings, "warnings": warnings}
+        return {"method": "jt", "log_evidence": log_evidence, **told}
 
 
 # ---------------------------------------------------------------------- single variables
 
 
-def _single_answers(
-    graph: FactorGraph,
-    asked: list[int],
-    known: Given,
-    method: str | Method,
-    clock: Clock,
-    progress: Progress,
-) -> Distributions:
-    names = tuple(graph.label(v) for v in asked)
-    states = tuple(state_labels(graph, v) for v in asked)
-    found = _exact_row(graph, set(asked), (), known, method, clock)
+def _single_answers(q: _Question) -> Distributions:
+    graph, known = q.graph, q.known
+    found = _exact_row(q, ())
     if found is not None:
         tree, log_z, row, warnings = found
-        values = tuple(_marginal(graph, tree, row, known, v) for v in asked)
-        return Distributions(
-            names,
-            states,
-            values,
-            method="jt",
-            log_evidence=None if known.marginals else log_z,
-            converged=not warnings,
-            warnings=warnings,
-        )
-    beliefs, number = _inferred(graph, set(asked), known, method, clock, progress)
-    values = tuple(_belief(graph, beliefs, number, known, v) for v in asked)
-    return Distributions(names, states, values, **_facts(beliefs, known))
+        values = tuple(_marginal(graph, tree, row, known, v) for v in q.asked)
+        return Distributions(q.names, q.states, values, **q.facts(log_z, warnings))
+    beliefs, number = _inferred(graph, set(q.asked), known, q.method, q.clock, q.progress)
+    values = tuple(_belief(graph, beliefs, number, known, v) for v in q.asked)
+    return Distributions(q.names, q.states, values, **_facts(beliefs, known))
 
 
 def _marginal(
@@ -171,40 +180,27 @@ def _point(graph: FactorGraph, v: int, state: int) -> Array:
 # ---------------------------------------------------------------------- joints
 
 
-def _joint_answer(
-    graph: FactorGraph,
-    asked: list[int],
-    known: Given,
-    method: str | Method,
-    clock: Clock,
-    progress: Progress,
-) -> JointDistribution:
-    names = tuple(graph.label(v) for v in asked)
-    states = tuple(state_labels(graph, v) for v in asked)
+def _joint_answer(q: _Question) -> JointDistribution:
+    graph, asked, known, states = q.graph, q.asked, q.known, q.states
     shape = tuple(map(len, states))
     size = float(np.prod(np.array(shape, dtype=np.float64)))
-    clock.budget.require_bytes(
+    q.clock.budget.require_bytes(
         int(8 * size), f"the joint of {len(asked)} variables", "ask for fewer"
     )
     free = tuple(v for v in asked if v not in known.states)
-    found = _exact_row(graph, set(asked), free, known, method, clock)
+    found = _exact_row(q, free)
     if found is None:
-        beliefs, number = _inferred(graph, set(asked), known, method, clock, progress)
+        beliefs, number = _inferred(graph, set(asked), known, q.method, q.clock, q.progress)
         inner = beliefs.joint([number[v] for v in free]) if free else np.ones(())
         facts = _facts(beliefs, known)
     else:
         _, log_z, row, warnings = found
         inner = _tree_joint(graph, row, free)
-        facts = {
-            "method": "jt",
-            "log_evidence": None if known.marginals else log_z,
-            "converged": not warnings,
-            "warnings": warnings,
-        }
+        facts = q.facts(log_z, warnings)
     table = np.zeros(shape)
     where = tuple(known.states.get(v, slice(None)) for v in asked)
     table[where] = inner.reshape(table[where].shape)
-    return JointDistribution(names, states, table, **facts)
+    return JointDistribution(q.names, states, table, **facts)
 
 
 def _tree_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
@@ -220,17 +216,13 @@ def _tree_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
 
 
 def _exact_row(
-    graph: FactorGraph,
-    asked: set[int],
-    together: tuple[int, ...],
-    known: Given,
-    method: str | Method,
-    clock: Clock,
+    q: _Question, together: tuple[int, ...]
 ) -> tuple[PatternTree | SmallAnswer, float, Array, tuple[str, ...]] | None:
     """The answer of the tree, or None where the method is another one or the tree costs too much.
 
     The tree is insisted upon if the method is; its own errors then say what it lacks.
     """
+    graph, known, method, clock, asked = q.graph, q.known, q.method, q.clock, set(q.asked)
     if not isinstance(method, str) or method not in EXACT:
         return None
     cache = cache_of(graph)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts, pandas_module
 from kikuchi.core.text import printable
@@ -105,9 +105,7 @@ def sensitivity(
     evidence: Mapping[Any, Any] | None = None,
     *,
     tables: Sequence[Variable] | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Sensitivity:
     """How P(target = state | evidence) changes with each entry of the tables, exactly.
 
@@ -120,8 +118,7 @@ def sensitivity(
     target, state : the answer whose sensitivity is asked.
     tables : in directed models the variables whose conditional tables are looked at, else numbers
         of factors; all by default.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -129,7 +126,7 @@ def sensitivity(
     'p(xray=yes | either=no)'
     """
     graph = model if isinstance(model, FactorGraph) else as_model(model)
-    budget = limits(budget, seconds, memory)
+    budget = limits(**within)
     known = given(graph, evidence)
     v = variable_number(graph, target)
     if v in known.states:
@@ -216,9 +213,7 @@ def information_gain(
     evidence: Mapping[Any, Any] | None = None,
     *,
     candidates: Sequence[Variable] | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> dict[str, float]:
     """Mutual information of the target with each unobserved variable given evidence, in nats.
 
@@ -230,8 +225,7 @@ def information_gain(
     model, evidence : as in `query`.
     target : the variable that one wants to know.
     candidates : variables that could be observed; all others by default.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})
@@ -251,7 +245,7 @@ def information_gain(
     wrong = [v for v in chosen if v == t or v in known.states]
     if wrong:
         raise ModelError(f"candidates: {graph.label(wrong[0])} is observed or is the target")
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     observed = tuple(sorted(known.states))
     tree = cache_of(graph).tree_for(observed, (t,), {t, *chosen}, (), clock)
     count = int(graph.cardinalities[t])

@@ -9,8 +9,8 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.plots.images import image_rows, tiles
-from kikuchi.reports.page import Item, Picture, Tile
-from kikuchi.reports.train_page import trained_page, training_picture
+from kikuchi.reports.page import Item, Picture
+from kikuchi.reports.train_page import measured_report, training_picture
 
 if TYPE_CHECKING:
     from kikuchi.beliefnets.evaluation import BeliefEvaluation
@@ -18,26 +18,13 @@ if TYPE_CHECKING:
 _SHOWN = 12  # images in a row
 _MOST_FEATURES = 60
 
-_SUBTITLES = {
-    "SigmoidBeliefNetwork": "A sigmoid belief network trained on rows of data",
-    "NoisyOrNetwork": "A noisy-or network of causes trained on rows of findings",
-    "ThresholdNetworkClassifier": "Threshold units trained through inference at zero temperature",
-}
-
 
 def beliefnet_report(
     evaluation: BeliefEvaluation, path: str | PathLike[str], *, command: str | None = None
 ) -> None:
     """Write one self-contained page: figures, the bound over time, features by layer, samples."""
-    chosen = list(evaluation.measures.items())
-    trained_page(
-        evaluation,
-        evaluation.source,
-        subtitle=_SUBTITLES[evaluation.kind],
-        tiles=[Tile(name, f"{value:.5g}") for name, value in chosen],
-        sections={"Training": [training_picture(evaluation)], "Pictures": _pictures(evaluation)},
-        room="beliefnets",
-    ).write(path, command)
+    sections = {"Training": [training_picture(evaluation)], "Pictures": _pictures(evaluation)}
+    measured_report(evaluation, path, sections=sections, room="beliefnets", command=command)
 
 
 def _pictures(evaluation: BeliefEvaluation) -> list[Item]:

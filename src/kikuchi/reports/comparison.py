@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from kikuchi.core import text
+from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, format_bytes, limits
+from kikuchi.core.budget import Budget, RunLimits, format_bytes, limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -66,11 +67,7 @@ class ComparedMethod:
             answer.pop(name, None)
         return {
             **answer,
-            "method": self.method,
-            "problem": self.problem,
-            "log_z_error": self.log_z_error,
-            "largest_error": self.largest_error,
-            "mean_error": self.mean_error,
+            **attributes(self, "method problem log_z_error largest_error mean_error"),
         }
 
 
@@ -98,10 +95,8 @@ def compare(
     methods: Sequence[str | Method],
     *,
     evidence: Evidence | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     announce: Announce | None = None,
+    **within: Unpack[RunLimits],
 ) -> Comparison:
     """Run each method on the model; one that fails or refuses becomes a row with its reason.
 
@@ -118,7 +113,7 @@ def compare(
     chosen = [METHODS.parse(method) for method in methods]
     observed = as_observed(graph, evidence)
     graph.condition(observed_states(observed))  # impossible evidence is refused before any method
-    allowed = limits(budget, seconds, memory)
+    allowed = limits(**within)
     announced = announce or _without_progress
     exact, note = _exact_answer(graph, observed, allowed, announced)
     rows: list[ComparedMethod] = []

@@ -9,8 +9,8 @@ import numpy as np
 
 from kikuchi.plots.flows import held_out_scores, samples_beside_data
 from kikuchi.plots.images import image_rows
-from kikuchi.reports.page import Item, Picture, Tile
-from kikuchi.reports.train_page import trained_page
+from kikuchi.reports.page import Item, Picture
+from kikuchi.reports.train_page import measured_report
 
 if TYPE_CHECKING:
     from kikuchi.flows.evaluation import FlowEvaluation
@@ -18,25 +18,13 @@ if TYPE_CHECKING:
 _SHOWN = 12  # images in a row
 _DRAWN = 1000
 
-_SUBTITLES = {
-    "FlowMixture": "A mixture of normalising flows, and the Gaussian mixture it began from",
-    "LatentMixtureFlow": "A normalising flow to a Gaussian mixture, and the mixture it began from",
-    "FlowClassifier": "Normalising flows of each class, and Bayes' rule",
-}
-
 
 def flow_report(
     evaluation: FlowEvaluation, path: str | PathLike[str], *, command: str | None = None
 ) -> None:
     """Write one self-contained page: figures, held-out scores by epoch, samples beside data."""
-    trained_page(
-        evaluation,
-        evaluation.source,
-        subtitle=_SUBTITLES[type(evaluation.estimator).__name__],
-        tiles=[Tile(name, f"{value:.5g}") for name, value in evaluation.measures.items()],
-        sections={"Training": _training(evaluation), "Samples": _samples(evaluation)},
-        room="flows",
-    ).write(path, command)
+    sections = {"Training": _training(evaluation), "Samples": _samples(evaluation)}
+    measured_report(evaluation, path, sections=sections, room="flows", command=command)
 
 
 def _training(evaluation: FlowEvaluation) -> list[Item]:

@@ -16,11 +16,20 @@ from kikuchi.training.trainer import COMPLETE
 
 if TYPE_CHECKING:
     from kikuchi.boltzmann.evaluation import MachineEvaluation
-    from kikuchi.training.answer import TrainingAnswer
+    from kikuchi.training.answer import MeasuredAnswer, TrainingAnswer
 
 _SHOWN = 12  # images in a row
 _MOST_FILTERS = 60
 _SAMPLE_STEPS = 500
+
+_SUBTITLES = {
+    "SigmoidBeliefNetwork": "A sigmoid belief network trained on rows of data",
+    "NoisyOrNetwork": "A noisy-or network of causes trained on rows of findings",
+    "ThresholdNetworkClassifier": "Threshold units trained through inference at zero temperature",
+    "FlowMixture": "A mixture of normalising flows, and the Gaussian mixture it began from",
+    "LatentMixtureFlow": "A normalising flow to a Gaussian mixture, and the mixture it began from",
+    "FlowClassifier": "Normalising flows of each class, and Bayes' rule",
+}
 
 
 def train_report(
@@ -34,6 +43,25 @@ def train_report(
         tiles=_tiles(evaluation),
         sections={"Pictures": _pictures(evaluation)},
         room="boltzmann",
+    ).write(path, command)
+
+
+def measured_report(
+    evaluation: MeasuredAnswer,
+    path: str | PathLike[str],
+    *,
+    sections: Mapping[str, Sequence[Item]],
+    room: str,
+    command: str | None = None,
+) -> None:
+    """Write the page of an estimator of `kikuchi.<room>` with measures."""
+    trained_page(
+        evaluation,
+        evaluation.source,
+        subtitle=_SUBTITLES[type(evaluation.estimator).__name__],
+        tiles=[Tile(name, f"{value:.5g}") for name, value in evaluation.measures.items()],
+        sections=sections,
+        room=room,
     ).write(path, command)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kikuchi import __version__
 from kikuchi.core import parallel
+from kikuchi.core.answer import attributes
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.parallel import Executor
@@ -47,7 +48,7 @@ class Outcome:
     processes: int
     stopped: str
     seconds: float
-    outdated: int = 0
+    outdated: int
 
     @property
     def complete(self) -> bool:
@@ -77,9 +78,7 @@ class Outcome:
         setting = self.experiment.setting(self.quick)
         return {
             "experiment": self.experiment.id,
-            "document": self.experiment.document,
-            "title": self.experiment.title,
-            "claim": self.experiment.claim,
+            **attributes(self.experiment, "document title claim"),
             "version": __version__,
             "versions": versions(),
             "setting": "quick" if self.quick else "full",
@@ -87,14 +86,8 @@ class Outcome:
             "seeds": list(self.seeds),
             "cases": self.total,
             "finished": len(self.finished),
-            "resumed": self.resumed,
-            "outdated": self.outdated,
-            "complete": self.complete,
-            "stopped": self.stopped,
-            "processes": self.processes,
-            "seconds": self.seconds,
-            "case_seconds": self.case_seconds,
-            "verdict": self.verdict,
+            **attributes(self, "resumed outdated complete stopped processes seconds"),
+            **attributes(self, "case_seconds verdict"),
             "rows": [row.to_dict() for row in self.rows()],
             "results": [one.to_dict() for one in self.finished],
         }

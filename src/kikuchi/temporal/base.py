@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,13 @@ from kikuchi.core.lbfgs import Lbfgs, Objective
 from kikuchi.core.options import option
 from kikuchi.core.run import Run, State, Step
 from kikuchi.core.seeds import generator
-from kikuchi.temporal.sequences import Sequences, check_columns, check_width, read_sequences
+from kikuchi.temporal.sequences import (
+    Sequences,
+    check_columns,
+    check_steps,
+    check_width,
+    read_sequences,
+)
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, check_is_fitted
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
@@ -116,6 +122,13 @@ class GradientAscent:
             self.iterations += 1
             gain = max(before - self.descent.value, 0.0) if moved else 0.0
             yield Step(self.iterations, gain, -self.descent.value * self.rows)
+
+
+class Fitted(Generic[Model]):
+    """What a fit leaves behind; annotations of a dataclass would be options."""
+
+    model_: Model
+    log_likelihood_: float
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -276,10 +289,11 @@ class SequenceEstimator(Estimator):
         self.log_likelihood_ = value
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RowsEstimator(SequenceEstimator):
     """Base of the estimators that learn from outputs alone, by EM or along the gradient."""
 
-    learner: Any  # an option of each family
+    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
 
     def fit(self, Y: Any, y: object = None) -> Self:
         """Learn by `learner` from rows `Y` (time, outputs), or from a list of such tables; `y` is
@@ -302,3 +316,52 @@ class RowsEstimator(SequenceEstimator):
     def _learn(self, Y: Any, method: str) -> Self:
         self._check_options()
         return self._fit(self._sequences(Y, reset=True), method)
+
+    def log_likelihood(self, Y: Any) -> float:
+        """log p(`Y`), summed over sequences."""
+        return total_log_likelihood(self.filter(Y))
+
+    def score(self, Y: Any, y: object = None) -> float:
+        """Log-likelihood (or what is known of it) per row of `Y`; `y` is ignored."""
+        return self.log_likelihood(Y) / self._sequences(Y).rows
+
+    def forecast(self, Y: Any, steps: int) -> Any:
+        """So many `steps` after the last row of `Y`: states and outputs, or a list for a list."""
+        check_steps(steps, "forecast")
+        sequences = self._sequences(Y)
+        return sequences.answer([self._ahead(rows, steps) for rows in sequences.tables])
+
+    @abstractmethod
+    def filter(self, Y: Any) -> Any:
+        """What is hidden, given the rows of `Y` up to each step."""
+
+    @abstractmethod
+    def _ahead(self, rows: Array, steps: int) -> Any:
+        """The forecast of one sequence."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ChainEstimator(RowsEstimator):
+    """Base of the hidden chains with emissions."""
+
+    pseudo_count: float = option(
+        0.0, "Added to each expected transition and start before rows are normalised.", low=0
+    )
+
+    @classmethod
+    def from_parameters(cls, model: Any, **options: Any) -> Self:
+        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
+        `options` are those of the class.
+        """
+        made = cls(cls._size(model), emission=model.emission.kind, **options)
+        return made._given(model, model.emission.n_columns)
+
+    @staticmethod
+    @abstractmethod
+    def _size(model: Any) -> Any:
+        """The first option: states of the chain, or of each chain."""
+
+
+def total_log_likelihood(found: Any) -> float:
+    """Sum of the log-likelihoods of the answers to one sequence or to a list of them."""
+    return float(sum(f.log_likelihood for f in (found if isinstance(found, list) else [found])))

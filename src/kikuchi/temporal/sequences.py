@@ -36,6 +36,12 @@ class Sequences(NamedTuple):
         return results[0] if self.single else results
 
 
+def check_steps(steps: int, what: str) -> None:
+    """Refuse a forecast or a sample of no steps."""
+    if steps < 1:
+        raise DataError(f"a {what} of {steps} steps; give at least 1")
+
+
 def read_sequences(data: Any, what: str = "Y", *, missing: bool = True) -> Sequences:
     """Tables of numbers: an array (time, outputs), or (time,) for one output, or a list of them.
 

@@ -71,6 +71,48 @@ class TrainingAnswer(Answer):
         }
 
 
+class RowsAnswer(TrainingAnswer):
+    """Base of the evaluations on rows that were learnt from, held out, or new."""
+
+    source: str
+    rows: Any
+    held_out: Any
+    new: bool = False
+
+    @property
+    def judged(self) -> str:
+        """The rows that were measured, in words."""
+        if self.new:
+            return "these rows"
+        return "rows learnt from" if self.held_out is None else "rows held out"
+
+    def data_fact(self, kind: str = "row") -> tuple[str, str]:
+        """Where the rows are from, and how many there are of this kind."""
+        kept = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        return "data", f"{self.source}: {text.count(len(self.rows), kind)}{kept}"
+
+    def rows_dict(self) -> dict[str, Any]:
+        """The training and the numbers of rows as plain data."""
+        held_out = 0 if self.held_out is None else len(self.held_out)
+        return {**self.training_dict(), "rows": len(self.rows), "held_out": held_out}
+
+
+class MeasuredAnswer(RowsAnswer):
+    """Base of the evaluations with `measures`, numbers by name, and `notes` on some of them."""
+
+    measures: dict[str, float]
+    notes: dict[str, str]
+
+    def measured_facts(self) -> list[tuple[str, str]]:
+        """The measures with their notes."""
+        notes = {name: f" ({note})" for name, note in self.notes.items() if note}
+        return [(n, f"{value:.6g}{notes.get(n, '')}") for n, value in self.measures.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.rows_dict(), "measures": self.measures, "warnings": self.warnings}
+
+
 def log_z_text(told: Any) -> str:
     """An estimate of log Z (a dictionary) in words: exact, or between its ends.
 

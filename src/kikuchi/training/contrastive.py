@@ -247,10 +247,9 @@ class BriefGibbsRule(SampledRule):
 
 @dataclass(frozen=True)
 class EquilibriumRule(SampledRule):
-    """Statistics of chains that are run long enough to forget their start."""
+    """Equilibrium Gibbs chains: begun at random for every batch."""
 
     name: ClassVar[str] = "gibbs"
-    summary: ClassVar[str] = "equilibrium Gibbs chains: begun at random for every batch"
 
     chains: int = option(100, "number of chains", low=1)
     burn_in: int = option(200, "steps that are not counted", low=0)

@@ -330,24 +330,25 @@ class TrainedEstimator(Estimator):
         checkpoint: Checkpoint | None,
         state: TrainerState | None,
     ) -> None:
-        training = train(
-            model,
-            rows,
-            self._rule(),
-            optimiser=optimiser,
-            epochs=epochs,
-            batch_size=self.batch_size,
-            seed=rng,
-            run=self._run(),
-            checkpoint=checkpoint,
-            threads=self.threads,
+        training = self._trained(
+            model, rows, self._rule(), rng, optimiser, epochs, checkpoint, state,
             average=self._averaged(),
-            state=state,
-        )
+        )  # fmt: skip
         self._keep(training, rng)
         remarks = self._remarks(rows)
         self.warnings_ += remarks
         log_warnings(_LOG, type(self).__name__, remarks)
+
+    def _trained(
+        self, model: Any, data: Any, rule: BaseRule, rng: np.random.Generator, optimiser: Optimiser,
+        epochs: int, checkpoint: Checkpoint | None, state: TrainerState | None, **more: Any,
+    ) -> Training[Any]:  # fmt: skip
+        """`train` with the options of the estimator, and `more` of its own."""
+        return train(
+            model, data, rule, optimiser=optimiser, epochs=epochs, batch_size=self.batch_size,
+            seed=rng, run=self._run(), checkpoint=checkpoint, threads=self.threads, state=state,
+            **more,
+        )  # fmt: skip
 
     def _keep(self, training: Training[Any], rng: np.random.Generator) -> None:
         setattr(self, self.model_attribute, training.model)
@@ -387,6 +388,22 @@ class TrainedEstimator(Estimator):
 
 class FeatureTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: ignore[misc]
     """Mixin of estimators whose `transform` gives features: `fit_transform`, names, containers."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # features are of the model's own type
+        return tags
+
+
+def ending_remarks(
+    stopped: str, converged: bool, objective: str, done: str, limit: str = "max_iter or tol"
+) -> list[str]:
+    """What must be said of a fit that ended before it converged, after what was `done`."""
+    if stopped in ("seconds", "interrupted"):
+        return [f"stopped early ({stopped}): the best so far is kept"]
+    if stopped == "diverged":
+        return [f"no step raised the {objective} any more before tol was reached"]
+    return [] if converged else [f"not converged in {done}; raise {limit}"]
 
 
 class PrintedProgress:

@@ -56,7 +56,6 @@ class PairwiseModel(Trainable, Protocol):
         """The name of a variable in messages."""
 
 
-@dataclass(frozen=True)
 class PseudoLikelihoodRule(Rule[Any]):
     """The gradient of sum_i log p(x_i | all other variables), a true objective."""
 

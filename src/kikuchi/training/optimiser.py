@@ -29,44 +29,14 @@ from kikuchi.training.model import Parameters, Trainable
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
-OPTIMISERS: Registry[Optimiser] = Registry(
-    "kikuchi.training",
-    "optimiser",
-    {
-        "sgd": "optimiser:Sgd",
-        "adam": "optimiser:Adam",
-        "adamw": "optimiser:AdamW",
-        "amsgrad": "optimiser:AmsGrad",
-        "nadam": "optimiser:Nadam",
-        "adabelief": "optimiser:AdaBelief",
-        "yogi": "optimiser:Yogi",
-        "lion": "optimiser:Lion",
-        "rmsprop": "optimiser:RmsProp",
-        "adagrad": "optimiser:AdaGrad",
-    },
-)
-SCHEDULES: Registry[RateSchedule] = Registry(
-    "kikuchi.training",
-    "schedule",
-    {
-        "constant": "optimiser:ConstantRate",
-        "linear": "optimiser:LinearDecay",
-        "cosine": "optimiser:CosineDecay",
-        "exponential": "optimiser:ExponentialDecay",
-        "inverse-time": "optimiser:InverseTimeDecay",
-        "warmup-cosine": "optimiser:WarmupCosineDecay",
-    },
-)
-
 
 # ---------------------------------------------------------------------- schedules
 
 
 @dataclass(frozen=True)
-class RateSchedule(Configured, ABC):
+class RateSchedule(Configured, ABC, kind="schedule"):
     """How the learning rate changes from update to update, as optax's schedule of that name."""
 
-    kind: ClassVar[str] = "schedule"
     needs_end: ClassVar[bool] = False  # whether it depends on the number of epochs
 
     @abstractmethod
@@ -83,7 +53,6 @@ class RateSchedule(Configured, ABC):
             return np.asarray(schedule(updates), dtype=np.float64)
 
 
-@dataclass(frozen=True)
 class ConstantRate(RateSchedule):
     """The same rate throughout."""
 
@@ -107,7 +76,6 @@ class DecayToEnd(RateSchedule):
     end: float = option(0.0, "last rate as a fraction of the first", low=0)
 
 
-@dataclass(frozen=True)
 class LinearDecay(DecayToEnd):
     """Falls in equal steps over all epochs."""
 
@@ -118,7 +86,6 @@ class LinearDecay(DecayToEnd):
         return _optax().linear_schedule(rate, self.end * rate, per_epoch * epochs)
 
 
-@dataclass(frozen=True)
 class CosineDecay(DecayToEnd):
     """Falls along half a cosine over all epochs."""
 
@@ -178,6 +145,21 @@ class WarmupCosineDecay(RateSchedule):
         )
 
 
+SCHEDULES: Registry[RateSchedule] = Registry(
+    "kikuchi.training",
+    "schedule",
+    {
+        cls.name: cls
+        for cls in (
+            ConstantRate,
+            LinearDecay,
+            CosineDecay,
+            ExponentialDecay,
+            InverseTimeDecay,
+            WarmupCosineDecay,
+        )
+    },
+)
 parse_schedule = SCHEDULES.parse
 
 
@@ -185,10 +167,8 @@ parse_schedule = SCHEDULES.parse
 
 
 @dataclass(frozen=True)
-class Optimiser(Configured, ABC):
+class Optimiser(Configured, ABC, kind="optimiser"):
     """Base of the optimisers."""
-
-    kind: ClassVar[str] = "optimiser"
 
     learning_rate: float = option(0.05, "first rate of the updates", above=0)
     weight_decay: float = option(0.0, "strength of the decay of weights towards 0", low=0)
@@ -320,14 +300,12 @@ class Adam(OptaxOptimiser):
     eps: float = option(1e-8, "added to the root mean square", above=0)
 
 
-@dataclass(frozen=True)
 class AmsGrad(Adam):
     """Adam with root mean squares that never fall."""
 
     name: ClassVar[str] = "amsgrad"
 
 
-@dataclass(frozen=True)
 class Nadam(Adam):
     """Adam that looks ahead."""
 
@@ -352,7 +330,6 @@ class Yogi(Adam):
     eps: float = option(1e-3, "added to the root mean square", above=0)
 
 
-@dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with weight decay beside the gradients."""
 
@@ -392,6 +369,14 @@ class AdaGrad(OptaxOptimiser):
     eps: float = option(1e-7, "added to the sum", above=0)
 
 
+OPTIMISERS: Registry[Optimiser] = Registry(
+    "kikuchi.training",
+    "optimiser",
+    {
+        cls.name: cls
+        for cls in (Sgd, Adam, AdamW, AmsGrad, Nadam, AdaBelief, Yogi, Lion, RmsProp, AdaGrad)
+    },
+)
 parse_optimiser = OPTIMISERS.parse
 
 

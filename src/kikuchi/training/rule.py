@@ -42,10 +42,9 @@ class GradientEstimate:
 
 
 @dataclass(frozen=True)
-class BaseRule(Configured, ABC):
+class BaseRule(Configured, ABC, kind="learner"):
     """What the trainer asks of every rule."""
 
-    kind: ClassVar[str] = "learner"
     objective_name: ClassVar[str] = "objective"
 
     def score(self, model: Any, rows: Any) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kikuchi.beliefnets.kernels.states import softplus
+from kikuchi.beliefnets.kernels.states import set_inputs, softplus, xi_step
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges
 
 _NEWTON = 60
-_LEAST_GAIN = 1e-11
 _TINY = 1e-300
 
 
@@ -69,18 +68,11 @@ def _best_xi(
     for _ in range(_NEWTON):
         log_a, mean_a, var_a = tilted_moments(net, child, -xi, first, last, start, odds)
         log_b, mean_b, var_b = tilted_moments(net, child, 1.0 - xi, first, last, start, odds)
-        share = 1.0 / (1.0 + np.exp(log_a - log_b))
-        mean = (1.0 - share) * mean_a + share * mean_b
-        slope = mean_input - mean
-        curve = (1.0 - share) * (var_a + mean_a**2) + share * (var_b + mean_b**2) - mean**2
-        if slope * slope <= 2.0 * _LEAST_GAIN * curve or high - low < 1e-15:
+        xi, low, high, done = xi_step(
+            xi, low, high, mean_input, log_a, log_b, mean_a, mean_b, var_a, var_b
+        )
+        if done:
             break
-        if slope > 0.0:
-            high = xi
-        else:
-            low = xi
-        moved = xi - slope / curve if curve > 0.0 else 0.5 * (low + high)
-        xi = moved if low < moved < high else 0.5 * (low + high)
     return xi, log_a, log_b
 
 
@@ -92,9 +84,7 @@ def _means_and_inputs(net: Edges, starts: Ints, odds: Array, means: Array, input
         for j in range(starts[layer], starts[layer + 1]):
             before = odds[j, 1] * before + odds[j, 0] * (1.0 - before)
             means[j] = before
-    inputs[:] = net.bias
-    for e in range(len(net.weights)):
-        inputs[net.heads[e]] += net.weights[e] * means[net.tails[e]]
+    set_inputs(net, means, inputs)
 
 
 @njit(cache=True, error_model="numpy")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges
 
 _U = np.uint64
+_LEAST_GAIN = 1e-11  # nats that a step in xi must promise
 
 
 @njit(cache=True, error_model="numpy")
@@ -22,8 +23,31 @@ def softplus(z: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def xi_step(
+    xi: float, low: float, high: float, mean_input: float, log_a: float, log_b: float,
+    mean_a: float, mean_b: float, var_a: float, var_b: float,
+) -> tuple[float, float, float, bool]:  # fmt: skip
+    """One Newton step of xi <z> + log(A + B) in a bracket: xi, the bracket, and whether to stop.
+
+    A step is taken only if it promises a gain; one that leaves the bracket becomes a bisection.
+    """
+    share = 1.0 / (1.0 + np.exp(log_a - log_b))
+    mean = (1.0 - share) * mean_a + share * mean_b
+    slope = mean_input - mean
+    curve = (1.0 - share) * (var_a + mean_a**2) + share * (var_b + mean_b**2) - mean**2
+    if slope * slope <= 2.0 * _LEAST_GAIN * curve or high - low < 1e-15:
+        return xi, low, high, True
+    if slope > 0.0:
+        high = xi
+    else:
+        low = xi
+    moved = xi - slope / curve if curve > 0.0 else 0.5 * (low + high)
+    return moved if low < moved < high else 0.5 * (low + high), low, high, False
+
+
+@njit(cache=True, error_model="numpy")
 def set_inputs(net: Edges, state: Array, inputs: Array) -> None:
-    """z of every unit."""
+    """z of every unit, or <z> if the states are means."""
     inputs[:] = net.bias
     for e in range(len(net.weights)):
         inputs[net.heads[e]] += net.weights[e] * state[net.tails[e]]

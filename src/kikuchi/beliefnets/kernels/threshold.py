@@ -16,9 +16,13 @@ from kikuchi.core.compiled import njit
 
 @njit(cache=True, error_model="numpy")
 def set_activations(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, state: Array, inputs: Array
-) -> None:
-    """Input of every unit; `weights` of layer l to l + 1 begin at offsets[l], bias row last."""
+    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, state: Array, inputs: Array,
+    settle: bool,
+) -> None:  # fmt: skip
+    """Input of every unit; `weights` of layer l to l + 1 begin at offsets[l], bias row last.
+
+    With `settle` every unit becomes the sign of its input; that of 0 is 1.
+    """
     for layer in range(1, len(sizes)):
         n_above, n_here = sizes[layer - 1], sizes[layer]
         base = offsets[layer - 1]
@@ -28,22 +32,9 @@ def set_activations(
             s = state[starts[layer - 1] + j]
             for k in range(n_here):
                 inputs[starts[layer] + k] += weights[base + j * n_here + k] * s
-
-
-@njit(cache=True, error_model="numpy")
-def forward(
-    weights: Array, offsets: Ints, sizes: Ints, starts: Ints, state: Array, inputs: Array
-) -> None:
-    """Every unit becomes the sign of its input; that of 0 is 1."""
-    for layer in range(1, len(sizes)):
-        n_above, n_here = sizes[layer - 1], sizes[layer]
-        base = offsets[layer - 1]
-        for k in range(n_here):
-            total = weights[base + n_above * n_here + k]
-            for j in range(n_above):
-                total += weights[base + j * n_here + k] * state[starts[layer - 1] + j]
-            inputs[starts[layer] + k] = total
-            state[starts[layer] + k] = 1.0 if total >= 0.0 else -1.0
+        if settle:
+            for unit in range(starts[layer], starts[layer + 1]):
+                state[unit] = 1.0 if inputs[unit] >= 0.0 else -1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -131,7 +122,7 @@ def infer_hidden(
     for r in range(len(states)):
         state = states[r]
         targets = state[starts[n_layers - 1] :].copy()
-        forward(weights, offsets, sizes, starts, state, inputs)
+        set_activations(weights, offsets, sizes, starts, state, inputs, True)
         state[starts[n_layers - 1] :] = targets
         for sweep in range(len(temperatures) + most_sweeps):
             cold = sweep >= len(temperatures)
@@ -154,7 +145,7 @@ def infer_hidden(
                     )
                 if change == 0.0:
                     break
-        set_activations(weights, offsets, sizes, starts, state, inputs)
+        set_activations(weights, offsets, sizes, starts, state, inputs, False)
         objectives[r] = objective(sizes, starts, state, inputs, margin)
 
 
@@ -173,7 +164,7 @@ def perceptron_passes(
         wrong = 0
         for r in order:
             state = states[r]
-            set_activations(weights, offsets, sizes, starts, state, inputs)
+            set_activations(weights, offsets, sizes, starts, state, inputs, False)
             for layer in range(1, len(sizes)):
                 n_above, n_here = sizes[layer - 1], sizes[layer]
                 base = offsets[layer - 1]

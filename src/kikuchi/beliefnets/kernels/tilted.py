@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kikuchi.beliefnets.kernels.states import set_inputs, xi_step
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
 from kikuchi.inference.variational.kernels.mixture_mean_field import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges
 
 _NEWTON = 60
-_LEAST_GAIN = 1e-11  # nats that a step in xi must promise
 _TINY = 1e-300
 _REFRESH = 16  # sweeps after which overlaps are computed from scratch
 _HUGE = 1e150
@@ -110,31 +110,12 @@ def best_xi(
             net, unit, xi, means, minus, plus, growth, same
         )
         same = False
-        share = 1.0 / (1.0 + np.exp(log_a - log_b))
-        mean = (1.0 - share) * mean_a + share * mean_b
-        slope = mean_input - mean
-        curve = (
-            (1.0 - share) * (var_a + mean_a * mean_a)
-            + share * (var_b + mean_b * mean_b)
-            - mean * mean
+        xi, low, high, done = xi_step(
+            xi, low, high, mean_input, log_a, log_b, mean_a, mean_b, var_a, var_b
         )
-        if slope * slope <= 2.0 * _LEAST_GAIN * curve or high - low < 1e-15:
+        if done:
             break
-        if slope > 0.0:
-            high = xi
-        else:
-            low = xi
-        moved = xi - slope / curve if curve > 0.0 else 0.5 * (low + high)
-        xi = moved if low < moved < high else 0.5 * (low + high)
     return xi, log_a, log_b
-
-
-@njit(cache=True, error_model="numpy")
-def _set_inputs(net: Edges, means: Array, inputs: Array) -> None:
-    """<z> of every unit."""
-    inputs[:] = net.bias
-    for e in range(len(net.weights)):
-        inputs[net.heads[e]] += net.weights[e] * means[net.tails[e]]
 
 
 @njit(cache=True, error_model="numpy")
@@ -366,7 +347,7 @@ def ascend(
             for f in range(n_free):
                 q[m, 2 * f + 1] = means[r, m, free[f]]
                 q[m, 2 * f] = 1.0 - q[m, 2 * f + 1]
-            _set_inputs(net, means[r, m], inputs[m])
+            set_inputs(net, means[r, m], inputs[m])
             parts[m] = _settle(
                 net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m], minus[m],
                 plus[m], growth, False,
@@ -420,7 +401,7 @@ def ascend(
                             _smooth(w, m, 2 * f, 2 * f + 2)
             for m in range(n):
                 if weights[r, m] > 0.0:
-                    _set_inputs(net, means[r, m], inputs[m])
+                    set_inputs(net, means[r, m], inputs[m])
                     parts[m] = _settle(
                         net, loose, means[r, m], xi[r, m], inputs[m], logs[m], shares[m],
                         minus[m], plus[m], growth, True,

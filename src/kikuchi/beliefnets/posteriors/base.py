@@ -47,10 +47,9 @@ class PosteriorFit:
 
 
 @dataclass(frozen=True)
-class UnitPosterior(Configured):
+class UnitPosterior(Configured, kind="posterior"):
     """Base of the families."""
 
-    kind: ClassVar[str] = "posterior"
     main_option: ClassVar[str] = ""  # that of "mixture:5"
     bounds: ClassVar[bool] = True  # whether `bound` is a lower bound
 
@@ -70,6 +69,16 @@ class UnitPosterior(Configured):
         rng: np.random.Generator,
     ) -> tuple[Array, Array]:  # fmt: skip
         """States (count, free units) drawn from the posterior of a row, with log-probabilities."""
+        if not fit.state:
+            raise MethodError("draws need rows with the same unknown units; give one at a time")
+        state = {name: array[row] for name, array in fit.state.items()}
+        return self._drawn(network, state, free, count, rng)
+
+    def _drawn(
+        self, network: SigmoidNetwork, state: Start, free: Ints, count: int,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Draws from the posterior of a row with this state."""
         raise MethodError(f"posterior {self.name} gives no independent draws; use mean-field")
 
     def check(self, network: SigmoidNetwork) -> None:

@@ -88,14 +88,12 @@ class ChainUnits(UnitPosterior):
         )  # fmt: skip
         return found
 
-    def draw(
-        self, network: SigmoidNetwork, fit: PosteriorFit, row: int, free: Ints, count: int,
+    def _drawn(
+        self, network: SigmoidNetwork, state: Start, free: Ints, count: int,
         rng: np.random.Generator,
     ) -> tuple[Array, Array]:  # fmt: skip
         """Draws along the chains."""
-        if not fit.state:
-            raise MethodError("draws need rows with the same unknown units; give one at a time")
-        odds = fit.state["odds"][row]
+        odds = state["odds"]
         first_units = set(np.cumsum((0, *network.layers)).tolist())
         states = np.zeros((count, network.n_units))
         log_q = np.zeros(count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,10 +90,7 @@ class EnumeratedUnits(UnitPosterior):
                 )  # fmt: skip
         return found
 
-    def draw(
-        self, network: SigmoidNetwork, fit: PosteriorFit, row: int, free: Ints, count: int,
-        rng: np.random.Generator,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    def draw(self, *given: Any, **more: Any) -> tuple[Array, Array]:
         """Refused: what the draws would estimate is known."""
         raise MethodError("the exact posterior needs no draws; its bound is the log-likelihood")
 

@@ -20,7 +20,7 @@ from kikuchi.training.model import Parameters
 
 @dataclass(frozen=True)
 class ThirdOrderUnits(UnitPosterior):
-    """Independent units with the bound of third order, over the quadratic bound on log(1 + e^z).
+    """Independent units with a bound of third order, for small networks.
 
     With quadratic local bounds the weight of the hidden units is that of a Boltzmann machine, whose
     sum over states is bounded to third order in place of first. Units are moved to where the bound
@@ -42,7 +42,6 @@ class ThirdOrderUnits(UnitPosterior):
     """
 
     name: ClassVar[str] = "third-order"
-    summary: ClassVar[str] = "independent units with a bound of third order, for small networks"
 
     tol: float = option(1e-4, "stop when no component of the gradient is larger", above=0)
     max_sweeps: int = option(100, "steps of the ascent at most, in each round", low=1)

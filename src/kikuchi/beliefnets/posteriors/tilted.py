@@ -11,7 +11,6 @@ from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, blocks
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
-from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
 
@@ -166,15 +165,13 @@ class MixtureUnits(UnitPosterior):
         )
         return found
 
-    def draw(
-        self, network: SigmoidNetwork, fit: PosteriorFit, row: int, free: Ints, count: int,
+    def _drawn(
+        self, network: SigmoidNetwork, state: Start, free: Ints, count: int,
         rng: np.random.Generator,
     ) -> tuple[Array, Array]:  # fmt: skip
         """Draws from the mixture itself; components are summed over in their probability."""
-        if not fit.state:
-            raise MethodError("draws need rows with the same unknown units; give one at a time")
-        weights = fit.state["weights"][row]
-        means = np.clip(fit.state["means"][row][:, free], 1e-6, 1.0 - 1e-6)
+        weights = state["weights"]
+        means = np.clip(state["means"][:, free], 1e-6, 1.0 - 1e-6)
         which = rng.choice(len(weights), size=count, p=weights / weights.sum())
         states = (rng.random((count, len(free))) < means[which]).astype(np.float64)
         each = states @ np.log(means).T + (1.0 - states) @ np.log1p(-means).T

@@ -318,7 +318,6 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         tags.input_tags.sparse = True
         strict = isinstance(self.limits, str) and self.limits == "strict"
         tags.input_tags.positive_only = strict and self._units().limits[0] >= 0
-        tags.transformer_tags.preserves_dtype = []
         return tags
 
 

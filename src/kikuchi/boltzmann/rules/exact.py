@@ -5,7 +5,6 @@ Reference: WH-L1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +17,8 @@ from kikuchi.training.rule import GradientEstimate, Ints, Rule, State
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
 class ExactLikelihood(Rule[Machine]):
-    """The gradient of the mean log-likelihood by enumeration; its objective is that mean.
+    """Maximum likelihood with log Z by enumeration.
 
     Restricted machines are summed over the smaller side, others over all units; machines with too
     many states are refused before training begins.
@@ -34,7 +32,6 @@ class ExactLikelihood(Rule[Machine]):
     """
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "maximum likelihood with log Z by enumeration"
     objective_name: ClassVar[str] = "log-likelihood per row"
     takes_sparse: ClassVar[bool] = True
 

@@ -239,7 +239,7 @@ class JointMeanField(MeanFieldRule):
 
 @dataclass(frozen=True)
 class MeanFieldStar(MeanFieldRule):
-    """MF_*: one mean field of the free machine for all data.
+    """Mean field of the data against one mean field of the free machine.
 
     The baseline that contrastive rules are measured against: one mode cannot stand for a
     distribution with several. It starts at random and goes on from the step before; with `init=
@@ -247,7 +247,6 @@ class MeanFieldStar(MeanFieldRule):
     """
 
     name: ClassVar[str] = "mf-star"
-    summary: ClassVar[str] = "mean field of the data against one mean field of the free machine"
 
     init: Literal["previous", "random"] = option("previous", "where the free mean field starts")
 

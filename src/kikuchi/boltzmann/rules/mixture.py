@@ -29,14 +29,13 @@ _LEAST_WEIGHT = 1e-12  # a component that has died may come back after the param
 
 @dataclass(frozen=True)
 class MixtureRule(MeanFieldRule):
-    """Mean field of each row's conditional, one mixture of `components` for the joint.
+    """Mean field of the data against a mixture of mean fields of the joint.
 
     The mixture goes on from the step before. The objective is L+ - L-, no bound; with more
     components L- comes nearer to log Z and the gradient nearer to that of the likelihood.
     """
 
     name: ClassVar[str] = "mixture"
-    summary: ClassVar[str] = "mean field of the data against a mixture of mean fields of the joint"
     objective_name: ClassVar[str] = "difference of bounds"
 
     components: int = option(2, "product distributions in the mixture", low=1)

@@ -68,11 +68,22 @@ def most_probable(
 
 
 @dataclass(frozen=True)
-class BestStatesAnswer(Answer):
-    """The best states as the screen and JSON show them."""
+class GivenAnswer(Answer):
+    """Base of states found given some evidence, as the screen and JSON show them."""
 
     model: str
     given: str
+    found: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer with the model, what was given, and the version."""
+        head = {"model": self.model, "version": __version__, "given": self.given}
+        return {**head, **self.found.to_dict()}
+
+
+class BestStatesAnswer(GivenAnswer):
+    """The best states of all variables."""
+
     found: Explanations
 
     def facts(self) -> list[tuple[str, str]]:
@@ -86,18 +97,10 @@ class BestStatesAnswer(Answer):
         rows.append(["probability", *(f"{item.probability:.6g}" for item in self.found)])
         return TextTable(head, rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The answer with the model, what was given, and the version."""
-        head = {"model": self.model, "version": __version__, "given": self.given}
-        return {**head, **self.found.to_dict()}
 
+class MarginalMapAnswer(GivenAnswer):
+    """A marginal MAP state."""
 
-@dataclass(frozen=True)
-class MarginalMapAnswer(Answer):
-    """A marginal MAP state as the screen and JSON show it."""
-
-    model: str
-    given: str
     found: MarginalMap
 
     def facts(self) -> list[tuple[str, str]]:
@@ -110,8 +113,3 @@ class MarginalMapAnswer(Answer):
     def table(self) -> TextTable:
         """The states."""
         return TextTable(["variable", "state"], [list(pair) for pair in self.found.states.items()])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer with the model, what was given, and the version."""
-        head = {"model": self.model, "version": __version__, "given": self.given}
-        return {**head, **self.found.to_dict()}

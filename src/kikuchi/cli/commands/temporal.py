@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
+import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -11,7 +15,7 @@ import typer
 
 from kikuchi import __version__
 from kikuchi.cli import options
-from kikuchi.cli.command import StrictOutput, finish, grouped
+from kikuchi.cli.command import StrictOutput, finish, grouped, keyword, with_parameters
 from kikuchi.cli.estimators import EstimatorCommand, EstimatorOptions, Given
 from kikuchi.cli.options import argument, flag, option
 from kikuchi.core.errors import DataError, MethodError
@@ -70,6 +74,8 @@ DataFiles = Annotated[
 ]
 ModelOut = Annotated[Path | None, option("--out -o MODEL", "File of the model: .safetensors.")]
 Steps = Annotated[int, option("--steps N", "Steps after the last row.")]
+Length = Annotated[int, option("--steps N", "Length of the sample.")]
+Smooth = Annotated[bool, option("--smooth", "Given all rows, not only those before.")]
 
 
 @dataclass(frozen=True)
@@ -101,84 +107,18 @@ def temporal() -> None:
     """Models in time: state spaces, hidden chains, walking sources, on-line classification."""
 
 
-@app.command(cls=EstimatorCommand)
-@grouped
-def fit(
-    kind: Kind,
-    data: DataFiles,
-    out: ModelOut = None,
-    *,
-    sequences: SequenceOptions,
-    settings: Annotated[Given, KINDS],
-    seed: options.FitSeed = 0,
-    seconds: options.Seconds = None,
-    output: StrictOutput,
-) -> None:
-    """Fit a model to sequences and save it."""
-    _run(Task("fit"), kind, data, out, sequences, settings, seed, seconds, output)
-
-
-@app.command("filter", cls=EstimatorCommand)
-@grouped
-def filter_command(
-    kind: Kind,
-    data: DataFiles,
-    out: ModelOut = None,
-    *,
-    smooth: Annotated[bool, option("--smooth", "Given all rows, not only those before.")] = False,
-    sequences: SequenceOptions,
-    settings: Annotated[Given, KINDS],
-    seed: options.FitSeed = 0,
-    seconds: options.Seconds = None,
-    output: StrictOutput,
-) -> None:
-    """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
-    task = Task("filter", smooth=smooth)
-    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
-
-
-@app.command(cls=EstimatorCommand)
-@grouped
-def forecast(
-    kind: Kind,
-    data: DataFiles,
-    out: ModelOut = None,
-    *,
-    steps: Steps = 20,
-    sequences: SequenceOptions,
-    settings: Annotated[Given, KINDS],
-    seed: options.FitSeed = 0,
-    seconds: options.Seconds = None,
-    output: StrictOutput,
-) -> None:
-    """Outputs of the steps after the last row, with standard deviations."""
-    task = Task("forecast", steps)
-    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
-
-
-@app.command(cls=EstimatorCommand)
-@grouped
-def sample(
-    kind: Kind,
-    data: DataFiles,
-    out: ModelOut = None,
-    *,
-    steps: Annotated[int, option("--steps N", "Length of the sample.")] = 100,
-    sequences: SequenceOptions,
-    settings: Annotated[Given, KINDS],
-    seed: options.FitSeed = 0,
-    seconds: options.Seconds = None,
-    output: StrictOutput,
-) -> None:
-    """Draw a sequence from a model fitted to the data, or from --model."""
-    task = Task("sample", steps)
-    _run(task, kind, data, out, sequences, settings, seed, seconds, output)
-
-
 def _run(
-    wanted: Task, kind: str, data: list[str], out: Path | None, chosen: SequenceOptions,
-    settings: Given, seed: int, seconds: float | None, output: StrictOutput,
-) -> None:  # fmt: skip
+    wanted: Task,
+    kind: Kind,
+    data: DataFiles,
+    out: ModelOut = None,
+    *,
+    chosen: SequenceOptions,
+    settings: Annotated[Given, KINDS],
+    seed: options.FitSeed = 0,
+    seconds: options.Seconds = None,
+    output: StrictOutput,
+) -> None:
     from kikuchi.cli.console import ProgressBar
     from kikuchi.temporal.evaluation import TemporalEvaluation, carry_out
 
@@ -235,6 +175,51 @@ def _run(
         evaluation, output, head={"version": __version__}, page=page, written=[out],
         files=[(chosen.table, lambda path: _write(evaluation, path))],
     )  # fmt: skip
+
+
+def _command(task: Callable[..., Task]) -> Callable[..., Task]:
+    """Register a command with the options of `_run`, and those of the task after its arguments."""
+
+    @functools.wraps(task)
+    def run(**values: Any) -> None:
+        _run(task(**{name: values.pop(name) for name in own}), **values)
+
+    own, common = _parameters(task), _parameters(_run)
+    del common["wanted"]
+    arguments = [common.pop(name) for name in ("kind", "data", "out")]
+    with_parameters(run, [*arguments, *own.values(), *common.values()])
+    app.command(task.__name__.rstrip("_"), cls=EstimatorCommand)(grouped(run))
+    return task
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    own = inspect.signature(function).parameters.values()
+    return {p.name: keyword(p.name, p.default, hints[p.name]) for p in own}
+
+
+@_command
+def fit() -> Task:
+    """Fit a model to sequences and save it."""
+    return Task("fit")
+
+
+@_command
+def filter_(smooth: Smooth = False) -> Task:
+    """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
+    return Task("filter", smooth=smooth)
+
+
+@_command
+def forecast(steps: Steps = 20) -> Task:
+    """Outputs of the steps after the last row, with standard deviations."""
+    return Task("forecast", steps)
+
+
+@_command
+def sample(steps: Length = 100) -> Task:
+    """Draw a sequence from a model fitted to the data, or from --model."""
+    return Task("sample", steps)
 
 
 def _check_words(task: str, kind: str, seed: int) -> None:

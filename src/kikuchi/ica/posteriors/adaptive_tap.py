@@ -51,7 +51,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class AdaptiveTapPosterior(Posterior):
-    """Cavity fields with self-consistent variances; better than linear response in noise.
+    """Adaptive TAP: cavity fields with self-consistent variances.
 
     Exact for Gaussian sources; log Z is no bound.
 
@@ -63,7 +63,6 @@ class AdaptiveTapPosterior(Posterior):
     """
 
     name: ClassVar[str] = "adatap"
-    summary: ClassVar[str] = "adaptive TAP: cavity fields with self-consistent variances"
     damping: float = option(
         0.0, "fraction of the old factor that is kept, at first", low=0.0, below=1.0
     )

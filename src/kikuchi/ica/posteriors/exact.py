@@ -24,7 +24,7 @@ _TABLES = 4  # numbers a joint state needs for each sample that is weighed at on
 
 @dataclass(frozen=True)
 class ExactPosterior(Posterior):
-    """Every joint state is weighed: exact, for discrete sources and few of them.
+    """Enumeration of the joint states of few discrete sources.
 
     gamma and lam of the answer are those of naive fields, for methods that start from it.
 
@@ -35,7 +35,6 @@ class ExactPosterior(Posterior):
     """
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "enumeration of the joint states of few discrete sources"
     max_states: int = option(2**20, "most joint states", low=1)
     max_bytes: int = option(400_000_000, "most bytes of working tables", low=1)
 

@@ -67,7 +67,6 @@ class VariationalPosterior(NaivePosterior):
     solver: Literal["sweeps"] = option("sweeps", "sweeps over one source after the other")
 
 
-@dataclass(frozen=True)
 class LinearResponsePosterior(NaivePosterior):
     """Mean field means with linear response covariances.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -193,10 +193,8 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Posterior(Configured):
+class Posterior(Configured, kind="posterior"):
     """A way to approximate the posterior of the sources."""
-
-    kind: ClassVar[str] = "posterior"
 
     def solve(self, problem: Problem, start: Moments | None = None) -> Moments:
         """Moments of every sample, from `start` if given (of the same shape)."""

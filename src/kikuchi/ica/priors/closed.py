@@ -66,7 +66,6 @@ class _TwoStatePrior(CompiledPrior):
         return self.numbers[:2], self.numbers[2:]
 
 
-@dataclass(frozen=True)
 class BinaryPrior(_TwoStatePrior):
     """-1 or +1, equally probable.
 

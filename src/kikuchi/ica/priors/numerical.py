@@ -274,7 +274,6 @@ class _SechPowerPrior(QuadraturePrior):
         return np.asarray(self.power * np.log1p(np.exp(-2.0 * np.abs(s) / self.width)))
 
 
-@dataclass(frozen=True)
 class CoshPrior(_SechPowerPrior):
     """1 / (pi scale cosh(s / scale)), the hyperbolic secant: tails like Laplace, round on top.
 
@@ -292,7 +291,6 @@ class CoshPrior(_SechPowerPrior):
         return np.asarray(self.scale * np.log(np.tan(0.5 * math.pi * u)))
 
 
-@dataclass(frozen=True)
 class LogisticPrior(_SechPowerPrior):
     """Density of the logistic distribution, 1 / (4 scale cosh^2(s / 2 scale)).
 

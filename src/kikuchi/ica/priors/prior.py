@@ -47,14 +47,13 @@ PRIORS: Registry[SourcePrior] = Registry(
 
 
 @dataclass(frozen=True)
-class SourcePrior(Configured):
+class SourcePrior(Configured, kind="prior"):
     """One source: its tilted moments, its sampler and its place in EM.
 
     `least_lam` is the border of the plane: the integral exists for every gamma when lam is above
     it. At or below it, `log_partition` and `moments` refuse (ModelError) where it does not exist.
     """
 
-    kind: ClassVar[str] = "prior"
     support: ClassVar[str] = "real"
     symmetric: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True  # then the mean field bound has one peak

@@ -20,7 +20,7 @@ _MOST_OVERFULL = 64.0  # times the memory: sums over slices are thought of
 
 @dataclass(frozen=True)
 class Auto(Method):
-    """The best answer for the budget, and what was chosen and why.
+    """Exact if the budget allows, else the best approximation with bounds.
 
     A model with few states is enumerated. If the cheapest junction tree found fits the memory and,
     by the measured speed of the machine, may fit the seconds, exact inference is tried, with an
@@ -38,7 +38,6 @@ class Auto(Method):
     """
 
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "exact if the budget allows, else the best approximation with bounds"
     objective_name: ClassVar[str] = "estimate of log Z"
     exactness = "affordable"
     certifies = ("lower", "upper")

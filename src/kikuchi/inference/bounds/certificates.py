@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -130,10 +130,7 @@ def certify(
     graph: FactorGraph,
     evidence: Evidence | None = None,
     alpha: ArrayLike = 1.0,
-    *,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Certificate:
     """Sufficient conditions for alpha-belief propagation to converge to a unique fixed point.
 
@@ -147,8 +144,7 @@ def certify(
     graph : the model.
     evidence : observed states by variable, both by name or number.
     alpha : one number, or one for each factor.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> import kikuchi as kk
     >>> certify(kk.grid(4, 4, coupling=0.1)).text
@@ -157,7 +153,7 @@ def certify(
     >>> certify(kk.grid(4, 4, coupling=2.0)).holds
     False
     """
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     reduced = graph.reduce(graph.resolve(evidence))
     alphas = _alphas(alpha, graph.n_factors)[reduced.factors]
     common = float(np.ravel(alpha)[0]) if np.ndim(alpha) == 0 else None

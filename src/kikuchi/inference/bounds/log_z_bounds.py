@@ -11,11 +11,11 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
@@ -196,11 +196,9 @@ def bounds(
     graph: FactorGraph,
     *,
     evidence: Evidence | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     ibound: int | None = None,
     progress: ProgressOption = None,
+    **within: Unpack[RunLimits],
 ) -> LogZBounds:
     """Bounds on log Z from both sides, as tight as the time allows.
 
@@ -211,8 +209,7 @@ def bounds(
     ----------
     graph : the model.
     evidence : observed states by variable, both by name or number.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
     ibound : no table has more than `ibound` + 1 variables; by default as many as memory and time
         allow. Where that reaches the elimination width the bounds meet.
     progress : True for a bar, or a function that is told how far the run is.
@@ -224,7 +221,7 @@ def bounds(
     >>> proved.lower <= exact <= proved.upper
     True
     """
-    budget = limits(budget, seconds, memory)
+    budget = limits(**within)
     reduced = graph.reduce(graph.resolve(evidence)).graph
     check_ibound(reduced, ibound)
     load_loops(LOOPS, reduced)

@@ -172,7 +172,7 @@ class Cavity:
 
 @dataclass(frozen=True)
 class AdaptiveTap(Method):
-    """Adaptive TAP of a positive binary pairwise model.
+    """Adaptive TAP: Gaussian cavity fields, dense binary pairwise models.
 
     Expectation propagation with Gaussian factors, one variable after the other with rank-one
     updates, n^3 operations per sweep: for dense models of up to a few thousand variables. `damping`
@@ -190,7 +190,6 @@ class AdaptiveTap(Method):
     """
 
     name: ClassVar[str] = "adatap"
-    summary: ClassVar[str] = "adaptive TAP: Gaussian cavity fields, dense binary pairwise models"
     objective_name: ClassVar[str] = "adaptive TAP log Z"
     needs_binary_pairwise: ClassVar[bool] = True
     needs_positive_tables: ClassVar[bool] = True

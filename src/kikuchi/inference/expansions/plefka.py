@@ -247,7 +247,6 @@ class Plefka(_Expanded):
         return self.order
 
 
-@dataclass(frozen=True)
 class Tap(_Expanded):
     """TAP free energy of a positive binary pairwise model: `plefka` to order 2.
 

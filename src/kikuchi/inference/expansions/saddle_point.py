@@ -41,7 +41,7 @@ from kikuchi.inference.expansions.plefka import (
     strong_coupling_warnings,
 )
 from kikuchi.inference.expansions.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
-from kikuchi.inference.method import Method, MethodRun, Solution, option
+from kikuchi.inference.method import BinaryPairwiseMethod, MethodRun, Solution, option
 
 
 class Cumulants(NamedTuple):
@@ -82,8 +82,8 @@ def cumulants(model: SpinModel, x: Array) -> Cumulants:
 
 
 @dataclass(frozen=True)
-class SaddlePoint(Method):
-    """Saddle point of a positive binary pairwise model, and cumulants around it.
+class SaddlePoint(BinaryPairwiseMethod):
+    """Saddle point with cumulant corrections: binary pairwise models.
 
     The saddle point is naive mean field; of several starts the one of the best bound is taken.
     Order 1 answers it; order 2 adds the variance and order 3 the third cumulant to `log_z`, and the
@@ -101,17 +101,13 @@ class SaddlePoint(Method):
     """
 
     name: ClassVar[str] = "saddle"
-    summary: ClassVar[str] = "saddle point with cumulant corrections: binary pairwise models"
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
-    needs_binary_pairwise: ClassVar[bool] = True
-    needs_positive_tables: ClassVar[bool] = True
 
     order: int = option(2, "cumulants that are added up", low=1, high=3)
-    restarts: int = option(4, "random starts after the first; the best bound wins", low=0)
+    restarts: int = option(4, "random starts after the first; the best end wins", low=0)
     tol: float = option(1e-10, "stop when no probability would move more than this", low=0)
     max_iterations: int = option(2000, "most sweeps of each start", low=1)
-    seed: int = option(0, "seed of the random starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)

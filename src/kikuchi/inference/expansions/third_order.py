@@ -31,7 +31,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.plefka import Expansion, ExpansionDescent
 from kikuchi.inference.expansions.saddle_point import cumulants
 from kikuchi.inference.expansions.spins import PairBeliefs, SpinModel, spin_marginals, spin_model
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import BinaryPairwiseMethod, MethodRun, Solution, Step, option
 
 _LEAST = 1e-280  # variance of the log-weight that is as good as none
 _STEEPEST = 20.0  # fields of the spins at most: further ones change nothing
@@ -135,8 +135,8 @@ def _descent(model: SpinModel, x: Array) -> Lbfgs:
 
 
 @dataclass(frozen=True)
-class ThirdOrder(Method):
-    """Lower bound of third order on log Z of a positive binary pairwise model.
+class ThirdOrder(BinaryPairwiseMethod):
+    """Lower bound of third order, tighter than mf: binary pairwise models.
 
     Begins at mean-field solutions and ascends the bound from each; the best wins. `log_z` is the
     bound, which is at least that of mean field. The marginals are those of the independent spins
@@ -149,16 +149,11 @@ class ThirdOrder(Method):
     """
 
     name: ClassVar[str] = "third-order"
-    summary: ClassVar[str] = "lower bound of third order, tighter than mf: binary pairwise models"
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
-    needs_binary_pairwise: ClassVar[bool] = True
-    needs_positive_tables: ClassVar[bool] = True
 
-    restarts: int = option(2, "random starts after the first; the best bound wins", low=0)
     tol: float = option(1e-6, "stop when no component of the gradient is larger", low=0)
     max_iterations: int = option(500, "most steps of each start", low=1)
-    seed: int = option(0, "seed of the random starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         model = spin_model(graph, self.name)

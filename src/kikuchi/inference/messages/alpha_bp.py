@@ -110,7 +110,7 @@ def _pass_messages(
 
 @dataclass(frozen=True)
 class AlphaBP(_PowerMethod):
-    r"""Alpha belief propagation, with an external prior if one is given.
+    r"""Alpha-BP: between mean field and belief propagation.
 
     Each factor is replaced by a product of messages that is best in the alpha-divergence:
 
@@ -144,7 +144,6 @@ class AlphaBP(_PowerMethod):
     """
 
     name: ClassVar[str] = "alpha"
-    summary: ClassVar[str] = "alpha-BP: between mean field and belief propagation"
 
     alpha: str | float | Sequence[float] = option(
         "0.5", "of the divergence: one number, or one per factor such as 0.5/0.7"

@@ -17,7 +17,7 @@ from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.seeds import generator
 from kikuchi.graphs.binary import BoltzmannParameters, boltzmann_parameters, pairwise_factor_tables
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
+from kikuchi.inference.method import BinaryPairwiseMethod, MethodRun, Solution, Step, option
 
 _STRONGEST = 1400.0  # exp(-W / 2) must not underflow
 _FIRST_STEPS = 100  # of L-BFGS, before the curvature is used
@@ -34,8 +34,8 @@ _START_SPREAD = 2.0
 
 
 @dataclass(frozen=True)
-class BeliefOptimisation(Method):
-    """Bethe free energy of a positive binary pairwise model by gradient descent.
+class BeliefOptimisation(BinaryPairwiseMethod):
+    """Belief optimisation: Bethe by descent, binary pairwise models.
 
     Given the single marginals q the best pair beliefs are known in closed form, so the free energy
     is a function of the logits of q alone. L-BFGS descends from the marginals of independent
@@ -56,17 +56,12 @@ class BeliefOptimisation(Method):
     """
 
     name: ClassVar[str] = "bo"
-    summary: ClassVar[str] = "belief optimisation: Bethe by descent, binary pairwise models"
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
-    needs_binary_pairwise: ClassVar[bool] = True
-    needs_positive_tables: ClassVar[bool] = True
     takes_observed_marginals: ClassVar[bool] = True
 
-    restarts: int = option(2, "random starts after the first; the least free energy wins", low=0)
     tol: float = option(1e-9, "largest change that a fixed-point update would make", above=0)
     max_iterations: int = option(2000, "most steps of each start", low=1)
-    seed: int = option(0, "seed of the random starts", low=0)
 
     def _solve(self, graph: FactorGraph, run: MethodRun) -> Solution:
         bits = boltzmann_parameters(graph)
@@ -194,13 +189,16 @@ class _LocalMinimum:
     residual: float
 
 
+@dataclass(eq=False)
 class _RestartedDescent:
     """Descents from all starts, and the lowest of their minima."""
 
-    def __init__(self, method: BeliefOptimisation, energy: _Energy, run: MethodRun) -> None:
-        self.method = method
-        self.energy = energy
-        self.run = run
+    method: BeliefOptimisation
+    energy: _Energy
+    run: MethodRun
+
+    def __post_init__(self) -> None:
+        method, energy = self.method, self.energy
         self.done = 0
         self.minima: list[_LocalMinimum] = []
         self.stop = False
@@ -214,7 +212,7 @@ class _RestartedDescent:
                 if self.stop:
                     break
         except KeyboardInterrupt:
-            run.stopped = "interrupted"
+            self.run.stopped = "interrupted"
             self.minima.append(self.best_here)
 
     def _from(self, logits: Array) -> None:

@@ -81,7 +81,7 @@ class _ExactScaling(ObservedMarginalsMethod):
 
 @dataclass(frozen=True)
 class IterativeScaling(_ExactScaling):
-    """Exact inference with observed marginals on a junction tree.
+    """Iterative scaling: exact with observed marginals.
 
     The dual is maximised until no marginal is further than `tol` from its target. The default
     `solver=lbfgs` moves all tilts at once by a quasi-Newton method; with `solver=scaling` one
@@ -99,7 +99,6 @@ class IterativeScaling(_ExactScaling):
     """
 
     name: ClassVar[str] = "is"
-    summary: ClassVar[str] = "iterative scaling: exact with observed marginals"
 
     solver: Literal["lbfgs", "scaling"] = option(
         "lbfgs", "how the dual is maximised: all tilts at once, or one variable after the other"
@@ -113,9 +112,8 @@ class IterativeScaling(_ExactScaling):
         return DualAscent(oracle, graph, targets, parallel=False)
 
 
-@dataclass(frozen=True)
 class GeneralisedScaling(_ExactScaling):
-    """Exact inference with observed marginals: all scaled at once by a fraction (GIS).
+    """Generalised iterative scaling: as is, all variables at once.
 
     Like `is:solver=scaling`, but one iteration is lambda_i += (log o_i - log Q(x_i)) / n for all n
     observed variables, with one run of the junction tree for all of them.
@@ -128,7 +126,6 @@ class GeneralisedScaling(_ExactScaling):
     """
 
     name: ClassVar[str] = "gis"
-    summary: ClassVar[str] = "generalised iterative scaling: as is, all variables at once"
 
 
 # ---------------------------------------------------------------------- with belief propagation
@@ -136,7 +133,7 @@ class GeneralisedScaling(_ExactScaling):
 
 @dataclass(frozen=True)
 class PropagatedScaling(ObservedMarginalsMethod):
-    """Scaling outside, loopy belief propagation inside (Algorithm 5.2, IS+BP).
+    """Iterative scaling with marginals of BP.
 
     One iteration runs belief propagation on the tilted model to convergence, from the messages of
     the last one, then scales one observed variable by o_i / b_i. Where it converges, it has found
@@ -150,7 +147,6 @@ class PropagatedScaling(ObservedMarginalsMethod):
     """
 
     name: ClassVar[str] = "is-bp"
-    summary: ClassVar[str] = "iterative scaling with marginals of BP"
     objective_name: ClassVar[str] = "minus the Bethe dual value"
     exactness = "forests"
     parallel: ClassVar[bool] = False
@@ -180,9 +176,8 @@ class PropagatedScaling(ObservedMarginalsMethod):
         return solution
 
 
-@dataclass(frozen=True)
 class GeneralisedPropagatedScaling(PropagatedScaling):
-    """All observed variables scaled at once by a fraction, belief propagation inside.
+    """Generalised iterative scaling with marginals of BP.
 
     Like `is-bp`, but one iteration multiplies the tilts of all n observed variables by
     (o_i / b_i)^(1/n).
@@ -194,7 +189,6 @@ class GeneralisedPropagatedScaling(PropagatedScaling):
     """
 
     name: ClassVar[str] = "gis-bp"
-    summary: ClassVar[str] = "generalised iterative scaling with marginals of BP"
     parallel: ClassVar[bool] = True
 
 

@@ -31,7 +31,7 @@ from kikuchi.inference.method import (
 
 @dataclass(frozen=True)
 class LoopyScaling(ObservedMarginalsMethod):
-    """Belief propagation with variables clamped to observed marginals (Algorithm 5.1).
+    """Loopy iterative scaling: BP with observed marginals.
 
     Looks for a stationary point of the Bethe free energy among beliefs that agree with each other
     and with the observed marginals. A variable without one sends what belief
@@ -53,7 +53,6 @@ class LoopyScaling(ObservedMarginalsMethod):
     """
 
     name: ClassVar[str] = "loopy-is"
-    summary: ClassVar[str] = "loopy iterative scaling: BP with observed marginals"
     objective_name: ClassVar[str] = "Bethe log Z"
     exactness = "forests"
 

@@ -152,21 +152,22 @@ class TreeReweighted(Method):
         return self.appearances != "sampled" and bool(np.all(np.diff(graph.scope_offsets) <= 2))
 
 
+@dataclass(eq=False)
 class _BoundDescent:
     """One run: messages, appearances, and the smallest bound so far."""
 
-    def __init__(
-        self, method: TreeReweighted, graph: FactorGraph, run: MethodRun, appearances: Appearances
-    ) -> None:
-        self.method = method
-        self.graph = graph
-        self.run = run
-        self.appearances = appearances
+    method: TreeReweighted
+    graph: FactorGraph
+    run: MethodRun
+    appearances: Appearances
+
+    def __post_init__(self) -> None:
+        method = self.method
         self.engine = ReweightedMessages(
-            graph,
-            appearances.weights,
+            self.graph,
+            self.appearances.weights,
             schedule=method.schedule,
-            budget=run.clock.budget,
+            budget=self.run.clock.budget,
             copies=method._copies,
         )
         self.past = _Anderson(method.accelerate)
@@ -174,7 +175,7 @@ class _BoundDescent:
         self.done = 0
         self.rounds = 0
         self.gap = math.inf
-        self.upper = self.engine.log_z_upper(appearances.parents)
+        self.upper = self.engine.log_z_upper(self.appearances.parents)
         self.residual = math.inf
         self._window = (math.inf, math.inf)  # least residual of the last window and of this
         self._in_window = 0

@@ -6,7 +6,7 @@ must not be there; and smaller tables serve both bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -32,7 +32,7 @@ class LiveGraph:
     reduced: Conditioned
     kept: Mask
     kept_entries: Mask
-    offset: float = 0.0
+    offset: float
 
     @cached_property
     def constant(self) -> float:
@@ -79,11 +79,11 @@ def boxed_graph(
             return None
         box = np.zeros(len(preference), dtype=bool)
         box[live.graph.state_offsets[:-1] + state] = True
-    boxed = _restricted(live.graph, box)
-    return replace(boxed, offset=live.graph.log_constant - live.reduced.original.log_constant)
+    offset = live.graph.log_constant - live.reduced.original.log_constant
+    return _restricted(live.graph, box, offset)
 
 
-def _restricted(graph: FactorGraph, alive: Mask) -> LiveGraph:
+def _restricted(graph: FactorGraph, alive: Mask, offset: float = 0.0) -> LiveGraph:
     owners = np.repeat(np.arange(graph.n_variables), graph.cardinalities)
     counts = np.bincount(owners[alive], minlength=graph.n_variables)
     decided = alive & (counts[owners] == 1)
@@ -91,14 +91,14 @@ def _restricted(graph: FactorGraph, alive: Mask) -> LiveGraph:
     single = dict(zip(owners[decided].tolist(), states.tolist(), strict=True))
     reduced = graph.condition(single)
     kept = alive[counts[owners] > 1]
-    return _without_dead(reduced, kept)
+    return _without_dead(reduced, kept, offset)
 
 
-def _without_dead(reduced: Conditioned, kept: Mask) -> LiveGraph:
+def _without_dead(reduced: Conditioned, kept: Mask, offset: float) -> LiveGraph:
     graph = reduced.graph
     entries = np.ones(graph.log_tables.size, dtype=bool)
     if kept.all():
-        return LiveGraph(graph, reduced, kept, entries)
+        return LiveGraph(graph, reduced, kept, entries, offset)
     masks = np.split(kept, graph.state_offsets[1:-1])
     thinned = np.array([not mask.all() for mask in masks])
     for factor in np.unique(graph.edge_factors[thinned[graph.scopes]]):
@@ -115,4 +115,4 @@ def _without_dead(reduced: Conditioned, kept: Mask) -> LiveGraph:
         log_constant=graph.log_constant,
         validate=False,
     )
-    return LiveGraph(live, reduced, kept, entries)
+    return LiveGraph(live, reduced, kept, entries, offset)

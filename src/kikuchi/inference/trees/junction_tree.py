@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.conditioned import Conditioned
@@ -83,9 +83,7 @@ class Plan(TreePlan):
         self,
         *,
         propagation: Architecture = "shafer-shenoy",
-        budget: Budget | None = None,
-        seconds: float | None = None,
-        memory: int | str | None = None,
+        **within: Unpack[RunLimits],
     ) -> CalibratedTree:
         """Propagate: a tree that answers any number of questions exactly.
 
@@ -94,7 +92,7 @@ class Plan(TreePlan):
         >>> tree.joint([1, 0]).round(6).tolist()
         [[0.1, 0.3], [0.2, 0.4]]
         """
-        return CalibratedTree(self, propagation, limits(budget, seconds, memory))
+        return CalibratedTree(self, propagation, limits(**within))
 
 
 @dataclass(frozen=True)

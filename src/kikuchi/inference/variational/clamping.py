@@ -38,7 +38,7 @@ _MOST_BRANCHES = 2**16
 
 @dataclass(frozen=True)
 class Clamped(Method):
-    """Bounds of another method, tightened by clamping variables.
+    """Tightens the bounds of another method: sums over a few variables.
 
     `method` is a method that gives bounds, as an object or a text (in parentheses if it holds
     commas). `variables` names those to clamp; otherwise `k` are chosen one after the other: with
@@ -56,7 +56,6 @@ class Clamped(Method):
     """
 
     name: ClassVar[str] = "clamp"
-    summary: ClassVar[str] = "tightens the bounds of another method: sums over a few variables"
     objective_name: ClassVar[str] = "log Z of the branches so far"
     certifies = ("lower",)
 

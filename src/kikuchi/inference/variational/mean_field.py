@@ -38,7 +38,7 @@ _CHUNK_WORK = 4e6  # elementary steps of a chunk: a few milliseconds
 
 @dataclass(frozen=True)
 class MeanField(Method):
-    """Product distribution of least free energy, by coordinate ascent from several starts.
+    """Naive mean field: a certified lower bound on log Z.
 
     `log_z` and `log_z_lower` are the bound
     L(q), evaluated on the tables as given. The first start is uniform, the others are random;
@@ -58,7 +58,6 @@ class MeanField(Method):
     """
 
     name: ClassVar[str] = "mf"
-    summary: ClassVar[str] = "naive mean field: a certified lower bound on log Z"
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
     gives_covariance: ClassVar[bool] = True

@@ -69,7 +69,7 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True)
 class MixtureMeanField(Method):
-    """Mixture of `components` product distributions; `mf` is one component.
+    """Mixture of mean field solutions: a lower bound on log Z.
 
     `log_z` and `log_z_lower` are Lawrence's bound with lambda at its optimum, or with
     `entropy=exact` the bound with the true entropy of the mixture (models that can be enumerated).
@@ -88,7 +88,6 @@ class MixtureMeanField(Method):
     """
 
     name: ClassVar[str] = "mixture-mf"
-    summary: ClassVar[str] = "mixture of mean field solutions: a lower bound on log Z"
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)
 

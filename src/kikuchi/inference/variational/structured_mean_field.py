@@ -53,7 +53,7 @@ _CHOICES = "auto, tree, strips:K, subsets:0-4/5-9 or factors:0-20"
 
 @dataclass(frozen=True)
 class StructuredMeanField(Method):
-    """Distribution of least free energy on a forest of small cliques.
+    """Structured mean field on a tree or any narrow subgraph: a lower bound.
 
     `log_z` and `log_z_lower` are the bound. `subgraph` says what the forest keeps: `auto` the
     strongest factors that fit `width`, `tree` a spanning tree, `strips:K` strips of K rows of a
@@ -70,7 +70,6 @@ class StructuredMeanField(Method):
     """
 
     name: ClassVar[str] = "tree-mf"
-    summary: ClassVar[str] = "structured mean field on a tree or any narrow subgraph: a lower bound"
     objective_name: ClassVar[str] = "lower bound"
     exactness = "forests"
     certifies = ("lower",)

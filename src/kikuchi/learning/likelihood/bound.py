@@ -41,7 +41,7 @@ _LONGEST_STEP = 1.0
 
 @dataclass(frozen=True)
 class MeanFieldMinusTrw(Learner):
-    """Maximise the mean-field-minus-TRW bound on the log-likelihood of visible cells.
+    """Hidden variables: mean field minus TRW, a certified lower bound.
 
     At every step of the trace `lower` is a certified lower bound on the mean log-likelihood of a
     row, whatever the messages and the mean field have reached; `diagnostics["certified_lower"]` is
@@ -56,7 +56,6 @@ class MeanFieldMinusTrw(Learner):
     """
 
     name: ClassVar[str] = "mf-trw"
-    summary: ClassVar[str] = "hidden variables: mean field minus TRW, a certified lower bound"
     objective_name: ClassVar[str] = "lower bound on the log-likelihood per row"
     takes_missing: ClassVar[bool] = True
 

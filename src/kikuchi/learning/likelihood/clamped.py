@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -44,10 +45,7 @@ _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 def clamped_log_z(
     graph: FactorGraph,
     data: Data | ArrayLike,
-    *,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Array:
     """log Z of each row with its missing cells summed out, exactly; -inf for impossible rows.
 
@@ -55,15 +53,14 @@ def clamped_log_z(
     ----------
     graph : the model.
     data : rows of states, -1 where one is missing.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> np.exp(clamped_log_z(pair, [[0, -1], [-1, 1], [1, 1], [-1, -1]])).round(9).tolist()
     [3.0, 6.0, 4.0, 10.0]
     """
     rows = Data.of(data, graph)
-    allowed = limits(budget, seconds, memory)
+    allowed = limits(**within)
     return ClampedRows(graph, rows, budget=allowed).log_z(graph.log_tables) + graph.log_constant
 
 
@@ -71,11 +68,9 @@ def clamped_statistics(
     graph: FactorGraph,
     data: Data | ArrayLike,
     *,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     inference: str | Method | None = None,
     processes: int = 1,
+    **within: Unpack[RunLimits],
 ) -> tuple[float, Array]:
     """Mean over rows of log Z(row), and expected counts of every factor's states.
 
@@ -85,8 +80,7 @@ def clamped_statistics(
     ----------
     graph : the model.
     data : rows of states, -1 where one is missing.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
     inference : a method for each distinct row; exact, all rows together, without one.
     processes : worker processes that share the runs of `inference`.
 
@@ -95,7 +89,7 @@ def clamped_statistics(
     [0.333333, 0.666667, 0.0, 1.0]
     """
     rows = Data.of(data, graph)
-    allowed = limits(budget, seconds, memory)
+    allowed = limits(**within)
     if inference is None:
         mean, counts = ClampedRows(graph, rows, budget=allowed).statistics(graph.log_tables)
         return mean + graph.log_constant, counts

@@ -42,7 +42,27 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class EM(Learner):
+class ExpectationLearner(Learner):
+    """Options of the learners with an E-step."""
+
+    takes_missing: ClassVar[bool] = True
+
+    inference: str = option("auto", "E-step: auto (exact where the trees fit), exact or a method")
+    prior: float = option(0.0, "pseudo-counts of directed tables", low=0)
+    spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
+    start: Start = option("graph", "start from the graph's tables or from random ones")
+    seed: int = option(0, "random start", low=0)
+    max_iterations: int = option(1000, "most iterations", low=1)
+    tol: float = option(1e-7, "largest change of a probability, or moment left (undirected)", low=0)
+    on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_methods((self.inference, getattr(self, "free", "auto")), self.on_divergence)
+
+
+@dataclass(frozen=True)
+class EM(ExpectationLearner):
     """EM from the graph's own tables.
 
     For directed graphs the M-step is exact: every row of a table becomes the frequencies of its
@@ -61,23 +81,10 @@ class EM(Learner):
 
     name: ClassVar[str] = "em"
     summary: ClassVar[str] = "expectation maximisation, exact or with any inference"
-    takes_missing: ClassVar[bool] = True
 
-    inference: str = option("auto", "E-step: auto (exact where the trees fit), exact or a method")
-    prior: float = option(0.0, "pseudo-counts of directed tables", low=0)
-    spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
     ties: str | None = option(None, "factors that share a table: shape, or groups 0-3,8;4-7")
     free: str = option("auto", "free phase of undirected M-steps; auto is exact where fast")
     m_steps: int = option(5, "steps of L-BFGS in an undirected M-step", low=1)
-    start: Start = option("graph", "start from the graph's tables or from random ones")
-    seed: int = option(0, "random start", low=0)
-    max_iterations: int = option(1000, "most iterations", low=1)
-    tol: float = option(1e-7, "largest change of a probability (directed) or moment left", low=0)
-    on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_methods((self.inference, self.free), self.on_divergence)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         rows = data.distinct()
@@ -91,8 +98,8 @@ class EM(Learner):
 
 
 @dataclass(frozen=True)
-class VariationalEM(Learner):
-    """Variational Bayes for directed tables with Dirichlet priors.
+class VariationalEM(ExpectationLearner):
+    """Variational Bayes EM of directed tables, bounds the evidence.
 
     Q(hidden) and Q(tables) take turns: expected counts given tables exp E[log p], then Dirichlet
     parameters prior + counts. The bound -F <= log p(rows) never falls, and is the evidence itself
@@ -108,22 +115,9 @@ class VariationalEM(Learner):
     """
 
     name: ClassVar[str] = "vbem"
-    summary: ClassVar[str] = "variational Bayes EM of directed tables, bounds the evidence"
     objective_name: ClassVar[str] = "bound on log evidence per row"
-    takes_missing: ClassVar[bool] = True
 
     prior: float = option(1.0, "Dirichlet parameter", above=0)
-    spread: Spread = option("cell", "the prior is for each cell, or divided over each table")
-    inference: str = option("auto", "E-step: auto (exact where the trees fit), exact or a method")
-    start: Start = option("graph", "start from the graph's tables or from random ones")
-    seed: int = option(0, "random start", low=0)
-    max_iterations: int = option(1000, "most iterations", low=1)
-    tol: float = option(1e-7, "largest change of a mean probability", low=0)
-    on_divergence: str = option("damp", "inner inference: damp, continue, stop, or a method")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_methods((self.inference,), self.on_divergence)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         if graph.children is None:

@@ -31,7 +31,7 @@ _LONGEST_STEP = 5.0  # nats that a parameter may move in the first trial of a st
 
 @dataclass(frozen=True)
 class GradientML(Learner):
-    """Gradient ascent of the mean log-likelihood; its gradient is data minus model expectations.
+    """Maximum likelihood by gradients, any inference inside.
 
     For every factor, the gradient by its log-table is how often each joint state occurs in the rows
     less how probable the model says it is. Missing cells make the first
@@ -52,7 +52,6 @@ class GradientML(Learner):
     """
 
     name: ClassVar[str] = "gradient"
-    summary: ClassVar[str] = "maximum likelihood by gradients, any inference inside"
     takes_missing: ClassVar[bool] = True
 
     inference: str = option("auto", "method of the free phase; auto is exact where that is fast")

@@ -131,7 +131,6 @@ class ContrastiveLearner(Learner):
         """Where the chains start: a rule of the training floor."""
 
 
-@dataclass(frozen=True)
 class ContrastiveDivergence(ContrastiveLearner):
     """Contrastive divergence: short Gibbs chains from the rows.
 

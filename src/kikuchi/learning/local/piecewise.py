@@ -29,7 +29,7 @@ from kikuchi.learning.learner import FitRun, Learned, Learner, check_undirected
 
 @dataclass(frozen=True)
 class Piecewise(Learner):
-    """Tables from the counts of their own scopes, in one pass over complete rows.
+    """Every factor from its own counts, in closed form; complete rows.
 
     `prior` rows of the uniform distribution are added to the data, so that no count is zero; with
     `prior=0` what never occurs becomes impossible. The pieces' likelihood, which is the objective,
@@ -43,7 +43,6 @@ class Piecewise(Learner):
     """
 
     name: ClassVar[str] = "piecewise"
-    summary: ClassVar[str] = "every factor from its own counts, in closed form; complete rows"
     objective_name: ClassVar[str] = "piecewise log-likelihood per row"
 
     form: Literal["bethe", "pieces"] = option(

@@ -35,7 +35,7 @@ _WORD = 2.0**62
 
 @dataclass(frozen=True)
 class PseudoLikelihood(Learner):
-    """Maximise the pseudo-likelihood by L-BFGS: concave, and consistent.
+    """Pseudo-likelihood: no partition function, any size; complete rows.
 
     Any factors, cardinalities, zeros and directed tables; needs complete rows. `l1` and `l2` take
     l1 |theta|_1 + l2 / 2 |theta|^2 off the mean over rows, theta being the log-tables.
@@ -48,7 +48,6 @@ class PseudoLikelihood(Learner):
     """
 
     name: ClassVar[str] = "pseudo"
-    summary: ClassVar[str] = "pseudo-likelihood: no partition function, any size; complete rows"
     objective_name: ClassVar[str] = "pseudo-log-likelihood per row"
 
     l1: float = option(0.0, "penalty on the sizes of log-weights", low=0)

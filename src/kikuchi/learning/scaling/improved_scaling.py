@@ -6,7 +6,6 @@ Reference: TEH-L5, TEH-L18..
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +26,6 @@ _NEWTON_STEPS = 200
 _NEWTON_TOL = 1e-14
 
 
-@dataclass(frozen=True)
 class ImprovedScalingML(FeatureLearner):
     """Improved iterative scaling: features, each by its own step.
 

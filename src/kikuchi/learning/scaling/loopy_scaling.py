@@ -46,7 +46,7 @@ _NEAR = 1.5
 
 @dataclass(frozen=True)
 class LoopyScalingML(ScalingLearner):
-    """Approximate maximum likelihood of tables with a region entropy.
+    """Approximate maximum likelihood of tables on regions.
 
     Propagation makes the regions agree, scaling moves them to the marginals of the data,
     lambda_a += step (log p_a - log P_a), and each visit of a region does both: it scales its
@@ -68,7 +68,6 @@ class LoopyScalingML(ScalingLearner):
     """
 
     name: ClassVar[str] = "loopy-is"
-    summary: ClassVar[str] = "approximate maximum likelihood of tables on regions"
     objective_name: ClassVar[str] = "region log-likelihood per row"
 
     regions: str = option("junction:4", "regions of the entropy, as for gbp and kikuchi")

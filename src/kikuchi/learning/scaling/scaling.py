@@ -391,7 +391,6 @@ class FeatureScaling(TreeScaling):
         return self.learner.features is None
 
 
-@dataclass(frozen=True)
 class GeneralisedScalingML(FeatureLearner):
     """Generalised iterative scaling: features, all at once.
 

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Mask
-from kikuchi.core.budget import Budget, Clock, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.interrupts import safe_interrupts
@@ -95,10 +95,8 @@ def hill_climb(
     max_iterations: int = 100_000,
     pseudo_count: float = 0.0,
     seed: Seed = 0,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     progress: ProgressOption = None,
+    **within: Unpack[RunLimits],
 ) -> LearntStructure:
     """A directed structure of high score, by hill climbing, and its tables of frequencies.
 
@@ -117,8 +115,7 @@ def hill_climb(
     pseudo_count : added to the counts of the fitted tables.
     seed : of the random steps.
     max_iterations : most steps of all climbs.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds, and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` and `memory`, or a `budget` of both.
     progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a & b] for a in (0, 1) for b in (0, 1)] * 50
@@ -128,7 +125,7 @@ def hill_climb(
     """
     scores = FamilyScores(data, score, strength)
     rules = _Rules.of(scores, required, forbidden, max_parents)
-    clock = limits(budget, seconds, memory).start()
+    clock = limits(**within).start()
     begin = {*rules.required, *_arrows(scores.data, start, "start")}
     _require_acyclic(scores.data, begin)
     limit = clock.iterations(max_iterations)
@@ -421,10 +418,10 @@ def edge_confidence(
     samples: int = 100,
     seed: Seed = 0,
     processes: int | Client | None = 1,
+    progress: ProgressOption = None,
     budget: Budget | None = None,
     seconds: float | None = None,
     memory: int | str | None = None,
-    progress: ProgressOption = None,
     **options: Any,
 ) -> dict[tuple[str, str], float]:
     """How often each arrow is found when the rows are drawn anew with replacement.

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.junction_tree import CalibratedTree, plan
@@ -61,9 +61,7 @@ def induce_features(
     start: Iterable[Feature] | None = None,
     min_gain: float = 1e-4,
     learner: FeatureLearner | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
+    **within: Unpack[RunLimits],
 ) -> Induced:
     """Grow a log-linear model greedily by up to `count` features of greatest gain.
 
@@ -71,8 +69,8 @@ def induce_features(
     `candidates` (one for each pair of states but the first of every pair of variables). Candidates
     with fewer variables are preferred among equals. Stops when no candidate promises `min_gain`
     nats per row. After each addition all parameters are fitted again, by `iis` unless a learner
-    with features is given. The likelihood never falls. `seconds` and `memory` are the limits of
-    each fit, or a `budget` of both.
+    with features is given. The likelihood never falls. The limits `within` are those of each fit:
+    `seconds` and `memory`, or a `budget` of both.
 
     `data` are complete rows, `learner` is a learner of features such as `ImprovedScalingML()`.
 
@@ -87,7 +85,7 @@ def induce_features(
     chosen = list(_single_states(rows) if start is None else start)
     waiting = list(_pair_states(rows) if candidates is None else candidates)
     chooser = learner or ImprovedScalingML(tol=1e-8, max_iterations=_MOST_SWEEPS)
-    budget = limits(budget, seconds, memory)
+    budget = limits(**within)
     fit, features = _fitted(rows, chosen, chooser, budget)
     likelihoods, gains = [_objective(fit)], []
     for _ in range(count):

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Literal, Unpack
 
 from numpy.typing import ArrayLike
 
-from kikuchi.core.budget import Budget, limits
+from kikuchi.core.budget import Budget, RunLimits, limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.labelled import html_facts
@@ -89,10 +89,8 @@ def pc(
     test: Literal["g2", "information"] = "g2",
     level: float = 0.05,
     max_conditions: int | None = None,
-    budget: Budget | None = None,
-    seconds: float | None = None,
-    memory: int | str | None = None,
     progress: ProgressOption = None,
+    **within: Unpack[RunLimits],
 ) -> PartialOrder:
     """The structure that tests of conditional independence leave.
 
@@ -104,9 +102,8 @@ def pc(
         variables being independent below `level` nats.
     level : see there.
     max_conditions : the largest set of conditions that is tried; no limit by default.
-    budget : limits as a `Budget`, in place of the next two.
-    seconds, memory : most seconds (what was found so far comes back, and says so),
-        and most memory in bytes or as a text such as "2GB".
+    within : limits: `seconds` (what was found so far comes back, and says so) and `memory`, or a
+        `budget` of both.
     progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a | b] for a in (0, 1) for b in (0, 1)] * 200
@@ -120,7 +117,7 @@ def pc(
     if max_conditions is not None and max_conditions < 0:
         raise MethodError(f"max_conditions must not be negative, got {max_conditions}")
     scores = FamilyScores(data, "likelihood")
-    allowed = limits(budget, seconds, memory)
+    allowed = limits(**within)
     with shown(progress, "pc") as report:
         search = _Skeleton(scores, test, level, max_conditions, allowed, report)
         search.run()

@@ -86,6 +86,21 @@ def _factor_message(g, s, e, width):
 
 
 @njit(cache=True, error_model="numpy")
+def _divide(s, values, states, floor, width):
+    """Divide `values` by `s.top` in each row; marks zeros and what falls below the floor."""
+    for b in range(width):
+        if not s.top[b] > 0.0:
+            s.marked[b] = True
+            s.top[b] = 1.0
+    for x in range(states):
+        for b in range(width):
+            value = values[x, b] / s.top[b]
+            if 0.0 < value < floor:
+                s.marked[b] = True
+            values[x, b] = value
+
+
+@njit(cache=True, error_model="numpy")
 def _normalise(s, states, floor, width):
     """Divide `s.new` by its sum in each row, which stays in `s.top`; marks zeros and underflow."""
     for b in range(width):
@@ -93,16 +108,7 @@ def _normalise(s, states, floor, width):
     for x in range(states):
         for b in range(width):
             s.top[b] += s.new[x, b]
-    for b in range(width):
-        if not s.top[b] > 0.0:
-            s.marked[b] = True
-            s.top[b] = 1.0
-    for x in range(states):
-        for b in range(width):
-            value = s.new[x, b] / s.top[b]
-            if 0.0 < value < floor:
-                s.marked[b] = True
-            s.new[x, b] = value
+    _divide(s, s.new, states, floor, width)
 
 
 @njit(cache=True, error_model="numpy")
@@ -129,16 +135,7 @@ def _take(s, at, states, width):
             value = s.run[x, b] * s.m[at + x, b]
             s.run[x, b] = value
             s.top[b] = max(s.top[b], value)
-    for b in range(width):
-        if not s.top[b] > 0.0:
-            s.marked[b] = True
-            s.top[b] = 1.0
-    for x in range(states):
-        for b in range(width):
-            value = s.run[x, b] / s.top[b]
-            if 0.0 < value < _RUN_FLOOR:
-                s.marked[b] = True
-            s.run[x, b] = value
+    _divide(s, s.run, states, _RUN_FLOOR, width)
 
 
 @njit(cache=True, error_model="numpy")

@@ -150,13 +150,6 @@ def _units(data: Sunspots, error: float) -> dict[str, float]:
     }
 
 
-def _cover(results: list[Result]) -> str:
-    """Share of targets in their intervals, in words; empty where there are none."""
-    if "coverage" not in results[0]:
-        return ""
-    return f"{median(results, 'coverage'):.0%} in 95 % intervals"
-
-
 def _sunspot_row(claims: Claims, name: str, results: list[Result], known: float | None) -> Row:
     ours, whole, training = (median(results, unit) for unit in ("test", "whole", "training"))
     cover = (

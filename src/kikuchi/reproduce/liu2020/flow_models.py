@@ -243,15 +243,9 @@ def _flows(case: Case, own: list[Any], *, rounds: int = 0, held_out: bool = Fals
     """A chain of flows after so many rounds on all recordings, or one that runs all rounds and has
     judged each by a speaker that it did not hear.
     """
-    from kikuchi.flows import FlowHMM
-
     last = case["rounds"] if held_out else rounds
-    return FlowHMM(
-        case["states"],
-        components=case["components"],
-        topology="left-right",
-        random_state=case["seed"],
-        floor=0.1,
+    return _chain(
+        case,
         noise=case["noise"],
         learning_rate=case["learning_rate"],
         tol=0.0,
@@ -263,19 +257,15 @@ def _flows(case: Case, own: list[Any], *, rounds: int = 0, held_out: bool = Fals
 
 def _gaussians(case: Case, own: list[Any], covariance: Any) -> Any:
     """The chain of Gaussian mixtures that chains of flows begin from, on all recordings."""
+    chain = _chain(case, flow="affine", covariance=covariance, max_iter=1, validation_fraction=0.0)
+    return chain.fit([r.frames for r in own])
+
+
+def _chain(case: Case, **options: Any) -> Any:
     from kikuchi.flows import FlowHMM
 
-    return FlowHMM(
-        case["states"],
-        components=case["components"],
-        topology="left-right",
-        random_state=case["seed"],
-        floor=0.1,
-        flow="affine",
-        covariance=covariance,
-        max_iter=1,
-        validation_fraction=0.0,
-    ).fit([r.frames for r in own])
+    shared = {"components": case["components"], "random_state": case["seed"], "floor": 0.1}
+    return FlowHMM(case["states"], topology="left-right", **shared, **options)
 
 
 def _speech_rows(k: int, own: Sequence[Finished]) -> list[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -150,7 +150,43 @@ class GivenEmission(Emission):
 
 
 @dataclass(frozen=True, eq=False)
-class CategoricalEmission(Emission):
+class CategoryTable:
+    """One column of categories 0, 1, ...: `probabilities` (..., categories), an axis per chain."""
+
+    kind: ClassVar[str] = "categorical"
+    n_columns: ClassVar[int] = 1
+    probabilities: Array
+
+    def relative(self, statistics: tuple[Array, ...]) -> Self:
+        """Relative counts of `statistics`; an empty state stays as it is."""
+        totals = statistics[0].sum(axis=-1, keepdims=True)
+        shares = statistics[0] / np.maximum(totals, _LEAST)
+        return type(self)(np.where(totals > _LEAST, shares, self.probabilities))
+
+    def drawn(self, states: Any, rng: np.random.Generator) -> Array:
+        """Categories at these `states` (an array per chain), by the generator `rng`."""
+        edges = np.cumsum(self.probabilities[states], axis=1)
+        drawn = (edges < rng.random(len(edges))[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
+
+    def to_arrays(self) -> Arrays:
+        """The table."""
+        return {"probabilities": self.probabilities}
+
+    def pack(self) -> Array:
+        """Logarithms of the probabilities."""
+        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
+
+    def unpack(self, vector: Array) -> Self:
+        """The table of a `vector` that `pack` made: normalised exponentials."""
+        return type(self)(softmax(vector.reshape(self.probabilities.shape)))
+
+    def gradient(self, statistics: tuple[Array, ...]) -> Array:
+        """Counts minus expected counts, from `statistics`."""
+        return softmax_slope(statistics[0], self.probabilities)
+
+
+class CategoricalEmission(CategoryTable, Emission):
     """One column of categories 0, 1, ..., with a distribution per state; NaN is missing.
 
     `probabilities` has shape (states, categories).
@@ -159,10 +195,6 @@ class CategoricalEmission(Emission):
     >>> np.exp(e.log_likelihood(np.array([[0.0], [1.0]]))).round(3).tolist()
     [[0.9, 0.5], [0.1, 0.5]]
     """
-
-    kind: ClassVar[str] = "categorical"
-    n_columns: ClassVar[int] = 1  # type: ignore[misc]
-    probabilities: Array
 
     @property
     def n_states(self) -> int:  # type: ignore[override]
@@ -185,10 +217,7 @@ class CategoricalEmission(Emission):
 
     def maximised(self, statistics: Any) -> Emission:
         """Relative counts; an empty state stays as it is."""
-        (counts,) = statistics
-        totals = counts.sum(axis=1, keepdims=True)
-        shares = counts / np.maximum(totals, _LEAST)
-        return CategoricalEmission(np.where(totals > _LEAST, shares, self.probabilities))
+        return self.relative(statistics)
 
     def mean(self) -> Array:
         """Mean code."""
@@ -201,26 +230,7 @@ class CategoricalEmission(Emission):
 
     def sample(self, states: Ints, rng: np.random.Generator) -> Array:
         """Draw categories."""
-        edges = np.cumsum(self.probabilities, axis=1)[states]
-        drawn = (edges < rng.random(len(states))[:, None]).sum(axis=1)
-        return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
-
-    def to_arrays(self) -> Arrays:
-        """The table."""
-        return {"probabilities": self.probabilities}
-
-    def pack(self) -> Array:
-        """Logarithms of the probabilities."""
-        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
-
-    def unpack(self, vector: Array) -> Emission:
-        """Normalised exponentials."""
-        return CategoricalEmission(softmax(vector.reshape(self.probabilities.shape)))
-
-    def gradient(self, statistics: Any) -> Array:
-        """Counts minus expected counts."""
-        (counts,) = statistics
-        return softmax_slope(counts, self.probabilities)
+        return self.drawn(states, rng)
 
 
 def category_codes(rows: Array, categories: int) -> tuple[Ints, Any]:

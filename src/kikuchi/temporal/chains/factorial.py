@@ -13,18 +13,17 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import RowsEstimator
+from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
 from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
 from kikuchi.temporal.chains.propagation import filter_chains, propagate_chains
 from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
-    ChainsPosterior,
     EmissionTable,
     HiddenChains,
     mean_field_chains,
 )
-from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays
 
 Method = Literal["mean-field", "bp", "exact"]
@@ -57,13 +56,8 @@ class ChainsForecast(NamedTuple):
         return np.sqrt(self.variance)
 
 
-class _FactorialFit:
-    model_: HiddenChains
-    log_likelihood_: float
-
-
 @dataclass(eq=False, repr=False)
-class FactorialHMM(RowsEstimator, _FactorialFit):
+class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     """Several hidden Markov chains whose states together produce each row.
 
     Gaussian outputs are sums of the outputs of the chains; categorical ones (one column 0, 1, ...)
@@ -98,23 +92,17 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         "full", "Covariance of Gaussian outputs: full, diagonal or isotropic."
     )
     restarts: int = option(8, "Random starts, of which the best after a few steps is kept.", low=1)
-    pseudo_count: float = option(
-        0.0, "Added to each expected transition and start before rows are normalised.", low=0
-    )
-    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
     start: HiddenChains | None = option(None, "Parameters before learning; by default random.")
 
     # ------------------------------------------------------------------ making
 
-    @classmethod
-    def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
-        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
-        `options` are those of the class.
-        """
-        kind: Any = model.emission.kind
-        made = cls(model.sizes, emission=kind, **options)
-        made._check_lags(model)
-        return made._given(model, model.emission.n_columns)
+    @staticmethod
+    def _size(model: HiddenChains) -> tuple[int, ...]:
+        return model.sizes
+
+    def _given(self, model: HiddenChains, columns: int) -> Self:
+        self._check_lags(model)
+        return super()._given(model, columns)
 
     def _chain_lags(self) -> tuple[int, ...]:
         return (1,) * len(self.chains)
@@ -305,9 +293,7 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         """A lower bound on log p(`Y`), its Bethe estimate with `method="bp"`, or log p(Y) itself
         with `method="exact"`.
         """
-        found = self.smooth(Y, method=method)
-        every = [found] if isinstance(found, ChainsPosterior) else found
-        return float(sum(f.log_likelihood for f in every))
+        return total_log_likelihood(self.smooth(Y, method=method))
 
     def score(self, Y: Any, y: object = None) -> float:
         """The bound on log p(`Y`) per row; `y` is ignored."""
@@ -317,17 +303,16 @@ class FactorialHMM(RowsEstimator, _FactorialFit):
         """States and Gaussian outputs of so many `steps` after the last row of `Y`:
         `ChainsForecast`, from the posterior of this `method`.
         """
-        if steps < 1:
-            raise DataError(f"a forecast of {steps} steps; give at least 1")
+        check_steps(steps, "forecast")
+        sequences = self._sequences(Y)
+        return sequences.answer([self._ahead(rows, steps, method) for rows in sequences.tables])
+
+    def _ahead(self, rows: Array, steps: int, method: Method = "mean-field") -> ChainsForecast:
         model: HiddenChains = self._model
         if not isinstance(model.emission, AdditiveGaussian):
             raise MethodError("forecasts are of Gaussian outputs")
-        infer, sequences = _SMOOTHERS[self._checked(method)], self._sequences(Y)
-        answers = []
-        for rows in sequences.tables:
-            p = infer(model, rows)
-            answers.append(_forecast(model, p.probabilities, steps))
-        return sequences.answer(answers)
+        p = _SMOOTHERS[self._checked(method)](model, rows)
+        return _forecast(model, p.probabilities, steps)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[list[Ints], Array]:
         """States of each chain, (`steps`,) each, and rows (steps, outputs), drawn with `seed`."""

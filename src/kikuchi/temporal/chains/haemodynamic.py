@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import gamma
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import RowsEstimator
+from kikuchi.temporal.base import Fitted, RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
-from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.training.checkpoint import Arrays
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -117,13 +116,8 @@ class BloodForecast(NamedTuple):
         return np.sqrt(self.variance)
 
 
-class _BloodFit:
-    model_: BloodModel
-    log_likelihood_: float
-
-
 @dataclass(eq=False, repr=False)
-class HaemodynamicHMM(RowsEstimator, _BloodFit):
+class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
     """A hidden on-off state of the brain and the response of the blood, both unknown.
 
     Learnt by EM or along the gradient, with exact posteriors of the windows; the response has a
@@ -155,7 +149,6 @@ class HaemodynamicHMM(RowsEstimator, _BloodFit):
     stiffness: float = option(
         5.0, "How many rows the prior of the response is worth; 0: none.", low=0
     )
-    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> BloodModel:
         rows = sequences.stacked()
@@ -277,43 +270,24 @@ class HaemodynamicHMM(RowsEstimator, _BloodFit):
             answers.append(BloodPosterior(on, expected, p.log_likelihood))
         return sequences.answer(answers)
 
-    def log_likelihood(self, Y: Any) -> float:
-        """log p(`Y`), summed over sequences."""
-        found = self.filter(Y)
-        every = [found] if isinstance(found, BloodPosterior) else found
-        return float(sum(p.log_likelihood for p in every))
-
-    def score(self, Y: Any, y: object = None) -> float:
-        """Log-likelihood per row of `Y`; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int) -> Any:
-        """So many frames, `steps`, after the last row of `Y`: `BloodForecast`, or a list for a
-        list.
-        """
-        if steps < 1:
-            raise DataError(f"a forecast of {steps} steps; give at least 1")
+    def _ahead(self, rows: Array, steps: int) -> BloodForecast:
         model: BloodModel = self._model
-        sequences = self._sequences(Y)
         (start, transition), windows = model.chain(), model.windows()
-        means, answers = model.base + windows @ model.response.T, []
-        for rows in sequences.tables:
-            p = chain_posterior(start, transition, model.log_likelihood(rows), smooth=False)
-            now, ahead = p.probabilities[-1], []
-            for _ in range(steps):
-                now = now @ transition
-                ahead.append(now)
-            found = np.array(ahead)
-            mean = found @ means
-            variance = found @ means**2 - mean**2 + model.noise
-            answers.append(BloodForecast(found @ windows[:, 0], mean, variance))
-        return sequences.answer(answers)
+        means = model.base + windows @ model.response.T
+        p = chain_posterior(start, transition, model.log_likelihood(rows), smooth=False)
+        now, ahead = p.probabilities[-1], []
+        for _ in range(steps):
+            now = now @ transition
+            ahead.append(now)
+        found = np.array(ahead)
+        mean = found @ means
+        variance = found @ means**2 - mean**2 + model.noise
+        return BloodForecast(found @ windows[:, 0], mean, variance)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
         """On-off states (`steps`,) and rows (steps, voxels), drawn with `seed`."""
         model: BloodModel = self._model
-        if steps < 1:
-            raise DataError(f"a sample of {steps} steps; give at least 1")
+        check_steps(steps, "sample")
         rng = generator(seed)
         codes = sample_chain(*model.chain(), steps, rng)
         means = model.base + model.windows()[codes] @ model.response.T

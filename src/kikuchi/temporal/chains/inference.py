@@ -9,6 +9,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.temporal.kernels import chains as kernels
+from kikuchi.temporal.sequences import check_steps
 
 
 class ChainPosterior(NamedTuple):
@@ -110,8 +111,7 @@ def sample_chain(
     start: Array, transition: Array, steps: int, rng: np.random.Generator, lag: int = 1
 ) -> Ints:
     """States drawn from the chain."""
-    if steps < 1:
-        raise DataError(f"a sample of {steps} steps; give at least 1")
+    check_steps(steps, "sample")
     first, edges = np.cumsum(start), np.cumsum(transition, axis=1)
     states, uniform = np.empty(steps, dtype=np.int64), rng.random(steps)
     last = len(start) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import RowsEstimator
+from kikuchi.temporal.base import ChainEstimator, Fitted
 from kikuchi.temporal.chains.emissions import (
     CategoricalEmission,
     Emission,
@@ -26,7 +26,6 @@ from kikuchi.temporal.chains.emissions import (
     variance_floor,
 )
 from kikuchi.temporal.chains.inference import (
-    ChainPosterior,
     chain_posterior,
     check_chain,
     most_probable_path,
@@ -100,13 +99,8 @@ class _ChainStatistics(NamedTuple):
     emission: Any
 
 
-class _ChainFit:
-    model_: HiddenMarkov
-    log_likelihood_: float
-
-
 @dataclass(eq=False, repr=False)
-class HMM(RowsEstimator, _ChainFit):
+class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     """Hidden Markov model, learnt by EM or along the gradient.
 
     Outputs are Gaussian, mixtures of Gaussians, one column of categories 0, 1, ..., or `given`:
@@ -140,22 +134,11 @@ class HMM(RowsEstimator, _ChainFit):
     )
     tied: bool = option(False, "One covariance for all states.")
     components: int = option(2, "Gaussians of each state of a mixture.", low=1)
-    pseudo_count: float = option(
-        0.0, "Added to each expected transition and start before rows are normalised.", low=0
-    )
-    learner: Literal["em", "gradient"] = option("em", "How `fit` learns: em or gradient.")
     start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
 
-    # ------------------------------------------------------------------ making
-
-    @classmethod
-    def from_parameters(cls, model: HiddenMarkov, **options: Any) -> Self:
-        """An estimator that holds the parameters of `model`, as if it had been fitted to them;
-        `options` are those of the class.
-        """
-        kind: Any = model.emission.kind
-        made = cls(model.n_states, emission=kind, **options)
-        return made._given(model, model.emission.n_columns)
+    @staticmethod
+    def _size(model: HiddenMarkov) -> int:
+        return model.n_states
 
     # ------------------------------------------------------------------ learning
 
@@ -302,30 +285,11 @@ class HMM(RowsEstimator, _ChainFit):
         ]
         return sequences.answer(paths)
 
-    def log_likelihood(self, Y: Any) -> float:
-        """log p(`Y`), summed over sequences."""
-        found = self.filter(Y)
-        every = [found] if isinstance(found, ChainPosterior) else found
-        return float(sum(f.log_likelihood for f in every))
-
-    def score(self, Y: Any, y: object = None) -> float:
-        """Log-likelihood per row of `Y`; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int) -> Any:
-        """States and outputs of so many `steps` after the last row of `Y`: `ChainForecast`, or a
-        list.
-        """
-        if steps < 1:
-            raise DataError(f"a forecast of {steps} steps; give at least 1")
+    def _ahead(self, rows: Array, steps: int) -> ChainForecast:
         model: HiddenMarkov = self._model
-        sequences = self._sequences(Y)
-        answers = []
-        for rows in sequences.tables:
-            logs = model.emission.log_likelihood(rows)
-            p = chain_posterior(model.start, model.transition, logs, smooth=False)
-            answers.append(forecast_chain(model, p.probabilities[-1], steps))
-        return sequences.answer(answers)
+        logs = model.emission.log_likelihood(rows)
+        p = chain_posterior(model.start, model.transition, logs, smooth=False)
+        return forecast_chain(model, p.probabilities[-1], steps)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Ints, Array]:
         """States (`steps`,) and rows (steps, outputs) drawn from the model with `seed`."""

@@ -17,7 +17,7 @@ from scipy.special import entr
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import BudgetError, DataError, ModelError
-from kikuchi.temporal.chains.emissions import category_codes, softmax, softmax_slope
+from kikuchi.temporal.chains.emissions import CategoryTable, category_codes
 from kikuchi.temporal.chains.inference import check_chain, sample_chain
 from kikuchi.temporal.covariances import (
     covariance_slope,
@@ -142,17 +142,8 @@ class AdditiveGaussian:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class EmissionTable:
-    """One column of categories: probabilities (K_1, ..., K_C, categories).
-
-    They are `probabilities`, with an axis for each chain.
-    """
-
-    kind: ClassVar[str] = "categorical"
-    probabilities: Array
-
-    n_columns: ClassVar[int] = 1
+class EmissionTable(CategoryTable):
+    """One column of categories: `probabilities` (K_1, ..., K_C, categories)."""
 
     def table(self, rows: Array, sizes: tuple[int, ...]) -> Array:
         """Log-likelihood of `rows` in each combination of states, (T, K_1, ..., K_C) by `sizes`."""
@@ -173,34 +164,13 @@ class EmissionTable:
 
     def maximised(self, statistics: tuple[Array, ...], floor: Array) -> EmissionTable:
         """Relative counts of `statistics`; `floor` is not needed."""
-        (counts,) = statistics
-        totals = counts.sum(axis=-1, keepdims=True)
-        shares = counts / np.maximum(totals, _LEAST)
-        return EmissionTable(np.where(totals > 1e-12, shares, self.probabilities))
+        return self.relative(statistics)
 
     def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Categories at these `states`, one array per chain of `sizes` states, by the generator
         `rng`.
         """
-        edges = np.cumsum(self.probabilities[tuple(states)], axis=1)
-        drawn = (edges < rng.random(len(edges))[:, None]).sum(axis=1)
-        return np.asarray(np.minimum(drawn, edges.shape[1] - 1)[:, None], dtype=np.float64)
-
-    def to_arrays(self) -> Arrays:
-        """The table."""
-        return {"probabilities": self.probabilities}
-
-    def pack(self) -> Array:
-        """Logarithms of the probabilities."""
-        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
-
-    def unpack(self, vector: Array) -> EmissionTable:
-        """The table of a `vector` that `pack` made: normalised exponentials."""
-        return EmissionTable(softmax(vector.reshape(self.probabilities.shape)))
-
-    def gradient(self, statistics: tuple[Array, ...]) -> Array:
-        """Counts minus expected counts, from `statistics`."""
-        return softmax_slope(statistics[0], self.probabilities)
+        return self.drawn(tuple(states), rng)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.temporal.kernels.covariance import (
-    forgotten,
-    product_into,
-    smooth_covariance,
-    smooth_mean,
-    stride,
-)
-from kikuchi.temporal.kernels.small import cholesky, solve_rows
+from kikuchi.temporal.kernels.covariance import forgotten, smooth_covariance, smooth_mean, stride
+from kikuchi.temporal.kernels.small import cholesky, product_into, solve_rows
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -41,12 +35,7 @@ def smooth_span(a, drift, means, covs, pred_covs, low, v, weights, out, out_covs
         at = a[(t + 1) * every_a]
         if not cholesky(pred_covs[t + 1], factor):
             return t, t
-        for i in range(n):
-            for j in range(n):
-                s = 0.0
-                for k in range(n):
-                    s += covs[t, i, k] * at[j, k]
-                gain[i, j] = s
+        product_into(covs[t], at.T, gain)
         solve_rows(factor, gain)
         smooth_mean(t, at, drift, gain, means, out)
         smooth_covariance(gain, covs[t], pred_covs[t + 1], v, work, pairs[t])

@@ -12,7 +12,15 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.temporal.kernels.small import cholesky, solve_rows
+from kikuchi.temporal.kernels.small import (
+    affine_into,
+    along_into,
+    cholesky,
+    product_into,
+    residual_into,
+    sandwich_into,
+    solve_rows,
+)
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _FORGOTTEN = 1e-36  # squared weight of a far state, in units of standard deviations
@@ -52,25 +60,9 @@ def filter_forward(
     for t in range(len(covs)):
         if t > 0:
             at, qt, bt = a[t * every_a], q[t * every_q], drift[t * every_b]
-            for i in range(n):
-                s = bt[i]
-                for k in range(n):
-                    s += at[i, k] * m[k]
-                pc[i] = s
+            affine_into(bt, at, m, pc)
             m[:] = pc
-            for i in range(n):
-                for j in range(n):
-                    s = 0.0
-                    for k in range(n):
-                        s += at[i, k] * p[k, j]
-                    work[i, j] = s
-            for i in range(n):
-                for j in range(i + 1):
-                    s = qt[i, j]
-                    for k in range(n):
-                        s += work[i, k] * at[j, k]
-                    p[i, j] = s
-                    p[j, i] = s
+            sandwich_into(qt, at, p, work, p)
             if tracked:
                 product_into(at, weights, work)
                 weights[:] = work
@@ -138,18 +130,6 @@ def stride(parameter):
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def product_into(one, other, out):
-    """out = one other, all (n, n)."""
-    n = len(one)
-    for i in range(n):
-        for j in range(n):
-            s = 0.0
-            for k in range(n):
-                s += one[i, k] * other[k, j]
-            out[i, j] = s
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def _track_output(row, pc, inverse, gain, weights, pull, information, work):
     """What one whitened output tells of the state before the sequence, and leaves of its weights;
     pc is the covariance of the state with the output, of variance 1 / inverse.
@@ -179,6 +159,18 @@ def forgotten(weights, p):
     return True
 
 
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, inline="always")
+def _two_products(shift, one, x, other, y, out):
+    """out = shift + one x + other y; each sum waits for its own terms only."""
+    for i in range(len(shift)):
+        s, u = shift[i], 0.0
+        for k in range(one.shape[1]):
+            s += one[i, k] * x[k]
+        for k in range(other.shape[1]):
+            u += other[i, k] * y[k]
+        out[i] = s + u
+
+
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, nogil=True)
 def _steady(first, a, q, drift, c, count, y, p_start, means):
     """Means from step `first` on with the gains of the covariance p_start before it.
@@ -205,13 +197,7 @@ def _steady(first, a, q, drift, c, count, y, p_start, means):
                 for k in range(n):
                     s += errors[o, n + k] * b[k]
                 error[o] = s
-        for i in range(n):
-            s, x = shift[i], 0.0
-            for o in range(count):
-                s += taken[i, o] * row[o]
-            for k in range(n):
-                x += keep[i, k] * before[k]
-            now[i] = s + x
+        _two_products(shift, taken, row, keep, before, now)
         for o in range(count):
             e = error[o]
             for j in range(o + 1):
@@ -234,22 +220,11 @@ def _steady_maps(a, q, c, count, p_start):
     p, work, pc = np.empty((n, n)), np.empty((n, n)), np.empty(n)
     maps, errors, log_scale = np.zeros((n, 2 * n + count)), np.zeros((count, 2 * n + count)), 0.0
     maps[:, :n] = a
-    product_into(a, p_start, work)
+    sandwich_into(q, a, p_start, work, p)
     for i in range(n):
         maps[i, n + i] = 1.0
-        for j in range(n):
-            s = q[i, j]
-            for k in range(n):
-                s += work[i, k] * a[j, k]
-            p[i, j] = s
     for o in range(count):
-        s = 1.0
-        for i in range(n):
-            x = 0.0
-            for k in range(n):
-                x += p[i, k] * c[o, k]
-            pc[i] = x
-            s += c[o, i] * x
+        s = 1.0 + along_into(p, c[o], pc)
         log_scale += math.log(s)
         errors[o, 2 * n + o] = 1.0
         for k in range(n):
@@ -296,12 +271,7 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
         if t < first or t == steps - 2:
             if not cholesky(predicted, factor):
                 return low, high, True, t
-            for i in range(n):
-                for j in range(n):
-                    s = 0.0
-                    for k in range(n):
-                        s += p[i, k] * at[j, k]
-                    gain[i, j] = s
+            product_into(p, at.T, gain)
             solve_rows(factor, gain)
         smooth_mean(t, at, drift, gain, means, out)
         change = smooth_covariance(gain, p, predicted, v, work, pairs[row])
@@ -323,12 +293,7 @@ def _steady_smooth_means(low, high, a, drift, gain, means, out):
     """
     n = len(a)
     keep, shift, whole_b = np.empty((n, n)), np.empty(n), len(drift) > 1
-    for i in range(n):
-        for j in range(n):
-            s = 1.0 if i == j else 0.0
-            for k in range(n):
-                s -= gain[i, k] * a[k, j]
-            keep[i, j] = s
+    residual_into(gain, a, keep)
     for t in range(high - 1, low - 1, -1):
         now, after, result = means[t], out[t + 1], out[t]
         if whole_b or t == high - 1:
@@ -338,13 +303,7 @@ def _steady_smooth_means(low, high, a, drift, gain, means, out):
                 for k in range(n):
                     s -= gain[i, k] * b[k]
                 shift[i] = s
-        for i in range(n):
-            s, x = shift[i], 0.0
-            for k in range(n):
-                s += keep[i, k] * now[k]
-            for k in range(n):
-                x += gain[i, k] * after[k]
-            result[i] = s + x
+        _two_products(shift, keep, now, gain, after, result)
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)

@@ -18,10 +18,13 @@ import numpy as np
 
 from kikuchi.core.compiled import njit
 from kikuchi.temporal.kernels.small import (
+    affine_into,
     backward_solve,
     cholesky,
     forward_solve,
     inverse_from_cholesky,
+    residual_into,
+    sandwich_into,
     solve_rows,
 )
 
@@ -42,7 +45,7 @@ def information_forward(
     """
     steps, n = shifts.shape
     gamma, precision = gamma0.copy(), lambda0.copy()
-    space = np.empty((5, n, n))
+    space, zero = np.empty((5, n, n)), np.zeros((n, n))
     k_matrix, factor, work, gain, residual = space[0], space[1], space[2], space[3], space[4]
     centre, pull = np.empty(n), np.empty(n)
     whole_a, whole_q, whole_b = len(a) > 1, len(noise_precision) > 1, len(drift) > 1
@@ -60,61 +63,33 @@ def information_forward(
             break
         at, lq = a[t + 1 if whole_a else 0], noise_precision[t + 1 if whole_q else 0]
         b = drift[t + 1 if whole_b else 0]
+        affine_into(zero[0], lq, b, pull)
         constant = 0.0
         for i in range(n):
-            s = 0.0
-            for k in range(n):
-                s += lq[i, k] * b[k]
-            pull[i] = s
-            constant += s * b[i]
-        for i in range(n):  # gain = A' Lq for now
+            constant += pull[i] * b[i]
             s = gamma[i]
             for k in range(n):
                 s -= at[k, i] * pull[k]
             centre[i] = s
-            for k in range(n):
-                s = 0.0
-                for h in range(n):
-                    s += at[h, i] * lq[h, k]
-                gain[i, k] = s
-        for i in range(n):
-            for k in range(i + 1):
-                s = precision[i, k]
-                for h in range(n):
-                    s += gain[i, h] * at[h, k]
-                k_matrix[i, k] = s
-                k_matrix[k, i] = s
+        sandwich_into(precision, at.T, lq, gain, k_matrix)  # gain = A' Lq for now
         if not cholesky(k_matrix, factor):
             return log_z, t
-        for i in range(n):
-            for k in range(n):
-                work[i, k] = gain[k, i]
+        work[:] = gain.T
         solve_rows(factor, work)  # rows of Lq A K^-1 = G'
-        for i in range(n):  # A' Lq at its centre, before the centre is solved for
-            s = pull[i]
-            for k in range(n):
-                s += work[i, k] * centre[k]
-            gamma[i] = s
+        affine_into(pull, work, centre, gamma)  # A' Lq at its centre, before that is solved for
         forward_solve(factor, centre)
         log_z += 0.5 * (n * _LOG_2PI - constant)
         for i in range(n):
             log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
         backward_solve(factor, centre)
-        for i in range(n):
-            for k in range(n):
-                gain[i, k] = work[k, i]
+        gain[:] = work.T
         if keep:
             gains[t] = gain
             centres[t] = centre
             inverse_from_cholesky(factor, work, inverses[t])
-        for i in range(n):
-            for k in range(n):
-                s = 1.0 if i == k else 0.0
-                for h in range(n):
-                    s -= at[i, h] * gain[h, k]
-                residual[i, k] = s
-        _sum_of_sandwiches(residual, lq, gain, precision, k_matrix, factor)
-        precision[:] = k_matrix
+        residual_into(at, gain, residual)
+        sandwich_into(zero, gain.T, precision, work, k_matrix)
+        sandwich_into(k_matrix, residual.T, lq, work, precision)
     if not cholesky(precision, factor):
         return log_z, steps - 1
     centre[:] = gamma
@@ -123,28 +98,6 @@ def information_forward(
     for i in range(n):
         log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
     return log_z, -1
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _sum_of_sandwiches(x, p, y, q, out, work):
-    """out = x' p x + y' q y for symmetric p and q."""
-    n = len(x)
-    out[:] = 0.0
-    for part in range(2):
-        left, middle = (x, p) if part == 0 else (y, q)
-        for i in range(n):
-            for k in range(n):
-                s = 0.0
-                for h in range(n):
-                    s += middle[i, h] * left[h, k]
-                work[i, k] = s
-        for i in range(n):
-            for k in range(i + 1):
-                s = out[i, k]
-                for h in range(n):
-                    s += left[h, i] * work[h, k]
-                out[i, k] = s
-                out[k, i] = s
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -161,23 +114,8 @@ def information_backward(gammas, lambdas, gains, inverses, centres, means, covs,
     forward_solve(factor, means[steps - 1])
     backward_solve(factor, means[steps - 1])
     for t in range(steps - 2, -1, -1):
-        gain, v, pair, out = gains[t], covs[t + 1], pairs[t], covs[t]
-        for i in range(n):
-            s = centres[t, i]
-            for k in range(n):
-                s += gain[i, k] * means[t + 1, k]
-                x = 0.0
-                for h in range(n):
-                    x += gain[i, h] * v[h, k]
-                pair[i, k] = x
-            means[t, i] = s
-        for i in range(n):
-            for k in range(i + 1):
-                s = inverses[t, i, k]
-                for h in range(n):
-                    s += pair[i, h] * gain[k, h]
-                out[i, k] = s
-                out[k, i] = s
+        affine_into(centres[t], gains[t], means[t + 1], means[t])
+        sandwich_into(inverses[t], gains[t], covs[t + 1], pairs[t], covs[t])
     return True
 
 

@@ -83,3 +83,62 @@ def inverse_from_cholesky(lower, work, out):
                 s += work[k, i] * work[k, j]
             out[i, j] = s
             out[j, i] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, inline="always")
+def product_into(one, other, out):
+    """out = one other, all (n, n)."""
+    n = len(one)
+    for i in range(n):
+        for j in range(n):
+            s = 0.0
+            for k in range(n):
+                s += one[i, k] * other[k, j]
+            out[i, j] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, inline="always")
+def residual_into(one, other, out):
+    """out = I - one other, all (n, n)."""
+    product_into(one, other, out)
+    for i in range(len(one)):
+        for j in range(len(one)):
+            out[i, j] = (1.0 if i == j else 0.0) - out[i, j]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, inline="always")
+def affine_into(base, matrix, x, out):
+    """out = base + matrix x."""
+    n = len(base)
+    for i in range(n):
+        s = base[i]
+        for k in range(n):
+            s += matrix[i, k] * x[k]
+        out[i] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, inline="always")
+def along_into(p, w, out):
+    """out = p w for symmetric p; answers w' p w."""
+    v = 0.0
+    for i in range(len(w)):
+        s = 0.0
+        for k in range(len(w)):
+            s += p[i, k] * w[k]
+        out[i] = s
+        v += w[i] * s
+    return v
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, inline="always")
+def sandwich_into(base, x, p, work, out):
+    """out = base + x p x' for symmetric base and p, of which `out` may be one; `work` gets x p."""
+    n = len(x)
+    product_into(x, p, work)
+    for i in range(n):
+        for j in range(i + 1):
+            s = base[i, j]
+            for k in range(n):
+                s += work[i, k] * x[j, k]
+            out[i, j] = s
+            out[j, i] = s

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.temporal.kernels.small import affine_into, along_into, sandwich_into
 
 PROBIT, LOGISTIC, POISSON, STUDENT, QUANTISED, LAPLACE = range(6)
 
@@ -197,6 +198,26 @@ def tilted_rows(kind, y, means, variances, extra, log_z, new_means, new_variance
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _predictor(w, mean, cov, along):
+    """Mean and variance of w' x; `along` gets cov w."""
+    f = 0.0
+    for i in range(len(w)):
+        f += w[i] * mean[i]
+    return f, along_into(cov, w, along)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _condition(mean, cov, along, gain, shrink):
+    """mean + gain along, and cov - shrink along along', in place."""
+    n = len(mean)
+    for i in range(n):
+        mean[i] += gain * along[i]
+        s = shrink * along[i]
+        for j in range(n):
+            cov[i, j] -= s * along[j]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def assumed_density(kind, extra, a, q, drift, design, offsets, y, mean0, cov0, means, covs, sites):
     """Filter with a Gaussian fitted after each output by its moments.
 
@@ -212,48 +233,22 @@ def assumed_density(kind, extra, a, q, drift, design, offsets, y, mean0, cov0, m
         if t > 0:
             at, qt = a[t if len(a) > 1 else 0], q[t if len(q) > 1 else 0]
             b = drift[t if len(drift) > 1 else 0]
-            for i in range(n):
-                s = b[i]
-                for k in range(n):
-                    s += at[i, k] * m[k]
-                pw[i] = s
-                for j in range(n):
-                    x = 0.0
-                    for k in range(n):
-                        x += at[i, k] * p[k, j]
-                    work[i, j] = x
+            affine_into(b, at, m, pw)
             m[:] = pw
-            for i in range(n):
-                for j in range(i + 1):
-                    s = qt[i, j]
-                    for k in range(n):
-                        s += work[i, k] * at[j, k]
-                    p[i, j] = s
-                    p[j, i] = s
+            sandwich_into(qt, at, p, work, p)
         sites[t, 0] = 0.0
         sites[t, 1] = 0.0
         if not math.isnan(y[t]):
             w = design[t if len(design) > 1 else 0]
-            f, v = offsets[t if len(offsets) > 1 else 0], 0.0
-            for i in range(n):
-                s = 0.0
-                for k in range(n):
-                    s += p[i, k] * w[k]
-                pw[i] = s
-                v += w[i] * s
-                f += w[i] * m[i]
+            shift = offsets[t if len(offsets) > 1 else 0]
+            f, v = _predictor(w, m, p, pw)
+            f += shift
             if v > 1e-300:
                 step, new_f, new_v = tilted(kind, y[t], f, v, extra)
                 if not (new_v > 0.0 and step > -np.inf):
                     return log_z, t
                 log_z += step
-                gain, shrink = (new_f - f) / v, (v - new_v) / (v * v)
-                for i in range(n):
-                    m[i] += gain * pw[i]
-                    for j in range(i + 1):
-                        p[i, j] -= shrink * pw[i] * pw[j]
-                        p[j, i] = p[i, j]
-                shift = offsets[t if len(offsets) > 1 else 0]
+                _condition(m, p, pw, (new_f - f) / v, (v - new_v) / (v * v))
                 sites[t, 0] = 1.0 / new_v - 1.0 / v
                 sites[t, 1] = (new_f - shift) / new_v - (f - shift) / v
             else:
@@ -275,28 +270,16 @@ def probit_pass(x, y, drift, mean, cov, chances):
     log_z = 0.0
     for t in range(rows):
         w = x[t]
-        f, v = 0.0, 0.0
         for i in range(n):
             cov[i, i] += drift
-            f += w[i] * mean[i]
-        for i in range(n):
-            s = 0.0
-            for k in range(n):
-                s += cov[i, k] * w[k]
-            pw[i] = s
-            v += w[i] * s
+        f, v = _predictor(w, mean, cov, pw)
         c = math.sqrt(1.0 + v)
         chances[t] = 0.5 * math.erfc(-f / (c * math.sqrt(2.0)))
         if y[t] == 0.0:
             continue
         r, h, step = probit_gain(y[t] * f / c)
         log_z += step
-        gain, shrink = y[t] * r / c, h / (c * c)
-        for i in range(n):
-            mean[i] += gain * pw[i]
-            s = shrink * pw[i]
-            for j in range(n):
-                cov[i, j] -= s * pw[j]
+        _condition(mean, cov, pw, y[t] * r / c, h / (c * c))
     return log_z
 
 
@@ -312,14 +295,7 @@ def probit_refit(x, y, sites, mean, cov, log_masses):
     largest = 0.0
     for t in range(rows):
         w = x[t]
-        f, v = 0.0, 0.0
-        for i in range(n):
-            f += w[i] * mean[i]
-            s = 0.0
-            for k in range(n):
-                s += cov[i, k] * w[k]
-            pw[i] = s
-            v += w[i] * s
+        f, v = _predictor(w, mean, cov, pw)
         precision = 1.0 / v - sites[t, 0]
         if not precision > 0.0:
             continue
@@ -333,10 +309,5 @@ def probit_refit(x, y, sites, mean, cov, log_masses):
         log_site = 0.5 * (shift * shift / total - centre * centre * precision)
         log_masses[t] = log_z - log_site + 0.5 * math.log(total * spread)
         largest = max(largest, abs(new_f - f) / math.sqrt(v))
-        gain, shrink = (new_f - f) / v, (v - new_v) / (v * v)
-        for i in range(n):
-            mean[i] += gain * pw[i]
-            s = shrink * pw[i]
-            for j in range(n):
-                cov[i, j] -= s * pw[j]
+        _condition(mean, cov, pw, (new_f - f) / v, (v - new_v) / (v * v))
     return largest

@@ -18,10 +18,9 @@ from kikuchi.temporal.kernels import tilted as kernels
 
 
 @dataclass(frozen=True)
-class ScalarEmission(Configured):
+class ScalarEmission(Configured, kind="emission"):
     """Base of emissions p(y | f) with f = w' x + offset."""
 
-    kind: ClassVar[str] = "emission"
     code: ClassVar[int]
 
     def numbers(self) -> Array:
@@ -59,47 +58,41 @@ class ScalarEmission(Configured):
         raise NotImplementedError
 
 
-def _labels(y: Array) -> Array:
-    wrong = ~np.isnan(y) & (np.abs(y) != 1.0)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise DataError(f"row {row} has label {y[row]:g}; labels are 1 and -1")
-    return y
-
-
 @dataclass(frozen=True)
-class Probit(ScalarEmission):
+class LabelEmission(ScalarEmission):
+    """Base of labels 1 and -1: the sign of f less noise of a distribution, `noise`."""
+
+    noise: ClassVar[str]
+
+    def check(self, y: Array) -> Array:
+        """Refuse other labels."""
+        wrong = ~np.isnan(y) & (np.abs(y) != 1.0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(f"row {row} has label {y[row]:g}; labels are 1 and -1")
+        return y
+
+    def sample(self, f: Array, rng: np.random.Generator) -> Array:
+        """Draw labels."""
+        return np.where(getattr(rng, self.noise)(size=f.shape) < f, 1.0, -1.0)
+
+
+class Probit(LabelEmission):
     """Labels 1 and -1 with p(1) = Phi(f)."""
 
     name: ClassVar[str] = "probit"
     code: ClassVar[int] = kernels.PROBIT
-
-    def check(self, y: Array) -> Array:
-        """Refuse other labels."""
-        return _labels(y)
-
-    def sample(self, f: Array, rng: np.random.Generator) -> Array:
-        """Draw labels."""
-        return np.where(rng.normal(size=f.shape) < f, 1.0, -1.0)
+    noise: ClassVar[str] = "normal"
 
 
-@dataclass(frozen=True)
-class Logistic(ScalarEmission):
+class Logistic(LabelEmission):
     """Labels 1 and -1 with p(1) = 1 / (1 + exp(-f))."""
 
     name: ClassVar[str] = "logistic"
     code: ClassVar[int] = kernels.LOGISTIC
-
-    def check(self, y: Array) -> Array:
-        """Refuse other labels."""
-        return _labels(y)
-
-    def sample(self, f: Array, rng: np.random.Generator) -> Array:
-        """Draw labels."""
-        return np.where(rng.logistic(size=f.shape) < f, 1.0, -1.0)
+    noise: ClassVar[str] = "logistic"
 
 
-@dataclass(frozen=True)
 class Poisson(ScalarEmission):
     """Counts with mean exp(f)."""
 

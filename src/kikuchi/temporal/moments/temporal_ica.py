@@ -19,10 +19,10 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.base import RowsEstimator
+from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import tilted as kernels
-from kikuchi.temporal.sequences import Sequences
+from kikuchi.temporal.sequences import Sequences, check_steps
 from kikuchi.temporal.state_space.inference import (
     canonical_chain,
     filter_states,
@@ -99,8 +99,7 @@ class LaplaceWalks:
 
     def sample(self, steps: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Sources (`steps`, M) and outputs (steps, D), drawn by the generator `rng`."""
-        if steps < 1:
-            raise DataError(f"a sample of {steps} steps; give at least 1")
+        check_steps(steps, "sample")
         walk = rng.laplace(size=(steps, len(self.rates))) / self.rates
         for t in range(1, steps):
             walk[t] += self.persistence * walk[t - 1]
@@ -310,13 +309,8 @@ def laplace_moments(mean: Array, variance: Array, rates: Array) -> tuple[Array, 
     return out[0], out[1], out[2]
 
 
-class _WalkFit:
-    model_: LaplaceWalks
-    log_likelihood_: float
-
-
 @dataclass(eq=False, repr=False)
-class TemporalICA(RowsEstimator, _WalkFit):
+class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     """Sources that walk by Laplace steps, mixed linearly with Gaussian noise.
 
     Learnt with the moments of a scheme: `kalman` is moment passing through the prediction,
@@ -450,26 +444,13 @@ class TemporalICA(RowsEstimator, _WalkFit):
 
     def log_likelihood(self, Y: Any) -> float:
         """Approximate log p(`Y`), summed over sequences."""
-        found = self.smooth(Y)
-        every = [found] if isinstance(found, WalkPosterior) else found
-        return float(sum(p.log_likelihood for p in every))
+        return total_log_likelihood(self.smooth(Y))
 
-    def score(self, Y: Any, y: object = None) -> float:
-        """Approximate log-likelihood per row of `Y`; `y` is ignored."""
-        return self.log_likelihood(Y) / self._sequences(Y).rows
-
-    def forecast(self, Y: Any, steps: int) -> Forecast | list[Forecast]:
-        """Outputs and sources of so many `steps` after the last row of `Y`, with exact variances of
-        steps.
-        """
-        sequences, model = self._sequences(Y), self._model
-        answers = []
-        for y in sequences.tables:
-            p = walk_posterior(model, y, self.scheme)
-            ahead = forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
-            answers.append(ahead)
-        answer: Forecast | list[Forecast] = sequences.answer(answers)
-        return answer
+    def _ahead(self, rows: Array, steps: int) -> Forecast:
+        """Outputs and sources, with exact variances of steps."""
+        model = self._model
+        p = walk_posterior(model, rows, self.scheme)
+        return forecast_states(model.equivalent(), p.mean[-1], p.covariance[-1], steps)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:
         """Sources (`steps`, M) and outputs (steps, D) drawn from the model with `seed`."""

@@ -21,6 +21,7 @@ from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.kernels import covariance as cov_kernels
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import square_root as root_kernels
+from kikuchi.temporal.sequences import check_steps
 from kikuchi.temporal.state_space.blocks import (
     WhiteChain,
     filter_blocks,
@@ -468,8 +469,7 @@ def forecast_states(
     model: StateSpace, mean: Array, covariance: Array, steps: int, inputs: Array | None = None
 ) -> Forecast:
     """Moments of the `steps` steps after a state of this mean and covariance; inputs are theirs."""
-    if steps < 1:
-        raise DataError(f"a forecast of {steps} steps; give at least 1")
+    check_steps(steps, "forecast")
     if model.varying:
         raise ModelError(f"{model.varying[0]} varies in time: the future one is not known")
     if model.radius > 1.0 and steps * math.log(model.radius) > math.log(_GROWTH):
@@ -499,8 +499,7 @@ def sample_states(
     >>> [part.shape for part in sample_states(walk, 3, 0)]
     [(3, 1), (3, 1)]
     """
-    if steps < 1:
-        raise DataError(f"a sample of {steps} steps; give at least 1")
+    check_steps(steps, "sample")
     if model.initial_covariance is None:
         raise ModelError("a flat prior cannot be sampled; give initial_covariance")
     for name in model.varying:

@@ -12,7 +12,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
-from kikuchi.temporal.base import SequenceEstimator
+from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
 from kikuchi.temporal.state_space.inference import (
     filter_states,
@@ -37,15 +37,8 @@ from kikuchi.training.checkpoint import Arrays
 Noise = Literal["full", "diagonal", "isotropic"]
 
 
-class _StateSpaceFit:
-    """What a fit leaves behind; annotations of a dataclass would be options."""
-
-    model_: StateSpace
-    log_likelihood_: float
-
-
 @dataclass(eq=False, repr=False)
-class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
+class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     """Linear Gaussian state space.
 
     x_t = A x_t-1 + B u_t + b + noise, y_t = C x_t + D u_t + d + noise.
@@ -224,8 +217,7 @@ class LinearGaussianSSM(SequenceEstimator, _StateSpaceFit):
 
     def log_likelihood(self, Y: Any, *, inputs: Any = None) -> float:
         """log p(`Y`) given `inputs`, summed over sequences; with a flat prior that of height 1."""
-        found = self.filter(Y, inputs=inputs)
-        return float(sum(f.log_likelihood for f in (found if isinstance(found, list) else [found])))
+        return total_log_likelihood(self.filter(Y, inputs=inputs))
 
     def score(self, Y: Any, y: object = None, *, inputs: Any = None) -> float:
         """Log-likelihood per row of `Y` given `inputs`; `y` is ignored."""

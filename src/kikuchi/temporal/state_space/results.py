@@ -55,7 +55,27 @@ class EqualSteps(NamedTuple):
 
 
 @dataclass(eq=False)
-class FilteredStates:
+class StateMoments:
+    """`mean` (T, n) and covariances of states, `log_likelihood`, and `form` of the recursion."""
+
+    mean: Array
+    log_likelihood: float
+    form: str
+    _covariances: EqualSteps
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Covariance of each step, (T, n, n); steady ones are filled in when asked for."""
+        return self._covariances.every()
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each state, (T, n)."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+
+
+@dataclass(eq=False)
+class FilteredStates(StateMoments):
     """States given the outputs up to each step.
 
     Attributes
@@ -67,22 +87,8 @@ class FilteredStates:
     Reference: HOJ-I6.
     """
 
-    mean: Array
-    log_likelihood: float
-    form: str
-    _covariances: EqualSteps
     steady: int
     proper: Mask
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Covariance of each step, (T, n, n); the steady ones are filled in when asked for."""
-        return self._covariances.every()
-
-    @property
-    def deviation(self) -> Array:
-        """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
 
     @property
     def last(self) -> tuple[Array, Array]:
@@ -91,7 +97,7 @@ class FilteredStates:
 
 
 @dataclass(eq=False)
-class SmoothedStates:
+class SmoothedStates(StateMoments):
     """States given all outputs.
 
     Attributes
@@ -102,26 +108,12 @@ class SmoothedStates:
     Reference: HOJ-I7.
     """
 
-    mean: Array
-    log_likelihood: float
-    form: str
-    _covariances: EqualSteps
     _pairs: EqualSteps
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Covariance of each step, (T, n, n); steady ones are filled in when asked for."""
-        return self._covariances.every()
 
     @cached_property
     def pair_covariance(self) -> Array:
         """Covariance of each state (rows) and the next (columns), (T - 1, n, n)."""
         return self._pairs.every()
-
-    @property
-    def deviation(self) -> Array:
-        """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
 
     def covariance_sums(self) -> tuple[Array, Array, Array, Array]:
         """Sums over steps of the covariances of all steps and of pairs, and the first and the last

@@ -406,35 +406,6 @@ def _average(
 
 
 @njit(cache=True, error_model="numpy")
-def refresh(
-    s: Shape,
-    w: StructuredWorkspace,
-    q: FactorParts,
-    log_tables: Array,
-    listed: Ints,
-    first: int,
-    last: int,
-) -> None:
-    """Tables of one tree (cliques `first` to `last`) given what the other trees believe."""
-    for x in range(s.table[first], s.table[last - 1] + s.size[last - 1]):
-        w.theta[x] = w.base[x]
-    for part in listed:
-        factor = q.factor[part]
-        if q.factor_parts[factor + 1] - q.factor_parts[factor] == 1:
-            continue  # a split factor of one tree: its table never changes
-        at = q.table[part]
-        start = q.factor_table[factor]
-        for y in range(q.size[part]):
-            w.tables[at + y] = _average(w, q, log_tables, factor, part, start + q.places[at + y])
-        if q.site[part] < 0:
-            clique = q.clique[part]
-            low, high = q.owns[part], q.owns[part + 1]
-            for x in range(s.size[clique]):
-                k = own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
-                w.theta[s.table[clique] + x] += w.tables[at + k]
-
-
-@njit(cache=True, error_model="numpy")
 def parts_energy(w: StructuredWorkspace, q: FactorParts, log_tables: Array) -> float:
     """Expectation of all factors that no clique holds whole."""
     total = 0.0
@@ -448,8 +419,23 @@ def enter(
     s: Shape, w: StructuredWorkspace, q: FactorParts, t: Tours, log_tables: Array, tree: int
 ) -> None:
     """Begin with a tree: its tables given what the other trees believe now."""
-    listed = t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]]
-    refresh(s, w, q, log_tables, listed, t.trees[tree], t.trees[tree + 1])
+    first, last = t.trees[tree], t.trees[tree + 1]
+    for x in range(s.table[first], s.table[last - 1] + s.size[last - 1]):
+        w.theta[x] = w.base[x]
+    for part in t.parts[t.part_offsets[tree] : t.part_offsets[tree + 1]]:
+        factor = q.factor[part]
+        if q.factor_parts[factor + 1] - q.factor_parts[factor] == 1:
+            continue  # a split factor of one tree: its table never changes
+        at = q.table[part]
+        start = q.factor_table[factor]
+        for y in range(q.size[part]):
+            w.tables[at + y] = _average(w, q, log_tables, factor, part, start + q.places[at + y])
+        if q.site[part] < 0:
+            clique = q.clique[part]
+            low, high = q.owns[part], q.owns[part + 1]
+            for x in range(s.size[clique]):
+                k = own_offset(x, low, high, q.own_strides, q.own_cards, q.own_steps, 0)
+                w.theta[s.table[clique] + x] += w.tables[at + k]
 
 
 @njit(cache=True, error_model="numpy")

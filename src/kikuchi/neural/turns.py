@@ -1,0 +1,75 @@
+"""Learners that move networks and log-tables in turn: what those of `neural` share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.options import option
+from kikuchi.core.run import State, Step
+from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.learning.learner import FitRun, Learned, Learner
+from kikuchi.learning.ties import Parameters
+from kikuchi.neural.region_energy import AdamVector
+
+
+@dataclass(frozen=True)
+class TurnLearner(Learner):
+    """Options of the steps on the log-tables, and the loop of turns."""
+
+    learning_rate: float = option(0.02, "step size of Adam on the log-tables", above=0)
+    decay: float = option(0.0, "that of turn t is divided by 1 + decay * t", low=0)
+    l2: float = option(0.0, "penalty on the squares of log-weights (half of their sum)", low=0)
+    ties: str | None = option(None, "factors that share a table, such as 0-3;4-7, or shape")
+    tol: float = option(1e-3, "largest slope to stop at, of tables and networks", low=0)
+    max_iterations: int = option(300, "most turns", low=1)
+
+    def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
+        if run.resumed is not None:
+            turns.restore(run.resumed)
+        done, converged = run.iterate_saving(
+            turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
+        )
+        return Learned(turns.tables, turns.objective, converged, done)
+
+
+class Turns(ABC):
+    """The state of a fit: theta under Adam, and how many turns are done."""
+
+    def __init__(self, learner: Any, graph: FactorGraph) -> None:
+        self.learner = learner
+        self.parameters = Parameters(graph, learner.ties)
+        self.theta = AdamVector(self.parameters.start.copy(), learner.learning_rate)
+        self.objective = np.nan
+        self.done = 0
+
+    @property
+    def tables(self) -> Array:
+        """The present log-tables."""
+        return self.parameters.tables(self.theta.values)
+
+    @property
+    def penalty(self) -> float:
+        """What the squares of the log-weights cost."""
+        return 0.5 * float(self.learner.l2) * float(self.theta.values @ self.theta.values)
+
+    def slow_down(self) -> None:
+        """The step size of this turn."""
+        self.theta.rate = self.learner.learning_rate / (1.0 + self.learner.decay * (self.done - 1))
+
+    @abstractmethod
+    def steps(self) -> Iterator[Step]:
+        """Turns without end: steps on the networks, then, once more is asked for, on the tables."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that the next turn depends on, after the step that was reported."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Go on from a saved state: the turn that was reported still has to move the tables."""
