@@ -20,6 +20,16 @@ def log(x: ArrayLike) -> Array:
         return np.asarray(np.log(np.asarray(x, dtype=np.float64)))
 
 
+def count_states(cardinalities: ArrayLike) -> float:
+    """Joint states of variables with these `cardinalities`; infinite beyond what a float holds.
+
+    >>> count_states([2, 3]), count_states([2] * 2000)
+    (6.0, inf)
+    """
+    with np.errstate(over="ignore"):
+        return float(np.prod(np.asarray(cardinalities, dtype=np.float64)))
+
+
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Any:
     """log sum exp along `axis`; -inf where everything is -inf.
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import ModelError
+from kikuchi.core.numerics import count_states
 
 _MOST_ENTRIES = 2**26
 
@@ -102,7 +103,7 @@ def _distributions(table: Array, what: str) -> None:
 
 
 def _check_size(cards: list[int], states: int) -> None:
-    size = float(np.prod([float(c) for c in cards])) * states
+    size = count_states(cards) * states
     if size > _MOST_ENTRIES:
         raise ModelError(
             f"the table would have {size:.3g} entries; split the causes over helper variables"

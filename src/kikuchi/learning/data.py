@@ -161,7 +161,7 @@ class Data:
         observe them all.
         """
         shape = tuple(int(self.cardinalities[v]) for v in scope)
-        size = int(np.prod(np.array(shape, dtype=np.float64)))
+        size = math.prod(shape)
         columns = self.states[:, list(scope)]
         seen = np.all(columns >= 0, axis=1)
         places = (

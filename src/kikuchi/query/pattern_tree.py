@@ -7,6 +7,7 @@ which heeds the clock between cliques and turns to logarithms where it must.
 
 from __future__ import annotations
 
+import math
 from dataclasses import InitVar, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ class PatternTree:
         scopes += [[int(self.number[v])] for v in self.weighted]
         if len(self.together) > 1:
             scopes.append([int(self.number[v]) for v in self.together])
-        sizes = [int(np.prod(cards[scope].astype(np.float64))) for scope in scopes]
+        sizes = [math.prod(cards[scope].tolist()) for scope in scopes]
         return FactorGraph.from_arrays(
             cards,
             np.array([v for scope in scopes for v in scope], dtype=np.uint32),

@@ -22,6 +22,7 @@ from kikuchi.core.errors import (
     KikuchiError,
     ModelError,
 )
+from kikuchi.core.numerics import count_states
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
@@ -183,7 +184,7 @@ def _point(graph: FactorGraph, v: int, state: int) -> Array:
 def _joint_answer(q: _Question) -> JointDistribution:
     graph, asked, known, states = q.graph, q.asked, q.known, q.states
     shape = tuple(map(len, states))
-    size = float(np.prod(np.array(shape, dtype=np.float64)))
+    size = count_states(shape)
     q.clock.budget.require_bytes(
         int(8 * size), f"the joint of {len(asked)} variables", "ask for fewer"
     )

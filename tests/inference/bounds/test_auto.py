@@ -142,3 +142,9 @@ def test_few_states_are_enumerated_without_compiled_loops(seed: int) -> None:
     np.testing.assert_allclose(beliefs.flat_marginals, np.concatenate(singles), atol=1e-13)
     walked = kk.infer(graph, "jt")
     np.testing.assert_allclose(beliefs.flat_factors, walked.flat_factors, atol=1e-12)
+
+
+def test_more_states_than_a_float_holds_are_no_overflow() -> None:
+    graph = kk.grid(2, 600, coupling=0.3, seed=0)
+    with np.errstate(over="raise"):
+        assert kk.infer(graph).diagnostics["chosen"] == "jt"

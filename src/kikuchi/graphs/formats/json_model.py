@@ -27,6 +27,7 @@ from kikuchi.core import numerics
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import FormatError
 from kikuchi.core.files import parse_json
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 
 _FORMAT = "kikuchi-model"
@@ -110,7 +111,7 @@ class _ModelReader:
         numbers = [self.number(k, v, names, len(cards)) for v in scope]
         child = factor.get("child")
         table = self.table(k, factor)
-        size = float(np.prod([float(cards[v]) for v in numbers]))
+        size = count_states([cards[v] for v in numbers])
         if len(table) != size:
             raise self.error(f"factor {k} has {len(table)} numbers", f"expected {size:.0f}")
         found = None if child is None else self.number(k, child, names, len(cards))

@@ -16,6 +16,7 @@ from kikuchi.core import numerics
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import FormatError, ModelError, suggestion
 from kikuchi.core.files import require_room
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.directed import child_last, directed_cycle
 from kikuchi.graphs.formats.tokens import SMALLEST_WEIGHT
@@ -136,7 +137,7 @@ class NetworkReader:
     def _factor(self, table: NetworkTable) -> tuple[list[str], Array]:
         scope = [*table.parents, table.child]
         shape = [len(self.states[name]) for name in scope]
-        size = float(np.prod(np.array(shape, dtype=np.float64)))
+        size = count_states(shape)
         if table.numbers is None:
             require_room(self.path, 8 * size, f"the table of '{table.child}'")
             return scope, np.full(int(size), 1.0 / shape[-1])

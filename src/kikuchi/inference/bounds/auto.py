@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from kikuchi.core import text
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, option
 from kikuchi.inference.trees.enumeration import FEW_STATES, Enumeration
@@ -84,7 +83,7 @@ class Auto(Method):
         return search.answer(why)
 
     def _certainly_exact(self, graph: FactorGraph, run: MethodRun) -> bool:
-        return self.exact and not run.targets and _states(graph) <= FEW_STATES
+        return self.exact and not run.targets and count_states(graph.cardinalities) <= FEW_STATES
 
     def _search(self, graph: FactorGraph, run: MethodRun) -> Search:
         from kikuchi.inference.bounds.auto_search import Search
@@ -92,13 +91,9 @@ class Auto(Method):
         return Search(graph, run)
 
 
-def _states(graph: FactorGraph) -> float:
-    return float(np.prod(graph.cardinalities, dtype=np.float64))
-
-
 def _by_enumeration(graph: FactorGraph, run: MethodRun) -> Solution:
     """The exact answer of a model with few states, without a compiled loop."""
     solution = Enumeration().solve(graph, run)
-    why = f"the model has {text.count(_states(graph), 'state')} in all"
+    why = f"the model has {text.count(count_states(graph.cardinalities), 'state')} in all"
     solution.diagnostics.update(chosen=Enumeration.name, why=why)
     return solution

@@ -8,6 +8,7 @@ Reference: HOJ-I3 to I5, HOJ-I4, HOJ-I5, HOJ-M3, LIU-I1, TEH-I2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -264,7 +265,7 @@ class CalibratedTree:
         number = {int(v): k for k, v in enumerate(conditioned.variables)}
         free = [number[v] for v in asked if v in number]
         shape = tuple(int(graph.cardinalities[v]) for v in asked)
-        needed = 8 * int(np.prod(np.array(shape, dtype=np.float64)))
+        needed = 8 * math.prod(shape)
         self.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
         table = np.zeros(shape)
         where = tuple(conditioned.observed.get(v, slice(None)) for v in asked)

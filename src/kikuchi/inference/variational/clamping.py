@@ -25,7 +25,7 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
-from kikuchi.core.numerics import entropy, logsumexp, normalise_log
+from kikuchi.core.numerics import count_states, entropy, logsumexp, normalise_log
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs, FactorTables
@@ -106,7 +106,7 @@ class Clamped(Method):
             chosen = self._given(graph, run)
         else:
             chosen = self._strongest(graph, whole)
-        count = float(np.prod(graph.cardinalities[chosen].astype(np.float64)))
+        count = count_states(graph.cardinalities[chosen])
         if count > _MOST_BRANCHES:
             raise MethodError(
                 f"clamp: {len(chosen)} variables make {count:.3g} branches, at most "

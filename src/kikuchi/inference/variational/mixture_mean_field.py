@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError
-from kikuchi.core.numerics import entropy, log, logsumexp, xlogy
+from kikuchi.core.numerics import count_states, entropy, log, logsumexp, xlogy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -433,7 +433,7 @@ def sample_set_bound(graph: FactorGraph, states: ArrayLike) -> float:
 
 
 def _check_enumerable(graph: FactorGraph) -> None:
-    count = float(np.prod(graph.cardinalities.astype(np.float64)))
+    count = count_states(graph.cardinalities)
     if count > _MOST_STATES:
         raise MethodError(
             f"the exact entropy of a mixture sums over all {count:.3g} states, at most "

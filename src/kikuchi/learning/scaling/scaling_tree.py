@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import U8, Array, Ints, Mask
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.elimination import Order, eliminate
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.junction_tree import Clique, Separator, junction_tree
@@ -246,7 +247,7 @@ def _chosen(graph: FactorGraph, form: Form, order: Order) -> tuple[list[Clique],
     tree = junction_tree(eliminate(graph, order), _ALLOW)
     cliques, separators = tree.cliques, tree.separators
     if form == "auto":
-        whole = float(np.prod(graph.cardinalities.astype(np.float64)))
+        whole = count_states(graph.cardinalities)
         if whole <= 2.0 * _sizes(graph, cliques).sum():
             return [everything], []
     return cliques, separators

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError, suggestion
+from kikuchi.core.numerics import count_states
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.structure.kernels import families as kernel
@@ -77,7 +78,7 @@ class FamilyScores:
     def codes(self, variables: Iterable[int]) -> tuple[Ints, int]:
         """Joint state of some variables in each row, and how many joint states there are."""
         chosen = np.array(sorted(variables), dtype=np.int64)
-        size = float(np.prod(self.cards[chosen].astype(np.float64)))
+        size = count_states(self.cards[chosen])
         if size > _LARGEST:
             raise DataError(
                 f"data: {len(chosen)} variables have {size:.3g} joint states, too many to count; "
@@ -91,7 +92,7 @@ class FamilyScores:
         key = child, tuple(sorted(parents))
         found = self._known.get(key)
         if found is None:
-            size = float(np.prod(self.cards[[child, *key[1]]].astype(np.float64)))
+            size = count_states(self.cards[[child, *key[1]]])
             found = -math.inf if size > _LARGEST else self._family(*key)
             self._known[key] = found
         return found
