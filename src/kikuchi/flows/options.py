@@ -15,10 +15,10 @@ from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec
 from kikuchi.flows.preparation import Dequantisation, RowPreparation
 from kikuchi.training.checkpoint import Arrays
-from kikuchi.training.estimator import Estimator, TrainedEstimator, validate_data
+from kikuchi.training.estimator import TrainedEstimator, validate_data
 
 
-class PreparedFit(Estimator):
+class PreparedFit(TrainedEstimator):
     """What a fit to prepared rows leaves behind; not a dataclass: these are no options."""
 
     preparation_: RowPreparation
@@ -44,7 +44,7 @@ class FlowFit(PreparedFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FlowOptions(FlowFit, TrainedEstimator):
+class FlowOptions(FlowFit):
     """How flows are prepared and trained; the classes below name their `flow`."""
 
     model_class: ClassVar[Any] = FlowDensity

@@ -33,7 +33,7 @@ from kikuchi.core.seeds import Seed, generator
 from kikuchi.flows.options import PreparedFit
 from kikuchi.flows.preparation import Dequantisation, RowPreparation, padded, prepare
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
-from kikuchi.training.estimator import TrainedEstimator, validate_data
+from kikuchi.training.estimator import validate_data
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
@@ -199,7 +199,7 @@ class TransportRule(LossRule):
 
 
 @dataclass(eq=False, repr=False)
-class TransportGenerator(PreparedFit, TrainedEstimator):
+class TransportGenerator(PreparedFit):
     """A network from Gaussian noise to rows, learnt by entropic optimal transport.
 
     It has samples but no density; `measure` compares them with rows by two-sample tests. With

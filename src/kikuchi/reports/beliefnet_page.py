@@ -23,7 +23,8 @@ def beliefnet_report(
     evaluation: BeliefEvaluation, path: str | PathLike[str], *, command: str | None = None
 ) -> None:
     """Write one self-contained page: figures, the bound over time, features by layer, samples."""
-    sections = {"Training": [training_picture(evaluation)], "Pictures": _pictures(evaluation)}
+    training: list[Item] = [training_picture(evaluation)]
+    sections = {"Training": training, "Pictures": _pictures(evaluation)}
     measured_report(evaluation, path, sections=sections, room="beliefnets", command=command)
 
 

@@ -339,7 +339,6 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     scheme: Scheme = option("ep", "Moments: ep, tap (per frame) or kalman.")
     learner: Literal["gradient", "em"] = option("gradient", "How `fit` learns: gradient or em.")
     rate: float = option(math.sqrt(2.0), "Rate of the Laplace steps; fixes the scale.", above=0)
-    max_iter: int = option(200, "Largest number of iterations.", low=1)
     tol: float = option(
         1e-5, "The fit has converged when an iteration gains less log-likelihood per row.", low=0
     )
