@@ -66,7 +66,9 @@ def test_letters_that_the_encoding_lacks(odd: Path, environment: dict[str, str])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
-@pytest.mark.parametrize("words", ["infer example:asia -m enumerate", "examples --json -", "--help"])
+@pytest.mark.parametrize(
+    "words", ["infer example:asia -m enumerate", "examples --json -", "--help"]
+)
 def test_a_full_device_is_one_line(words: str) -> None:
     result = shell(f"kikuchi {words} > /dev/full")
     assert result.returncode == 2
@@ -88,7 +90,9 @@ def test_closed_streams(tmp_path: Path, closed: str, code: int) -> None:
 
 
 def test_a_reader_that_leaves_early() -> None:
-    result = shell("kikuchi methods --help | true; kikuchi infer example:asia -m enumerate | head -1; exit 0")
+    result = shell(
+        "kikuchi methods --help | true; kikuchi infer example:asia -m enumerate | head -1; exit 0"
+    )
     assert result.stderr == b""
 
 
