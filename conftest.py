@@ -12,6 +12,12 @@ import pytest
 
 SECONDS, SLOW_SECONDS = 300.0, 3600.0
 
+# XLA at its quickest to compile: most tests run a compiled program a few times only, and four
+# fifths of their time would go into optimising it. Processes that tests start inherit this.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
+
 # A shell without job control starts programs in the background with Ctrl-C ignored, and children
 # inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

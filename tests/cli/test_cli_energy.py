@@ -230,7 +230,7 @@ def test_a_rate_that_explodes_is_told_with_what_was_kept(table: Path, tmp_path: 
 
 def test_a_killed_training_goes_on_bit_for_bit(patch_file: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
-    words = ["train", "energy", str(patch_file), "--features", "40", "--epochs", "150", "--learner"]
+    words = ["train", "energy", str(patch_file), "--features", "40", "--epochs", "60", "--learner"]
     words += ["cd:leapfrogs=5", "--batch", "50"]
     part = Path(f"{cut}.part")
     process = subprocess.Popen(

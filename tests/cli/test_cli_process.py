@@ -54,7 +54,7 @@ def test_inference_by_bp_imports_nothing_it_does_not_need(loop: Path) -> None:
 
 
 def test_exit_codes_and_streams(pair: Path, tmp_path: Path) -> None:
-    good = start("infer", pair)
+    good = start("infer", pair, "--method", "enumerate")
     assert good.returncode == 0 and good.stderr == "" and "log Z" in good.stdout
     bad = start("infer", tmp_path / "nowhere.uai")
     assert bad.returncode == 2 and bad.stdout == ""
@@ -114,9 +114,9 @@ def in_terminal(*words: object, stream: str) -> str:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
 def test_a_terminal_gets_rich_tables(loop: Path) -> None:
-    text = in_terminal("infer", loop, "--method", "bp", stream="stdout")
+    text = in_terminal("infer", loop, "--method", "enumerate", stream="stdout")
     assert "\x1b[" in text and "─" in text and "x2" in text
-    assert in_terminal("infer", loop, "--method", "bp", "--quiet", stream="stdout") == ""
+    assert in_terminal("infer", loop, "--method", "enumerate", "--quiet", stream="stdout") == ""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
@@ -173,7 +173,7 @@ def test_ctrl_c_stops_a_comparison_after_the_running_method(tmp_path: Path) -> N
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_elsewhere_exits_with_130(pair: Path) -> None:
     while_reading = "import kikuchi.cli.inputs as inputs; inputs.load_model = ctrl_c"
-    result = interrupted(while_reading, "infer", pair, "--method", "bp")
+    result = interrupted(while_reading, "infer", pair, "--method", "enumerate")
     assert (result.returncode, result.stderr) == (130, "kikuchi: interrupted\n")
 
 
@@ -200,7 +200,7 @@ def test_ctrl_c_while_loading_is_one_line(pair: Path, pressed: str, where: str) 
         f"def press():\n{pressed}"
         "sys.meta_path.insert(0, Finder())\n"
     )
-    result = interrupted(patch, "infer", pair, "--method", "bp")
+    result = interrupted(patch, "infer", pair, "--method", "enumerate")
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == "kikuchi: interrupted\n"
 
@@ -213,7 +213,7 @@ def test_destructors_that_fail_without_ctrl_c_are_told(pair: Path) -> None:
         "load = inputs.load_model\n"
         "inputs.load_model = lambda *words: (Half(), load(*words))[1]\n"
     )
-    result = interrupted(patch, "infer", pair, "--method", "bp")
+    result = interrupted(patch, "infer", pair, "--method", "enumerate")
     assert result.returncode == 0
     assert "'Half' object has no attribute 'made'" in result.stderr
 
@@ -226,5 +226,5 @@ def test_ctrl_c_that_is_ignored_stays_ignored(pair: Path) -> None:
         "load = inputs.load_model\n"
         "inputs.load_model = lambda *words: (ctrl_c(), load(*words))[1]\n"
     )
-    result = interrupted(patch, "infer", pair, "--method", "bp")
+    result = interrupted(patch, "infer", pair, "--method", "enumerate")
     assert (result.returncode, result.stderr) == (0, "")

@@ -352,10 +352,12 @@ def test_memory_is_refused_before_it_is_taken() -> None:
 def test_few_seconds_are_kept() -> None:
     graph = kk.grid(30, 30, seed=0)
     kk.infer(graph, "wmb:ibound=3,max_iterations=1")  # compile first
-    beliefs = kk.infer(graph, "wmb:ibound=12,tol=0", budget=Budget(seconds=0.5))
+    first = kk.infer(graph, "wmb:ibound=12,tol=0,max_iterations=0")  # how busy the machine is
+    seconds = max(0.5, 4 * first.seconds)
+    beliefs = kk.infer(graph, "wmb:ibound=12,tol=0", budget=Budget(seconds=seconds))
     assert beliefs.stopped == "seconds" and not beliefs.converged
-    assert beliefs.log_z_lower <= beliefs.log_z_upper
-    assert beliefs.seconds < 5.0  # generous: a busy machine; alone it is 0.6
+    assert beliefs.log_z_lower <= beliefs.log_z_upper < first.log_z_upper
+    assert beliefs.seconds < 10 * seconds  # generous: a busy machine; alone it is a little more
 
 
 def test_interruption_answers_with_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
