@@ -58,7 +58,7 @@ KINDS = EstimatorOptions(
 _CHAINS = ("factorial", "hopping")
 
 app = typer.Typer(
-    help="Models in time: state spaces, hidden chains, walking sources, on-line classification.",
+    help="Fit models in time, and filter, forecast and sample.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,7 +98,7 @@ class Task(NamedTuple):
 
 @app.callback()
 def temporal() -> None:
-    """Models in time: state spaces, hidden chains, walking sources, on-line classification."""
+    """Fit models in time, and filter, forecast and sample."""
 
 
 @app.command(cls=EstimatorCommand)
@@ -132,7 +132,10 @@ def filter_command(
     seconds: options.Seconds = None,
     output: StrictOutput,
 ) -> None:
-    """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
+    """Estimate the state at each step.
+
+    Given the rows up to it or, with --smooth, all rows, by a model fitted before or now.
+    """
     task = Task("filter", smooth=smooth)
     _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 
@@ -151,7 +154,7 @@ def forecast(
     seconds: options.Seconds = None,
     output: StrictOutput,
 ) -> None:
-    """Outputs of the steps after the last row, with standard deviations."""
+    """Forecast the steps after the last row, with deviations."""
     task = Task("forecast", steps)
     _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 
@@ -170,7 +173,10 @@ def sample(
     seconds: options.Seconds = None,
     output: StrictOutput,
 ) -> None:
-    """Draw a sequence from a model fitted to the data, or from --model."""
+    """Draw a sequence from a model.
+
+    The model is fitted to the data, or read from --model.
+    """
     task = Task("sample", steps)
     _run(task, kind, data, out, sequences, settings, seed, seconds, output)
 

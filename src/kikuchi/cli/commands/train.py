@@ -149,8 +149,9 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-    """Train a Boltzmann machine, an energy model, a Bayesian or belief network or flows; save it.
+    """Train a model on rows of data and save it.
 
+    The options depend on KIND: `kikuchi train rbm --help` shows those of its family only.
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
