@@ -250,7 +250,8 @@ def _train_network(job: TrainingJob) -> None:
     """Fit a Bayesian network to a column by all others."""
     target = job.training.target
     assert target is not None
-    table = job.preparation.read_target(job.data, target, job.training.seed)
+    classes = job.kind == "bayesnn-classes"
+    table = job.preparation.read_target(job.data, target, job.training.seed, classes=classes)
     with job.estimator() as estimator:
         fit_quietly(estimator, table.x, table.y)
         complete = estimator.stopped_ not in ("seconds", "interrupted")
