@@ -1,7 +1,8 @@
-"""What MkDocs does beside its plugins: equations set as MathML, and notebooks shown as pages.
+"""What MkDocs does beside its plugins: equations in MathML, large pictures, notebooks.
 
 * Equations are written `$...$` or `$$...$$`. `pymdownx.arithmatex` finds them; here they become
   MathML, which browsers draw themselves, so that no script or font is loaded.
+* A picture is a link to its file, so that a narrow screen can show it large.
 * `docs/notebooks/NAME.ipynb` is shown as the page `notebooks/NAME.md`, with the outputs that are
   stored in it. `tools/notebooks.py` runs the notebooks and stores them.
 """
@@ -28,10 +29,12 @@ _EQUATION = re.compile(
 _LARGE = re.compile(r"<mo>(&#x0(?:2211|220F|222B);)</mo>")  # sums, products, integrals
 _AFTER = re.compile(r"(</mfrac>|</mi>|</msub>|&#x00029;</mo>)(<mi>(?:log|exp)</mi>)")
 _NAMED = re.compile(r"(<mi>(?:log|exp|min|max|ln|tanh)</mi>)(?!<mo stretchy=\"false\">&#x00028;)")
+_PICTURE = re.compile(r"<img [^>]*src=\"([^\"]+)\"[^>]*>")
 
 
 def on_page_content(content: str, **kwargs: Any) -> str:
-    """Called by MkDocs for each page as HTML: its equations as MathML."""
+    """Called by MkDocs for each page as HTML: equations as MathML, pictures as links."""
+    content = _PICTURE.sub(r'<a class="picture" href="\1">\g<0></a>', content)
     return _EQUATION.sub(lambda m: mathml(html.unescape(m[3]), block=m[2] == "["), content)
 
 

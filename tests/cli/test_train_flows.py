@@ -8,6 +8,7 @@ from sklearn.datasets import make_moons
 from typer.testing import CliRunner
 
 from kikuchi.cli.main import app
+from kikuchi.core.errors import KikuchiError
 from kikuchi.flows import FlowClassifier, FlowMixture
 
 SMALL = ("--flow", "coupling:layers=1,width=4", "--epochs", 2)
@@ -38,13 +39,35 @@ def test_mixture_with_page(table):
     assert "epoch by epoch" in text and not table.with_name("m.safetensors.part").exists()
 
 
-def test_classes_as_json(table):
-    out = table.with_name("c.safetensors")
+def test_classes_with_names_as_json(table):
+    named, out = table.with_name("named.csv"), table.with_name("c.safetensors")
+    lines = [
+        line[:-1] + {"0": "upper", "1": "lower", "s": "s"}[line[-1]]
+        for line in table.read_text().splitlines()
+    ]
+    named.write_text("\n".join(lines) + "\n")
     words = ("--target", "class", "--hold-out", 0.25, "--json", "-", "--quiet")
-    done = run("flow-classes", table, "-o", out, *SMALL, *words)
+    done = run("flow-classes", named, "-o", out, *SMALL, *words)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["measures"]["errors on rows held out"] < 0.4
-    assert len(FlowClassifier.load(out).classes_) == 2
+    assert FlowClassifier.load(out).classes_.tolist() == ["lower", "upper"]
+    judged = CliRunner().invoke(app, ["evaluate", str(out), str(named)])
+    assert judged.exit_code == 0 and "errors per row" in judged.stdout, judged.output
+
+
+def test_names_of_classes_are_for_the_target_only(tmp_path):
+    from kikuchi.cli.rows import RowOptions
+
+    file = tmp_path / "a.csv"
+    file.write_text("x,shade,y,kind\n1,red,2,long\n3,blue,4,short\n5,red,6,long\n")
+    found = RowOptions(drop="shade").read_target(str(file), "kind", 0, classes=True)
+    assert found.x.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert found.y.tolist() == ["long", "short", "long"] and found.names == ["x", "y", "kind"]
+    with pytest.raises(KikuchiError, match="line 2, column 2: 'red' is not a number"):
+        RowOptions().read_target(str(file), "kind", 0, classes=True)
+    with pytest.raises(KikuchiError, match="line 2, column 4: 'long' is not a number"):
+        RowOptions(drop="shade").read_target(str(file), "kind", 0)
+    assert RowOptions(drop="shade,kind").read_numbers(str(file), 0).rows.tolist()[0] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,23 @@ def test_refusals(tmp_path: Path, name: str, content: bytes, message: str) -> No
         read_table(place)
 
 
+def test_columns_of_texts_are_coded_if_asked_for(tmp_path: Path) -> None:
+    place = tmp_path / "a.csv"
+    place.write_text("x,kind\n1,red\n2,\n3,7\n4,blue\n")
+    found = read_table(place, texts=True)
+    assert found.texts[1].tolist() == ["7", "blue", "red"] and list(found.texts) == [1]
+    np.testing.assert_array_equal(found.values, [[1, 2], [2, np.nan], [3, 0], [4, 1]])
+    assert found.fault_of(1) == "line 2, column 2: 'red' is not a number"
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"x": [1, 2, 3], "kind": ["red", None, "blue"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read_table(tmp_path / "a.parquet", texts=True)
+    assert found.texts[1].tolist() == ["blue", "red"] and np.isnan(found.values[1, 1])
+    with pytest.raises(DataError, match="column kind: the values must be numbers"):
+        read_table(tmp_path / "a.parquet")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_table(tmp_path / "a.csv")

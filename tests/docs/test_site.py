@@ -74,6 +74,12 @@ def test_equations_become_mathml_and_wrong_ones_are_faults() -> None:
         hooks.mathml(r"\nonsense x")
 
 
+def test_pictures_are_links_to_their_files() -> None:
+    pytest.importorskip("latex2mathml")
+    shown = load_tool("site_hooks").on_page_content('<p><img alt="a" src="../a.png" /></p>')
+    assert '<a class="picture" href="../a.png"><img alt="a" src="../a.png" /></a>' in shown
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs")

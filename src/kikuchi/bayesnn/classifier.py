@@ -78,7 +78,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         inside = np.minimum(codes, len(self.classes_) - 1)
         unknown = np.flatnonzero(self.classes_[inside] != labels)
         if len(unknown):
-            raise DataError(f"y: {labels[unknown[0]]!r} is none of the classes of the fit")
+            raise DataError(f"y: '{labels[unknown[0]]}' is none of the classes of the fit")
         return rows, codes.astype(np.float64)
 
     @property

@@ -63,7 +63,7 @@ class NetworkEvaluation(RowsAnswer):
             return {"rmse": rmse, "r_squared": share, "coverage_95": self.coverage[0.95]}
         assert isinstance(self.estimator, BayesianMLPClassifier)
         p = self.estimator.predict_proba(x)
-        codes = np.searchsorted(self.estimator.classes_, y)
+        codes = self.estimator._read(x, y, reset=False)[1].astype(np.int64)
         own = p[np.arange(len(y)), codes]
         return {
             "accuracy": float(np.mean(np.argmax(p, axis=1) == codes)),

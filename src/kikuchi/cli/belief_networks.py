@@ -41,11 +41,13 @@ def _labelled(
     import numpy as np
 
     assert training.target is not None
-    table = preparation.read_target(data, training.target, training.seed)
+    table = preparation.read_target(data, training.target, training.seed, classes=True)
+    if table.y.dtype.kind == "U":
+        return table.x, table.held_out, (table.y, table.held_out_y)
     every = table.y if table.held_out_y is None else np.append(table.y, table.held_out_y)
     if np.any(every != np.round(every)):
         raise DataError(
-            f"--target {training.target}: classes are whole numbers, and this column is not"
+            f"--target {training.target}: classes are names or whole numbers, and this column has neither"
         )
     others = None if table.held_out_y is None else table.held_out_y.astype(np.int64)
     return table.x, table.held_out, (table.y.astype(np.int64), others)

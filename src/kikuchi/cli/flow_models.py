@@ -20,7 +20,8 @@ def train_flow(job: TrainingJob) -> None:
     labels: tuple[Any, Any] | None = None
     if job.kind == "flow-classes":
         assert training.target is not None
-        table = job.preparation.read_target(job.data, training.target, training.seed)
+        given = job.data, training.target, training.seed
+        table = job.preparation.read_target(*given, classes=True)
         rows, held_out, labels = table.x, table.held_out, (table.y, table.held_out_y)
     else:
         rows, held_out, _ = job.preparation.read_numbers(job.data, training.seed)

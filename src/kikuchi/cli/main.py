@@ -16,29 +16,24 @@ from kikuchi.core.text import one_line, printable
 SUMMARIES = {
     "info": "Describe a model and what exact inference would cost.",
     "infer": "Infer the marginals of all variables and log Z.",
-    "query": "Answer a question: the distributions of variables given evidence.",
-    "predict": "Answer every case of a table: distributions of the targets, a row for each case.",
+    "query": "Answer a question: distributions given evidence.",
+    "predict": "Answer every case of a table.",
     "most-probable": "Find the most probable states given evidence, exactly.",
     "compare": "Compare methods on one model in one table.",
     "bounds": "Bound log Z from both sides, ever tighter, within a time.",
     "certify": "Tell whether belief propagation is sure to converge.",
     "learn": "Learn the parameters of a model from a table of data.",
-    "train": "Train a Boltzmann machine, an energy model, a Bayesian or belief network or flows; "
-    "save it.",
-    "patches": "Cut pictures or sounds into pieces, prepare and whiten them, and say what was "
-    "rejected.",
+    "train": "Train a model on rows of data and save it.",
+    "patches": "Cut pictures or sounds into rows to learn from.",
     "ica": "Find independent sources in recordings.",
-    "temporal": "Models in time: state spaces, hidden chains, walking sources, on-line "
-    "classification.",
-    "evaluate": "Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of "
-    "marginals.",
-    "sample": "Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs "
-    "sampling.",
+    "temporal": "Fit models in time, and filter, forecast and sample.",
+    "evaluate": "Tell how well a model explains rows of data.",
+    "sample": "Draw rows from a model.",
     "generate": "Make a seeded model and write it to a file.",
     "convert": "Convert a model to another format.",
     "methods": "List the methods and their options.",
     "learners": "List the learners and their options.",
-    "regions": "Show the regions of a model: sizes, counting numbers, memory.",
+    "regions": "Show the regions of a model and what they cost.",
     "reproduce": "Run an experiment of the source documents again.",
     "examples": "List the bundled models.",
     "warm-up": "Compile every loop, once; they are kept on disk.",
@@ -160,9 +155,10 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Marginals and log Z of discrete probabilistic models, with how far to trust them.
+    """Inference and learning in probabilistic models, and how far to trust the answers.
 
-    MODEL is a file (.uai, .bif, .fg) or a bundled model such as example:asia.
+    MODEL is a file (.bif, .uai, .fg, .net, .xdsl) or a bundled model such as example:asia.
+    `kikuchi COMMAND --help` tells what a command takes.
     Exit codes: 0 an answer was produced, 2 bad input or usage, 3 not converged with --strict.
     """
 

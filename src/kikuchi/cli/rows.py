@@ -13,6 +13,8 @@ from kikuchi.core.text import is_whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kikuchi.core.tables import Table
+
 
 class TrainingRows(NamedTuple):
     """Rows to learn from, rows held out (None without), and the shape of images (None if none)."""
@@ -89,19 +91,17 @@ class RowOptions:
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
         return TrainingRows(*self._divided(values, seed), shape)
 
-    def read_target(self, path: str, target: str, seed: int) -> SupervisedRows:
-        """The columns of a file apart from `target`, and that column (a name, or a number)."""
+    def read_target(
+        self, path: str, target: str, seed: int, *, classes: bool = False
+    ) -> SupervisedRows:
+        """The columns of a file apart from `target`, and that column (a name, or a number).
+
+        With `classes` it may hold names of classes instead of numbers.
+        """
         import numpy as np
 
-        from kikuchi.core.tables import read_table
-
-        names = read_table(path, arrays=("data", "X")).names
-        values = self._columns(path)
-        dropped = {n for n in (self.drop or "").replace(" ", "").split(",") if n}
-        if names is None or len(names) - len(dropped) != values.shape[1]:
-            names = tuple(str(k) for k in range(values.shape[1]))
-        else:
-            names = tuple(n for n in names if n not in dropped)
+        table, kept = self._kept(path)
+        names = [table.names[k] if table.names else str(place) for place, k in enumerate(kept)]
         if target in names:
             place = names.index(target)
         elif is_whole(target.removeprefix("-")) and -len(names) <= int(target) < len(names):
@@ -113,35 +113,41 @@ class RowOptions:
             )
         if len(names) < 2:
             raise DataError(f"{path}: no column is left beside the target {target}")
-        inputs = np.delete(np.arange(len(names)), place)
-        scaled = self._scaled(values[:, inputs])
-        rows, held_out = self._divided(np.column_stack([scaled, values[:, place]]), seed)
-        told = [*(names[k] for k in inputs), names[place]]
+        column = kept.pop(place)
+        values = _complete(table, [*kept, column], path, column if classes else None)
+        names.append(names.pop(place))
+        scaled = self._scaled(values[:, :-1])
+        rows, held_out = self._divided(np.column_stack([scaled, values[:, -1]]), seed)
+        words = table.texts.get(column)
+
+        def labels(found: NDArray[Any]) -> NDArray[Any]:
+            return found if words is None else np.asarray(words[found.astype(int)])
+
         if held_out is None:
-            return SupervisedRows(rows[:, :-1], rows[:, -1], None, None, told)
-        return SupervisedRows(rows[:, :-1], rows[:, -1], held_out[:, :-1], held_out[:, -1], told)
+            return SupervisedRows(rows[:, :-1], labels(rows[:, -1]), None, None, names)
+        held = held_out[:, :-1], labels(held_out[:, -1])
+        return SupervisedRows(rows[:, :-1], labels(rows[:, -1]), *held, names)
 
     def _columns(self, path: str) -> NDArray[Any]:
-        """The columns that are kept, complete."""
-        import numpy as np
+        """The columns that are kept, complete, all of numbers."""
+        return _complete(*self._kept(path), path)
+
+    def _kept(self, path: str) -> tuple[Table, list[int]]:
+        """The table, with columns that hold texts coded, and which columns are kept."""
+        from dataclasses import replace
 
         from kikuchi.core.tables import read_table
 
-        table = read_table(path, arrays=("data", "images", "X"))
+        table = read_table(path, arrays=("data", "images", "X"), texts=True)
         if table.values.ndim < 2 or not table.values.size:
             raise DataError(f"{path}: rows of numbers are needed, got shape {table.values.shape}")
-        values = table.values.reshape(len(table.values), -1)
-        values = np.delete(values, self._dropped(table.names, values.shape[1]), axis=1)
-        if not values.size:
+        flat = replace(table, values=table.values.reshape(len(table.values), -1))
+        width = flat.values.shape[1]
+        dropped = {column % width for column in self._dropped(table.names, width)}
+        kept = [column for column in range(width) if column not in dropped]
+        if not kept:
             raise DataError(f"--drop {self.drop}: leaves no column of {path}")
-        gaps = np.argwhere(~np.isfinite(values))
-        if len(gaps):
-            row, column = (int(k) for k in gaps[0])
-            raise DataError(
-                f"{path}: row {row + 1}, column {column + 1} is missing or not finite (NaN); "
-                "complete the rows or leave them out"
-            )
-        return values
+        return flat, kept
 
     def _dropped(self, names: tuple[str, ...] | None, width: int) -> list[int]:
 
@@ -188,3 +194,23 @@ class RowOptions:
             return values, None
         order = generator(seed).permutation(len(values))
         return values[np.sort(order[kept:])], values[np.sort(order[:kept])]
+
+
+def _complete(
+    table: Table, columns: list[int], path: str, texts: int | None = None
+) -> NDArray[Any]:
+    """Columns of a table, without gaps; all but the column `texts` hold numbers."""
+    import numpy as np
+
+    wrong = next((k for k in sorted(columns) if k in table.texts and k != texts), None)
+    if wrong is not None:
+        raise DataError(f"{path}: {table.fault_of(wrong)}")
+    values = table.values[:, columns]
+    gaps = np.argwhere(~np.isfinite(values))
+    if len(gaps):
+        row, place = (int(k) for k in gaps[0])
+        raise DataError(
+            f"{path}: row {row + 1}, column {columns[place] + 1} is missing or not finite (NaN); "
+            "complete the rows or leave them out"
+        )
+    return values

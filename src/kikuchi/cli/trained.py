@@ -273,7 +273,7 @@ def _score_of_classes(estimator: Any, model: str, data: str) -> RowScores:
 
     from kikuchi.cli.rows import RowOptions
 
-    table = RowOptions().read_target(data, "-1", 0)
+    table = RowOptions().read_target(data, "-1", 0, classes=True)
     inputs = _checked_columns(estimator, model, data, table.x)
     wrong = estimator.predict(inputs) != table.y
     share, rows = float(np.mean(wrong)), len(wrong)
@@ -288,7 +288,8 @@ def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
     from kikuchi.cli.rows import RowOptions
 
     target = estimator.columns_[-1] if estimator.columns_ else "-1"
-    table = RowOptions().read_target(data, target, 0)
+    classes = hasattr(estimator, "classes_")
+    table = RowOptions().read_target(data, target, 0, classes=classes)
     if table.x.shape[1] != estimator.n_features_in_:
         raise DataError(
             f"{data}: {table.x.shape[1]} columns beside {target}, but {model} has "

@@ -32,30 +32,46 @@ _ROWS_AT_ONCE = 4096
 @dataclass(frozen=True)
 class Table:
     """Numbers in rows and columns (an .npy file may have more axes), names of the columns if the
-    file has them, and the other arrays of an .npz file.
+    file has them, the other arrays of an .npz file, and the texts of columns that hold no numbers:
+    the values there are places in these texts.
     """
 
     values: Array
     names: tuple[str, ...] | None = None
     others: dict[str, NDArray[Any]] = field(default_factory=dict)
+    texts: dict[int, NDArray[Any]] = field(default_factory=dict)
+
+    def fault_of(self, column: int) -> str:
+        """Where a column of texts holds something that is not a number."""
+        first = 1 if self.names is None else 2
+        for line, code in enumerate(self.values[:, column], start=first):
+            word = "" if np.isnan(code) else str(self.texts[column][int(code)])
+            if not _is_number(word):
+                return f"line {line}, column {column + 1}: '{word}' is not a number"
+        raise AssertionError(f"column {column} holds numbers only")
 
 
 def read_table(
-    path: PathName, *, arrays: tuple[str, ...] = ("data",), what: str = "a table"
+    path: PathName,
+    *,
+    arrays: tuple[str, ...] = ("data",),
+    what: str = "a table",
+    texts: bool = False,
 ) -> Table:
     """The numbers of a .csv, .tsv, .parquet, .npy or .npz file.
 
     The first line of a text names the columns, unless it is a row of numbers itself. `arrays` are
     the names, in order of preference, that the array of an .npz file may have; one array alone may
-    have any name. `what` is the word for the file in messages.
+    have any name. `what` is the word for the file in messages. Columns that hold other than numbers
+    are refused, or with `texts` coded (`Table.texts`).
     """
     place = Path(path)
     suffix = table_suffix(place, what)
     if suffix == ".parquet":
-        return _parquet(place)
+        return _parquet(place, texts)
     if suffix in (".npy", ".npz"):
         return _numpy(place, arrays)
-    return _text(place)
+    return _text(place, texts)
 
 
 def table_suffix(place: Path, what: str) -> str:
@@ -117,7 +133,7 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
     return Lines(place, names, len(head), delimiter, lines[1:])
 
 
-def _text(place: Path) -> Table:
+def _text(place: Path, texts: bool) -> Table:
     lines = read_lines(place, _is_number)
     try:
         found = np.loadtxt(lines.body, delimiter=lines.delimiter, ndmin=2, comments=None)
@@ -126,14 +142,27 @@ def _text(place: Path) -> Table:
     except ValueError:
         pass  # missing cells, quotes or faults: cell by cell, which says where
     out = np.empty((len(lines.body), lines.width))
-    for k, cells in enumerate(lines.cells()):
-        for j, cell in enumerate(cells):
-            word = cell.strip()
-            if not _is_number(word):
+    coded: dict[int, NDArray[Any]] = {}
+    rows = [[cell.strip() for cell in cells] for cells in lines.cells()]
+    for k, words in enumerate(rows):
+        for j, word in enumerate(words):
+            if j in coded:
+                continue
+            if _is_number(word):
+                out[k, j] = np.nan if word.lower() in MISSING else float(word)
+            elif texts:
+                out[:, j], coded[j] = _codes([row[j] for row in rows])
+            else:
                 line = k + (1 if lines.names is None else 2)
                 raise DataError(f"{place}: line {line}, column {j + 1}: '{word}' is not a number")
-            out[k, j] = np.nan if word.lower() in MISSING else float(word)
-    return Table(out, lines.names)
+    return Table(out, lines.names, texts=coded)
+
+
+def _codes(words: list[str]) -> tuple[Array, NDArray[Any]]:
+    """The place of each word among all words in order, NaN for missing ones; and these words."""
+    known = sorted({word for word in words if word.lower() not in MISSING})
+    places = {word: float(k) for k, word in enumerate(known)}
+    return np.array([places.get(word, np.nan) for word in words]), np.array(known)
 
 
 def _is_number(cell: str) -> bool:
@@ -250,9 +279,15 @@ def _batches(place: Path, file: Any) -> Iterator[Any]:
         yield batch
 
 
-def _parquet(place: Path) -> Table:
+def _parquet(place: Path, texts: bool) -> Table:
     named = read_parquet(place)
     if not named:
         raise DataError(f"{place}: there are no columns")
-    columns = [as_numbers(values, f"{place}: column {name}") for name, values in named.items()]
-    return Table(np.column_stack(columns), tuple(named))
+    columns: list[Array] = []
+    coded: dict[int, NDArray[Any]] = {}
+    for name, values in named.items():
+        if texts and any(isinstance(value, str) for value in values):
+            words = ["" if value is None else str(value).strip() for value in values]
+            values, coded[len(columns)] = _codes(words)
+        columns.append(as_numbers(values, f"{place}: column {name}"))
+    return Table(np.column_stack(columns), tuple(named), texts=coded)

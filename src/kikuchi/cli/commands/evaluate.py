@@ -28,12 +28,13 @@ def evaluate(
     limits: Limits,
     output: Output,
 ) -> None:
-    """Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals.
+    """Tell how well a model explains rows of data.
 
-    MODEL may be a trained model of any family (.safetensors), DATA then rows of numbers: of
-    machines, energy models and belief networks the likelihood is exact, or between bounds; of
-    models in time DATA is one sequence; of networks that predict, errors (and calibration) on the
-    column that they were trained for, or on the last one.
+    Log-likelihood per row (exact, or bounds), pseudo-likelihood and distance of marginals. MODEL
+    may be a trained model of any family (.safetensors), DATA then rows of numbers: of machines,
+    energy models and belief networks the likelihood is exact, or between bounds; of models in time
+    DATA is one sequence; of networks that predict, errors (and calibration) on the column that they
+    were trained for, or on the last one.
     """
     from kikuchi.cli.inputs import load_model
     from kikuchi.cli.trained import is_trained, score_of_trained

@@ -141,10 +141,11 @@ def fit(
     cluster: options.Cluster = None,
     output: SourceOutput,
 ) -> None:
-    """Find sources, their mixing and the noise; DIR gets mixing, sources and the model.
+    """Find sources, their mixing and the noise.
 
-    Tables: mixing.csv and sources.npz. Sound: mixing.csv and a wave file per source. Scans:
-    maps.nii.gz, courses.csv and mixing.csv. model.json holds everything else.
+    DIR gets mixing, sources and the model. Tables: mixing.csv and sources.npz. Sound: mixing.csv
+    and a wave file per source. Scans: maps.nii.gz, courses.csv and mixing.csv. model.json holds
+    everything else.
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.folders import check_folder, write_folder

@@ -69,10 +69,11 @@ def patches(
     seed: options.FitSeed = 0,
     output: PageOutput,
 ) -> None:
-    """Cut pictures or sounds into pieces, prepare and whiten them, and say what was rejected.
+    """Cut pictures or sounds into rows to learn from.
 
-    The file holds the rows and every step, which models trained on it keep; `kikuchi train energy`
-    and every other command that reads .npz files take it.
+    The pieces are prepared and whitened, and what was rejected is said. The file holds the rows and
+    every step, which models trained on it keep; `kikuchi train energy` and every other command that
+    reads .npz files take it.
     """
     from kikuchi.energy.preparation import Patches
     from kikuchi.energy.preparation import patches as cut

@@ -51,10 +51,11 @@ def predict(
     limits: Limits,
     output: Output,
 ) -> None:
-    """Answer every case of a table: distributions of the targets, a row for each case.
+    """Answer every case of a table.
 
-    Columns of the table are named as the variables; empty cells are unknown. Targets are not read
-    as evidence. Rows stream through, so that a table may be of any length.
+    The answer has a row of distributions of the targets for each case. Columns of the table are
+    named as the variables; empty cells are unknown. Targets are not read as evidence. Rows stream
+    through, so that a table may be of any length.
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_model, variable_number

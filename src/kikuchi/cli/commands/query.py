@@ -40,7 +40,7 @@ def query(
     limits: Limits,
     output: Output,
 ) -> None:
-    """Answer a question: the distributions of variables given evidence.
+    """Answer a question: distributions given evidence.
 
     Exact where that is affordable, and said if it is not.
     """

@@ -28,9 +28,9 @@ def regions(
     *,
     output: Output,
 ) -> None:
-    """Show the regions of a model: sizes, counting numbers, memory.
+    """Show the regions of a model and what they cost.
 
-    TEXT is the option regions= of gbp and kikuchi:
+    Sizes, counting numbers and memory. TEXT is the option regions= of gbp and kikuchi:
 
     auto (short loops if few), bethe, cvm (factors and their overlaps), faces, faces+outer, loops:K
     (cycles of at most K variables, K in 3..6), cycles (a shortest basis), star[:ROOT], tree-robust,

@@ -31,11 +31,12 @@ def sample(
     limits: Limits,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw rows from a model: exactly where a junction tree fits, otherwise by Gibbs sampling.
+    """Draw rows from a model.
 
-    MODEL may be a trained model of any family with a distribution of rows (.safetensors, as
-    `kikuchi train`, `kikuchi temporal` and `save` in Python write it): machines, energy models,
-    belief networks, components with noise, models in time (one sequence), flows.
+    Exactly where a junction tree fits, otherwise by Gibbs sampling. MODEL may be a trained model of
+    any family with a distribution of rows (.safetensors, as `kikuchi train`, `kikuchi temporal` and
+    `save` in Python write it): machines, energy models, belief networks, components with noise,
+    models in time (one sequence), flows.
     """
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model

@@ -62,7 +62,7 @@ KINDS = EstimatorOptions(
 _CHAINS = ("factorial", "hopping")
 
 app = typer.Typer(
-    help="Models in time: state spaces, hidden chains, walking sources, on-line classification.",
+    help="Fit models in time, and filter, forecast and sample.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -104,7 +104,7 @@ class Task(NamedTuple):
 
 @app.callback()
 def temporal() -> None:
-    """Models in time: state spaces, hidden chains, walking sources, on-line classification."""
+    """Fit models in time, and filter, forecast and sample."""
 
 
 def _run(
@@ -206,19 +206,25 @@ def fit() -> Task:
 
 @_command
 def filter_(smooth: Smooth = False) -> Task:
-    """States at each step, given the rows up to it or all rows, by a model fitted before or now."""
+    """Estimate the state at each step.
+
+    Given the rows up to it or, with --smooth, all rows, by a model fitted before or now.
+    """
     return Task("filter", smooth=smooth)
 
 
 @_command
 def forecast(steps: Steps = 20) -> Task:
-    """Outputs of the steps after the last row, with standard deviations."""
+    """Forecast the steps after the last row, with deviations."""
     return Task("forecast", steps)
 
 
 @_command
 def sample(steps: Length = 100) -> Task:
-    """Draw a sequence from a model fitted to the data, or from --model."""
+    """Draw a sequence from a model.
+
+    The model is fitted to the data, or read from --model.
+    """
     return Task("sample", steps)
 
 

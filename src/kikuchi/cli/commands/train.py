@@ -149,8 +149,9 @@ def train(
     training: TrainingOptions,
     output: PageOutput,
 ) -> None:
-    """Train a Boltzmann machine, an energy model, a Bayesian or belief network or flows; save it.
+    """Train a model on rows of data and save it.
 
+    The options depend on KIND: `kikuchi train rbm --help` shows those of its family only.
     `kikuchi train energy PATCHES.npz` learns overcomplete features of what `kikuchi patches` wrote,
     `kikuchi train bayesnn TABLE.csv --target COLUMN` predicts a column by all others.
     While it runs, MODEL.part holds the state of the training, from which --resume goes on.
@@ -249,7 +250,8 @@ def _train_network(job: TrainingJob) -> None:
     """Fit a Bayesian network to a column by all others."""
     target = job.training.target
     assert target is not None
-    table = job.preparation.read_target(job.data, target, job.training.seed)
+    classes = job.kind == "bayesnn-classes"
+    table = job.preparation.read_target(job.data, target, job.training.seed, classes=classes)
     with job.estimator() as estimator:
         fit_quietly(estimator, table.x, table.y)
         complete = estimator.stopped_ not in ("seconds", "interrupted")
