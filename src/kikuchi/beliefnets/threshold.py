@@ -27,8 +27,6 @@ from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import limited_threads
 
-Scaling = Literal["range", "standard", "whitened"]
-
 _HOTTEST, _FACTOR, _COLDEST = 1000.0, 0.8, 1e-3
 _MOST_SWEEPS = 70
 _TIGHTEST = 1e-4  # tolerance of the margin problems after four rounds
@@ -178,10 +176,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     inference: Literal["exact", "as-printed"] = option(
         "exact", "Update of hidden units: exact, or as-printed in the thesis (not an ascent)."
     )
-    scaling: Scaling = option(
-        "range",
-        "Scale of centred inputs: range (within -1 and 1), standard (deviation 1), or whitened "
-        "(deviation 1 in every direction, for inputs that are nearly copies of each other).",
+    scaling: Literal["range", "standard"] = option(
+        "range", "Scale of centred inputs: range (within -1 and 1) or standard (deviation 1)."
     )
     rounds: int = option(7, "Rounds of inference and learning.", low=1)
     networks: int = option(1, "Networks that are trained, each from a start of its own.", low=1)
@@ -255,19 +251,10 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         if len(self.classes_) < 2:
             raise DataError("all labels belong to one class; at least two are needed")
         self._middle = rows.mean(axis=0)
-        centred = rows - self._middle
-        if self.scaling == "whitened":
-            self._scale = _whitening(centred)
-        else:
-            far = np.abs(centred).max(axis=0)
-            scale = far if self.scaling == "range" else rows.std(axis=0)
-            self._scale = np.where(scale > 0, scale, 1.0)
-        return self._scaled(rows), codes
-
-    def _scaled(self, rows: Array) -> Array:
-        """Inputs as the networks see them; a matrix of scales is that of whitening."""
-        centred = rows - self._middle
-        return np.asarray(centred @ self._scale if self._scale.ndim == 2 else centred / self._scale)
+        far = np.abs(rows - self._middle).max(axis=0)
+        scale = far if self.scaling == "range" else rows.std(axis=0)
+        self._scale = np.where(scale > 0, scale, 1.0)
+        return (rows - self._middle) / self._scale, codes
 
     def _choose(self, work: _Rounds, rows: Array, targets: Array) -> None:
         tried = [ThresholdNetwork(work.sizes, weights) for weights in work.kept]
@@ -291,8 +278,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
         """
         check_is_fitted(self, "classes_")
         rows = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
-        inputs = self._scaled(rows)
-        votes = np.mean([_votes(net.activations(inputs)) for net in self.networks_], axis=0)
+        white = (rows - self._middle) / self._scale
+        votes = np.mean([_votes(net.activations(white)) for net in self.networks_], axis=0)
         return np.asarray(votes[:, 0] if len(self.classes_) == 2 else votes)
 
     def predict(self, X: ArrayLike) -> Any:
@@ -452,19 +439,6 @@ def _errors(net: ThresholdNetwork, rows: Array, targets: Array) -> float:
     if targets.shape[1] == 1:
         return float(np.sum((found[:, 0] >= 0) != (targets[:, 0] > 0)))
     return float(np.sum(_votes(found).argmax(axis=1) != targets.argmax(axis=1)))
-
-
-def _whitening(centred: Array) -> Array:
-    """The symmetric matrix that gives rows deviation 1 in every direction in which they vary.
-
-    >>> rows = np.array([[1.0, 1.0], [-1.0, -1.0], [0.1, -0.1], [-0.1, 0.1]])
-    >>> (rows @ _whitening(rows)).std(axis=0).round(6).tolist()
-    [1.0, 1.0]
-    """
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    varies = sizes > 1e-10 * max(float(sizes.max(initial=0.0)), 1e-300)
-    inverse = np.where(varies, np.sqrt(len(centred)) / np.where(varies, sizes, 1.0), 0.0)
-    return np.asarray((axes.T * inverse) @ axes)
 
 
 def _votes(activations: Array) -> Array:
