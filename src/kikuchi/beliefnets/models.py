@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from scipy.special import expit
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelError
@@ -300,7 +301,7 @@ class SigmoidNetwork:
             slices = self.layer_slices()
             z = np.tile(p["bias"][slices[0]], (count, 1))
             for at, block in enumerate(slices):
-                states[:, block] = rng.random(z.shape) < _sigmoid(z)
+                states[:, block] = rng.random(z.shape) < expit(z)
                 if known is not None:
                     _keep_known(states[:, block], known[:, block])
                 if at + 1 < len(slices):
@@ -309,7 +310,7 @@ class SigmoidNetwork:
         for unit in self.order:
             edges = self.into[self.into_first[unit] : self.into_first[unit + 1]]
             z = states[:, self.tails[edges]] @ p["weights"][edges] + p["bias"][unit]
-            states[:, unit] = rng.random(count) < _sigmoid(z)
+            states[:, unit] = rng.random(count) < expit(z)
             if known is not None:
                 _keep_known(states[:, unit], known[:, unit])
         return states
@@ -548,7 +549,3 @@ def _offsets(keys: Any, count: int) -> U4:
 def _keep_known(states: Array, known: Array) -> None:
     told = ~np.isnan(known)
     states[told] = known[told]
-
-
-def _sigmoid(z: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
