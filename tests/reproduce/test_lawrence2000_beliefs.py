@@ -52,7 +52,7 @@ def test_threshold_networks(name, most):
 
 
 def test_committees():
-    changes = {"train": 200, "test": 100, "prices": [1.0], "starts": 3, "rounds": 2}
+    changes = {"train": 200, "test": 100, "prices": [1.0], "starts": [0, 1, 2], "rounds": 2}
     experiment, finished = small("LAW-E10", **changes)
     assert value(experiment.rows(finished), "test errors in per cent, committee").ours < 45
     assert experiment.figure(finished).axes

@@ -16,7 +16,7 @@ from kikuchi.beliefnets.likelihood import (
     exact_likelihood,
     importance_likelihood,
 )
-from kikuchi.beliefnets.models import Evidence, SigmoidNetwork
+from kikuchi.beliefnets.models import Evidence, SigmoidNetwork, layer_sizes
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, parse_posterior
 from kikuchi.beliefnets.recognition import UP, add_recognition, has_recognition, parse_recognition
 from kikuchi.core.arrays import Array, Ints
@@ -116,22 +116,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     @property
     def hidden_layers(self) -> tuple[int, ...]:
         """`layers` as whole numbers, checked."""
-        given: Any = self.layers
-        if isinstance(given, str):
-            given = given.split(",")
-        if isinstance(given, int | np.integer):
-            given = (int(given),)
-        try:
-            sizes = tuple(int(size) for size in given)
-            whole = all(float(size) == int(size) for size in given)
-        except (TypeError, ValueError):
-            sizes, whole = (), False
-        if not sizes or not whole or min(sizes) < 1:
-            raise MethodError(
-                f"layers are the sizes of at least one hidden layer, such as (8, 24), got "
-                f"{self.layers!r}"
-            )
-        return sizes
+        return layer_sizes(self.layers, "layers")
 
     def _posterior(self, text: str | None = None) -> UnitPosterior:
         return parse_posterior(self.posterior if text is None else text)

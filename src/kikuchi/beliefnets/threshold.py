@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
+from kikuchi.beliefnets.models import layer_sizes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
@@ -196,18 +197,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     @property
     def hidden_layers(self) -> tuple[int, ...]:
         """`hidden` as whole numbers, checked."""
-        given: Any = self.hidden
-        if isinstance(given, str):
-            given = given.split(",")
-        if isinstance(given, int | np.integer):
-            given = (given,)
-        try:
-            sizes = tuple(int(size) for size in given)
-        except (TypeError, ValueError):
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            raise MethodError(f"hidden is at least 1 unit, or several layers, got {self.hidden!r}")
-        return sizes
+        return layer_sizes(self.hidden, "hidden")
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
