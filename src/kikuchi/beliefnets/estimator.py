@@ -111,13 +111,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     @property
     def hidden_layers(self) -> tuple[int, ...]:
         """`layers` as whole numbers, checked."""
-        sizes = layer_sizes(self.layers)
-        if not sizes:
-            raise MethodError(
-                f"layers are the sizes of at least one hidden layer, such as (8, 24), got "
-                f"{self.layers!r}"
-            )
-        return sizes
+        return layer_sizes(self.layers, "layers")
 
     def _posterior(self, text: str | None = None) -> UnitPosterior:
         return parse_posterior(self.posterior if text is None else text)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from scipy.special import expit
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelError
@@ -300,7 +301,7 @@ class SigmoidNetwork:
             slices = self.layer_slices()
             z = np.tile(p["bias"][slices[0]], (count, 1))
             for at, block in enumerate(slices):
-                states[:, block] = rng.random(z.shape) < _sigmoid(z)
+                states[:, block] = rng.random(z.shape) < expit(z)
                 if known is not None:
                     _keep_known(states[:, block], known[:, block])
                 if at + 1 < len(slices):
@@ -309,7 +310,7 @@ class SigmoidNetwork:
         for unit in self.order:
             edges = self.into[self.into_first[unit] : self.into_first[unit + 1]]
             z = states[:, self.tails[edges]] @ p["weights"][edges] + p["bias"][unit]
-            states[:, unit] = rng.random(count) < _sigmoid(z)
+            states[:, unit] = rng.random(count) < expit(z)
             if known is not None:
                 _keep_known(states[:, unit], known[:, unit])
         return states
@@ -518,6 +519,25 @@ class SigmoidNetwork:
             )
 
 
+def layer_sizes(given: Any, name: str) -> tuple[int, ...]:
+    """Sizes of hidden layers of the option `name`: a whole number, several, or a text of them.
+
+    >>> layer_sizes("8,24", "layers")
+    (8, 24)
+    """
+    if isinstance(given, int | np.integer):
+        given = (given,)
+    try:
+        found = tuple(float(n) for n in (given.split(",") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(n >= 1 and n.is_integer() for n in found):
+        raise MethodError(
+            f"{name} are the sizes of at least one hidden layer, such as (8, 24), got {given!r}"
+        )
+    return tuple(int(n) for n in found)
+
+
 def layer_edges(sizes: Sequence[int]) -> tuple[Ints, Ints]:
     """Parents and children of all edges between layers that follow each other.
 
@@ -548,24 +568,3 @@ def _offsets(keys: Any, count: int) -> U4:
 def _keep_known(states: Array, known: Array) -> None:
     told = ~np.isnan(known)
     states[told] = known[told]
-
-
-def _sigmoid(z: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
-
-
-def layer_sizes(given: Any) -> tuple[int, ...]:
-    """Sizes of layers: one number, several, or a text such as "20,10"; () if they are no sizes.
-
-    >>> layer_sizes("20,10"), layer_sizes(8), layer_sizes(2.5)
-    ((20, 10), (8,), ())
-    """
-    if isinstance(given, str):
-        given = given.split(",")
-    try:
-        every = (given,) if isinstance(given, int | np.integer) else tuple(given)
-        sizes = tuple(int(size) for size in every)
-        whole = all(float(size) == int(size) for size in every)
-    except (TypeError, ValueError):
-        return ()
-    return sizes if whole and min(sizes, default=0) >= 1 else ()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ImpossibleEvidenceError, ModelError
@@ -223,7 +224,7 @@ class _Findings:
     def likeliest(self, count: int) -> Ints:
         """The causes that the model with bounded findings holds for likeliest."""
         lam = self.best_lambda(self.weights, self.leak, self.odds)
-        p = _sigmoid(self.odds + self.weights @ lam)
+        p = expit(self.odds + self.weights @ lam)
         linked = np.any(self.weights > 0, axis=1)
         order = np.argsort(-np.where(linked, p, -1.0))
         return order[: min(count, int(linked.sum()))]
@@ -272,10 +273,10 @@ class _Findings:
             lam = np.exp(logs)
             shifted = own + small @ lam
             total = lam @ leak - _conjugate(lam).sum() + np.logaddexp(0.0, shifted).sum()
-            slope = leak - (np.log1p(lam) - logs) + small.T @ _sigmoid(shifted)
+            slope = leak - (np.log1p(lam) - logs) + small.T @ expit(shifted)
             return float(total), slope * lam
 
-        start = np.log(1.0 / np.expm1(np.maximum(leak + _sigmoid(own) @ small, 1e-3)))
+        start = np.log(1.0 / np.expm1(np.maximum(leak + expit(own) @ small, 1e-3)))
         descent = Lbfgs(value, np.maximum(start, -30.0))
         for _ in descent.steps(steps, least_decrease=1e-10, tol=1e-6):
             pass
@@ -291,7 +292,7 @@ class _Findings:
         rows = np.flatnonzero(np.any(self.weights[:, rest] > 0, axis=1))
         w, own = self.weights[rows][:, rest], self.odds[rows]
         base, linked = _log_on(leak), w > 0
-        q = np.where(linked, w * _sigmoid(own + up[rows])[:, None] + _LEAST, 0.0)
+        q = np.where(linked, w * expit(own + up[rows])[:, None] + _LEAST, 0.0)
         q /= np.maximum(q.sum(axis=0), _LEAST)
         for turn in range(_ROUNDS + 1):
             ratio = np.where(linked, w / np.maximum(q, _LEAST), 0.0)
@@ -300,7 +301,7 @@ class _Findings:
             if turn == _ROUNDS:
                 break
             slope = 1.0 / np.expm1(np.minimum(leak + ratio, 500.0))
-            on = _sigmoid(own + shifts)
+            on = expit(own + shifts)
             fresh = on[:, None] * q * np.maximum(gain - ratio * slope, 0.0)
             total = fresh.sum(axis=0)
             q = np.where(total > 0, fresh / np.where(total > 0, total, 1.0), q)
@@ -311,7 +312,7 @@ class _Findings:
     def _loosest(self, count: int, rng: np.random.Generator) -> Ints:
         """The findings whose upper bound is furthest from the truth at draws of the causes."""
         lam = self.best_lambda(self.weights, self.leak, self.odds)
-        p = _sigmoid(self.odds + self.weights @ lam)
+        p = expit(self.odds + self.weights @ lam)
         draws = (rng.random((_DRAWS, len(p))) < p).astype(np.float64)
         z = draws @ self.weights + self.leak
         slack = lam * z - _conjugate(lam) - np.maximum(_log_on(np.maximum(z, _LEAST)), -50.0)
@@ -338,7 +339,7 @@ class _Findings:
         """P(d_j = 1) of the same sum: with the cause present, over all."""
         from kikuchi.beliefnets.kernels.noisy_or import log_all_on
 
-        found = np.where(self.free, _sigmoid(odds), self.known)
+        found = np.where(self.free, expit(odds), self.known)
         linked = np.flatnonzero(np.any(self.weights[:, chosen] > 0, axis=1))
         if not len(linked):
             return np.asarray(found)
@@ -373,7 +374,3 @@ def _conjugate(lam: Array) -> Array:
 
 def _log_on(z: Array) -> Array:
     return np.asarray(np.log(-np.expm1(-z)))
-
-
-def _sigmoid(z: Array) -> Array:
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0))))

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from kikuchi.beliefnets.learning import add_relevance_prior
 from kikuchi.beliefnets.models import SigmoidNetwork
@@ -94,7 +95,7 @@ def draw_hidden(
     log_q = np.zeros(n * draws)
     for below, above, weights, bias in upward(network):
         z = states[:, below] @ weights + bias
-        x = (rng.random(z.shape) < _sigmoid(z)).astype(np.float64)
+        x = (rng.random(z.shape) < expit(z)).astype(np.float64)
         states[:, above] = x
         log_q += np.sum(x * z - np.logaddexp(0.0, z), axis=1)
     return Draws(states.reshape(n, draws, -1), log_q.reshape(n, draws))
@@ -119,7 +120,7 @@ def leave_one_out(log_weights: Array) -> Array:
 
 def generative_gradient(network: SigmoidNetwork, states: Array, weights: Array) -> Parameters:
     """Gradient of the weighted sum of log P over states (rows, units)."""
-    error = (states - _sigmoid(network.inputs(states))) * weights[:, None]
+    error = (states - expit(network.inputs(states))) * weights[:, None]
     slices = network.layer_slices()
     parts = [(states[:, above].T @ error[:, below]).ravel() for above, below in pairwise(slices)]
     return {"weights": np.concatenate(parts), "bias": error.sum(axis=0)}
@@ -129,15 +130,11 @@ def recognition_gradient(network: SigmoidNetwork, states: Array, weights: Array)
     """Gradient of the weighted sum of log q over states (rows, units)."""
     parts, bias = [], np.zeros_like(network.parameters["up_bias"])
     for below, above, matrix, offset in upward(network):
-        q = _sigmoid(states[:, below] @ matrix + offset)
+        q = expit(states[:, below] @ matrix + offset)
         error = (states[:, above] - q) * weights[:, None]
         parts.append((states[:, below].T @ error).ravel())
         bias[above] = error.sum(axis=0)
     return {"up_weights": np.concatenate(parts), "up_bias": bias}
-
-
-def _sigmoid(z: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
 
 
 # ---------------------------------------------------------------------- learners

@@ -197,10 +197,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     @property
     def hidden_layers(self) -> tuple[int, ...]:
         """`hidden` as whole numbers, checked."""
-        sizes = layer_sizes(self.hidden)
-        if not sizes:
-            raise MethodError(f"hidden is at least 1 unit, or several layers, got {self.hidden!r}")
-        return sizes
+        return layer_sizes(self.hidden, "hidden")
 
     @safe_interrupts()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -376,9 +373,7 @@ class _Rounds:
         if self.options.rule == "margin":
             tol = max(10.0**-turn, _TIGHTEST)
             self._margins(net, states, tol, int(rng.integers(2**31)))
-            balanced = ThresholdNetwork(self.sizes, net.weights.copy())
-            balanced.balance()
-            net = balanced
+            net.balance()
         else:
             self._perceptrons(net, states, rng)
         wrong = _errors(net, rows, targets)

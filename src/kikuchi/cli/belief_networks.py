@@ -47,7 +47,8 @@ def _labelled(
     every = table.y if table.held_out_y is None else np.append(table.y, table.held_out_y)
     if np.any(every != np.round(every)):
         raise DataError(
-            f"--target {training.target}: classes are names or whole numbers, and this column has neither"
+            f"--target {training.target}: classes are names or whole numbers, and this column has "
+            "neither"
         )
     others = None if table.held_out_y is None else table.held_out_y.astype(np.int64)
     return table.x, table.held_out, (table.y.astype(np.int64), others)

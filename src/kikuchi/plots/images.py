@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDE = 6.4  # inches of a whole figure
+_FEWEST = 5  # images for which a row has room
 
 
 def tiles(
@@ -36,6 +37,9 @@ def tiles(
     2
     """
     stack = as_images(images, shape)
+    missing = min(columns, _FEWEST) - len(stack)
+    if missing > 0:  # a few images are no larger than those of a row
+        stack = np.concatenate([stack, np.full((missing, *shape), np.nan)])
     rows = -(-len(stack) // columns)
     height = _WIDE * (rows * (shape[0] + 1)) / (min(columns, len(stack)) * (shape[1] + 1))
     with style.styled():

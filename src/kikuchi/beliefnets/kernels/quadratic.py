@@ -11,52 +11,72 @@ from __future__ import annotations
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import U4, Array
 from kikuchi.core.compiled import njit
 
 _FAST = {"reassoc", "contract", "nsz"}  # sums may be taken in any order
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
-def _step_and_pull(before: Array, step: float, weights: Array, rest: Array, curves: Array) -> float:
-    """Take a step of the unit before, and give sum_i w_i rest_i of this one, in a single pass."""
-    pull = 0.0
-    for i in range(len(weights)):
-        value = rest[i] - step * (curves[i] * before[i])
+def _steps_and_pulls(
+    a: Array, b: Array, step_a: float, step_b: float, p: Array, q: Array, rest: Array,
+    curves: Array,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Take the steps of two units with weights a and b, and give sum_i w_i rest_i of the next two,
+    with weights p and q, and sum_i p_i curves_i q_i, in a single pass.
+    """
+    pull_p, pull_q, both = 0.0, 0.0, 0.0
+    for i in range(len(rest)):
+        value = rest[i] - curves[i] * (step_a * a[i] + step_b * b[i])
         rest[i] = value
-        pull += weights[i] * value
-    return pull
+        pull_p += p[i] * value
+        pull_q += q[i] * value
+        both += p[i] * curves[i] * q[i]
+    return pull_p, pull_q, both
 
 
 @njit(cache=True, error_model="numpy", fastmath=_FAST)
 def sweep_layer(
-    weights: Array, free: Array, above: Array, inputs: Array, below: Array, below_inputs: Array,
+    weights: Array, units: U4, above: Array, inputs: Array, below: Array, below_inputs: Array,
     curves: Array, bends: Array, repeats: int, changes: Array,
 ) -> None:  # fmt: skip
-    """Every free unit of a layer `repeats` times, row by row; `weights` is (above, below).
+    """The free `units` of a layer `repeats` times, row by row; `weights` is (above, below).
 
     `above` and `below` are means, `inputs` and `below_inputs` are <z>, `curves` lambda of the layer
     below, `bends` sum_i lambda_i w_i^2 of each unit above; `changes` becomes at least the largest
-    change of a mean in the last round, by row.
+    change of a mean in the last round, by row. Units are taken two by two, so that the layer below
+    is read half as often: the second one sees the step of the first through their common children.
     """
-    n_above, n_below = weights.shape
+    n_below = weights.shape[1]
     rest, nothing = np.empty(n_below), np.zeros(n_below)
     for r in range(len(above)):
         for i in range(n_below):
             rest[i] = below[r, i] - 0.5 - 2.0 * curves[r, i] * below_inputs[r, i]
-        step, before, largest = 0.0, nothing, 0.0
+        step_a, step_b, a, b, largest = 0.0, 0.0, nothing, nothing, 0.0
         for _ in range(repeats):
             largest = 0.0
-            for k in range(n_above):
-                if free[k] > 0.0:
-                    pull = _step_and_pull(before, 2.0 * step, weights[k], rest, curves[r])
-                    was = above[r, k]
-                    field = inputs[r, k] + pull + bends[r, k] * (2.0 * was - 1.0)
-                    above[r, k] = 1.0 / (1.0 + np.exp(-field))
-                    step, before = above[r, k] - was, weights[k]
-                    largest = max(largest, abs(step))
+            for k in range(0, len(units), 2):
+                single = k + 1 == len(units)
+                one, two = units[k], units[k if single else k + 1]
+                p, q = weights[one], nothing if single else weights[two]
+                pull, other, both = _steps_and_pulls(
+                    a, b, 2.0 * step_a, 2.0 * step_b, p, q, rest, curves[r]
+                )
+                step_a, step_b, a, b = 0.0, 0.0, p, q
+                was = above[r, one]
+                field = inputs[r, one] + pull + bends[r, one] * (2.0 * was - 1.0)
+                above[r, one] = 1.0 / (1.0 + np.exp(-field))
+                step_a = above[r, one] - was
+                largest = max(largest, abs(step_a))
+                if not single:
+                    was = above[r, two]
+                    pull = other - 2.0 * step_a * both
+                    field = inputs[r, two] + pull + bends[r, two] * (2.0 * was - 1.0)
+                    above[r, two] = 1.0 / (1.0 + np.exp(-field))
+                    step_b = above[r, two] - was
+                    largest = max(largest, abs(step_b))
         changes[r] = max(changes[r], largest)
-        _step_and_pull(before, 2.0 * step, nothing, rest, curves[r])
+        _steps_and_pulls(a, b, 2.0 * step_a, 2.0 * step_b, nothing, nothing, rest, curves[r])
         for i in range(n_below):
             below_inputs[r, i] = (below[r, i] - 0.5 - rest[i]) / (2.0 * curves[r, i])
 
@@ -75,11 +95,10 @@ def set_curves(inputs: Array, variances: Array, curves: Array) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def set_free(inputs: Array, free: Ints, means: Array, changes: Array) -> None:
+def set_free(inputs: Array, units: U4, means: Array, changes: Array) -> None:
     """Units without children follow their parents."""
     for r in range(inputs.shape[0]):
-        for k in range(inputs.shape[1]):
-            if free[k] > 0.0:
-                new = 1.0 / (1.0 + np.exp(-inputs[r, k]))
-                changes[r] = max(changes[r], abs(new - means[r, k]))
-                means[r, k] = new
+        for k in units:
+            new = 1.0 / (1.0 + np.exp(-inputs[r, k]))
+            changes[r] = max(changes[r], abs(new - means[r, k]))
+            means[r, k] = new

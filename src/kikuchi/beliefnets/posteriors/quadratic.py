@@ -94,13 +94,12 @@ class _Layers:
 
     def __init__(self, network: SigmoidNetwork, means: Array, free: Ints) -> None:
         slices = network.layer_slices()
-        flags = np.zeros(network.n_units)
-        flags[free] = 1.0
+        inside = [free[(free >= s.start) & (free < s.stop)] - s.start for s in slices]
         self.weights = network.matrices()
         self.squares = [w * w for w in self.weights]
         self.biases = [network.parameters["bias"][s] for s in slices]
         self.means = [np.ascontiguousarray(means[:, s]) for s in slices]
-        self.free = [flags[s] for s in slices]
+        self.free = [units.astype(np.uint32) for units in inside]
         self.inputs = [np.tile(self.biases[0], (len(means), 1))]
         for above, w, b in zip(self.means[:-1], self.weights, self.biases[1:], strict=True):
             self.inputs.append(above @ w + b)
@@ -127,7 +126,7 @@ class _Layers:
 
         last = len(self.means) - 1
         bends = [
-            self.curves[layer + 1] @ self.squares[layer].T if self.free[layer].any() else None
+            self.curves[layer + 1] @ self.squares[layer].T if len(self.free[layer]) else None
             for layer in range(last)
         ]
         changes = np.zeros(len(self.means[0]))
@@ -138,7 +137,7 @@ class _Layers:
                     self.inputs[layer], self.means[layer + 1], self.inputs[layer + 1],
                     self.curves[layer + 1], bends[layer], inner, changes,
                 )  # fmt: skip
-        if self.free[last].any():
+        if len(self.free[last]):
             set_free(self.inputs[last], self.free[last], self.means[last], changes)
         self.set_curves()
         return changes

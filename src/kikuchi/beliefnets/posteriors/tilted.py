@@ -19,6 +19,7 @@ _JITTER = 0.05  # around one half, where ascents begin: far starts end in poor o
 _SETTLED = 0.05  # no mean further than this from 0 or 1
 _NO_WEIGHT = 1e-6
 _SAME = 1e-3
+_NO_GAIN = 1e-6  # nats that a component adds to the bound
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class MixtureUnits(UnitPosterior):
         return PosteriorFit(bounds, means, residuals <= self.tol)
 
     def _collapsed(self, state: dict[str, Array], free: Ints) -> list[str]:
-        """A remark if components have lost their weight or have become equal."""
+        """A remark if components have lost their weight, have become equal or gained nothing."""
         weights, means = state["weights"], state["means"][:, :, free]
         m = weights.shape[1]
         lost = weights < _NO_WEIGHT
@@ -139,12 +140,15 @@ class MixtureUnits(UnitPosterior):
             for j in range(k):
                 apart = np.abs(means[:, k] - means[:, j]).max(axis=1, initial=0.0)
                 lost[:, k] |= (apart < _SAME) & ~lost[:, j]
+        if "bounds" in state:
+            lost[:, 1:] |= np.diff(state["bounds"], axis=1) < _NO_GAIN
         rows = int(np.sum(lost.any(axis=1)))
         if m == 1 or not rows:
             return []
         return [
-            f"components of the mixture have collapsed (no weight, or equal to another) in {rows} "
-            f"of {len(weights)} rows: {m - lost.sum(axis=1).mean():.3g} of {m} are left on average"
+            "components of the mixture have collapsed (no weight, equal to another, or no gain) in "
+            f"{rows} of {len(weights)} rows: {m - lost.sum(axis=1).mean():.3g} of {m} are left on "
+            "average"
         ]
 
     def gradient(self, network: SigmoidNetwork, states: Array, fit: PosteriorFit) -> Parameters:
