@@ -9,6 +9,7 @@ import pytest
 
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.radial import RadialMap
+from kikuchi.energy.samplers import ChainMoves
 
 
 @pytest.fixture
@@ -70,3 +71,13 @@ def test_rows_of_very_different_lengths_have_a_narrow_bracket():
     )
     assert found.lower < exact < found.upper
     assert found.width < 0.5
+
+
+def test_chains_that_begin_at_zero_move():
+    """A window of silence is a row of zeros."""
+    chart = RadialMap(0.0, None, 0.1, 0.3)
+    rows, _ = ChainMoves("hmc", 3).run(
+        lambda z: 0.5 * jnp.sum(z * z, axis=-1) - chart.log_det(z),
+        chart.back(np.zeros((50, 4), np.float32)), 0.2, jax.random.key(0), 5,
+    )  # fmt: skip
+    assert np.all(np.linalg.norm(np.asarray(rows), axis=1) > 0)
