@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kikuchi.energy.annealing import annealed_log_z
-from kikuchi.energy.radial import RadialMap
+from kikuchi.energy.radial import RadialMap, length_spread
 from kikuchi.energy.samplers import ChainMoves
 
 
@@ -45,7 +45,7 @@ def test_gaussian_rows_get_a_plain_linear_map():
 def test_log_lengths_are_those_of_the_rows():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5000, 30)) * rng.lognormal(0.5, 0.8, size=(5000, 1))
-    chart = RadialMap.of_white(rows)
+    chart = RadialMap(0.0, None, *length_spread(rows))
     made = np.asarray(chart(rng.normal(size=(5000, 30)).astype(np.float32)))
     logs, wanted = (np.log(np.linalg.norm(x, axis=1)) for x in (made, rows))
     assert logs.mean() == pytest.approx(wanted.mean(), abs=0.1)

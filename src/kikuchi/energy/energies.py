@@ -260,7 +260,16 @@ class Topographic(EnergyFunction):
 
 
 @dataclass(frozen=True)
-class FeedForward(EnergyFunction):
+class _OnLinearFeatures(EnergyFunction):
+    """Student's t on linear features (of each frame), and bounded outputs above them."""
+
+    def proper(self, parameters: Any) -> str | None:
+        """What is bounded changes nothing: the linear features decide."""
+        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
+
+
+@dataclass(frozen=True)
+class FeedForward(_OnLinearFeatures):
     """Student's t on a linear layer and on the outputs of tanh layers above it."""
 
     name: ClassVar[str] = "feed-forward"
@@ -301,13 +310,9 @@ class FeedForward(EnergyFunction):
         """Outputs of the last layer."""
         return self._layers(parameters, x)[-1]
 
-    def proper(self, parameters: Any) -> str | None:
-        """Outputs of tanh are bounded: the linear layer decides."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
-
 
 @dataclass(frozen=True)
-class Recurrent(EnergyFunction):
+class Recurrent(_OnLinearFeatures):
     """Features that act on each other for a fixed number of steps, y <- tanh(W x + V y).
 
     The energy is Student's t on the linear input and on the history of the activities. With
@@ -357,13 +362,9 @@ class Recurrent(EnergyFunction):
         """Activities after the last step."""
         return self._history(parameters, x)[1][-1]
 
-    def proper(self, parameters: Any) -> str | None:
-        """Activities are bounded: the linear input decides."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
-
 
 @dataclass(frozen=True)
-class SequenceEnergy(EnergyFunction):
+class SequenceEnergy(_OnLinearFeatures):
     """Rows that are sequences: activities y_t = tanh(W x_t + V y_(t-1)) see one frame after the
     other.
 
@@ -405,10 +406,6 @@ class SequenceEnergy(EnergyFunction):
     def features(self, parameters: Any, x: Any) -> Any:
         """Activities after the last frame."""
         return self._history(parameters, x)[1][-1]
-
-    def proper(self, parameters: Any) -> str | None:
-        """Activities are bounded, and frames stand alone: the filters of one frame decide."""
-        return improper(parameters["filters"], np.asarray(shapes_of(parameters)))
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,6 @@ class RadialMap(NamedTuple):
         white = np.linalg.solve(factor, (rows - mean).T).T
         return cls(mean, factor, *length_spread(white))
 
-    @classmethod
-    def of_white(cls, rows: Array) -> RadialMap:
-        """Only the spread of the lengths, of rows that are white already."""
-        return cls(0.0, None, *length_spread(np.asarray(rows, dtype=np.float64)))
-
     def __call__(self, z: Any) -> Any:
         """Rows at these coordinates."""
         excess = _length(z)[..., None] - math.sqrt(z.shape[-1])
