@@ -1,5 +1,7 @@
 """Energies against quadrature, finite differences and closed forms."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,10 +114,41 @@ def test_students_t_says_when_z_is_infinite():
     assert "infinite" in improper(eye, np.array([1.0, 1.0, 0.5]))
     assert "span 2 of 3" in improper(eye[:2], np.array([1.0, 1.0]))
     # three filters with small shapes around one axis hold it together
-    assert "may be" in improper(
-        np.vstack([eye, eye[2:] + 0.1, eye[2:]]), np.array([1, 1, 0.3, 0.3, 0.3])
-    )
+    around = np.vstack([eye, eye[2:] + 0.1, eye[2:]])
+    assert improper(around, np.array([1, 1, 0.3, 0.3, 0.3])) is None
     assert improper(np.zeros((2, 2)), None) is not None
+
+
+def test_every_subspace_is_judged():
+    """Against all sets of filters: those outside the span of a set must outweigh what is left."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(150):
+        columns, count = rng.integers(1, 4), rng.integers(3, 7)
+        filters = rng.integers(-1, 2, size=(count, columns)).astype(float)
+        shapes = rng.uniform(0.05, 0.8, count)
+        if np.linalg.matrix_rank(filters) < columns:
+            continue
+        finite = True
+        for chosen in itertools.product([False, True], repeat=int(count)):
+            inside = filters[np.array(chosen)]
+            rank = np.linalg.matrix_rank(inside)
+            outside = [np.linalg.matrix_rank(np.vstack([inside, w])) > rank for w in filters]
+            finite &= bool(rank == columns or 2 * shapes[outside].sum() > columns - rank)
+        fault = improper(filters, shapes)
+        assert (fault is None) == finite, (filters, shapes, fault)
+        found.append(fault and fault[:8])
+    assert found.count(None) > 30 and found.count("Z is inf") > 30
+
+
+def test_pools_may_have_a_z_where_their_features_alone_have_none():
+    energy = ENERGIES.parse("topographic")
+    filters = np.eye(9, dtype=np.float32)
+    shapes = np.log(np.array([5.0] + 8 * [0.4], dtype=np.float32))
+    assert improper(filters, np.exp(shapes)).startswith("Z is infinite")
+    assert energy.proper({"filters": filters, "log_shapes": shapes}).startswith("Z may be")
+    assert energy.proper({"filters": filters, "log_shapes": 0 * shapes}) is None
+    assert "span 8 of 9" in energy.proper({"filters": filters[:8], "log_shapes": shapes[:8]})
 
 
 def test_topographic_grids_must_be_squares():

@@ -5,9 +5,11 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening
+from kikuchi.energy.evaluation import evaluate
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 
 
@@ -111,6 +113,10 @@ def test_bad_rows_are_refused_in_one_line():
     rows = rng.normal(size=(50, 3))
     with pytest.raises(DataError, match="2 of 3 directions"):
         ExpertICA().fit(np.column_stack([rows[:, :2], rows[:, 0]]))
+    with pytest.raises(DataError, match="2 of 3 directions"):
+        ExpertICA(whiten="none").fit(np.column_stack([rows[:, :2], np.ones(50)]))
+    with pytest.raises(DataError, match="all alike"):
+        ExpertICA().fit(np.ones((50, 3)))
     with pytest.raises(DataError, match="cannot be whitened"):
         ExpertICA().fit(rng.normal(size=(3, 5)))
     with pytest.raises(ValueError, match="NaN"):
@@ -127,6 +133,29 @@ def test_an_improper_density_is_said():
     rows = np.random.default_rng(0).normal(size=(100, 3))
     model = ExpertICA(n_features=2, epochs=1, random_state=0).fit(rows)
     assert any("Z is infinite" in warning for warning in model.warnings_)
+    for answer in (model.log_z, model.sample, lambda: model.score(rows)):
+        with pytest.raises(MethodError, match=r"no density.*span 2 of 3 dimensions"):
+            answer()
+    told = evaluate(model, rows, log_z="ais")
+    assert ("log Z", "infinite: there is no density") in told.facts()
+
+
+def test_rows_in_some_order_are_all_seen():
+    """Half of the rows around -5, then half around 5: chains begin at both."""
+
+    def wells(parameters, x):
+        near, far = ((x[:, 0] - place) ** 2 for place in (5.0, -5.0))
+        return -jnp.logaddexp(-parameters["a"] * near, -parameters["a"] * far)
+
+    rows = np.random.default_rng(0).normal(size=(12_000, 1)) + np.repeat([[-5.0], [5.0]], 6000, 0)
+    model = EnergyModel(
+        wells, parameters={"a": 0.5}, whiten="none", learner="score-matching", epochs=1,
+        learning_rate=1e-6, random_state=0,
+    ).fit(rows)  # fmt: skip
+    samples = model.sample(400, sweeps=10, random_state=0)
+    assert np.mean(samples > 0) == pytest.approx(0.5, abs=0.1)
+    normal = evaluate(model, rows).gaussian
+    assert normal == pytest.approx(np.mean(norm(0, rows.std()).logpdf(rows)), abs=0.02)
 
 
 def test_filters_begin_as_components(mixed):

@@ -78,6 +78,33 @@ def test_score_matching_equals_its_definition(text):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
+def test_noise_contrastive_estimation_learns_log_z():
+    from kikuchi.energy import ExpertICA
+
+    rows = np.random.default_rng(0).laplace(size=(5000, 2)) @ [[1.0, 0.5], [0.2, 1.0]]
+    model = ExpertICA(
+        expert="logistic", learner="nce", start="random", epochs=40, learning_rate=0.05,
+        schedule="linear", random_state=0,
+    ).fit(rows)  # fmt: skip
+    first = np.log(2 * np.pi)
+    learnt, exact = float(model.model_.parameters["log_z"]), model.log_z().estimate
+    assert learnt == pytest.approx(exact, abs=0.05)
+    assert abs(first - exact) > 0.3
+
+
+def test_denoising_learns_the_density_of_the_noisy_rows():
+    from kikuchi.energy import EnergyModel
+
+    rows = np.random.default_rng(0).normal(size=(5000, 2)) * [1.0, 2.0]
+    model = EnergyModel(
+        lambda p, x: 0.5 * jnp.sum((x * p["scale"]) ** 2, axis=-1), whiten="none",
+        parameters={"scale": np.full(2, 0.5)}, learner="denoising:noise=1", epochs=40,
+        learning_rate=0.02, schedule="linear", random_state=0,
+    ).fit(rows)  # fmt: skip
+    variances = np.asarray(model.model_.parameters["scale"]) ** -2.0
+    assert variances == pytest.approx([2.0, 5.0], rel=0.08)
+
+
 def test_learners_of_square_models_refuse_others():
     with pytest.raises(MethodError, match="linear experts"):
         LEARNERS.parse("exact").rule(ENERGIES.parse("topographic"))

@@ -1,6 +1,7 @@
 """Brackets on log Z against exact values."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +10,10 @@ from kikuchi.core.errors import BudgetError
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run
 from kikuchi.core.trace import Trace
-from kikuchi.energy.annealing import annealed_log_z
+from kikuchi.energy.annealing import _exchange, annealed_log_z
 from kikuchi.energy.energies import LinearExperts
+from kikuchi.energy.radial import RadialMap
+from kikuchi.energy.samplers import ChainMoves
 
 
 def test_the_bracket_of_a_square_model_holds_its_exact_value():
@@ -52,3 +55,23 @@ def test_no_time_is_an_error_that_says_so():
     run = Run(Budget(seconds=1e-9).start(), silent, Trace("log Z"))
     with pytest.raises(BudgetError, match="time was over"):
         annealed_log_z(energy, parameters, np.random.default_rng(0).normal(size=(50, 2)), run=run)
+
+
+def test_replicas_that_exchange_reach_a_mode_where_none_began():
+    """Three quarters of the density lie around -6, all chains begin around 6."""
+
+    def energy(parameters, x):
+        near, far = ((x[:, 0] - place) ** 2 for place in (6.0, -6.0))
+        return -jnp.logaddexp(-0.5 * near, jnp.log(3.0) - 0.5 * far)
+
+    rng = np.random.default_rng(0)
+    path = RadialMap.fit(rng.choice([-6.0, 6.0], size=(1000, 1)) + rng.normal(size=(1000, 1)))
+    path = RadialMap(*(jnp.asarray(part, jnp.float32) for part in path))
+    start = path.back(jnp.asarray(6.0 + rng.normal(size=(400, 1)), jnp.float32))
+    betas = jnp.linspace(0.0, 1.0, 8)
+    z, _ = _exchange(
+        energy, ChainMoves("hmc", 5), None, path, jnp.broadcast_to(start, (8, *start.shape)),
+        betas, jnp.full(8, 0.2), jax.random.key(0), sweeps=300,
+    )  # fmt: skip
+    share = np.mean(np.asarray(path(z[-1]))[:, 0] < 0)
+    assert share == pytest.approx(0.75, abs=0.08)

@@ -93,6 +93,11 @@ def test_steps_go_into_files_and_models(picture, tmp_path):
     kept = ExpertICA.load(tmp_path / "m.safetensors").preparation_
     assert kept.to_dict() == found.preparation.to_dict()
     assert np.array_equal(kept.whitening.backward, found.preparation.whitening.backward)
+    others = patches([picture], 4, 300, log=True, reject_flat=0.06, seed=1)
+    with pytest.raises(DataError, match="prepared in another way"):
+        model.transform(others)
+    like = patches([picture], 4, 300, like=found.preparation, seed=1)
+    assert model.transform(like).shape == (300, 20)
     assert model.fit(np.asarray(found.rows[:, :8])).preparation_ is None
 
 

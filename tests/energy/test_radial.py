@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from kikuchi.energy.annealing import annealed_log_z
-from kikuchi.energy.radial import RadialMap
+from kikuchi.energy.radial import RadialMap, length_spread
+from kikuchi.energy.samplers import ChainMoves
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_gaussian_rows_get_a_plain_linear_map():
 def test_log_lengths_are_those_of_the_rows():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5000, 30)) * rng.lognormal(0.5, 0.8, size=(5000, 1))
-    chart = RadialMap.of_white(rows)
+    chart = RadialMap(0.0, None, *length_spread(rows))
     made = np.asarray(chart(rng.normal(size=(5000, 30)).astype(np.float32)))
     logs, wanted = (np.log(np.linalg.norm(x, axis=1)) for x in (made, rows))
     assert logs.mean() == pytest.approx(wanted.mean(), abs=0.1)
@@ -70,3 +71,13 @@ def test_rows_of_very_different_lengths_have_a_narrow_bracket():
     )
     assert found.lower < exact < found.upper
     assert found.width < 0.5
+
+
+def test_chains_that_begin_at_zero_move():
+    """A window of silence is a row of zeros."""
+    chart = RadialMap(0.0, None, 0.1, 0.3)
+    rows, _ = ChainMoves("hmc", 3).run(
+        lambda z: 0.5 * jnp.sum(z * z, axis=-1) - chart.log_det(z),
+        chart.back(np.zeros((50, 4), np.float32)), 0.2, jax.random.key(0), 5,
+    )  # fmt: skip
+    assert np.all(np.linalg.norm(np.asarray(rows), axis=1) > 0)

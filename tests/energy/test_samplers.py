@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.mcmc.integrators import new_integrator_state, velocity_verlet
+from blackjax.mcmc.metrics import default_metric
 
 from kikuchi.core.errors import MethodError
 from kikuchi.energy.energies import LinearExperts
@@ -43,6 +45,19 @@ def test_leapfrogs_are_reversible_and_keep_volume():
         assert float(jnp.linalg.det(jacobian)) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_leapfrogs_are_those_of_blackjax():
+    with jax.enable_x64(True):
+        x, k = jnp.array([0.3, -1.2]), jnp.array([0.8, 0.1])
+        metric = default_metric(jnp.ones(2))
+        step = velocity_verlet(lambda x: -quartic(x), metric.kinetic_energy)
+        state = new_integrator_state(lambda x: -quartic(x), x, k)
+        for _ in range(7):
+            state = step(state, 0.2)
+        moved, momentum = leapfrog(quartic_slope, x, k, 0.2, 7)
+        assert np.asarray(moved) == pytest.approx(np.asarray(state.position), abs=1e-12)
+        assert np.asarray(momentum) == pytest.approx(np.asarray(state.momentum), abs=1e-12)
+
+
 def test_the_error_of_the_hamiltonian_is_of_second_order():
     """TEH-T37."""
 
@@ -70,6 +85,19 @@ def test_chains_keep_a_gaussian(sampler):
     moves = ChainMoves(sampler, leapfrogs=5, rate=0.0)
     rows, _, _ = sample_chains(energy, moves, precision, start, 0.7, jax.random.key(0), count=20)
     assert np.cov(np.asarray(rows), rowvar=False) == pytest.approx(covariance, abs=0.15)
+
+
+def test_langevin_dynamics_have_the_variance_of_their_step():
+    """Without rejection x <- (1 - step² / 2) x + step k has the variance 1 / (1 - step² / 4)."""
+    start = np.random.default_rng(0).normal(size=(20_000, 1)).astype(np.float32)
+    for step in (0.1, 1.0):
+        moves = ChainMoves("langevin", rate=0.0)
+        rows, _, rate = sample_chains(
+            lambda _, x: 0.5 * jnp.sum(x * x, axis=-1), moves, None, start, step,
+            jax.random.key(0), count=40,
+        )  # fmt: skip
+        assert np.var(np.asarray(rows)) == pytest.approx(1 / (1 - step**2 / 4), rel=0.03)
+        assert float(rate) < 1.0
 
 
 def test_the_controller_reaches_the_desired_acceptance():

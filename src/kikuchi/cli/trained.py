@@ -302,21 +302,13 @@ def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
 
 
 def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | None) -> Answer:
-    import numpy as np
-
     from kikuchi.cli.rows import RowOptions
     from kikuchi.energy import Patches
     from kikuchi.energy.evaluation import evaluate
 
     rows, _, shape = RowOptions().read_numbers(data, 0)
-    told = getattr(estimator, "preparation_", None)
-    if isinstance(rows, Patches) and told is not None:
-        ours, theirs = (p.whitening for p in (told, rows.preparation))
-        if not np.array_equal(ours.forward, theirs.forward):
-            raise DataError(
-                f"{data}: these patches were prepared in another way than those that {model} was "
-                "trained on; make them with kikuchi patches --like"
-            )
+    if isinstance(rows, Patches):
+        estimator.check_patches(rows)
     values = _checked_columns(estimator, model, data, rows)
     estimator.log_z(seconds=seconds)
     return evaluate(estimator, values, log_z="ais", shape=shape, source=data, new=True)

@@ -29,6 +29,9 @@ Array = NDArray[Any]
 Parameters = dict[str, Any]
 Energy = Callable[[Any, Any], Any]
 
+INFINITE = "Z is infinite"
+"""How the reason begins why a density has no Z."""
+
 
 @dataclass(frozen=True)
 class EnergyFunction(Configured, ABC, kind="energy"):
@@ -132,8 +135,10 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
 
     Without shapes (tails at least exponential) full rank is enough. For Student's t the integral is
     finite when 2 sum of the shapes of filters not orthogonal to L exceeds dim L for every subspace
-    L that is not zero. Filters of full rank with shapes above 1/2 suffice; where those
-    with larger shapes have a smaller rank, the complements of what the largest ones span decide.
+    L that is not zero. That it is not is seen at the complements of what the filters with the
+    largest shapes span. That it is, is proved by weights under which every filter's leverage
+    v_i w_i' (sum_j v_j w_j w_j')^-1 w_i is less than twice its shape: those of filters orthogonal
+    to L sum to at most the rest of the dimensions, and all of them to all.
 
     >>> improper(np.eye(2), np.array([1.0, 0.4]))
     'Z is infinite: shapes that sum to 0.4 stand alone in a subspace of dimension 1; raise them'
@@ -143,32 +148,53 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
     rank = int(np.linalg.matrix_rank(filters))
     if rank < dimension:
         return (
-            f"Z is infinite: {len(filters)} filters span {rank} of {dimension} dimensions; use "
+            f"{INFINITE}: {len(filters)} filters span {rank} of {dimension} dimensions; use "
             "more features, or fewer columns"
         )
     if shapes is None or np.linalg.matrix_rank(filters[shapes > 0.5]) == dimension:
         return None
+    spanned, basis = 0, np.zeros((dimension, dimension))  # of the filters with the largest shapes
     order = np.argsort(-shapes)
-    for count in range(len(filters)):
-        spanned = int(np.linalg.matrix_rank(filters[order[:count]])) if count else 0
+    for count, row in enumerate(filters[order]):
         rest = float(shapes[order[count:]].sum())
         if 2.0 * rest <= dimension - spanned:
             return (
-                f"Z is infinite: shapes that sum to {rest:g} stand alone in a subspace of "
+                f"{INFINITE}: shapes that sum to {rest:g} stand alone in a subspace of "
                 f"dimension {dimension - spanned}; raise them"
             )
+        left = row - basis.T @ (basis @ row)
+        left -= basis.T @ (basis @ left)
+        if np.linalg.norm(left) > 1e-10 * np.linalg.norm(row):
+            basis[spanned] = left / np.linalg.norm(left)
+            spanned += 1
         if spanned == dimension:
             break
-    return (
-        "Z may be infinite: filters with shapes above 1/2 do not span all dimensions, and not "
-        "every subspace was checked"
-    )
+    if _outweighed(filters, 2.0 * shapes):
+        return None
+    return "Z may be infinite: no proof was found that the shapes suffice in every subspace"
+
+
+def _outweighed(filters: Array, limits: Array, rounds: int = 200) -> bool:
+    """Whether weights were found under which the leverages of all filters are below limits."""
+    lengths = np.linalg.norm(filters, axis=1)
+    filters, limits = filters[lengths > 0] / lengths[lengths > 0, None], limits[lengths > 0]
+    weights = np.ones(len(filters))
+    for _ in range(rounds):
+        parts, triangle = np.linalg.qr(filters * np.sqrt(weights)[:, None])
+        if np.linalg.cond(triangle) > 1e7:
+            return False  # leverages would be rounding
+        leverages = np.sum(parts**2, axis=1)
+        if np.all(leverages < limits):
+            return True
+        weights *= np.minimum(limits, 1.0) / leverages
+        weights /= weights.max()
+    return False
 
 
 @dataclass(frozen=True)
 class FilterEnergy(EnergyFunction):
     """Base of energies that are proper if their linear features are: what stands above them is
-    bounded, or grows at least as they do. Of sequences the filters are those of one frame.
+    bounded. Of sequences the filters are those of one frame.
     """
 
     def proper(self, parameters: Any) -> str | None:
@@ -217,6 +243,15 @@ class Topographic(FilterEnergy):
     def features(self, parameters: Any, x: Any) -> Any:
         """w_i' x of the first layer."""
         return x @ parameters["filters"].T
+
+    def proper(self, parameters: Any) -> str | None:
+        """A pool grows at least as its own feature does: proper where linear experts are, and
+        perhaps elsewhere.
+        """
+        filters, shapes = parameters["filters"], np.asarray(shapes_of(parameters))
+        if (fault := improper(filters, None)) or improper(filters, shapes) is None:
+            return fault
+        return "Z may be infinite: linear experts with these shapes are not known to have one"
 
 
 @dataclass(frozen=True)
@@ -359,6 +394,7 @@ class SequenceEnergy(ActivityEnergy):
         return inputs, history
 
 
+@dataclass(frozen=True)
 class InfomaxManifold(EnergyFunction):
     """E(x) = -1/2 log det J'J of the sigmoid outputs y = sigmoid(B x).
 

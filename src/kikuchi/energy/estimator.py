@@ -25,6 +25,7 @@ from kikuchi.core.trace import Trace
 from kikuchi.energy.annealing import annealed_log_z
 from kikuchi.energy.energies import (
     ENERGIES,
+    INFINITE,
     Energy,
     EnergyFunction,
     LinearExperts,
@@ -48,6 +49,7 @@ _MOST_HELD_OUT = (
     1000  # score matching takes one derivative per column where features are not linear
 )
 _START_SHARE = 0.5  # of the time limit, which the search for first filters may take
+_FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those of users, are tried
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
@@ -121,7 +123,18 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             return self.energy
         return ENERGIES.parse(self.energy)
 
+    def check_patches(self, patches: Patches) -> None:
+        """Refuse `patches` that were whitened otherwise than those learnt from."""
+        ours = None if self.preparation_ is None else self.preparation_.whitening.forward
+        if ours is not None and not np.array_equal(ours, patches.preparation.whitening.forward):
+            raise DataError(
+                "these patches were prepared in another way than those that the model was trained "
+                "on; make them with like=model.preparation_, or kikuchi patches --like"
+            )
+
     def _rows(self, X: Any, *, reset: bool = False) -> NDArray[np.float32]:
+        if isinstance(X, Patches) and not reset:
+            self.check_patches(X)
         rows = np.asarray(
             super()._rows(np.asarray(X) if isinstance(X, Patches) else X, reset=reset)
         )
@@ -139,6 +152,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 kind = "pca"  # as many columns as directions, or the density has no Z
             with limited_threads(self.threads):  # or a resumed fit may round otherwise
                 self.whitening_ = Whitening.fit(rows, kind, components)
+                if kind == "none":  # refuse rows that no density describes, in units of any size
+                    spread = rows.std(axis=0)
+                    Whitening.fit(rows / np.where(spread > 0, spread, 1.0), "pca")
         with limited_threads(self.threads):
             return self.whitening_(rows).astype(np.float32)
 
@@ -161,8 +177,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             values = {n: np.array(a, dtype=np.float32) for n, a in self.parameters.items()}
         if self.learner.split(":")[0] == "nce":
             values[LOG_Z] = np.array(0.5 * columns * np.log(2 * np.pi), dtype=np.float32)
-        self._check_energy(energy, values, rows[:100])
-        self._base_rows = rows[:_BASE_ROWS]
+        self._check_energy(energy, values, rows)
+        chosen = np.random.default_rng(0).permutation(len(rows))  # rows may come in some order
+        self._base_rows = rows[np.sort(chosen[:_BASE_ROWS])]
         return EnergyParameters(values, {"energy": _name(energy), "learner": self.learner})
 
     def _first_filters(self, rows: Array, random: Array, rng: np.random.Generator) -> Array:
@@ -196,25 +213,35 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def _check_energy(self, energy: Energy, values: Any, rows: Array) -> None:
         """Refuse an energy whose values or gradients are not finite numbers, one per row."""
-        with precision(values):
-            at = jnp.asarray(rows)
-            answer = energy(values, at)
-            if answer.shape != (len(rows),):
-                raise MethodError(
-                    f"the energy answers shape {answer.shape} for {len(rows)} rows; it must give "
-                    "one number per row"
-                )
-            slopes = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))(values, at)
-            leaves = {"energy": answer, "gradient by the rows": slopes[1]}
-            leaves |= {f"gradient by {n}": a for n, a in named_leaves(slopes[0]).items()}
-            for what, array in leaves.items():
-                if not np.all(np.isfinite(np.asarray(array))):
-                    raise MethodError(f"the {what} is not finite at the first rows")
+        most = _FIRST_ROWS if isinstance(energy, EnergyFunction) else len(rows)
+        for first in range(0, most, _CHECKED):
+            with precision(values):
+                self._check_piece(energy, values, rows[first : min(first + _CHECKED, most)], first)
         if self._needs_square and square_experts(energy, values) is None:
             raise MethodError(
                 f"learner {self.learner} needs as many linear features as white columns "
                 f"({rows.shape[1]}); use cd, pcd, score-matching, denoising or nce"
             )
+
+    def _check_piece(self, energy: Energy, values: Any, rows: Array, first: int) -> None:
+        at = jnp.asarray(rows)
+        try:
+            answer = jnp.asarray(energy(values, at))
+            slopes = jax.grad(lambda v, x: jnp.sum(energy(v, x)), argnums=(0, 1))(values, at)
+        except jax.errors.JAXTypeError as fault:
+            line = str(fault).splitlines()[0]
+            raise MethodError(f"JAX cannot differentiate the energy: {line}") from None
+        if answer.shape != (len(rows),):
+            raise MethodError(
+                f"the energy answers shape {answer.shape} for {len(rows)} rows; it must give "
+                "one number per row"
+            )
+        leaves = {"energy": answer, "gradient by the rows": slopes[1]}
+        leaves |= {f"gradient by {n}": a for n, a in named_leaves(slopes[0]).items()}
+        for what, array in leaves.items():
+            if not np.all(np.isfinite(np.asarray(array))):
+                last = first + len(rows) - 1
+                raise MethodError(f"the {what} is not finite at some of the rows {first} to {last}")
 
     @property
     def _needs_square(self) -> bool:
@@ -232,9 +259,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
 
     def _remarks(self, rows: Any) -> list[str]:
-        energy = self._energy()
-        fault = energy.proper(self._values) if isinstance(energy, EnergyFunction) else None
-        shapes = shapes_of(self._values)
+        fault, shapes = self.improper, shapes_of(self._values)
         if fault is not None and shapes is not None and float(np.min(shapes)) < _COLLAPSED:
             rate = f"learning_rate = {self.learning_rate:g}"
             fault += f"; some fell to 0 while learning: lower {rate}"
@@ -245,6 +270,21 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     @property
     def _values(self) -> Any:
         return self._model.parameters
+
+    @property
+    def improper(self) -> str | None:
+        """Why Z is infinite, or may be; None where it is finite, and for functions of the user."""
+        energy = self._energy()
+        return energy.proper(self._values) if isinstance(energy, EnergyFunction) else None
+
+    @property
+    def has_density(self) -> bool:
+        """False where Z is known to be infinite."""
+        return not (self.improper or "").startswith(INFINITE)
+
+    def _need_density(self) -> None:
+        if not self.has_density:
+            raise MethodError(f"the model has no density and no samples: {self.improper}")
 
     def _white(self, X: ArrayLike) -> NDArray[np.float32]:
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
@@ -276,6 +316,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         `options` are those of `kikuchi.energy.annealing.annealed_log_z`. The answer is kept for
         `score_samples`.
         """
+        self._need_density()
         energy, values = self._energy(), self._values
         square = square_experts(energy, values)
         if square is not None:
@@ -328,6 +369,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """`n_samples` rows of the model: exact if it is square, else chains of `sweeps` Hamiltonian
         moves that begin at rows of the data. `random_state` is the seed.
         """
+        self._need_density()
         energy, values = self._energy(), self._values
         key = jax.random.key(int(generator(random_state).integers(2**31)))
         with precision(values):

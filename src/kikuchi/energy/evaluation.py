@@ -93,6 +93,8 @@ class EnergyEvaluation(RowsAnswer):
         size = f"{e._n_features_out} features of {columns} white columns"
         facts += [("energy", f"{e.energy}{expert}: {size}"), *self.training_facts()]
         facts.append(("score matching", f"{self.score_matching:.5g} per row, {self.judged}"))
+        if not e.has_density:
+            facts.append(("log Z", "infinite: there is no density"))
         if self.log_z and self.likelihood is not None:
             low, high = self.likelihood
             each = f"{low / columns:.4f} to {high / columns:.4f} per dimension"
@@ -136,8 +138,9 @@ def evaluate(
 ) -> EnergyEvaluation:
     """Measure a fitted energy model on rows held out, or else on its own.
 
-    `log_z` is `exact` (square models), `ais` for a bracket, or None. `new` says that the model was
-    not learnt from `rows`, `transposed` that these are the pixels of images of this `shape`.
+    `log_z` is `exact` (square models), `ais` for a bracket, or None; a model without density has
+    none. `new` says that the model was not learnt from `rows`, `transposed` that these are the
+    pixels of images of this `shape`.
 
     >>> rows = np.random.default_rng(0).laplace(size=(500, 3))
     >>> model = ExpertICA(expert="logistic", learner="exact", epochs=5, random_state=0).fit(rows)
@@ -158,7 +161,7 @@ def evaluate(
         new=new,
         transposed=transposed,
     )
-    if log_z is not None:
+    if log_z is not None and estimator.has_density:
         evaluation.log_z = _measured_log_z(estimator, log_z)
         evaluation.likelihood = estimator.score_bounds(some)
     return evaluation
@@ -166,13 +169,14 @@ def evaluate(
 
 def _normal_log_density(estimator: EnergyModel, rows: NDArray[Any]) -> float:
     """Mean log-density under the normal distribution of the rows that were learnt from."""
-    base = estimator._base_rows.astype(np.float64)
-    white = estimator.whitening_(rows) - base.mean(axis=0)
-    factor = np.linalg.cholesky(np.cov(base, rowvar=False).reshape(base.shape[1], -1))
-    scaled = np.linalg.solve(factor, white.T)
-    constant = 0.5 * base.shape[1] * np.log(2 * np.pi) + np.log(np.diag(factor)).sum()
-    mean = -0.5 * float(np.mean(np.sum(scaled**2, axis=0))) - constant
-    return float(mean + estimator.whitening_.log_det)
+    white, columns = estimator.whitening_(rows), estimator.whitening_.forward.shape[0]
+    constant = 0.5 * columns * np.log(2 * np.pi) - estimator.whitening_.log_det
+    if estimator.whitening_.kind == "none":
+        base = estimator._base_rows.astype(np.float64)
+        factor = np.linalg.cholesky(np.cov(base, rowvar=False).reshape(columns, columns))
+        white = np.linalg.solve(factor, (white - base.mean(axis=0)).T).T
+        constant += np.log(np.diag(factor)).sum()
+    return float(-0.5 * np.mean(np.sum(white**2, axis=1)) - constant)
 
 
 def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:

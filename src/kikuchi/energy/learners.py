@@ -104,10 +104,12 @@ class _SampledLearner(EnergyLearner):
         False, "move in coordinates in which short and long rows are alike; for white rows"
     )
 
-    @property
-    def moves(self) -> ChainMoves:
-        """How the chains move."""
-        return ChainMoves(self.sampler, self.leapfrogs, self.acceptance, self.rate, self.floor)
+    def rule(self, energy: Energy) -> EnergyRule:
+        """The energy gap."""
+        moves = ChainMoves(self.sampler, self.leapfrogs, self.acceptance, self.rate, self.floor)
+        chains = getattr(self, "chains", 0)
+        loss = _ChainLoss(energy, moves, self.k, self.step, chains, self.radial)
+        return EnergyRule(loss, begin=loss.begin, moves=moves)
 
 
 # ---------------------------------------------------------------------- chains
@@ -185,11 +187,6 @@ class EnergyDivergence(_SampledLearner):
     name: ClassVar[str] = "cd"
     summary: ClassVar[str] = "contrastive divergence: k moves from the rows"
 
-    def rule(self, energy: Energy) -> EnergyRule:
-        """The energy gap."""
-        loss = _ChainLoss(energy, self.moves, self.k, self.step, 0, self.radial)
-        return EnergyRule(loss, begin=loss.begin, moves=self.moves)
-
 
 @dataclass(frozen=True)
 class PersistentChains(_SampledLearner):
@@ -198,11 +195,6 @@ class PersistentChains(_SampledLearner):
     name: ClassVar[str] = "pcd"
 
     chains: int = option(100, "number of chains", low=1)
-
-    def rule(self, energy: Energy) -> EnergyRule:
-        """The energy gap."""
-        loss = _ChainLoss(energy, self.moves, self.k, self.step, self.chains, self.radial)
-        return EnergyRule(loss, begin=loss.begin, moves=self.moves)
 
 
 # ---------------------------------------------------------------------- square models

@@ -48,21 +48,16 @@ class RadialMap(NamedTuple):
         white = np.linalg.solve(factor, (rows - mean).T).T
         return cls(mean, factor, *length_spread(white))
 
-    @classmethod
-    def of_white(cls, rows: Array) -> RadialMap:
-        """Only the spread of the lengths, of rows that are white already."""
-        return cls(0.0, None, *length_spread(np.asarray(rows, dtype=np.float64)))
-
     def __call__(self, z: Any) -> Any:
         """Rows at these coordinates."""
-        excess = jnp.linalg.norm(z, axis=-1, keepdims=True) - math.sqrt(z.shape[-1])
+        excess = _length(z)[..., None] - math.sqrt(z.shape[-1])
         turned = z if self.factor is None else z @ self.factor.T
         return self.mean + turned * jnp.exp(self.centre + self.stretch * excess)
 
     def log_det(self, z: Any) -> Any:
         """Log of the volume by which the map stretches space at z."""
         size = z.shape[-1]
-        length = jnp.linalg.norm(z, axis=-1)
+        length = _length(z)
         scale = self.centre + self.stretch * (length - math.sqrt(size))
         fixed = 0.0 if self.factor is None else jnp.sum(jnp.log(jnp.diagonal(self.factor)))
         return fixed + size * scale + jnp.log1p(self.stretch * length)
@@ -83,6 +78,11 @@ class RadialMap(NamedTuple):
             step = (jnp.log(length) + self.stretch * length - level) / slope
             length = jnp.maximum(length - step, 0.1 * length)
         return centred * (length / wanted)
+
+
+def _length(z: Any) -> Any:
+    """Norms of rows, with a gradient also where a row is 0: chains that begin there must move."""
+    return jnp.sqrt(jnp.sum(z * z, axis=-1) + _SHORTEST)
 
 
 def length_spread(white: Array) -> tuple[float, float]:

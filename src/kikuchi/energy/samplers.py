@@ -2,7 +2,8 @@
 
 A chain moves by L leapfrog steps of a dynamics with energy H(x, k) = E(x) + |k|² / 2 and accepts
 the end with probability min(1, exp(H_begin - H_end)) (algorithm 4.2). All chains of a batch
-move at once, so that a gradient is one pair of matrix products. MALA is L = 1; Langevin dynamics is
+move at once, so that a gradient is one pair of matrix products and one step size serves all; the
+leapfrogs are those of blackjax, whose moves are of one chain. MALA is L = 1; Langevin dynamics is
 L = 1 where every move is accepted, and is right only as the step size goes to 0.
 
 Reference: TEH-I4.

@@ -60,16 +60,18 @@ class Whitening:
         if kept > min(n - 1, d):
             raise DataError(
                 f"{n} rows of {d} columns cannot be whitened to {kept} components; give more rows, "
-                "or whiten='pca' with a smaller n_components"
+                "or whiten by pca to fewer components"
             )
         mean = rows.mean(axis=0)
         values, axes = np.linalg.eigh((rows - mean).T @ (rows - mean) / n)
         values, axes = values[::-1], axes[:, ::-1]
         if values[kept - 1] <= _TINY * values[0]:
             rank = int(np.sum(values > _TINY * values[0]))
+            if not rank:
+                raise DataError("the rows are all alike, or differ too little for float numbers")
             raise DataError(
                 f"the rows vary in {rank} of {d} directions (constant or dependent columns); drop "
-                f"those columns, or use whiten='pca' with n_components of at most {rank}"
+                f"those columns, or whiten by pca to at most {rank} components"
             )
         scales, axes = np.sqrt(values[:kept]), axes[:, :kept]
         forward, backward = axes.T / scales[:, None], axes * scales

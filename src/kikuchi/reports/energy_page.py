@@ -179,8 +179,8 @@ def _filters(evaluation: EnergyEvaluation) -> list[Item]:
 
 def _samples(evaluation: EnergyEvaluation) -> list[Item]:
     shape = evaluation.shape
-    if shape is None or evaluation.transposed:
-        return []  # single pixels are no pictures
+    if shape is None or evaluation.transposed or not evaluation.estimator.has_density:
+        return []  # single pixels are no pictures, and without density there are no samples
     told = evaluation.estimator.preparation_
     rows = evaluation.rows if evaluation.held_out is None else evaluation.held_out
     drawn = evaluation.estimator.sample(200, sweeps=_SAMPLE_SWEEPS, random_state=0)
