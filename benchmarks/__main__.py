@@ -17,6 +17,7 @@ os.environ.setdefault(
 )
 
 from benchmarks import (  # noqa: E402
+    bayesnn,
     belief_propagation,
     beliefnets,
     boltzmann,
@@ -53,6 +54,7 @@ GROUPS = {
     "neural": neural.rows,
     "compiling": compiling.rows,
     "flows": flows.rows,
+    "bayesnn": bayesnn.rows,
 }
 
 

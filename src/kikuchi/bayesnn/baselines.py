@@ -31,7 +31,6 @@ from kikuchi.training.checkpoint import Arrays
 
 _START_ALPHA, _START_BETA = 0.3, 200.0
 _MODE_STEPS = 500
-_SMALLEST = 1e-10  # of the largest eigenvalue of a Hessian: smaller ones are raised to it
 
 
 @partial(jax.jit, static_argnames=("network",))
@@ -158,8 +157,7 @@ class LaplaceMLPRegressor(_Baseline):
             w = problem.mode(w, alpha, beta, _MODE_STEPS)
             covariance, _ = self._inverse(w, data, alpha, beta)
             error = self._error(w, data)
-            determined = incidence @ (1.0 - alpha * np.diag(covariance))
-            determined = np.clip(determined, 1e-6, incidence.sum(axis=1))
+            determined = np.maximum(incidence @ (1.0 - alpha * np.diag(covariance)), 1e-6)
             new = determined / np.maximum(incidence @ w**2, 1e-12)
             alpha = np.minimum(new, 1e10)[groups.first]
             beta = max(n - determined.sum(), 1e-3 * n) / max(2.0 * error, 1e-12)
@@ -176,11 +174,16 @@ class LaplaceMLPRegressor(_Baseline):
     def _inverse(
         self, w: Array, data: RegressionData, alpha: Array, beta: float
     ) -> tuple[Array, float]:
-        """Inverse and log determinant of the Hessian, its eigenvalues raised to the prior's."""
-        found = _hessian(self._network, jnp.asarray(w), data, jnp.asarray(alpha), beta)
-        values, axes = np.linalg.eigh(np.asarray(found))
-        values = np.maximum(values, max(_SMALLEST * values[-1], 1e-3 * float(alpha.min())))
-        return np.asarray((axes / values) @ axes.T), float(np.log(values).sum())
+        """Inverse and log determinant of the Hessian.
+
+        Where the data bend the posterior upwards their curvature counts as 0: there the prior
+        decides, and no group has less than 0 or more than all of its parameters determined.
+        """
+        found = np.asarray(_hessian(self._network, jnp.asarray(w), data, jnp.asarray(alpha), beta))
+        unit = 1.0 / np.sqrt(alpha)
+        values, axes = np.linalg.eigh(unit[:, None] * found * unit)
+        values, axes = np.maximum(values, 1.0), unit[:, None] * axes
+        return (axes / values) @ axes.T, float(np.log(values).sum() + np.log(alpha).sum())
 
     def _moments(self, rows: Array) -> tuple[Array, Array]:
         with jax.enable_x64(True):

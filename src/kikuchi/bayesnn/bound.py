@@ -74,7 +74,9 @@ class RegressionData(NamedTuple):
         """
         error = 0.5 * jnp.sum((self.y - output.mean) ** 2 + output.variance)
         n = self.y.shape[0]
-        beta = GammaDensity(hyper.beta.shape + 0.5 * n, hyper.beta.rate + error)
+        # at the best rate the bound has no slope by it, so that none need be followed
+        rate = jax.lax.stop_gradient(hyper.beta.rate + error)
+        beta = GammaDensity(hyper.beta.shape + 0.5 * n, rate)
         value = 0.5 * n * (beta.log_mean - _LOG_2PI) - beta.mean * error
         return value - beta.divergence(hyper.beta), beta
 

@@ -232,30 +232,36 @@ def crossed(pairs: Any, g: Any, slope: Any, pull: Any, x: Any) -> Any:
 
 
 def _crossed_forward(pairs: Any, g: Any, slope: Any, pull: Any, x: Any) -> tuple[Any, Any]:
-    pull = _once(pull)
-    rows, units = slope.shape
-    others = 1.0 - np.eye(g.shape[1], units, units - g.shape[1])
-    side_by_side = (others[:, :, None] * pairs).reshape(-1, x.shape[1]).T
-    c = (x @ side_by_side).reshape(rows, -1, units)
-    hidden = c[:, -units:]
-    loops = jnp.einsum("noh,nh->no", hidden * jnp.swapaxes(hidden, 1, 2), slope)
-    by_pull = jnp.einsum("noh,no->nh", c, g)
-    value = jnp.sum(slope * loops + 2.0 * pull * by_pull, axis=1)
-    return value, (side_by_side, g, slope, pull, x, c, loops, by_pull)
+    # rows are the last axis, so that loops run along them, and sums over units are written out:
+    # XLA is several times slower with either of them turned or left to it
+    units, outputs = slope.shape[1], g.shape[1]
+    side_by_side = (_others(outputs, units) * pairs).reshape(-1, x.shape[1])
+    g, slope, pull = (np.eye(a.shape[1]) @ a.T for a in (g, slope, pull))
+    c = (side_by_side @ x.T).reshape(outputs, units, -1)
+    hidden = c[-units:]
+    loops = sum(hidden[:, h] * hidden[h] * slope[h] for h in range(units))
+    by_g = sum(c[:, h] * pull[h] for h in range(units))
+    by_pull = sum(c[o] * g[o] for o in range(outputs))
+    loops, by_g, by_pull = (np.eye(len(a)) @ a for a in (loops, by_g, by_pull))
+    value = jnp.sum(slope * loops + 2.0 * pull * by_pull, axis=0)
+    return value, (side_by_side, g, slope, pull, x, c, loops, by_g, by_pull)
 
 
 def _crossed_backward(kept: Any, weight: Any) -> tuple[Any, ...]:
-    side_by_side, g, slope, pull, x, c, loops, by_pull = kept
-    units, twice = slope.shape[1], 2.0 * weight[:, None]
-    by_c = _once(twice * g)[:, :, None] * pull[:, None]
-    within = _once(twice * slope)[:, :, None] * slope[:, None]
-    within *= jnp.swapaxes(c[:, -units:], 1, 2)
-    parts = [by_c[:, :-units], by_c[:, -units:] + within]
-    by_c = jnp.concatenate(parts, axis=1).reshape(len(x), -1)
-    by_g = twice * jnp.einsum("noh,nh->no", c, pull)
-    others = 1.0 - np.eye(g.shape[1], units, units - g.shape[1])
-    by_pairs = others[:, :, None] * (x.T @ by_c).T.reshape(*others.shape, -1)
-    return by_pairs, by_g, twice * loops, twice * by_pull, by_c @ side_by_side.T
+    side_by_side, g, slope, pull, x, c, loops, by_g, by_pull = kept
+    units, twice = len(slope), 2.0 * weight
+    by_c = (np.eye(len(g)) @ (twice * g))[:, None] * pull
+    within = (np.eye(units) @ (twice * slope))[:, None] * slope * jnp.swapaxes(c[-units:], 0, 1)
+    parts = [by.reshape(-1, len(x)) for by in (by_c[:-units], by_c[-units:] + within)]
+    by_pairs = jnp.concatenate([by @ x for by in parts]).reshape(*c.shape[:2], -1)
+    by_x = jnp.concatenate(parts).T @ side_by_side
+    slopes = [(twice * by).T for by in (by_g, loops, by_pull)]
+    return _others(len(g), units) * by_pairs, *slopes, by_x
+
+
+def _others(outputs: int, units: int) -> Any:
+    """0 where an outgoing weight is that of the unit itself, else 1 (outputs, units, 1)."""
+    return 1.0 - np.eye(outputs, units, units - outputs)[:, :, None]
 
 
 crossed.defvjp(_crossed_forward, _crossed_backward)

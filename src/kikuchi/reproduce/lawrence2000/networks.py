@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LIKE = 0.05  # how near a published error of another run must be
+_DRAWS = 10_000  # of years, for intervals of differences
 
 
 def fitted(method: str, prior: Any, case: Case, x: Array, y: Array, **more: Any) -> Any:
@@ -126,8 +127,9 @@ def _sunspot_result(case: Case, method: str, prior: str, prune: bool = False) ->
     table = data.table
     if method.startswith("linear"):
         errors = linear_errors(*table[:2], *table[2:])
-        error = float(np.mean((_linear_of_roots(table) if "roots" in method else errors) ** 2))
-        return {"error": error, **_units(data, error)}
+        errors = _linear_of_roots(table) if "roots" in method else errors
+        error = float(np.mean(errors**2))
+        return {"error": error, "squares": (errors**2).tolist(), **_units(data, error)}
     more: dict[str, Any] = {}
     choice = None
     if method.endswith(_CHOSEN):
@@ -139,7 +141,9 @@ def _sunspot_result(case: Case, method: str, prior: str, prune: bool = False) ->
     if prune:
         net.prune()
     found = judged(net, table)
-    return {**found, **_units(data, found["error"]), "choice": choice}
+    squares = (np.asarray(net.predict(table.x_test)) - table.y_test) ** 2
+    units = _units(data, found["error"])
+    return {**found, **units, "choice": choice, "squares": squares.tolist()}
 
 
 def _units(data: Sunspots, error: float) -> dict[str, float]:
@@ -150,11 +154,25 @@ def _units(data: Sunspots, error: float) -> dict[str, float]:
     }
 
 
+def _cover(results: list[Result]) -> str:
+    """Share of targets in their intervals, in words; empty where there are none."""
+    if "coverage" not in results[0]:
+        return ""
+    return f"{median(results, 'coverage'):.0%} in 95 % intervals"
+
+
+def _less(results: list[Result], others: list[Result]) -> Array:
+    """How much larger a mean squared error is than another, with the ends of its 95 % interval:
+    years are drawn again, the same for both, and of each the mean of its runs is taken.
+    """
+    gaps = np.mean([r["squares"] for r in results], axis=0) - others[0]["squares"]
+    again = generator(0).choice(gaps, size=(_DRAWS, len(gaps))).mean(axis=1)
+    return np.append(gaps.mean(), np.quantile(again, [0.025, 0.975]))
+
+
 def _sunspot_row(claims: Claims, name: str, results: list[Result], known: float | None) -> Row:
     ours, whole, training = (median(results, unit) for unit in ("test", "whole", "training"))
-    cover = (
-        f", {median(results, 'coverage'):.0%} in 95 % intervals" if "coverage" in results[0] else ""
-    )
+    cover = ", ".join(["", *filter(None, [_cover(results)])])
     judgement = None if known is None else within(ours, known, _LIKE)
     return claims.row(
         "error", round(ours, 3), judgement, name=name, known=known,
@@ -199,7 +217,7 @@ class SunspotMethods(Experiment):
         rows = [_SPOTS.row_of(name, results) for name, results in by_name.items()]
         for name in names:
             if name.endswith(_CHOSEN) and "linear" in names:
-                rows.append(_SPOTS.better(name, by_name))
+                rows += _SPOTS.better(name, by_name)
                 cover = median(by_name[name], "coverage")
                 inside = between(cover, 0.90, 0.99)
                 rows.append(_SPOTS.claims.row("cover", round(cover, 3), inside, name=name))
@@ -219,18 +237,27 @@ class _SunspotTable:
     def __init__(self, identifier: str, known: dict[str, float]) -> None:
         self.claims, self.known = Claims.of(__name__, identifier), known
 
+    @property
+    def unit(self) -> float:
+        """The variance of the whole series."""
+        return sunspots().whole_variance
+
     def row_of(self, name: str, results: list[Result]) -> Row:
         """The row of one method or prior."""
         return _sunspot_row(self.claims, name, results, self.known.get(name))
 
-    def better(self, name: str, by_name: dict[str, list[Result]]) -> Row:
-        """The row of a method with the scale that the bound chooses beside linear regression."""
+    def better(self, name: str, by_name: dict[str, list[Result]]) -> list[Row]:
+        """Rows of a method with the scale that the bound chooses beside linear regressions."""
         ours, line = (median(by_name[n], "whole") for n in (name, "linear"))
-        choices = " or ".join(sorted({r["choice"] for r in by_name[name]}))
-        rest = {"roots": f"{median(by_name['linear of roots'], 'whole'):.3f}"
-                if "linear of roots" in by_name else "not run"}  # fmt: skip
-        told = {"name": name, "linear": round(line, 3), "choice": choices, **rest}
-        return self.claims.row("better", round(ours, 3), below(ours, line), **told)
+        choice = " or ".join(sorted({r["choice"] for r in by_name[name]}))
+        told = {"name": name, "linear": round(line, 3), "choice": choice}
+        rows = [self.claims.row("better", round(ours, 3), below(ours, line), **told)]
+        if "linear of roots" in by_name:
+            gap, low, high = _less(by_name[name], by_name["linear of roots"]) / self.unit
+            same = holds(low <= 0, "0 or less is in the interval")
+            told = {"name": name, "low": f"{low:.3f}", "high": f"{high:.3f}"}
+            rows.append(self.claims.row("same", round(float(gap), 3), same, **told))
+        return rows
 
 
 _SPOTS_KNOWN = {"diagonal": 0.178, "mixture:5": 0.172, "evidence": 0.171, "nuts": 0.131}
@@ -259,7 +286,8 @@ class SunspotPriors(Experiment):
         rows = [_PRIORS.row_of(name, results) for name, results in by_name.items()]
         rows += _structure_rows(_PRIORS.claims, results_of(finished, prior="nrd"))
         if "linear" in names:
-            rows += [_PRIORS.better(n, by_name) for n in names if n.endswith(_CHOSEN)]
+            chosen = [n for n in names if n.endswith(_CHOSEN)]
+            rows += [row for n in chosen for row in _PRIORS.better(n, by_name)]
         return rows
 
     def figure(self, finished: Sequence[Finished]) -> Figure:
@@ -329,15 +357,12 @@ _MEAT_KNOWN = {
 
 def _meat_row(claims: Claims, name: str, results: list[Result], known: dict[str, float]) -> Row:
     ours, theirs = median(results, "rmse"), known.get(name)
-    cover = (
-        f"{median(results, 'coverage'):.0%} in 95 % intervals" if "coverage" in results[0] else ""
-    )
     judgement = None
     if name in ("linear", "quadratic"):
         judgement = within(ours, known[name], 0.005 if name == "linear" else 0.1)
     elif theirs is not None:
         judgement = below(ours, theirs + _LIKE)
-    note = cover or _MEAT_NOTES.get(name, "")
+    note = _cover(results) or _MEAT_NOTES.get(name, "")
     return claims.row("error", round(ours, 3), judgement, name=name, known=theirs, cover=note)
 
 
