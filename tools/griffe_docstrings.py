@@ -4,6 +4,7 @@
   such as Parameters, which would swallow them, they become a section of their own.
 * `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
   read the text as a type, and it knows the types from the signature.
+* Attributes that a docstring lists in a sentence are shown as that sentence.
 * Estimators list their options in docstrings that are made with the class and read from there.
 * A line `Reference: ...` below a section such as Parameters, which would take it for an entry, goes
   above the first section.
@@ -22,12 +23,15 @@ import griffe
 
 _UNDERLINE = re.compile(r"\s*-{3,}\s*$")
 _CITED = re.compile(r"References?: ")
-_ENTRY = re.compile(r"(\w[\w, ]*) : (.*)")
+_ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: (.*)")
+_ATTRIBUTES = re.compile(r"^Attributes\n-{3,}\n((?:.*\S.*\n?)+)\n*", re.MULTILINE)
+_NAMES = re.compile(r"\w+(?:, \w+)*(?: ?: .*)?$", re.MULTILINE)
 
 
 def for_site(text: str) -> str:
     """A docstring ready to be parsed as numpy style and shown as Markdown."""
-    return fence_doctests(_entries_below_names(_references_first(_no_quotations(text))))
+    text = _attributes_as_prose(_no_quotations(text))
+    return fence_doctests(_entries_below_names(_references_first(text)))
 
 
 def fence_doctests(text: str) -> str:
@@ -66,12 +70,23 @@ def _references_first(text: str) -> str:
     return "\n".join([*lines[: heads[0]], *cited, "", *lines[heads[0] : first], *lines[end:]])
 
 
+def _attributes_as_prose(text: str) -> str:
+    """Attributes that are listed in a sentence, as a paragraph above the first section."""
+    found = _ATTRIBUTES.search(text)
+    if found is None or _NAMES.match(found[1]):
+        return text
+    rest = text[: found.start()] + text[found.end() :]
+    head = re.search(r"^\w+\n-{3,}$|^>>> ", rest, re.MULTILINE)
+    place = len(rest) if head is None else head.start()
+    return f"{rest[:place].rstrip()}\n\nAttributes: {found[1].strip()}\n\n{rest[place:]}".rstrip()
+
+
 def _entries_below_names(text: str) -> str:
     out: list[str] = []
     in_parameters = False
     for line in text.splitlines():
         if _UNDERLINE.match(line) and out:
-            in_parameters = out[-1].strip() == "Parameters"
+            in_parameters = out[-1].strip() in ("Parameters", "Attributes")
         entry = _ENTRY.match(line) if in_parameters else None
         out += [entry[1], f"    {entry[2]}"] if entry else [line]
     return "\n".join(out)
