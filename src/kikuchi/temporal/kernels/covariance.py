@@ -159,18 +159,6 @@ def forgotten(weights, p):
     return True
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, inline="always")
-def _two_products(shift, one, x, other, y, out):
-    """out = shift + one x + other y; each sum waits for its own terms only."""
-    for i in range(len(shift)):
-        s, u = shift[i], 0.0
-        for k in range(one.shape[1]):
-            s += one[i, k] * x[k]
-        for k in range(other.shape[1]):
-            u += other[i, k] * y[k]
-        out[i] = s + u
-
-
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, nogil=True)
 def _steady(first, a, q, drift, c, count, y, p_start, means):
     """Means from step `first` on with the gains of the covariance p_start before it.
@@ -197,7 +185,13 @@ def _steady(first, a, q, drift, c, count, y, p_start, means):
                 for k in range(n):
                     s += errors[o, n + k] * b[k]
                 error[o] = s
-        _two_products(shift, taken, row, keep, before, now)
+        for i in range(n):
+            s, x = shift[i], 0.0
+            for o in range(count):
+                s += taken[i, o] * row[o]
+            for k in range(n):
+                x += keep[i, k] * before[k]
+            now[i] = s + x
         for o in range(count):
             e = error[o]
             for j in range(o + 1):
@@ -303,7 +297,13 @@ def _steady_smooth_means(low, high, a, drift, gain, means, out):
                 for k in range(n):
                     s -= gain[i, k] * b[k]
                 shift[i] = s
-        _two_products(shift, keep, now, gain, after, result)
+        for i in range(n):
+            s, x = shift[i], 0.0
+            for k in range(n):
+                s += keep[i, k] * now[k]
+            for k in range(n):
+                x += gain[i, k] * after[k]
+            result[i] = s + x
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)

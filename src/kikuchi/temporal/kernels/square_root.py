@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.temporal.kernels.small import affine_into, forward_solve, product_into
+from kikuchi.temporal.kernels.small import forward_solve
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -67,10 +67,18 @@ def root_forward(
         if t > 0:
             at, qt = a[t if whole_a else 0], q_root[t if whole_q else 0]
             b = drift[t if whole_b else 0]
-            affine_into(b, at, m, centre)
+            for i in range(n):
+                s = b[i]
+                for k in range(n):
+                    s += at[i, k] * m[k]
+                centre[i] = s
+                for j in range(n):
+                    x = 0.0
+                    for k in range(n):
+                        x += at[i, k] * root[k, j]
+                    wide[i, j] = x
+                    wide[i, n + j] = qt[i, j]
             m[:] = centre
-            product_into(at, root, wide)
-            wide[:, n:] = qt
             lower_factor(wide, n, 2 * n)
             root[:] = wide[:, :n]
         pred_means[t] = m
