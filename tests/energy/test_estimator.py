@@ -125,6 +125,14 @@ def test_bad_rows_are_refused_in_one_line():
         ExpertICA(n_features=5, learner="exact").fit(rows)
     with pytest.raises(MethodError, match="not finite"):
         EnergyModel(lambda p, x: jnp.log(p["a"]) * x[:, 0], parameters={"a": -1.0}).fit(rows)
+    late = np.abs(rng.normal(size=(200, 1)))
+    late[150] = -1.0
+    with pytest.raises(MethodError, match="energy is not finite at some of the rows 0 to 199"):
+        EnergyModel(
+            lambda p, x: p["a"] * jnp.log(x[:, 0]), parameters={"a": 1.0}, whiten="none"
+        ).fit(late)
+    with pytest.raises(MethodError, match="JAX cannot differentiate"):
+        EnergyModel(lambda p, x: p["a"] * np.asarray(x)[:, 0], parameters={"a": 1.0}).fit(rows)
     with pytest.raises(MethodError, match="one number per row"):
         EnergyModel(lambda p, x: p["a"] * x, parameters={"a": 1.0}).fit(rows)
 
