@@ -199,7 +199,7 @@ def _moved(mean: float, field: float, over: float) -> float:
     whole one can raise.
     """
     new = mean + over * (1.0 / (1.0 + np.exp(-field)) - mean)
-    return min(max(new, _EDGE), 1.0 - _EDGE)
+    return float(min(max(new, _EDGE), 1.0 - _EDGE))
 
 
 @njit(cache=True, error_model="numpy")
