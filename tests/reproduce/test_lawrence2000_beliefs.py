@@ -27,7 +27,7 @@ def test_errors_fall_with_components():
 
 
 def test_spans():
-    experiment, finished = small("LAW-E6", networks=15, spans=[0.5, 4.0])
+    experiment, finished = small("LAW-E6", networks=15, spans=[0.5, 2.0])
     rows = experiment.rows(finished)
     assert value(rows, "mixture below chain").agrees and value(rows, "error of the mix").agrees
     assert experiment.figure(finished).axes

@@ -42,6 +42,7 @@ _HUGE = 1e150
 _CANCELS = 1e-3  # e^-w less 1 plus 1 has lost digits
 _EDGE = 1e-15  # means of unknown units stay so far from 0 and 1, where hard weights have no slope
 _OVER = 1.5  # means and smoothing of mixtures follow each other in many small steps: go further
+_PLAIN = 20  # sweeps of plain steps, which choose where the ascent ends
 _FAR = 7.0  # ratio of smoothing functions up to which they are moved further too
 _FEW = 10  # unknown units whose overlaps are plain products: none below 1e-300
 _SMALLEST = 1e-30  # factor of such a product
@@ -249,7 +250,7 @@ def _mixing_step(w: Mixture, m: int, f: int, dots: Array, products: Array, scale
 
 @njit(cache=True, error_model="numpy")
 def _smooth_unit(
-    w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array
+    w: Mixture, m: int, f: int, dots: Array, products: Array, scales: Array, further: bool
 ) -> bool:  # fmt: skip
     """The best smoothing of one unit of component m and its lambda, with plain products."""
     weights, q, smoothing = w.weights, w.q, w.smoothing
@@ -263,7 +264,7 @@ def _smooth_unit(
     off = q[m, 2 * f] / off if off > 0.0 and q[m, 2 * f] > 0.0 else 0.0
     on = q[m, 2 * f + 1] / on if on > 0.0 and q[m, 2 * f + 1] > 0.0 else 0.0
     ratio = on * smoothing[m, 2 * f] / (off * smoothing[m, 2 * f + 1])
-    if 1.0 / _FAR < ratio < _FAR:  # half a step more, which cannot lower the bound
+    if further and 1.0 / _FAR < ratio < _FAR:  # half a step more, which cannot lower the bound
         on *= np.sqrt(ratio)
     largest = max(off, on)
     if 0.0 < largest < np.inf:
@@ -286,6 +287,7 @@ def _smooth_unit(
 def _few_units_sweep(
     net: Edges, free: U4, w: Mixture, means: Array, xi: Array, inputs: Array, logs: Array,
     shares: Array, minus: Array, plus: Array, dots: Array, products: Array, scales: Array,
+    over: float,
 ) -> float:  # fmt: skip
     """A sweep over all units of all components with plain products in place of logarithms, for few
     units; answers the largest change of a mean, or -1 where a product became too small.
@@ -299,7 +301,7 @@ def _few_units_sweep(
                 continue
             field = _field(net, unit, means[m], xi[m], inputs[m], shares[m], minus[m], plus[m])
             field += _mixing_step(w, m, f, dots, products, scales)
-            new = _moved(means[m, unit], field, _OVER)
+            new = _moved(means[m, unit], field, over)
             change = max(change, abs(new - means[m, unit]))
             _set_mean(
                 net, unit, new, means[m], inputs[m], logs[m], shares[m], minus[m], plus[m]
@@ -312,7 +314,7 @@ def _few_units_sweep(
                     if dots[f, k, m] < _SMALLEST:
                         return -1.0
         for m in range(n):
-            if weights[m] > 0.0 and not _smooth_unit(w, m, f, dots, products, scales):
+            if weights[m] > 0.0 and not _smooth_unit(w, m, f, dots, products, scales, over > 1.0):
                 return -1.0
     for m in range(n):
         for k in range(n):
@@ -375,6 +377,7 @@ def ascend(
         few = n > 1 and n_free <= _FEW
         while sweeps < max_sweeps and change > tol and n_free > 0:
             change, begin = 0.0, 0
+            over = _OVER if n > 1 and sweeps >= _PLAIN else 1.0
             if few and sweeps % _REFRESH == 0:
                 few = _set_products(w, dots, products)
             if few:
@@ -383,7 +386,7 @@ def ascend(
                         scales[m] = np.exp(log_scale[m]) if weights[r, m] > 0.0 else 0.0
                 change = _few_units_sweep(
                     net, free, w, means[r], xi[r], inputs, logs, shares, minus, plus, dots,
-                    products, scales,
+                    products, scales, over,
                 )  # fmt: skip
                 begin, few = n_free, change >= 0.0
                 if not few:  # as far as it came, then by logarithms
@@ -400,7 +403,7 @@ def ascend(
                     )
                     if n > 1:
                         field += _mixing_field(w, m, 2 * f)
-                    new = _moved(means[r, m, unit], field, _OVER if n > 1 else 1.0)
+                    new = _moved(means[r, m, unit], field, over)
                     change = max(change, abs(new - means[r, m, unit]))
                     _set_mean(
                         net, unit, new, means[r, m], inputs[m], logs[m], shares[m], minus[m],
@@ -417,7 +420,9 @@ def ascend(
                         if weights[r, m] > 0.0:
                             _smooth(w, m, 2 * f, 2 * f + 2)
             sweeps += 1
-            settled = n == 1 or not settled or change <= tol or sweeps == max_sweeps
+            settled = (
+                n == 1 or sweeps < _PLAIN or not settled or change <= tol or sweeps == max_sweeps
+            )
             if not settled:  # of mixtures xi and weights follow after every other sweep
                 continue
             for m in range(n):
