@@ -75,7 +75,7 @@ def gradient(count: int = 2000, inputs: int = 20, hidden: int = 20) -> Iterator[
             work()
         # in turn, so that what else runs here disturbs both alike
         taken = np.array([[cpu_seconds(work, 5) for work in works] for _ in range(10)])
-    whole, alone = taken.min(axis=0)
+    whole, alone = taken.min(axis=0).tolist()
     yield Row(
         f"one gradient, layered, N = {count}, {inputs} inputs, {hidden} hidden", 1e3 * whole, "ms",
         1e3 * alone, "its quadratic forms and special functions", "<= 2 x", whole <= 2 * alone,

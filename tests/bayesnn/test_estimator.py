@@ -91,13 +91,25 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_end(fitted, sine, tmp_path):
 def test_a_mixture_goes_on_with_the_best_distance_also_after_a_stop(fitted, sine, tmp_path):
     from kikuchi.bayesnn import fitting
 
-    single = {}
-    for distance in fitting._APART[:3]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fitting, "_APART", (distance,))
-            single[distance] = net("mixture:3").fit(*sine).bound_
-    whole = fitted["mixture:3"]
-    assert whole.bound_ >= max(single.values()) - 0.05 > min(single.values())
+    ends, begun = [], []
+    keep, begin = fitting.VariationalFit._keep_held, fitting.VariationalFit._begin
+
+    def kept(fit):
+        ends.append(fit.bounds[-1])
+        keep(fit)
+
+    def beginning(fit, stage):
+        climber = begin(fit, stage)
+        if fit.last:
+            begun.append(-climber.value)
+        return climber
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting.VariationalFit, "_keep_held", kept)
+        patch.setattr(fitting.VariationalFit, "_begin", beginning)
+        whole = net("mixture:3").fit(*sine)
+    assert len(ends) >= len(fitting._APART) - 1 and max(ends) > min(ends)
+    assert begun == pytest.approx([max(ends)]) and whole.bound_ == fitted["mixture:3"].bound_
 
     def stop(done, total, **measures):
         if done > whole.n_iter_ // 2:

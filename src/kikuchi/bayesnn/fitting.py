@@ -45,9 +45,10 @@ _WINDOW = 10  # steps over which the rise of the bound is judged
 _COARSE = 10.0  # how much larger the tolerance of restarts is
 _FIRST_ROUND = 50  # steps after which parameters are measured in the standard deviations so far
 _HELD_STEPS = 150  # most steps for which the probabilities of components are held
-_APART = (4.5, 7.0, 3.0, 0.5)  # distances of components from the best, in standard deviations of
-# the curvature there; each is tried until its components have settled, the last one only where all
-# others end below independent weights, and the best bound goes on
+_APART = (4.5, 7.0, 3.0, 4.5, 7.0, 3.0, 0.5)  # distances of components from the best, in standard
+# deviations of the curvature there; each is tried in directions of its own until its components
+# have settled, the last one only where all others end below independent weights, and the best
+# bound goes on
 MOST_HELD = len(_APART) * (_HELD_STEPS + 1)
 """Most steps of these trials."""
 
@@ -247,7 +248,7 @@ class VariationalFit:
             problem.diagonal, problem.prior, flat, self.weights, problem.data, problem.hyper
         )
         whole = problem.curvature(mean, *problem.precisions_of(found))
-        noise = np.random.default_rng(0).standard_normal((count, len(mean)))
+        noise = np.random.default_rng(self.tried).standard_normal((count, len(mean)))
         noise -= noise.mean(axis=0)
         # noise with the covariance of the inverse curvature
         away = np.linalg.solve(np.linalg.cholesky(whole).T, noise.T).T
