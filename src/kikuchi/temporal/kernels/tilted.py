@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
-from kikuchi.temporal.kernels.small import affine_into, along_into, sandwich_into
+from kikuchi.temporal.kernels.small import affine_into, sandwich_into
 
 PROBIT, LOGISTIC, POISSON, STUDENT, QUANTISED, LAPLACE = range(6)
 
@@ -200,10 +200,16 @@ def tilted_rows(kind, y, means, variances, extra, log_z, new_means, new_variance
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
 def _predictor(w, mean, cov, along):
     """Mean and variance of w' x; `along` gets cov w."""
-    f = 0.0
-    for i in range(len(w)):
+    n = len(w)
+    f, v = 0.0, 0.0
+    for i in range(n):
         f += w[i] * mean[i]
-    return f, along_into(cov, w, along)
+        s = 0.0
+        for k in range(n):
+            s += cov[i, k] * w[k]
+        along[i] = s
+        v += w[i] * s
+    return f, v
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
