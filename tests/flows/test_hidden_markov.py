@@ -92,6 +92,21 @@ def test_whole_groups_are_held_out(sequences):
     assert any("1 group: none is held out" in w for w in model.warnings_)
 
 
+@pytest.mark.parametrize(("slope", "liked"), [(0.0, "diagonal"), (3.0, "full")])
+def test_held_out_sequences_choose_the_covariances(slope, liked):
+    """Twelve columns, few rows: full covariances only where the columns belong together."""
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=(15, 12)) for _ in range(10)]
+    tables = [t + slope * t[:, :1] for t in tables]
+    model = FlowHMM(1, flow="affine", max_iter=1, random_state=0)
+    assert model.fit(tables).covariance_ == liked
+    scores = [
+        FlowHMM(1, flow="affine", max_iter=1, covariance=c, random_state=0).fit(tables)
+        for c in ("diagonal", "full")
+    ]
+    assert model.validation_scores_ == max(s.validation_scores_ for s in scores)
+
+
 def test_bad_input(sequences):
     one = FlowHMM(2, flow="affine", max_iter=1, random_state=0).fit(sequences[0])
     assert any("1 sequence: none is held out" in w for w in one.warnings_)

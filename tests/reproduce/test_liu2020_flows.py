@@ -31,18 +31,19 @@ def test_classes_on_few_rows(monkeypatch):
 def test_rows_of_speech():
     experiment = find_experiment("LIU-X7", "somewhere")
     case = {"speaker": "ann", "components": 1}
-    result = {"flows": 0.9, "gaussians": 0.8, "full": 0.85, "error": 0.02, "gain_error": 0.03,
-              "count": 100, "rounds": 2}  # fmt: skip
+    result = {"flows": 0.9, "gaussians": 0.8, "full": 0.95, "error over gaussians": 0.03,
+              "error over full": 0.04, "count": 100, "start": "full", "rounds": 2}  # fmt: skip
     finished = [Finished(case, result, 0.0), Finished({**case, "speaker": "bob"}, result, 0.0)]
-    *speakers, flows, _, _, gain = experiment.rows(finished)
+    *speakers, flows, _, _, gain, over_full = experiment.rows(finished)
     assert gain.ours == pytest.approx(0.1) and gain.agrees
-    assert "± 0.0212" in gain.note and "76.7 % against 62.3 %" in flows.note
+    assert over_full.ours == pytest.approx(-0.05) and not over_full.agrees
+    assert "± 0.0212; more than two" in gain.note and "± 0.0283; less" in over_full.note
+    assert "76.7 % against 62.3 %" in flows.note
     assert [row.quantity for row in speakers] == [
         f"flows minus Gaussians, {who}, 1 component" for who in ("ann", "bob")
     ]
-    assert "± 0.0300; 0.900 against 0.800 after 2 rounds" in speakers[0].note
-    worse = experiment.rows([Finished(case, {**result, "flows": 0.7}, 0.0)])
-    assert worse[-1].agrees is False
+    assert "± 0.0300; 0.900 against 0.800, full covariances 0.950" in speakers[0].note
+    assert "begun from full ones, 2 rounds" in speakers[0].note
     with pytest.raises(KikuchiError, match="--data"):
         find_experiment("LIU-X7").run_case({**case, "data": None})
 
@@ -67,5 +68,7 @@ def test_speech_of_tones(tmp_path):
     }  # fmt: skip
     result = experiment.run_case(case)
     assert result["flows"] > 0.7 and result["gaussians"] > 0.7 and result["count"] == 40
+    assert len(result["heard"]) == 2 and result["rounds"] == np.argmax(result["heard"])
+    assert result["start"] in ("diagonal", "full")
     with pytest.raises(KikuchiError, match="nobody called dan"):
         experiment.run_case({**case, "speaker": "dan"})

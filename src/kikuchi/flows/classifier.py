@@ -33,7 +33,7 @@ from kikuchi.flows.densities import (
 )
 from kikuchi.flows.learning import FlowRule, LikelihoodLoss
 from kikuchi.flows.options import FlowOptions
-from kikuchi.flows.preparation import RowPreparation, padded, prepare
+from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import gaussian_start
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import validate_data
@@ -207,11 +207,9 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     def class_log_densities(self, X: ArrayLike) -> Array:
         """log p(x | class) of each row of `X`, (rows, classes)."""
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
-        told = self.preparation_
-        rows = self._checked(X)
-        middle = told.standardised(rows + 0.5 * told.cells * told.whole_rows(rows)[:, None])
+        middle = self.preparation_.middles(self._checked(X))
         joint = evaluate_joint(self._spec, self._model.parameters, middle)
-        return np.asarray(logsumexp(joint, axis=-1) + told.log_det)
+        return np.asarray(logsumexp(joint, axis=-1) + self.preparation_.log_det)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities of the classes given each row of `X`, (rows, classes)."""
@@ -228,27 +226,20 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
-        more = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
         about |= {
             "classes": self.classes_.tolist(),
             "class_weights": self.class_weights_.tolist(),
-            "validation_scores": self.validation_scores_,
-            "gaussian_score": None if np.isnan(self.gaussian_score_) else self.gaussian_score_,
         }
-        return arrays | more, facts, about
+        return arrays, facts, about
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        self.preparation_ = RowPreparation.read(arrays)
         self.classes_ = np.array(about["classes"])
         self.class_weights_ = np.array(about["class_weights"], dtype=np.float64)
         if not len(self.classes_) == len(self.class_weights_) == self._spec.groups:
             raise DataError(f"{len(self.classes_)} classes for {self._spec.groups} densities")
-        self.validation_scores_ = [float(s) for s in about["validation_scores"]]
-        score = about["gaussian_score"]
-        self.gaussian_score_ = np.nan if score is None else float(score)
 
 
 def _side_by_side(parts: list[Array], batch: int) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ Reference: LIU-M13, LIU-M14, LIU-L9, LIU-L10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -38,9 +38,8 @@ from kikuchi.flows.learning import (
     responsibilities,
 )
 from kikuchi.flows.options import FlowOptions
-from kikuchi.flows.preparation import padded, prepare
+from kikuchi.flows.preparation import padded
 from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start
-from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import FeatureTransformer
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
@@ -78,14 +77,6 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         super()._check_options()
         if self.start not in STARTS:
             raise MethodError(f"start is {' or '.join(STARTS)}, got {self.start!r}")
-
-    def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        rows = self._checked(X, reset=reset)
-        rng = generator(self.random_state)
-        if not reset:
-            return self.preparation_.standardised(self.preparation_.dequantised(rows, rng))
-        self.preparation_, prepared, self._said = prepare(rows, self.dequantise, rng)
-        return prepared
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> FlowDensity:
         """The Gaussian mixture that the flows begin from."""
@@ -236,9 +227,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     def _joint(self, X: ArrayLike) -> tuple[Array, Array]:
         """log pi_k p_k of prepared rows at the middles of their cells, and the rows."""
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
-        rows = self._checked(X)
-        told = self.preparation_
-        middle = told.standardised(rows + 0.5 * told.cells * told.whole_rows(rows)[:, None])
+        middle = self.preparation_.middles(self._checked(X))
         return evaluate_joint(self._spec, self._model.parameters, middle)[:, 0], middle
 
     @property
@@ -306,20 +295,6 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
             spec, drawn_rows, self._model.parameters, noise, np.zeros_like(component), component
         )
         return self.preparation_.restored(rows.astype(np.float64))
-
-    # ------------------------------------------------------------------ files
-
-    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
-        arrays, facts, about = super()._fitted_state()
-        score = None if np.isnan(self.gaussian_score_) else self.gaussian_score_
-        return arrays, facts, about | {"gaussian_score": score}
-
-    def _restore_state(
-        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
-    ) -> None:
-        super()._restore_state(arrays, facts, about)
-        score = about["gaussian_score"]
-        self.gaussian_score_ = np.nan if score is None else float(score)
 
 
 @dataclass(eq=False, repr=False)

@@ -35,6 +35,8 @@ from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.optimiser import parse_optimiser
 from kikuchi.training.resuming import from_json_array, json_array
 
+Covariance = Literal["full", "diagonal", "isotropic"]
+
 _DRAWS = 2000  # rows that estimate the mean and variance of a state
 
 
@@ -121,6 +123,7 @@ class _FlowStatistics(NamedTuple):
 
 
 class _FlowChainFit:
+    covariance_: Covariance
     validation_scores_: list[float]
     _groups: Any = None
 
@@ -129,16 +132,16 @@ class _FlowChainFit:
 class FlowHMM(_FlowChainFit, HMM):
     """Hidden Markov model with mixtures of flows as emissions, learnt by EM.
 
-    It begins as the hidden Markov model with Gaussian mixtures that EM finds, holds out a fraction
-    of the sequences, and answers with the round that they like best. Flows soon fit those whom they
-    hear too well: where sequences come from speakers, patients or machines and new ones are to be
-    understood, give `groups` to `fit`, so that whole groups are held out. With topology
-    `left-right` states come one after the other.
+    It holds out a fraction of the sequences, begins as the hidden Markov model with Gaussian
+    mixtures that EM finds and they like best, and answers with the round that they like best, which
+    may be the first. Flows soon fit those whom they hear too well: where sequences come from
+    speakers, patients or machines and new ones are to be understood, give `groups` to `fit`, so
+    that whole groups are held out. With topology `left-right` states come one after the other.
 
     Attributes
     ----------
-    model_ (start, transition, emission), log_likelihood_, validation_scores_, trace_, converged_,
-    stopped_, n_iter_, warnings_.
+    model_ (start, transition, emission), covariance_ (of the Gaussians that it began with),
+    log_likelihood_, validation_scores_, trace_, converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
     >>> Y = [rng.normal(size=(20, 2)) + np.repeat([[-2.0], [2.0]], 10, axis=0) for _ in range(8)]
@@ -159,8 +162,10 @@ class FlowHMM(_FlowChainFit, HMM):
         "full", "Transitions: full, or left-right (a state is never taken up again)."
     )
     emission: EmissionKind | Literal["flow"] = option("flow", "Outputs of a state: flow.")  # type: ignore[assignment]
-    covariance: Literal["full", "diagonal", "isotropic"] = option(
-        "diagonal", "Covariances of the Gaussians that it begins with: full, diagonal or isotropic."
+    covariance: Literal["auto", "full", "diagonal", "isotropic"] = option(  # type: ignore[assignment]
+        "auto",
+        "Covariances of the Gaussians that it begins with: full, diagonal or isotropic; auto: "
+        "diagonal or full, as held-out sequences like better.",
     )
     components: int = option(1, "Flows of each state.", low=1)
     max_iter: int = option(20, "Largest number of rounds of EM.", low=1)
@@ -213,8 +218,7 @@ class FlowHMM(_FlowChainFit, HMM):
                 "is unbounded; add uniform noise in [0, 1) to it"
             )
         self._split(sequences, rng)
-        tables = [told.standardised(t) for t in self._learnt.tables]
-        hmm = self._gaussian_model(tables, int(rng.integers(2**31)))
+        hmm = self._liked_gaussians(told, int(rng.integers(2**31)))
         parts = hmm.emission
         assert isinstance(parts, MixtureEmission)
         shape = (self.states, self.components, rows.shape[1])
@@ -253,7 +257,23 @@ class FlowHMM(_FlowChainFit, HMM):
         self._held = [t for t, out in zip(tables, held, strict=True) if out]
         self._learnt = Sequences([t for t, out in zip(tables, held, strict=True) if not out], False)
 
-    def _gaussian_model(self, tables: list[Array], seed: int) -> HiddenMarkov:
+    def _liked_gaussians(self, told: RowPreparation, seed: int) -> HiddenMarkov:
+        """The chain of Gaussian mixtures that held-out sequences like best, the simplest first."""
+        tables = [told.standardised(t) for t in self._learnt.tables]
+        held = [told.standardised(t) for t in self._held]
+        tried: tuple[Covariance, ...] = ("diagonal",)
+        if self.covariance != "auto":
+            tried = (self.covariance,)
+        elif held:
+            tried = ("diagonal", "full")
+        models = [self._gaussian_model(tables, covariance, seed) for covariance in tried]
+        best = int(np.argmax([_log_density(m, held) for m in models])) if len(models) > 1 else 0
+        self.covariance_ = tried[best]
+        return models[best]
+
+    def _gaussian_model(
+        self, tables: list[Array], covariance: Covariance, seed: int
+    ) -> HiddenMarkov:
         """The hidden Markov model with Gaussian mixtures that EM finds from an even division."""
         k, m = self.states, self.components
         start, transition = np.full(k, 1.0 / k), np.full((k, k), 1.0 / k)
@@ -262,22 +282,23 @@ class FlowHMM(_FlowChainFit, HMM):
             transition = 0.8 * np.eye(k) + 0.2 * np.eye(k, k=1)
             transition[-1, -1] = 1.0
             states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
-            parts = self._segment_gaussians(np.concatenate(tables), states, seed)
         else:
-            model = HMM(k, covariance=self.covariance, max_iter=30, random_state=seed)
+            model = HMM(k, covariance=covariance, max_iter=30, random_state=seed)
             _whole(model, tables)
             states = np.concatenate([model.predict(t) for t in tables])
             start, transition = model.model_.start, model.model_.transition
-            parts = self._segment_gaussians(np.concatenate(tables), states, seed)
+        parts = self._segment_gaussians(np.concatenate(tables), states, covariance, seed)
         first = HiddenMarkov(start, transition, MixtureEmission(np.full((k, m), 1.0 / m), parts))
         fitted = HMM(
-            k, emission="mixture", components=m, covariance=self.covariance, start=first,
+            k, emission="mixture", components=m, covariance=covariance, start=first,
             pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed,
         )  # fmt: skip
         found: HiddenMarkov = _whole(fitted, tables).model_
         return found
 
-    def _segment_gaussians(self, rows: Array, states: Ints, seed: int) -> GaussianEmission:
+    def _segment_gaussians(
+        self, rows: Array, states: Ints, covariance: Covariance, seed: int
+    ) -> GaussianEmission:
         """Gaussians of clusters of the rows of each state."""
         from sklearn.cluster import KMeans
 
@@ -293,9 +314,9 @@ class FlowHMM(_FlowChainFit, HMM):
                 spread = cluster if len(cluster) > rows.shape[1] else own
                 means.append(cluster.mean(axis=0))
                 raw = np.cov(spread.T, bias=True).reshape(rows.shape[1], -1)
-                covariances.append(structured(raw, self.covariance, floor))
+                covariances.append(structured(raw, covariance, floor))
         made = np.array(means), np.array(covariances)
-        return GaussianEmission(*made, self.covariance, False, floor)
+        return GaussianEmission(*made, covariance, False, floor)
 
     def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
         emission: Any = model.emission
@@ -321,12 +342,7 @@ class FlowHMM(_FlowChainFit, HMM):
         if not self._held:
             self._best = model
             return
-        logs = [model.emission.log_likelihood(t) for t in self._held]
-        each = [
-            chain_posterior(model.start, model.transition, b, smooth=False).log_likelihood
-            for b in logs
-        ]
-        score = sum(each) / sum(map(len, logs))
+        score = _log_density(model, self._held)
         if not self.validation_scores_ or score > max(self.validation_scores_):
             self._best = model
         self.validation_scores_.append(score)
@@ -378,6 +394,15 @@ class FlowHMM(_FlowChainFit, HMM):
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
         emission = FlowEmission.read(arrays)
         return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
+
+
+def _log_density(model: HiddenMarkov, tables: list[Array]) -> float:
+    """Log-density of sequences per row."""
+    logs = [model.emission.log_likelihood(t) for t in tables]
+    each = [
+        chain_posterior(model.start, model.transition, b, smooth=False).log_likelihood for b in logs
+    ]
+    return sum(each) / sum(map(len, logs))
 
 
 def _whole(hmm: HMM, tables: list[Array]) -> HMM:

@@ -11,23 +11,42 @@ import numpy as np
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
+from kikuchi.core.seeds import generator
 from kikuchi.flows.bijections import FLOWS
 from kikuchi.flows.densities import FlowDensity, FlowSpec
-from kikuchi.flows.preparation import Dequantisation, RowPreparation
+from kikuchi.flows.preparation import Dequantisation, RowPreparation, prepare
 from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import TrainedEstimator, validate_data
 
 
-class PreparedFit(TrainedEstimator):
-    """What a fit to prepared rows leaves behind; not a dataclass: these are no options."""
+class PreparedEstimator(TrainedEstimator):
+    """What fits to prepared rows leave behind, and their files; no dataclass: it has no options."""
 
+    dequantise: Dequantisation
     preparation_: RowPreparation
     validation_scores_: list[float]
+    gaussian_score_: float = np.nan
+
+    def _checked(self, X: Any, *, reset: bool = False) -> Array:
+        """Rows as numbers."""
+        return np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
+
+    def _rows(self, X: Any, *, reset: bool = False) -> Any:
+        """Rows with noise in columns of whole numbers, standardised."""
+        rows, rng = self._checked(X, reset=reset), generator(self.random_state)
+        if not reset:
+            return self.preparation_.standardised(self.preparation_.dequantised(rows, rng))
+        self.preparation_, prepared, self._said = prepare(rows, self.dequantise, rng)
+        return prepared
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
         told = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}
-        return arrays | told, facts, about | {"validation_scores": self.validation_scores_}
+        about |= {
+            "validation_scores": self.validation_scores_,
+            "gaussian_score": None if np.isnan(self.gaussian_score_) else self.gaussian_score_,
+        }
+        return arrays | told, facts, about
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
@@ -35,16 +54,12 @@ class PreparedFit(TrainedEstimator):
         super()._restore_state(arrays, facts, about)
         self.preparation_ = RowPreparation.read(arrays)
         self.validation_scores_ = [float(s) for s in about["validation_scores"]]
-
-
-class FlowFit(PreparedFit):
-    """What a fit of flows leaves behind."""
-
-    gaussian_score_: float
+        score = about.get("gaussian_score")
+        self.gaussian_score_ = np.nan if score is None else float(score)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FlowOptions(FlowFit):
+class FlowOptions(PreparedEstimator):
     """How flows are prepared and trained; the classes below name their `flow`."""
 
     model_class: ClassVar[Any] = FlowDensity
@@ -96,10 +111,6 @@ class FlowOptions(FlowFit):
                 "(height, width) or (height, width, channels)"
             )
         return h, w, c
-
-    def _checked(self, X: Any, *, reset: bool = False) -> Array:
-        """Rows as numbers."""
-        return np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
 
     @property
     def _spec(self) -> FlowSpec:

@@ -64,6 +64,10 @@ class RowPreparation:
         part = rows[:, columns]
         return np.asarray(np.all(part == np.floor(part), axis=1))
 
+    def middles(self, rows: Array) -> Array:
+        """Rows standardised, whole numbers at the middles of their cells."""
+        return self.standardised(rows + 0.5 * self.cells * self.whole_rows(rows)[:, None])
+
     def cell_average(self, rows: Array, log_density: Callable[[Array], Array]) -> Array:
         """Log-density of each row; of whole numbers the logarithm of its mean over points of the
         cell, the same points for every row.

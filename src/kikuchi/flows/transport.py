@@ -30,10 +30,9 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.flows.options import PreparedFit
-from kikuchi.flows.preparation import Dequantisation, RowPreparation, padded, prepare
+from kikuchi.flows.options import PreparedEstimator
+from kikuchi.flows.preparation import Dequantisation, padded
 from kikuchi.flows.two_sample import TwoSampleTest, mmd_test, nearest_neighbour_test
-from kikuchi.training.estimator import validate_data
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 from kikuchi.training.rule import LossRule
@@ -199,7 +198,7 @@ class TransportRule(LossRule):
 
 
 @dataclass(eq=False, repr=False)
-class TransportGenerator(PreparedFit):
+class TransportGenerator(PreparedEstimator):
     """A network from Gaussian noise to rows, learnt by entropic optimal transport.
 
     It has samples but no density; `measure` compares them with rows by two-sample tests. With
@@ -242,15 +241,6 @@ class TransportGenerator(PreparedFit):
     weight_decay: float = option(1e-5, "Strength of the decay of weights towards 0.", low=0)
     batch_size: int = option(128, "Rows of each update.", low=2)
     epochs: int = option(100, "Passes over the rows at most.", low=1)
-
-    def _rows(self, X: Any, *, reset: bool = False) -> Any:
-        rows = np.asarray(validate_data(self, X, reset=reset, dtype=np.float64))
-        rng = generator(self.random_state)
-        if not reset:
-            told: RowPreparation = self.preparation_
-            return told.standardised(told.dequantised(rows, rng))
-        self.preparation_, prepared, self._said = prepare(rows, self.dequantise, rng)
-        return prepared
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> GeneratorNetwork:
         count = min(round(self.validation_fraction * len(rows)), _JUDGED)
@@ -310,8 +300,8 @@ class TransportGenerator(PreparedFit):
         """Two-sample tests, `mmd` and `nearest-neighbour`, between the rows of `X` and as many that
         are generated with the seed `random_state`, columns standardised.
         """
-        told: RowPreparation = self.preparation_
-        rows = told.standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        told = self.preparation_
+        rows = told.standardised(self._checked(X))
         drawn = told.standardised(self.sample(len(rows), random_state=random_state))
         return {
             "mmd": mmd_test(rows, drawn),
