@@ -187,6 +187,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             None,
             validation=judged,
             score=score,
+            patience=self.patience,
         )
         self.gaussian_score_ = first + self.preparation_.log_det
         self.validation_scores_ = [s + self.preparation_.log_det for s in training.scores]

@@ -159,6 +159,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
             *arguments,
             validation=None if judged is None else (judged, np.ones(len(judged))),
             score=MeanLogLikelihood(),
+            patience=self.patience,
         )
         self.validation_scores_ = [s + self._log_det for s in training.scores]
         if training.scores and not max(self.validation_scores_) > self.gaussian_score_:

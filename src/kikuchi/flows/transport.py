@@ -269,6 +269,7 @@ class TransportGenerator(PreparedEstimator):
             *arguments,
             validation=padded(len(held), rows[held]) if len(held) else None,
             score=TransportScore(self._loss()),
+            patience=self.patience,
         )
         self.validation_scores_ = list(training.scores)
         self._keep(training, rng)
