@@ -147,9 +147,10 @@ def cheapest(
 
     The search goes on while what another such effort would save, judged by what the last one did,
     exceeds its cost; where the best order is not allowed, while that rate could still make it so.
-    A graph is given up only when orders of all kinds agree, or one of them adds no edge, so that
-    no order has smaller cliques. `most_effort` is the number of list entries that may be read,
-    `stop` ends the search at once; unless it does, the same arguments give the same order.
+    Where one of the first orders adds no edge, no order has smaller cliques, and the search ends;
+    else a graph is given up only when orders of all kinds agree. `most_effort` is the number of
+    list entries that may be read, `stop` ends the search at once; unless it does, the same
+    arguments give the same order.
 
     >>> square = FactorGraph([2] * 4, [((i, (i + 1) % 4), np.ones(4)) for i in range(4)])
     >>> cheapest(square, lambda found: (found.cost, 0.0)).width
@@ -224,15 +225,13 @@ class _Standing:
             return False
         if self.tries < _KINDS:
             return self.excess > 1.0 or self.effort < _FIRST_EFFORT * self.price
-        if not self.found.complete:
-            return False
+        if not self.found.complete or self.found.neighbour_offsets[-1] == self.edges:
+            return False  # where no edge was added, every order makes cliques at least as large
         before = next(
             price for effort, price in reversed(self.history) if 2 * effort <= self.effort
         )
         drop = math.log(before / self.price)
         if self.excess > 1.0:
-            if self.found.neighbour_offsets[-1] == self.edges:
-                return False  # no edge was added: every order makes cliques at least as large
             if self.effort < _LEAST_SHARE * self.most_effort and self.excess < _HOPELESS:
                 return True
             doublings = math.log2(self.most_effort / self.effort)
