@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -396,3 +399,24 @@ def test_torch_keeps_the_kind_of_its_numbers_and_refuses_what_jax_does() -> None
         torch_beliefs(graph, single, "bp:max_iterations=1")
     with pytest.raises(ModelError, match="factor 0, entry"):
         torch_beliefs(graph, single * torch.nan, "bp")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+@pytest.mark.seconds(120)
+def test_a_process_with_one_core_does_not_wait_for_itself():
+    code = (
+        "import os\n"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "import jax, kikuchi as kk\n"
+        "from kikuchi.neural import marginals\n"
+        "graph = kk.grid(60, 60, coupling=0.3, seed=0)\n"
+        "found = lambda t: marginals(graph.with_log_tables(t), 'bp')[::3].sum()\n"
+        "with jax.enable_x64(True):\n"
+        "    value, change = jax.jit(jax.value_and_grad(found))(graph.log_tables)\n"
+        "    print(float(value))\n"
+    )
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, check=True, capture_output=True, text=True, timeout=100)
+    graph = kk.grid(60, 60, coupling=0.3, seed=0)
+    expected = float(marginals(graph, "bp")[::3].sum())
+    assert float(done.stdout) == pytest.approx(expected, rel=1e-6)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -292,11 +293,23 @@ class _Kernel:
 
 
 @dataclass(frozen=True)
-class _InHalves:
-    """A function of arrays of 64 bits, taking and giving pairs of whole numbers of 32.
+class _InPlace:
+    """A function of arrays as JAX calls it on a processor: answers are written where they belong.
 
     Equal functions make equal objects, so that JAX need not compile again.
     """
+
+    function: Callable[..., Any]
+
+    def __call__(self, context: Any, places: Sequence[Any], *values: Any) -> None:
+        found = self.function(*(np.asarray(value).copy() for value in values))  # theirs do not last
+        for place, part in zip(places, found, strict=True):
+            np.asarray(place)[...] = part
+
+
+@dataclass(frozen=True)
+class _InHalves:
+    """A function of arrays of 64 bits, taking and giving pairs of whole numbers of 32."""
 
     function: Callable[..., Any]
 
@@ -309,20 +322,32 @@ class _InHalves:
 def _called(function: Callable[..., Any], sizes: Sequence[Any], *values: Any) -> Any:
     """`function` of arrays called outside JAX, for its answers of these sizes.
 
-    `jax.enable_x64` holds for one thread; a callback may run in another one, where JAX would cut
+    On processors it sees the buffers of JAX. `jax.pure_callback` makes arrays of JAX of them, which
+    wait for a second thread of its pool: a process with one core would wait for ever.
+    """
+    import jax
+    from jax.experimental.buffer_callback import buffer_callback
+
+    struct: Any = jax.ShapeDtypeStruct
+    shapes = tuple(struct(size, values[0].dtype) for size in sizes)
+    near: Any = buffer_callback(_InPlace(function), shapes, vmap_method="broadcast_all")
+    return jax.lax.platform_dependent(
+        *values, cpu=near, default=partial(_from_a_device, function, shapes)
+    )
+
+
+def _from_a_device(function: Callable[..., Any], shapes: Sequence[Any], *values: Any) -> Any:
+    """`jax.enable_x64` holds for one thread; a callback may run in another one, where JAX would cut
     what goes in and out to 32 bits. So numbers of 64 bits travel as pairs of whole numbers of 32.
     """
     import jax
 
-    kind = values[0].dtype
-    struct: Any = jax.ShapeDtypeStruct
-    if kind != np.float64:
-        shapes = tuple(struct(size, kind) for size in sizes)
+    if shapes[0].dtype != np.float64:
         return jax.pure_callback(function, shapes, *values, vmap_method="broadcast_all")
-
-    shapes = tuple(struct((*size, 2), np.uint32) for size in sizes)
+    struct: Any = jax.ShapeDtypeStruct
+    halves = tuple(struct((*s.shape, 2), np.uint32) for s in shapes)
     sent = [jax.lax.bitcast_convert_type(value, np.uint32) for value in values]
-    found = jax.pure_callback(_InHalves(function), shapes, *sent, vmap_method="broadcast_all")
+    found = jax.pure_callback(_InHalves(function), halves, *sent, vmap_method="broadcast_all")
     return tuple(jax.lax.bitcast_convert_type(part, np.float64) for part in found)
 
 
