@@ -99,10 +99,10 @@ def test_a_mixture_goes_on_with_the_best_distance_also_after_a_stop(fitted, sine
         keep(fit)
 
     def beginning(fit, stage):
-        climber = begin(fit, stage)
+        ascent = begin(fit, stage)
         if fit.last:
-            begun.append(-climber.value)
-        return climber
+            begun.append(-ascent.value)
+        return ascent
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting.VariationalFit, "_keep_held", kept)

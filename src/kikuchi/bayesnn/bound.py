@@ -6,7 +6,7 @@ With q(w) q(alpha) q(beta) the bound is
     + S(q(w)) - KL(q(alpha) | p(alpha)) - KL(q(beta) | p(beta)),       E_D = sum_n (t_n - f_n)² / 2,
 
 and for given q(w) the best gamma posteriors have shape a + n/2 and rate b + <sum of squares> / 2.
-Put in, they leave a function of q(w) alone, which one L-BFGS climbs; what the thesis does in two
+Put in, they leave a function of q(w) alone, which one L-BFGS maximises; what the thesis does in two
 alternating stages is done at every step. Under node relevance precisions multiply: the rates of
 hidden units and output are parameters beside those of q(w), all others are eliminated.
 

@@ -145,7 +145,7 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
             limit = (self.restarts + 2) * (self.max_iter + 1) + MOST_HELD
             steps = fit.steps()
             done, converged = iterate_resumable(run, fit, steps, store, tol=self.tol, limit=limit)
-            if fit.climber is None:
+            if fit.ascent is None:
                 raise KeyboardInterrupt
             flat, weights = fit.answer()
             self._problem_, self.pruning_, self.columns_ = problem, [], []

@@ -1,7 +1,7 @@
-"""Climbing the bound: restarts in the diagonal family, then the family asked for from the best.
+"""Ascent of the bound: restarts in the diagonal family, then the family asked for from the best.
 
 A restart begins at random weights, goes to a mode of the posterior at fixed precisions, takes the
-curvature there for the first variances, and climbs the bound of independent weights. The best of
+curvature there for the first variances, and maximises the bound of independent weights. The best of
 them begins the last stages, so that correlated weights never end below independent ones. Components
 of a mixture begin where the Gaussian of the curvature at the best has its mass, along the ridges
 that no component can follow alone, and have equal probabilities until they have settled. They do so
@@ -70,7 +70,7 @@ class NetworkProblem:
             return DiagonalPosterior(network)
         return NetworksPosterior(network, DiagonalPosterior(network), self.posterior.n_networks)
 
-    def climber(
+    def ascent(
         self,
         family: WeightPosterior,
         flat: Array,
@@ -140,7 +140,7 @@ class VariationalFit:
     scale: Array = field(default_factory=lambda: np.ones(1))
     held_bound: float = -np.inf
     held: Array = field(default_factory=lambda: np.zeros(0))
-    climber: Lbfgs | None = None
+    ascent: Lbfgs | None = None
 
     @property
     def network(self) -> Network:
@@ -175,10 +175,10 @@ class VariationalFit:
         bound in the last steps.
         """
         while True:
-            climber = self._advance()
-            self.stuck = not climber.step()
+            ascent = self._advance()
+            self.stuck = not ascent.step()
             self.iterations += 1
-            self.bounds.append(-climber.value)
+            self.bounds.append(-ascent.value)
             if not np.isfinite(self.bounds[-1]):
                 raise StepAborted("diverged")
             residual = self._risen if self.last else np.nan
@@ -193,7 +193,7 @@ class VariationalFit:
 
     def _advance(self) -> Lbfgs:
         """What takes the next step: another stage, or other units, if it is time."""
-        if self.climber is None:
+        if self.ascent is None:
             return self._begin(0)
         spent = len(self.bounds) > self.max_iter
         if self.last:
@@ -210,16 +210,16 @@ class VariationalFit:
             return self._begin(self.stage + 1)
         elif len(self.bounds) > self.round_ends:
             return self._rescale()
-        return self.climber
+        return self.ascent
 
     def _begin(self, stage: int) -> Lbfgs:
         if stage == len(self.starts) and not self.problem.posterior.held.any():
             stage += 1  # nothing to hold
         self.stage, self.round_ends, self.stuck = stage, _FIRST_ROUND, False
         if self.last and self.problem.posterior.held.any():
-            climber = self.problem.climber(self.family, self.held, self.weights)
+            ascent = self.problem.ascent(self.family, self.held, self.weights)
         elif self.last or self.holding:
-            climber = self._climb(*(self.best[name] for name in ("mean", "sd", "free")))
+            ascent = self._ascend(*(self.best[name] for name in ("mean", "sd", "free")))
         else:
             beta = _START_BETAS[stage % len(_START_BETAS)]
             mean = self.problem.mode(self.starts[stage], _START_ALPHA, beta, _START_STEPS)
@@ -227,16 +227,16 @@ class VariationalFit:
             groups = precisions(self.network, self.problem.prior)
             shapes = float(self.problem.hyper.alpha.shape) + 0.5 * groups.incidence.sum(axis=1)
             free = np.log(shapes[groups.free])  # mean precisions of 1
-            climber = self._climb(mean, sd, np.tile(free, self.problem.posterior.n_networks))
-        self.climber, self.bounds = climber, [-climber.value]
-        return climber
+            ascent = self._ascend(mean, sd, np.tile(free, self.problem.posterior.n_networks))
+        self.ascent, self.bounds = ascent, [-ascent.value]
+        return ascent
 
-    def _climb(self, mean: Array, sd: Array, free: Array) -> Lbfgs:
+    def _ascend(self, mean: Array, sd: Array, free: Array) -> Lbfgs:
         self.scale = sd
         flat = np.concatenate([self._first(mean, sd, free), free])
         hold = self.holding
-        self.climber = self.problem.climber(self.family, flat, self.weights, hold=hold)
-        return self.climber
+        self.ascent = self.problem.ascent(self.family, flat, self.weights, hold=hold)
+        return self.ascent
 
     def _first(self, mean: Array, sd: Array, free: Array) -> Array:
         """Parameters of the family around independent weights with these means."""
@@ -257,8 +257,8 @@ class VariationalFit:
 
     def _moments(self) -> dict[str, Array]:
         """Means and standard deviations of a diagonal stage, and free log rates."""
-        assert self.climber is not None
-        flat, size = self.climber.point, self.family.size
+        assert self.ascent is not None
+        flat, size = self.ascent.point, self.family.size
         q = self.family.read(jnp.asarray(flat[:size]), self.weights)
         return {"mean": np.ravel(q.mean), "sd": np.ravel(q.sd), "free": flat[size:]}
 
@@ -268,22 +268,22 @@ class VariationalFit:
 
     def _keep_held(self) -> None:
         """Remember the parameters if no distance tried before has a better bound."""
-        assert self.climber is not None
+        assert self.ascent is not None
         if self.bounds[-1] > self.held_bound:
-            self.held_bound, self.held = self.bounds[-1], self.climber.point.copy()
+            self.held_bound, self.held = self.bounds[-1], self.ascent.point.copy()
 
     def _rescale(self) -> Lbfgs:
         now = self._moments()
         self.round_ends += 2 * len(self.bounds)
-        return self._climb(now["mean"], now["sd"], now["free"])
+        return self._ascend(now["mean"], now["sd"], now["free"])
 
     # ------------------------------------------------------------------ the answer
 
     def answer(self) -> tuple[Array, Weights]:
         """The best posterior so far: parameters and their units."""
-        assert self.climber is not None
+        assert self.ascent is not None
         if self.last:
-            return self.climber.point, self.weights
+            return self.ascent.point, self.weights
         if self.holding:
             self._keep_held()
             return self.held, self.weights
@@ -297,7 +297,7 @@ class VariationalFit:
 
     def state(self) -> State:
         """Everything that the next step depends on."""
-        assert self.climber is not None
+        assert self.ascent is not None
         numbers = np.array([self.stage, self.iterations, self.tried, self.round_ends, self.stuck])
         return {
             "iterations": np.array(self.iterations),
@@ -309,7 +309,7 @@ class VariationalFit:
             "held": self.held,
             "scale": self.scale,
             **prefixed(self.best, "best"),
-            **prefixed(self.climber.state, "climber"),
+            **prefixed(self.ascent.state, "ascent"),
         }
 
     def restore(self, state: State) -> None:
@@ -321,9 +321,9 @@ class VariationalFit:
         self.bounds = state["bounds"].tolist()
         self.best_bound, self.best = float(state["best_bound"]), part(state, "best")
         self.held_bound, self.held = float(state["held_bound"]), np.asarray(state["held"])
-        climbing = part(state, "climber")
-        self.climber = self.problem.climber(
-            self.family, climbing["point"], self.weights, hold=self.holding, state=climbing
+        ascending = part(state, "ascent")
+        self.ascent = self.problem.ascent(
+            self.family, ascending["point"], self.weights, hold=self.holding, state=ascending
         )
 
 

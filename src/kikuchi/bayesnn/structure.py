@@ -1,6 +1,6 @@
 """Removing hidden units, inputs and single weights of a fitted network, tested by the bound.
 
-What is removed on trial goes with its weights and their precisions, the bound is climbed again, and
+What is removed on trial goes with its weights and their precisions, the bound is raised again, and
 the removal stays if the bound has risen. Candidates come in the order of their effective number of
 parameters, the sum of 1 - <alpha> var(w), which is 0 where the posterior of the weights is their
 prior. Of single weights whole shares are tried at once, and half of a share that may not go.
@@ -122,18 +122,18 @@ class Pruning:
         kept = jnp.where(jnp.asarray(gone), 0.0, self.weights.kept)
         count = int(np.sum(gone & (np.asarray(self.weights.kept) > 0)))
         weights = Weights(self.weights.scale, kept)
-        climber = self.problem.climber(self.problem.posterior, self.flat, weights)
-        last: list[float] = [climber.value]
+        ascent = self.problem.ascent(self.problem.posterior, self.flat, weights)
+        last: list[float] = [ascent.value]
         for _ in range(_TRIAL_STEPS):
-            if not climber.step():
+            if not ascent.step():
                 break
-            last.append(climber.value)
+            last.append(ascent.value)
             if len(last) > _AGAIN and last[-1 - _AGAIN] - last[-1] <= self.tol:
                 break
-        removal = Removal(what, index, count, before, -climber.value)
+        removal = Removal(what, index, count, before, -ascent.value)
         self.trials.append(removal)
         if removal.kept:
-            self.flat, self.weights = climber.point, weights
+            self.flat, self.weights = ascent.point, weights
         return removal
 
     def path(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """How flows learn: the gradient of the likelihood, and EM with exact responsibilities.
 
 EM takes responsibilities of all rows under the present parameters, sets the weights (and everything
-else that has a closed form) to their maximum, and climbs the expected log-likelihood Q along
+else that has a closed form) to their maximum, and ascends the expected log-likelihood Q along
 gradients in the rest. A step that lowers Q on all rows is shortened until it does not, so that the
 likelihood of the rows never falls at temperature 1.
 
@@ -115,7 +115,7 @@ def responsibilities(joint: Array, temperature: float = 1.0) -> Array:
 
 @dataclass
 class MaximisationStep:
-    """Climbs Q for given responsibilities: closed forms, then gradients, then a look back."""
+    """Ascends Q for given responsibilities: closed forms, then gradients, then a look back."""
 
     floor: float
     optimiser: Optimiser
@@ -124,7 +124,7 @@ class MaximisationStep:
     noise: float
     rng: np.random.Generator
     threads: int | None = 1
-    climbed: bool = field(default=True, init=False)
+    improved: bool = field(default=True, init=False)
 
     def __call__(self, model: FlowDensity, rows: Array, share: Array) -> FlowDensity:
         """A model whose Q is no lower, (rows, groups, components) shares given."""
@@ -136,7 +136,7 @@ class MaximisationStep:
             best, value = closed, found
         if model.parameters["flow"]:
             best, value = self._along_gradient(best, value, rows, share)
-        self.climbed = value > before
+        self.improved = value > before
         return best
 
     def _closed(self, model: FlowDensity, rows: Array, share: Array) -> FlowDensity:

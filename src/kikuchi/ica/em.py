@@ -220,7 +220,7 @@ class EMIteration:
                 "iterations": np.array(self.iterations),
                 "numbers": np.array([self.objective, *self.relaxation, self.settled, self.times]),
             }
-            | prefixed(self.ascent.state(), "climb")
+            | prefixed(self.ascent.state(), "ascent")
         )
         if self.fallback is not None:
             state |= prefixed(self.fallback.to_arrays(), "fallback")
@@ -241,7 +241,7 @@ class EMIteration:
         self.objective, *numbers = (float(x) for x in state["numbers"])
         self.relaxation = (numbers[0], numbers[1], numbers[2])
         self.settled, self.times = bool(numbers[3]), int(numbers[4])
-        self.ascent = AndersonScoring.from_state(part(state, "climb"))
+        self.ascent = AndersonScoring.from_state(part(state, "ascent"))
         fallback = part(state, "fallback")
         if fallback:
             facts = from_json_array(state["fallback_facts"])

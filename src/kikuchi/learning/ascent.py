@@ -95,7 +95,7 @@ class Ascent:
         return learned
 
     def _follow(self, learned: Learned, run: FitRun) -> None:
-        """Where the next step would still be long: climb on, and see whether it ever ends.
+        """Where the next step would still be long: go on, and see whether it ever ends.
 
         Near a maximum theta is as far from it as the gradient is large, so that every tenth of the
         gradient is a tenth of the way before. Without one, probabilities that saturate bring the

@@ -3,7 +3,7 @@ r"""Moments and likelihood by importance sampling around the adaptive TAP poster
 The energy of adaptive TAP is too high where the posterior is narrow in one direction and far from
 normal in others, by some hundredths for each sample: enough to draw one sensor's noise to zero when
 every sensor has a noise of its own. The mean weight of draws has the likelihood as its expectation,
-and moments of weighted draws are its gradient, so that a fit climbs the likelihood itself.
+and moments of weighted draws are its gradient, so that a fit maximises the likelihood itself.
 
 Reference: HOJ-L6.
 """

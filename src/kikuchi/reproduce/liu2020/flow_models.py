@@ -246,7 +246,7 @@ def _heard(case: Case, by_digit: list[list[Any]], covariance: Any, rounds: int) 
     """Log-density of held-out speakers per frame after each round, in the mean over digits."""
     chains = [_flows(case, own, covariance, rounds, held_out=True) for own in by_digit]
     scores = [np.array(chain.validation_scores_) for chain in chains]
-    # a chain that cannot climb any more stays where it is
+    # a chain that cannot be improved stays where it is
     whole = [np.pad(s, (0, rounds + 1 - len(s)), mode="edge") for s in scores]
     return np.asarray(np.mean(whole, axis=0))
 
