@@ -63,7 +63,12 @@ def random_filters(n_features: int, n_columns: int, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class LinearExperts(EnergyFunction):
-    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature.
+    """E(x) = sum_i E_i(w_i' x) + g(|x|): one expert on each linear feature.
+
+    Products of experts of one scale each cannot describe rows whose lengths, the contrasts of
+    patches, differ by orders of magnitude. With `contrast` steps g(r) is D sum_k v_k r² / (r² +
+    l_k²) in D dimensions, with learnt v_k and fixed l_k; otherwise it is 0. It is bounded, so that
+    Z is finite where that of the experts is, but known in closed form no longer.
 
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
@@ -75,6 +80,7 @@ class LinearExperts(EnergyFunction):
     summary: ClassVar[str] = "one expert on each linear feature"
 
     expert: str = option("student-t", "density of one feature")
+    contrast: int = option(0, "steps of a learnt energy of the row's length; 0: none", low=0)
 
     @cached_property
     def experts(self) -> Expert:
@@ -87,12 +93,19 @@ class LinearExperts(EnergyFunction):
         if self.experts.first_shape is not None:
             first = np.log(self.experts.first_shape)
             parameters["log_shapes"] = np.full(n_features, first, dtype=np.float32)
+        if self.contrast:
+            parameters["contrast"] = np.zeros(self.contrast, dtype=np.float32)
+            spread = np.linspace(-2.0, 2.0, self.contrast, dtype=np.float32)
+            parameters["log_lengths"] = spread + np.float32(0.5 * np.log(n_columns))
         return parameters
 
     def __call__(self, parameters: Any, x: Any) -> Any:
-        """Sum of the experts' energies."""
+        """Sum of the experts' energies, and that of the length."""
         energies = self.experts.energy(self.features(parameters, x), shapes_of(parameters))
-        return jnp.sum(energies, axis=-1)
+        total = jnp.sum(energies, axis=-1)
+        if not self.contrast:
+            return total
+        return total + contrast_energy(parameters, jnp.sum(x * x, axis=-1))
 
     def features(self, parameters: Any, x: Any) -> Any:
         """w_i' x."""
@@ -105,6 +118,7 @@ class LinearExperts(EnergyFunction):
 
     def log_z(self, parameters: Any) -> Any:
         """log Z of a square model: the experts' normalisers over |det filters|."""
+        self.need_exact()
         normalisers = self.experts.log_normaliser(shapes_of(parameters))
         count = parameters["filters"].shape[0]
         total = jnp.sum(jnp.broadcast_to(normalisers, (count,)))
@@ -112,14 +126,42 @@ class LinearExperts(EnergyFunction):
 
     def draw(self, parameters: Any, count: int, key: Any) -> Any:
         """Exact samples of a square model: features drawn alone, and the rows that have them."""
+        self.need_exact()
         filters = parameters["filters"]
         u = self.experts.draw(key, (count, filters.shape[0]), shapes_of(parameters))
         return jnp.linalg.solve(filters, u.T.astype(filters.dtype)).T
 
+    def need_exact(self) -> None:
+        """Refuse an energy of the length, with which features are not independent."""
+        if self.contrast:
+            raise MethodError(
+                f"energy {self.text}: with contrast there is no exact Z, also where there are as "
+                "many features as columns; leave contrast out, or use cd and log Z by ais"
+            )
+
+
+def contrast_energy(parameters: Any, squares: Any) -> Any:
+    """g of rows with these squared lengths; the places of its steps are not learnt."""
+    log_lengths = jax.lax.stop_gradient(parameters["log_lengths"])
+    ratios = squares[..., None] * jnp.exp(-2.0 * log_lengths)
+    steps = 1.0 - 1.0 / (1.0 + ratios)
+    return parameters["filters"].shape[1] * (steps @ parameters["contrast"])
+
+
+def places_of_steps(rows: Array, count: int) -> Array:
+    """Log lengths l_k that divide the range of those of the rows evenly, extremes left out.
+
+    >>> places_of_steps(np.diag(np.exp(np.linspace(0.0, 4.0, 5001))), 3).round(2).tolist()
+    [0.0, 2.0, 4.0]
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    low, high = np.quantile(np.log(lengths[lengths > 0]), (0.001, 0.999))
+    return np.linspace(low, high, count, dtype=np.float32)
+
 
 def square_experts(energy: Energy, parameters: Any) -> LinearExperts | None:
     """The linear experts of a model with as many features as columns, whose Z is exact."""
-    if not isinstance(energy, LinearExperts):
+    if not isinstance(energy, LinearExperts) or energy.contrast:
         return None
     features, columns = parameters["filters"].shape
     return energy if features == columns else None
