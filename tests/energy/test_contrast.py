@@ -24,7 +24,7 @@ def some_parameters(dtype):
     return {name: array.astype(dtype) for name, array in parameters.items()}
 
 
-def test_the_energy_is_that_of_its_definition_and_flat_at_both_ends():
+def test_the_energy_is_that_of_its_definition_and_finite_at_both_ends():
     energy, parameters = ENERGIES.parse("linear:contrast=3"), some_parameters(np.float64)
     with jax.enable_x64(True):
         rows = np.random.default_rng(0).normal(size=(5, 2))
@@ -32,10 +32,11 @@ def test_the_energy_is_that_of_its_definition_and_flat_at_both_ends():
         squares = np.sum(rows**2, axis=1)
         steps = [v * squares / (squares + c * c) for v, c in
                  zip([0.8, -1.1, 0.4], [0.2, 1.0, 5.0], strict=True)]  # fmt: skip
-        assert np.asarray(extra) == pytest.approx(2 * np.sum(steps, axis=0), rel=1e-12)
+        wanted = 2 * np.sum(steps, axis=0) + 1.5 * np.log(1 + squares / 100.0)
+        assert np.asarray(extra) == pytest.approx(wanted, rel=1e-12)
         ends = np.array([[0.0, 0.0], [1e100, 0.0]])
         extra = energy(parameters, ends) - LinearExperts()(parameters, ends)
-        assert np.asarray(extra) == pytest.approx([0.0, 0.2], abs=1e-9)
+        assert np.asarray(extra) == pytest.approx([0.0, 0.2 + 297 * np.log(10)], abs=1e-9)
         slope = jax.grad(lambda x: jnp.sum(energy(parameters, x)))(jnp.asarray(ends))
         assert np.all(np.isfinite(np.asarray(slope)))
 
@@ -61,6 +62,22 @@ def test_gradients_and_laplacian_agree_with_finite_differences():
         loss = ScoreLoss(energy)(parameters, rows, jax.random.key(0))
         wanted = np.mean(0.5 * np.sum(np.asarray(slope[1]) ** 2, axis=1) - laplacian)
         assert float(loss) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_z_is_finite_without_the_experts():
+    """The law of the lengths alone, in three dimensions, beyond any length seen."""
+    energy, parameters = ENERGIES.parse("linear:contrast=2"), {
+        "filters": np.eye(3)[:1], "log_shapes": np.array([-20.0]),
+        "contrast": np.array([3.0, -4.0]), "log_lengths": np.log([1.0, 10.0]),
+    }  # fmt: skip
+    assert energy.proper(parameters) is None
+    assert "span 1 of 3" in LinearExperts().proper(parameters)
+    with jax.enable_x64(True):
+        logs = np.linspace(-10, 30, 400_001)
+        rows = jnp.asarray(np.exp(logs)[:, None] * np.array([[0.0, 1.0, 0.0]]))
+        mass = np.exp(3 * logs - np.asarray(energy(parameters, rows)))
+    total = np.trapezoid(mass, logs)
+    assert np.trapezoid(mass[logs < 15], logs[logs < 15]) == pytest.approx(total, rel=1e-4)
 
 
 def test_the_bracket_on_log_z_agrees_with_quadrature():
@@ -117,6 +134,15 @@ def test_a_known_law_of_the_lengths_is_learnt(two_contrasts, tmp_path):
     told = evaluate(again, rows[5000:])
     assert "linear:contrast=10" in dict(told.facts())["energy"]
     assert told.to_dict()["contrast"]["lengths"] == pytest.approx(lengths.tolist())
+
+
+def test_experts_begin_in_their_tails(two_contrasts):
+    rows, _ = two_contrasts
+    model = ExpertICA(energy="linear:contrast=4", n_features=9, epochs=1, learning_rate=1e-9)
+    model.fit(rows)
+    features = model.transform(rows)
+    assert np.mean(np.mean(features**2, axis=1) > 1) == pytest.approx(0.75, abs=0.05)
+    assert model.shapes_ == pytest.approx(np.full(9, 1 / 3), abs=1e-3)
 
 
 @pytest.mark.parametrize("learner", ["exact", "equilibrium"])

@@ -66,9 +66,11 @@ class LinearExperts(EnergyFunction):
     """E(x) = sum_i E_i(w_i' x) + g(|x|): one expert on each linear feature.
 
     Products of experts of one scale each cannot describe rows whose lengths, the contrasts of
-    patches, differ by orders of magnitude. With `contrast` steps g(r) is D sum_k v_k r² / (r² +
-    l_k²) in D dimensions, with learnt v_k and fixed l_k; otherwise it is 0. It is bounded, so that
-    Z is finite where that of the experts is, but known in closed form no longer.
+    patches, differ by orders of magnitude. With `contrast` steps g(r) in D dimensions is
+    D sum_k v_k r² / (r² + l_k²) + (D + 1) / 2 log(1 + r² / L²), with learnt v_k and fixed l_k and
+    L, the last twice the largest l_k; otherwise it is 0. The steps are bounded and the tail is that
+    of a Cauchy distribution of D dimensions: Z is finite whatever was learnt, but has no closed
+    form.
 
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
@@ -112,7 +114,9 @@ class LinearExperts(EnergyFunction):
         return x @ parameters["filters"].T
 
     def proper(self, parameters: Any) -> str | None:
-        """Full rank, and for Student's t enough weight in every subspace."""
+        """Full rank, and for Student's t enough weight in every subspace; the tail of contrast."""
+        if self.contrast:
+            return None
         shapes = shapes_of(parameters)
         return improper(parameters["filters"], None if shapes is None else np.asarray(shapes))
 
@@ -145,18 +149,36 @@ def contrast_energy(parameters: Any, squares: Any) -> Any:
     log_lengths = jax.lax.stop_gradient(parameters["log_lengths"])
     ratios = squares[..., None] * jnp.exp(-2.0 * log_lengths)
     steps = 1.0 - 1.0 / (1.0 + ratios)
-    return parameters["filters"].shape[1] * (steps @ parameters["contrast"])
+    dimension = parameters["filters"].shape[1]
+    tail = 0.5 * (dimension + 1) * jnp.log1p(0.25 * ratios[..., -1])
+    return dimension * (steps @ parameters["contrast"]) + tail
 
 
-def places_of_steps(rows: Array, count: int) -> Array:
-    """Log lengths l_k that divide the range of those of the rows evenly, extremes left out.
+def begin_contrast(parameters: Parameters, rows: Array) -> Parameters:
+    """First parameters with the places l_k of the steps spread over the log lengths of these rows,
+    extremes left out.
 
-    >>> places_of_steps(np.diag(np.exp(np.linspace(0.0, 4.0, 5001))), 3).round(2).tolist()
+    Student-t experts begin in their tails: filters so long that the features of three quarters of
+    the rows have a mean square above 1, and shapes that sum to no more than the dimension. From
+    filters of length 1 the steps would explain all lengths, and many filters stay short.
+
+    >>> energy = LinearExperts(contrast=3)
+    >>> rows = np.diag(np.exp(np.linspace(0.0, 4.0, 5001)))
+    >>> first = energy.initial(5001, 4, np.random.default_rng(0))
+    >>> begin_contrast(first, rows)["log_lengths"].round(2).tolist()
     [0.0, 2.0, 4.0]
     """
+    count, dimension = parameters["filters"].shape
     lengths = np.linalg.norm(rows, axis=1)
-    low, high = np.quantile(np.log(lengths[lengths > 0]), (0.001, 0.999))
-    return np.linspace(low, high, count, dtype=np.float32)
+    low, quarter, high = np.quantile(np.log(lengths[lengths > 0]), (0.001, 0.25, 0.999))
+    places = np.linspace(low, high, len(parameters["contrast"]), dtype=np.float32)
+    first = {**parameters, "log_lengths": places}
+    if "log_shapes" in parameters:
+        scale = np.sqrt(dimension) / np.exp(quarter)
+        first["filters"] = (scale * parameters["filters"]).astype(np.float32)
+        most = np.float32(np.log(dimension / count))
+        first["log_shapes"] = np.minimum(parameters["log_shapes"], most)
+    return first
 
 
 def square_experts(energy: Energy, parameters: Any) -> LinearExperts | None:

@@ -29,7 +29,7 @@ from kikuchi.energy.energies import (
     Energy,
     EnergyFunction,
     LinearExperts,
-    places_of_steps,
+    begin_contrast,
     shapes_of,
     square_experts,
 )
@@ -172,8 +172,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
             if "filters" in values:
                 values["filters"] = self._first_filters(rows, values["filters"], rng)
-            if "log_lengths" in values:
-                values["log_lengths"] = places_of_steps(rows, len(values["log_lengths"]))
+            if "contrast" in values:
+                values = begin_contrast(values, rows)
         else:
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")
