@@ -254,6 +254,7 @@ def photographs() -> Iterator[Row]:
     began = time.process_time()
     model = ExpertICA(
         n_features=FEATURES,
+        energy="linear:contrast=12",
         learner="cd:leapfrogs=10,radial=true",
         optimiser="adam",
         momentum=0.0,

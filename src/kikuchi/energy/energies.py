@@ -63,7 +63,14 @@ def random_filters(n_features: int, n_columns: int, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class LinearExperts(EnergyFunction):
-    """E(x) = sum_i E_i(w_i' x): one expert on each linear feature.
+    """E(x) = sum_i E_i(w_i' x) + g(|x|): one expert on each linear feature.
+
+    Products of experts of one scale each cannot describe rows whose lengths, the contrasts of
+    patches, differ by orders of magnitude. With `contrast` steps g(r) in D dimensions is
+    D sum_k v_k r² / (r² + l_k²) + (D + 1) / 2 log(1 + r² / L²), with learnt v_k and fixed l_k and
+    L, the last twice the largest l_k; otherwise it is 0. The steps are bounded and the tail is that
+    of a Cauchy distribution of D dimensions: Z is finite whatever was learnt, but has no closed
+    form.
 
     >>> energy = LinearExperts(expert="logistic")
     >>> parameters = {"filters": np.array([[1.0, 0.5], [-0.3, 0.8]])}
@@ -75,6 +82,7 @@ class LinearExperts(EnergyFunction):
     summary: ClassVar[str] = "one expert on each linear feature"
 
     expert: str = option("student-t", "density of one feature")
+    contrast: int = option(0, "steps of a learnt energy of the row's length; 0: none", low=0)
 
     @cached_property
     def experts(self) -> Expert:
@@ -87,24 +95,34 @@ class LinearExperts(EnergyFunction):
         if self.experts.first_shape is not None:
             first = np.log(self.experts.first_shape)
             parameters["log_shapes"] = np.full(n_features, first, dtype=np.float32)
+        if self.contrast:
+            parameters["contrast"] = np.zeros(self.contrast, dtype=np.float32)
+            spread = np.linspace(-2.0, 2.0, self.contrast, dtype=np.float32)
+            parameters["log_lengths"] = spread + np.float32(0.5 * np.log(n_columns))
         return parameters
 
     def __call__(self, parameters: Any, x: Any) -> Any:
-        """Sum of the experts' energies."""
+        """Sum of the experts' energies, and that of the length."""
         energies = self.experts.energy(self.features(parameters, x), shapes_of(parameters))
-        return jnp.sum(energies, axis=-1)
+        total = jnp.sum(energies, axis=-1)
+        if not self.contrast:
+            return total
+        return total + contrast_energy(parameters, jnp.sum(x * x, axis=-1))
 
     def features(self, parameters: Any, x: Any) -> Any:
         """w_i' x."""
         return x @ parameters["filters"].T
 
     def proper(self, parameters: Any) -> str | None:
-        """Full rank, and for Student's t enough weight in every subspace."""
+        """Full rank, and for Student's t enough weight in every subspace; the tail of contrast."""
+        if self.contrast:
+            return None
         shapes = shapes_of(parameters)
         return improper(parameters["filters"], None if shapes is None else np.asarray(shapes))
 
     def log_z(self, parameters: Any) -> Any:
         """log Z of a square model: the experts' normalisers over |det filters|."""
+        self.need_exact()
         normalisers = self.experts.log_normaliser(shapes_of(parameters))
         count = parameters["filters"].shape[0]
         total = jnp.sum(jnp.broadcast_to(normalisers, (count,)))
@@ -112,14 +130,60 @@ class LinearExperts(EnergyFunction):
 
     def draw(self, parameters: Any, count: int, key: Any) -> Any:
         """Exact samples of a square model: features drawn alone, and the rows that have them."""
+        self.need_exact()
         filters = parameters["filters"]
         u = self.experts.draw(key, (count, filters.shape[0]), shapes_of(parameters))
         return jnp.linalg.solve(filters, u.T.astype(filters.dtype)).T
 
+    def need_exact(self) -> None:
+        """Refuse an energy of the length, with which features are not independent."""
+        if self.contrast:
+            raise MethodError(
+                f"energy {self.text}: with contrast there is no exact Z, also where there are as "
+                "many features as columns; leave contrast out, or use cd and log Z by ais"
+            )
+
+
+def contrast_energy(parameters: Any, squares: Any) -> Any:
+    """g of rows with these squared lengths; the places of its steps are not learnt."""
+    log_lengths = jax.lax.stop_gradient(parameters["log_lengths"])
+    ratios = squares[..., None] * jnp.exp(-2.0 * log_lengths)
+    steps = 1.0 - 1.0 / (1.0 + ratios)
+    dimension = parameters["filters"].shape[1]
+    tail = 0.5 * (dimension + 1) * jnp.log1p(0.25 * ratios[..., -1])
+    return dimension * (steps @ parameters["contrast"]) + tail
+
+
+def begin_contrast(parameters: Parameters, rows: Array) -> Parameters:
+    """First parameters with the places l_k of the steps spread over the log lengths of these rows,
+    extremes left out.
+
+    Student-t experts begin in their tails: filters so long that the features of three quarters of
+    the rows have a mean square above 1, and shapes that sum to no more than the dimension. From
+    filters of length 1 the steps would explain all lengths, and many filters stay short.
+
+    >>> energy = LinearExperts(contrast=3)
+    >>> rows = np.diag(np.exp(np.linspace(0.0, 4.0, 5001)))
+    >>> first = energy.initial(5001, 4, np.random.default_rng(0))
+    >>> begin_contrast(first, rows)["log_lengths"].round(2).tolist()
+    [0.0, 2.0, 4.0]
+    """
+    count, dimension = parameters["filters"].shape
+    lengths = np.linalg.norm(rows, axis=1)
+    low, quarter, high = np.quantile(np.log(lengths[lengths > 0]), (0.001, 0.25, 0.999))
+    places = np.linspace(low, high, len(parameters["contrast"]), dtype=np.float32)
+    first = {**parameters, "log_lengths": places}
+    if "log_shapes" in parameters:
+        scale = np.sqrt(dimension) / np.exp(quarter)
+        first["filters"] = (scale * parameters["filters"]).astype(np.float32)
+        most = np.float32(np.log(dimension / count))
+        first["log_shapes"] = np.minimum(parameters["log_shapes"], most)
+    return first
+
 
 def square_experts(energy: Energy, parameters: Any) -> LinearExperts | None:
     """The linear experts of a model with as many features as columns, whose Z is exact."""
-    if not isinstance(energy, LinearExperts):
+    if not isinstance(energy, LinearExperts) or energy.contrast:
         return None
     features, columns = parameters["filters"].shape
     return energy if features == columns else None

@@ -29,6 +29,7 @@ from kikuchi.energy.energies import (
     Energy,
     EnergyFunction,
     LinearExperts,
+    begin_contrast,
     shapes_of,
     square_experts,
 )
@@ -171,6 +172,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
                 raise MethodError(f"start is {', '.join(STARTS)}, got {self.start!r}")
             if "filters" in values:
                 values["filters"] = self._first_filters(rows, values["filters"], rng)
+            if "contrast" in values:
+                values = begin_contrast(values, rows)
         else:
             if self.parameters is None:
                 raise MethodError("an energy that is a function needs its first parameters")
@@ -217,6 +220,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         for first in range(0, most, _CHECKED):
             with precision(values):
                 self._check_piece(energy, values, rows[first : min(first + _CHECKED, most)], first)
+        if self._needs_square and isinstance(energy, LinearExperts):
+            energy.need_exact()
         if self._needs_square and square_experts(energy, values) is None:
             raise MethodError(
                 f"learner {self.learner} needs as many linear features as white columns "
@@ -429,16 +434,21 @@ class ExpertICA(EnergyModel):
     """
 
     energy: str = option(
-        "linear", "Energy of the features: linear, topographic, feed-forward, recurrent, manifold."
+        "linear",
+        "Energy of the features: linear (linear:contrast=12 for patches and sounds), topographic, "
+        "feed-forward, recurrent, manifold.",
     )
     expert: str = option(
         "student-t", "Density of one feature: student-t, logistic, laplace or gaussian-mixture."
     )
 
     def _energy(self) -> Energy:
-        if self.energy == "linear":
-            return LinearExperts(expert=self.expert)
         energy = ENERGIES.parse(self.energy)
+        if isinstance(energy, LinearExperts):
+            usual = LinearExperts().expert
+            if usual not in (energy.expert, self.expert) and energy.expert != self.expert:
+                raise MethodError(f"two experts: {self.energy} and {self.expert}; give one")
+            return replace(energy, expert=self.expert) if energy.expert == usual else energy
         if energy.name == "uniform-gaussian":
             raise MethodError(f"ExpertICA needs linear filters; use EnergyModel({self.energy!r})")
         return energy

@@ -108,6 +108,11 @@ class EnergyEvaluation(RowsAnswer):
         """Plain data for JSON."""
         e = self.estimator
         shapes = e.shapes_ if isinstance(e, ExpertICA) else None
+        contrast = None
+        if "log_lengths" in e._values:
+            lengths = np.exp(np.asarray(e._values["log_lengths"], dtype=np.float64))
+            weights = np.asarray(e._values["contrast"])
+            contrast = {"lengths": lengths.tolist(), "weights": weights.tolist()}
         return {
             **self.rows_dict(),
             "preparation": None if e.preparation_ is None else e.preparation_.to_dict(),
@@ -118,6 +123,7 @@ class EnergyEvaluation(RowsAnswer):
             "log_density": None if self.likelihood is None else list(self.likelihood),
             "log_density_normal": self.gaussian,
             "shapes": None if shapes is None else shapes.tolist(),
+            "contrast": contrast,
             "gabor": None if self.gabors is None else self.gabors.to_dict(),
             "time_frequency": None if self.sounds is None else self.sounds.to_dict(),
             "measures": e.trace_.measures,
@@ -184,7 +190,8 @@ def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
         raise MethodError(f"log Z is found by 'exact' or 'ais', not {method!r}")
     if method == "exact" and not estimator.is_square:
         raise MethodError(
-            "log Z is exact only for linear experts with as many features as white columns; use ais"
+            "log Z is exact only for linear experts without contrast and with as many features as "
+            "white columns; use ais"
         )
     found = estimator.log_z_ if hasattr(estimator, "log_z_") else estimator.log_z()
     told: dict[str, Any] = {"method": "exact" if found.stopped == "exact" else "ais"}

@@ -27,7 +27,7 @@ import numpy as np
 
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured, Registry, option
-from kikuchi.energy.energies import Energy, LinearExperts
+from kikuchi.energy.energies import Energy, LinearExperts, contrast_energy, shapes_of
 from kikuchi.energy.radial import RadialMap, length_spread
 from kikuchi.energy.samplers import ChainMoves
 from kikuchi.training.rule import LossRule, State
@@ -206,6 +206,7 @@ def _square(energy: Energy, learner: str) -> LinearExperts:
             f"learner {learner} needs linear experts, one for each column; use cd, pcd, "
             "score-matching, denoising or nce"
         )
+    energy.need_exact()
     return energy
 
 
@@ -282,9 +283,7 @@ class ScoreLoss:
 
 
 def _linear_laplacian(energy: LinearExperts, parameters: Any, x: Any) -> Any:
-    """sum_i E_i''(u_i) |w_i|²."""
-    from kikuchi.energy.energies import shapes_of
-
+    """sum_i E_i''(u_i) |w_i|², and that of the energy of the length."""
     shapes = shapes_of(parameters)
     u = energy.features(parameters, x)
     ones = jnp.ones_like(u)
@@ -293,7 +292,16 @@ def _linear_laplacian(energy: LinearExperts, parameters: Any, x: Any) -> Any:
         return jax.grad(lambda v: jnp.sum(energy.experts.energy(v, shapes)))(at)
 
     curvature = jax.jvp(slope, (u,), (ones,))[1]
-    return curvature @ jnp.sum(parameters["filters"] ** 2, axis=1)
+    total = curvature @ jnp.sum(parameters["filters"] ** 2, axis=1)
+    if not energy.contrast:
+        return total
+
+    def rise(at: Any) -> Any:
+        return jax.grad(lambda s: jnp.sum(contrast_energy(parameters, s)))(at)
+
+    squares = jnp.sum(x * x, axis=-1)
+    first, second = jax.jvp(rise, (squares,), (jnp.ones_like(squares),))
+    return total + 2.0 * x.shape[-1] * first + 4.0 * squares * second
 
 
 class ScoreMatching(EnergyLearner):
