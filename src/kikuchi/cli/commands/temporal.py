@@ -120,7 +120,7 @@ def _run(
     output: StrictOutput,
 ) -> None:
     from kikuchi.cli.console import ProgressBar
-    from kikuchi.temporal.evaluation import TemporalEvaluation, carry_out
+    from kikuchi.temporal.evaluation import TemporalEvaluation
 
     task, like = wanted.name, "hmm" if kind == "flow-hmm" else kind
     _check_words(task, kind, seed)
@@ -148,21 +148,7 @@ def _run(
     evaluation = TemporalEvaluation(
         estimator, like, task, tables, names, time.perf_counter() - begin, labels=labels
     )
-    if kind == "probit":
-        _probabilities(evaluation, task)
-    elif task != "fit":
-        if inputs is not None:
-            raise MethodError("with --inputs only fit is a command; use Python for the rest")
-        answer = carry_out(
-            estimator, like, task, tables, steps=wanted.steps, smooth=wanted.smooth, seed=seed,
-            method=chosen.method,
-        )  # fmt: skip
-        evaluation.columns, evaluation.rows, evaluation.result = answer
-    elif inputs is None:
-        evaluation.result = carry_out(
-            estimator, like, "filter", tables, steps=1, smooth=True, seed=seed,
-            method=chosen.method,
-        )[2]  # fmt: skip
+    _carry_out(evaluation, wanted, inputs is not None, seed, chosen.method)
     if out is not None:
         estimator.save(out)
 
@@ -175,6 +161,29 @@ def _run(
         evaluation, output, head={"version": __version__}, page=page, written=[out],
         files=[(chosen.table, lambda path: _write(evaluation, path))],
     )  # fmt: skip
+
+
+def _carry_out(
+    done: TemporalEvaluation, wanted: Task, with_inputs: bool, seed: int, method: str | None
+) -> None:
+    """The answer to a task; of a fit what its page shows."""
+    from kikuchi.temporal.evaluation import carry_out
+
+    if done.kind == "probit":
+        _probabilities(done, wanted.name)
+        return
+    fitted = wanted.name == "fit"
+    if with_inputs:
+        if not fitted:
+            raise MethodError("with --inputs only fit is a command; use Python for the rest")
+        return
+    asked = Task("filter", 1, smooth=True) if fitted else wanted
+    columns, rows, done.result = carry_out(
+        done.estimator, done.kind, asked.name, done.tables,
+        steps=asked.steps, smooth=asked.smooth, seed=seed, method=method,
+    )  # fmt: skip
+    if not fitted:
+        done.columns, done.rows = columns, rows
 
 
 def _command(task: Callable[..., Task]) -> Callable[..., Task]:
