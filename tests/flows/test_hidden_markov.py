@@ -1,5 +1,7 @@
 """Chains of flows against chains of Gaussians (LIU-M15)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,20 @@ def test_ctrl_c_in_the_fit_that_it_begins_from_ends_the_whole(monkeypatch) -> No
     monkeypatch.setattr("kikuchi.flows.hidden_markov.HMM", Cut)
     with pytest.raises(KeyboardInterrupt):
         FlowHMM(2, random_state=0).fit(_sequences(4, 0))
+
+
+def test_ctrl_c_within_a_maximisation_ends_with_the_round_before(sequences, monkeypatch):
+    from kikuchi.flows import learning
+
+    whole, calls = learning.train, []
+
+    def cut(*given, **options):
+        done = whole(*given, **options)
+        calls.append(1)
+        return done if len(calls) < 3 else dataclasses.replace(done, stopped="interrupted")
+
+    monkeypatch.setattr(learning, "train", cut)
+    model = FlowHMM(2, flow=SMALL, components=1, max_iter=6, random_state=0, patience=6)
+    model.fit(sequences)
+    assert model.stopped_ == "interrupted"
+    assert len(calls) == 3

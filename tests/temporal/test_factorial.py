@@ -293,3 +293,29 @@ def test_one_clear_line_for_bad_chains() -> None:
     for message, make in bad.items():
         with pytest.raises(KikuchiError, match=message):
             make()
+
+
+def test_a_fit_that_was_interrupted_goes_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kikuchi.temporal.chains import factorial
+
+    rows = np.cumsum(np.random.default_rng(0).normal(size=(60, 2)), axis=0)
+    options: dict[str, Any] = {"max_iter": 12, "tol": 0.0, "random_state": 0}
+    calls, solve = [0], factorial.mean_field_chains
+
+    def counted(*given: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 0:
+            raise KeyboardInterrupt
+        return solve(*given, **more)
+
+    monkeypatch.setattr(factorial, "mean_field_chains", counted)
+    whole = FactorialHMM((2, 2), **options).fit(rows)
+    calls[0] = 9 - calls[0]  # Ctrl-C eight calls before the last one
+    part = FactorialHMM((2, 2), **options, checkpoint=tmp_path / "p").fit(rows)
+    assert part.stopped_ == "interrupted" and part.n_iter_ < 12
+    again = FactorialHMM((2, 2), **options, checkpoint=tmp_path / "p").fit(rows)
+    assert again.n_iter_ == 12
+    for name, array in whole.model_.to_arrays().items():
+        assert np.array_equal(again.model_.to_arrays()[name], array), name

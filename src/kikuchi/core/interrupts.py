@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 _SHORTLY = 0.002  # seconds
-_CALLED_FROM_C = "numba.core.serialize", "numpy._core._internal"
+_CALLED_FROM_C = "numba.core.serialize", "numpy._core._internal", "jax._src.lib"
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -35,7 +35,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     Numba's compiled code builds its results with a few functions in Python and does not look
     whether they failed: an interrupt there becomes a SystemError or a crash. NumPy's comparison of
     records takes any error of such a function for a lack of a common type. Whatever is raised in
-    `unraisable`, which repeats interrupts, is dropped by Python.
+    `unraisable`, which repeats interrupts, or in what JAX does on each garbage collection, is
+    dropped by Python.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""

@@ -176,6 +176,8 @@ class MaximisationStep:
             seed=self.rng,
             threads=self.threads,
         )
+        if done.stopped == "interrupted":
+            raise KeyboardInterrupt  # half a step is none: the round before is the last
         moved = done.model
         for _ in range(_HALVINGS):
             found = expected(moved, rows, share)

@@ -124,10 +124,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         sequences = self._sequences(Y, reset=True)
         self._floor = variance_floor(sequences.stacked())
         self._beliefs: list[Array | None] = [None] * len(sequences.tables)
+        self._began = self._beliefs
         try:
             return self._fit(sequences, method)
         finally:
-            del self._beliefs, self._floor
+            del self._beliefs, self._began, self._floor
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> HiddenChains:
         if self.start is not None:
@@ -186,6 +187,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     def _expectation(self, model: HiddenChains, sequences: Sequences) -> tuple[float, Any]:
         count = len(model.sizes)
         total, emission = 0.0, None
+        self._began = list(self._beliefs)
         first = [np.zeros(k) for k in model.sizes]
         transitions = [np.zeros((k, k)) for k in model.sizes]
         for number, rows in enumerate(sequences.tables):
@@ -235,7 +237,8 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         return np.concatenate([*slopes, model.emission.gradient(statistics.emission)])
 
     def _carried(self) -> Arrays:
-        return {f"beliefs{k}": b for k, b in enumerate(self._beliefs) if b is not None}
+        # those that the last expectation began with: a fit that is taken up repeats it
+        return {f"beliefs{k}": b for k, b in enumerate(self._began) if b is not None}
 
     def _restore_carried(self, arrays: Arrays) -> None:
         for k in range(len(self._beliefs)):
