@@ -13,6 +13,7 @@ import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,10 +59,11 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
 @pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
 def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys, tempfile, pathlib\n"
-        "from kikuchi.core.files import atomic_write, temporary_name\n"
+        "import os, signal, sys, pathlib\n"
+        "from kikuchi.core.files import atomic_write, temporary_path\n"
         "folder = pathlib.Path(sys.argv[1])\n"
-        "(pathlib.Path(tempfile.mkdtemp(**temporary_name(folder / 'out'))) / 'a').write_text('')\n"
+        "left = temporary_path(folder / 'out')\n"
+        "left.mkdir(); (left / 'a').write_text('')\n"
         "with atomic_write(folder / 'state') as file:\n"
         "    file.write('half'); file.flush()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -165,3 +167,18 @@ def test_halves_of_letters_are_written_by_their_codes(tmp_path: Path) -> None:
     with atomic_write(tmp_path / "a.json") as file:
         file.write("\udcc3")
     assert (tmp_path / "a.json").read_bytes() == rb"\udcc3"
+
+
+def test_ctrl_c_while_the_file_is_opened_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def interrupted(self: Path, *given: Any, **options: Any) -> Any:
+        opened(self, *given, **options).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from kikuchi import Trace
 
@@ -55,3 +56,24 @@ def test_clear_begins_anew() -> None:
     trace.clear()
     assert len(trace) == 0
     assert all(len(column) == 0 for column in trace.arrays().values())
+
+
+class _Interrupting(list[float]):
+    """A column in which Ctrl-C comes once, before a value is appended."""
+
+    pressed = False
+
+    def append(self, value: float) -> None:
+        if not self.pressed:
+            self.pressed = True
+            raise KeyboardInterrupt
+        super().append(value)
+
+
+def test_ctrl_c_within_a_row_leaves_it_whole() -> None:
+    trace = Trace()
+    trace.lower = _Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        trace.record(1, residual=0.5, measures={"acceptance": 0.9})
+    assert {len(column) for column in trace.arrays().values()} == {1}
+    assert trace.last_residual == 0.5 and trace.measures["acceptance"] == [0.9]

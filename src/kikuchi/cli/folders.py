@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import KikuchiError
-from kikuchi.core.files import temporary_name
+from kikuchi.core.files import temporary_path
 
 if TYPE_CHECKING:
     from kikuchi.ica.evaluation import SourceEvaluation
@@ -31,15 +30,10 @@ def check_folder(out: Path) -> None:
 def write_folder(out: Path, evaluation: SourceEvaluation) -> None:
     """The answer in a new folder: all files, or none."""
     target = out.resolve()
+    work = temporary_path(target)
     try:
-        work = Path(tempfile.mkdtemp(**temporary_name(target)))
-    except OSError as error:
-        raise KikuchiError(f"cannot write {out}: {error.strerror or error}") from None
-    try:
+        work.mkdir()
         _write_files(work, evaluation)
-        umask = os.umask(0)
-        os.umask(umask)
-        work.chmod(0o777 & ~umask)
         if target.is_dir():
             target.rmdir()
         work.rename(target)

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -194,26 +193,25 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
     target = Path(path)
     if target.is_dir():
         raise KikuchiError(f"cannot write {target}: it is a folder")
-    try:
-        handle, temporary = tempfile.mkstemp(**temporary_name(target))
-    except OSError as error:
-        raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
-    try:
-        encoding = None if "b" in mode else "utf-8"
-        errors = encoding and "backslashreplace"  # names of files may hold halves of letters
-        with os.fdopen(handle, mode, encoding=encoding, errors=errors) as file:
+    temporary = temporary_path(target)
+    encoding = None if "b" in mode else "utf-8"
+    errors = encoding and "backslashreplace"  # names of files may hold halves of letters
+    try:  # its name is known before it is there: Ctrl-C leaves none behind
+        with temporary.open(mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
             yield file
-        Path(temporary).chmod(_mode_for(target))
-        Path(temporary).replace(target)
+        if target.exists():
+            temporary.chmod(target.stat().st_mode & 0o777)
+        temporary.replace(target)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):  # it was perhaps never there
+            temporary.unlink()
         if isinstance(error, OSError):
             raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
         raise
 
 
-def temporary_name(target: Path) -> dict[str, Any]:
-    """Arguments of `tempfile.mkstemp` or `mkdtemp` for a hidden place beside `target`.
+def temporary_path(target: Path) -> Path:
+    """A new hidden place beside `target`, for a file or a folder that becomes it.
 
     Its name says which process writes there, so that what processes of this machine left behind
     when they were killed is recognised, and removed here.
@@ -224,7 +222,7 @@ def temporary_name(target: Path) -> dict[str, Any]:
         if writer.isdecimal() and not _runs(int(writer)):
             with suppress(OSError):  # of another user, or removed in the meantime
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-    return {"prefix": f"{prefix}{os.getpid()}-", "suffix": _TEMPORARY, "dir": target.parent}
+    return target.parent / f"{prefix}{os.getpid()}-{os.urandom(8).hex()}{_TEMPORARY}"
 
 
 def _runs(process: int) -> bool:
@@ -235,12 +233,3 @@ def _runs(process: int) -> bool:
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _mode_for(target: Path) -> int:
-    """The permissions that a plain `open` would leave on `target`."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask

@@ -55,17 +55,25 @@ class Trace:
         `objective`, the `seconds` since the beginning, certified bounds `lower` and `upper`, and
         other `measures` by name. NaN stands for what is not known.
         """
-        told = measures or {}
+        told, length = measures or {}, len(self.iterations)
         for name in told:
-            self.measures.setdefault(name, [math.nan] * len(self.iterations))
-        for name, column in self.measures.items():
-            column.append(float(told.get(name, math.nan)))
-        self.iterations.append(int(iteration))
-        self.residual.append(float(residual))
-        self.objective.append(float(objective))
-        self.seconds.append(float(seconds))
-        self.lower.append(float(lower))
-        self.upper.append(float(upper))
+            self.measures.setdefault(name, [math.nan] * length)
+        row: list[tuple[list[Any], float]] = [
+            (column, float(told.get(name, math.nan))) for name, column in self.measures.items()
+        ]
+        row += [
+            (self.residual, float(residual)),
+            (self.objective, float(objective)),
+            (self.seconds, float(seconds)),
+            (self.lower, float(lower)),
+            (self.upper, float(upper)),
+            (self.iterations, int(iteration)),
+        ]
+        try:
+            _fill(row, length)
+        except KeyboardInterrupt:
+            _fill(row, length)  # a row is whole or not there
+            raise
 
     def clear(self) -> None:
         """Forget all steps: the run begins anew."""
@@ -114,3 +122,10 @@ class Trace:
             name.removeprefix(_MEASURE): columns[name].astype(np.float64).tolist()
             for name in sorted(measures)
         }
+
+
+def _fill(row: list[tuple[list[Any], float]], length: int) -> None:
+    """Append to each column that has no more than `length` values yet."""
+    for column, value in row:
+        if len(column) == length:
+            column.append(value)
