@@ -65,6 +65,16 @@ def test_likelihoods_agree(rows):
     assert annealed.upper.mean() - annealed.lower.mean() < 0.3
 
 
+@pytest.mark.parametrize("posterior", ["mixture:2", "chain", "quadratic", "third-order"])
+def test_every_posterior_with_densities_proposes(posterior, rows):
+    """Importance sampling from any posterior whose draws have probabilities."""
+    fitted = net().fit(rows)
+    some = rows[:8]
+    truth = fitted.log_likelihood(some, "exact").mean
+    drawn = fitted.set_params(posterior=posterior).log_likelihood(some, "importance", draws=2000)
+    assert drawn.mean == pytest.approx(truth, abs=0.05)
+
+
 def test_evidence_on_any_units(rows):
     fitted = net(layers=(2, 3)).fit(rows)
     graph = fitted.network_.to_factor_graph()

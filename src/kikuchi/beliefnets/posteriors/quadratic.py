@@ -86,7 +86,7 @@ class QuadraticUnits(UnitPosterior):
                 to_weights.append(found.ravel())
         return {"weights": np.concatenate(to_weights), "bias": np.concatenate(to_bias)}
 
-    draw = MixtureUnits.draw
+    _drawn = MixtureUnits._drawn
 
 
 class _Layers:

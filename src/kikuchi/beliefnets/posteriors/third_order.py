@@ -98,7 +98,7 @@ class ThirdOrderUnits(UnitPosterior):
         found = to_weights[network.tails, network.heads]
         return {"weights": found, "bias": to_bias}
 
-    draw = MixtureUnits.draw
+    _drawn = MixtureUnits._drawn
 
 
 def dense_weights(network: SigmoidNetwork) -> Array:
