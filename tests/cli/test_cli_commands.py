@@ -104,7 +104,7 @@ def test_compare_prints_a_table_with_footnotes(loop: Path) -> None:
     )
     assert re.search(r"^jt +\S+ +0 +0 +0 ", result.stdout, re.M)
     assert "bp:schedule=parallel,damping=0.5" in result.stdout
-    assert "compiled loops were loaded beforehand" in result.stdout
+    assert "libraries and compiled loops were loaded before" in result.stdout
 
 
 def test_a_method_that_refuses_is_a_row_with_its_reason(loop: Path) -> None:

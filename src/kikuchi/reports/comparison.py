@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
@@ -12,6 +13,7 @@ from kikuchi.core import text
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, RunLimits, format_bytes, limits
+from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -22,7 +24,7 @@ from kikuchi.reports.evidence import Observed, as_observed, has_marginals, obser
 
 _EXACT = "jt"
 _LONG_SECONDS = 600.0  # an exact answer that takes longer is only computed when asked for
-_QUICK = 0.5  # seconds
+_QUICK = 10.0  # seconds, of which loading may be a large part
 _CHEAP_BYTES = 10**8
 _CHEAP_OPERATIONS = 2 * 10**8  # about a second
 
@@ -102,7 +104,7 @@ def compare(
 
     The exact answer comes from the junction tree if its plan fits the memory of the budget.
     `announce(text)` is called before each run and may answer with a progress to report to.
-    Compiled loops are loaded on a small piece of the model first, so that the seconds of a row
+    A run that had to load libraries or compiled loops is made again, so that the seconds of a row
     are those of its own work.
 
     >>> import kikuchi as kk
@@ -243,11 +245,13 @@ def _measured(
 def _loaded(
     method: Method, graph: FactorGraph, observed: Observed, budget: Budget, announce: Announce
 ) -> Beliefs:
-    """The answer of a run whose compiled loops are loaded: a quick method is run twice, as loading
-    would be most of its first time.
+    """The answer of a run that loads nothing: a quick one that had to load libraries or compiled
+    loops, which would be most of its time, is made again.
     """
     progress = announce(method.text)
+    before = len(sys.modules), COMPILING.seconds
     first = method.run(graph, evidence=observed, budget=budget, progress=progress)
-    if first.seconds > _QUICK or first.stopped == "interrupted":
+    loaded = (len(sys.modules), COMPILING.seconds) != before
+    if not loaded or first.seconds > _QUICK or first.stopped == "interrupted":
         return first
     return method.run(graph, evidence=observed, budget=budget, progress=progress)
