@@ -95,7 +95,8 @@ def _footnote(results: Comparison) -> str:
         f"{results.exact_note[:1].upper()}{results.exact_note[1:]}. Bounds on log Z are certified; "
         "error is log Z minus the exact one. The error of a marginal is the "
         "largest difference over the states of a variable; largest and mean are over the variables "
-        "that were not observed. Seconds are wall clock; libraries and compiled loops were loaded before."
+        "that were not observed. Seconds are wall clock; libraries and compiled loops were loaded "
+        "before."
     )
     return f'<p class="note">{html.escape(note)}</p>'
 

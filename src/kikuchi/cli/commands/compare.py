@@ -90,7 +90,8 @@ class ComparisonAnswer(Answer):
             notes.append(
                 "error: log Z minus the exact one; largest, mean: errors of the marginals."
             )
-        return [*notes, "seconds: wall clock of each run; libraries and compiled loops were loaded before."]
+        loaded = "libraries and compiled loops were loaded before"
+        return [*notes, f"seconds: wall clock of each run; {loaded}."]
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison with the model, the evidence and the version."""
