@@ -3,12 +3,14 @@
 * Bare `>>>` examples are fenced; Markdown would read them as nested quotations. After a section
   such as Parameters, which would swallow them, they become a section of their own.
 * `name : what it is` in a Parameters section becomes a name with the text below it; griffe would
-  read the text as a type, and it knows the types from the signature.
+  read the text as a type, and it knows the types from the signature. Names that share a text have
+  it each: griffe would show them with the type of the first.
 * Attributes that a docstring lists in a sentence are shown as that sentence.
 * Estimators list their options in docstrings that are made with the class and read from there.
 * A line `Reference: ...` below a section such as Parameters, which would take it for an entry, goes
   above the first section.
 * An option is shown with its default, not with the call that also states its help and range.
+* The limits of a run that a function takes as `**within` are shown one by one.
 * A line of prose that begins with `>` is kept from becoming a quotation.
 """
 
@@ -16,10 +18,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, ForwardRef
 
 import griffe
+
+from kikuchi.core.budget import RunLimits
 
 _UNDERLINE = re.compile(r"\s*-{3,}\s*$")
 _CITED = re.compile(r"References?: ")
@@ -83,12 +88,28 @@ def _attributes_as_prose(text: str) -> str:
 
 def _entries_below_names(text: str) -> str:
     out: list[str] = []
+    names: list[str] = []  # of the entry that is being read
+    described: list[str] = []
     in_parameters = False
+
+    def end_entry() -> None:
+        for name in names:
+            out.extend([name, *described])
+        names.clear()
+        described.clear()
+
     for line in text.splitlines():
         if _UNDERLINE.match(line) and out:
             in_parameters = out[-1].strip() in ("Parameters", "Attributes")
         entry = _ENTRY.match(line) if in_parameters else None
-        out += [entry[1], f"    {entry[2]}"] if entry else [line]
+        if entry or not line.startswith("    "):
+            end_entry()
+        if entry:
+            names += entry[1].split(", ")
+            described.append(f"    {entry[2]}")
+        else:
+            (described if names else out).append(line)
+    end_entry()
     return "\n".join(out)
 
 
@@ -103,6 +124,10 @@ class HouseDocstrings(griffe.Extension):
         """Called by griffe when it has read an attribute, before dataclasses get signatures."""
         attr.value = plain_default(attr.value)
 
+    def on_function_instance(self, *, func: griffe.Function, **kwargs: Any) -> None:
+        """Called by griffe when it has read a function."""
+        func.parameters = griffe.Parameters(*named_limits(func.parameters))
+
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called by griffe for each object after it is loaded."""
         if obj.docstring is not None:
@@ -114,6 +139,19 @@ def plain_default(value: Any) -> Any:
     if isinstance(value, griffe.ExprCall) and str(value.function) == "option" and value.arguments:
         return value.arguments[0]
     return value
+
+
+def named_limits(parameters: griffe.Parameters) -> Iterator[griffe.Parameter]:
+    """The parameters with `**within` as the budget, the seconds and the memory that it takes."""
+    for parameter in parameters:
+        if str(parameter.annotation) != "Unpack[RunLimits]":
+            yield parameter
+            continue
+        for name, kind in RunLimits.__annotations__.items():
+            shown = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
+            yield griffe.Parameter(
+                name, annotation=shown, kind=griffe.ParameterKind.keyword_only, default="None"
+            )
 
 
 def _listed_options(obj: griffe.Object) -> str | None:

@@ -46,8 +46,8 @@ def test_docstrings_are_made_ready_for_the_site() -> None:
     assert ready(f"Fits.\n\n{listed}\n\n{section}n: how many") == (
         f"Fits.\n\nAttributes: a_, b_ (of all),\nc_.\n\n{section}n\n    how many"
     )
-    named = "Attributes\n----------\na_, b_"
-    assert ready(f"{named} : what") == f"{named}\n    what"
+    named = "Attributes\n----------\n"
+    assert ready(f"{named}a_, b_ : what") == f"{named}a_\n    what\nb_\n    what"
 
 
 def test_options_are_shown_with_their_defaults() -> None:
@@ -66,6 +66,17 @@ class Model:
     with griffe.temporary_visited_package("made_up", files, extensions=tool) as package:
         shown = {p.name: str(p.default) for p in package["Model"].parameters if p.name != "self"}
     assert shown == {"n": "3", "m": "max(1, 2)"}
+
+
+def test_limits_of_a_run_are_shown_one_by_one() -> None:
+    griffe = pytest.importorskip("griffe")
+    tool = griffe.load_extensions(f"{ROOT / 'tools' / 'griffe_docstrings.py'}:HouseDocstrings")
+    source = "def wait(turns: int, *, often=1, **within: Unpack[RunLimits]) -> None: ..."
+    files = {"__init__.py": source}
+    with griffe.temporary_visited_package("made_up", files, extensions=tool) as package:
+        shown = {p.name: str(p.annotation) for p in package["wait"].parameters}
+    assert list(shown) == ["turns", "often", "budget", "seconds", "memory"]
+    assert shown["seconds"] == "float | None"
 
 
 def test_equations_become_mathml_and_wrong_ones_are_faults() -> None:

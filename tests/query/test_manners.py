@@ -20,7 +20,6 @@ import pandas as pd
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.budget import RunLimits
 from kikuchi.reports.comparison import compare
 
 ASIA = kk.example("asia")
@@ -45,10 +44,8 @@ def _query() -> Any:
 
 
 def _names(function: Any) -> set[str]:
-    """Names of the arguments, those of the limits of a run where these are taken together."""
-    given = inspect.signature(function).parameters
-    together = any(p.annotation == "Unpack[RunLimits]" for p in given.values())
-    return {*given, *(RunLimits.__annotations__ if together else ())}
+    """Names of the arguments, as `help` shows them."""
+    return set(inspect.signature(function).parameters)
 
 
 def test_whatever_takes_a_budget_takes_seconds_and_memory() -> None:

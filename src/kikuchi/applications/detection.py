@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import RunLimits, limits
+from kikuchi.core.budget import RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, MethodError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.binary import spin_graph
@@ -168,6 +168,7 @@ class Detection:
         return len(self.symbols)
 
 
+@named_limits
 def detect(
     channels: ArrayLike,
     received: ArrayLike,

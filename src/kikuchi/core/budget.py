@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
@@ -18,6 +19,7 @@ from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 DEFAULT_BYTES = 4 * 10**9
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,26 @@ class RunLimits(TypedDict, total=False):
     budget: Budget | None
     seconds: float | None
     memory: int | str | None
+
+
+def named_limits(function: Function) -> Function:
+    """Show `budget`, `seconds` and `memory` of a function that takes them as `**within` one by one,
+    to `help` and to completion.
+
+    >>> from typing import Unpack
+    >>> @named_limits
+    ... def wait(turns: int, **within: Unpack[RunLimits]) -> Budget:
+    ...     return limits(**within)
+    >>> list(inspect.signature(wait).parameters)
+    ['turns', 'budget', 'seconds', 'memory']
+    """
+    signature = inspect.signature(function)
+    *first, _ = signature.parameters.values()
+    own = inspect.signature(limits).parameters.values()
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    shown = signature.replace(parameters=[*first, *named])
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    return function
 
 
 def limits(

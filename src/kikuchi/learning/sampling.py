@@ -12,7 +12,7 @@ import numpy as np
 
 from kikuchi.core import seeds
 from kikuchi.core.arrays import Ints
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
@@ -38,6 +38,7 @@ class Samples:
         return f"Samples({rows} rows of {variables} variables: {self.how})"
 
 
+@named_limits
 def draw_samples(
     graph: FactorGraph,
     n: int,
@@ -57,7 +58,7 @@ def draw_samples(
     n : how many.
     evidence : observed states by variable, both by name or number.
     seed : of the draws.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
 
     >>> coin = FactorGraph([2], [((0,), [1, 3])])
     >>> samples = draw_samples(coin, 1000, seed=1)

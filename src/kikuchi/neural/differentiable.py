@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,17 +75,18 @@ def log_z(
     return kernel.log_z(reduced.read(tables)) + reduced.constant(tables) + constant
 
 
-class _Given(TypedDict, total=False):
-    evidence: Evidence | None
-    budget: Budget | None
-
-
-def marginals(graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]) -> Any:
+def marginals(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Any:
     """The method's marginals as a flat JAX array, with implicit gradients.
 
     Parameters
     ----------
-    graph, method, given : as for `log_z`, with its `evidence` and `budget`.
+    graph, method, evidence, budget : as for `log_z`.
 
     >>> import jax, kikuchi as kk
     >>> graph = kk.FactorGraph([2], [((0,), [1, 3])])
@@ -93,39 +94,50 @@ def marginals(graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_
     >>> jax.grad(chance)(graph.log_tables).tolist()  # p (1 - p)
     [-0.1875, 0.1875]
     """
-    return beliefs(graph, method, **given).marginals
+    return beliefs(graph, method, evidence=evidence, budget=budget).marginals
 
 
-def factor_beliefs(graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]) -> Any:
-    """The method's beliefs of all factors as one flat JAX array, with implicit gradients.
+def factor_beliefs(
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
+) -> Any:
+    """The method's beliefs of all factors as one flat JAX array, laid out as `graph.log_tables`,
+    with implicit gradients.
 
     Parameters
     ----------
-    graph, method, given : as for `marginals`. The array is laid out as `graph.log_tables`.
+    graph, method, evidence, budget : as for `log_z`.
 
     >>> import kikuchi as kk
     >>> graph = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> [round(float(chance), 3) for chance in factor_beliefs(graph, "jt")]
     [0.1, 0.2, 0.3, 0.4]
     """
-    return beliefs(graph, method, **given).factors
+    return beliefs(graph, method, evidence=evidence, budget=budget).factors
 
 
 def beliefs(
-    graph: FactorGraph, method: str | Method = "jt", **given: Unpack[_Given]
+    graph: FactorGraph,
+    method: str | Method = "jt",
+    *,
+    evidence: Evidence | None = None,
+    budget: Budget | None = None,
 ) -> Differentiated:
     """log Z, marginals and factor beliefs of one run.
 
     Parameters
     ----------
-    graph, method, given : as for `marginals`.
+    graph, method, evidence, budget : as for `log_z`.
 
     >>> import kikuchi as kk
     >>> answer = beliefs(kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])]), evidence={0: 1})
     >>> [round(float(chance), 3) for chance in answer.marginals]
     [0.0, 1.0, 0.429, 0.571]
     """
-    kernel, reduced, tables, constant = _prepared(graph, method, **given)
+    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
     if not isinstance(graph, TracedGraph):
         return _plain(kernel, reduced, graph)
     found = kernel.beliefs(reduced.read(tables))

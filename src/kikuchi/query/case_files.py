@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, Clock, RunLimits, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
 from kikuchi.core.files import PathName, atomic_write, guarded_reading, is_compressed, suffix_of
@@ -59,6 +59,7 @@ class Prediction:
     not_converged: int = 0
 
 
+@named_limits
 def predict_file(
     model: Any,
     source: PathName,

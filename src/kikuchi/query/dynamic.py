@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Clock, RunLimits, limits
+from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -98,6 +98,7 @@ class TwoSliceNetwork:
         variables = {f"{n}[{t}]": s for t in range(slices) for n, s in self.variables.items()}
         return bayesian_network(variables, tables)
 
+    @named_limits
     def filter(
         self,
         evidence: Iterable[Mapping[str, Any]],
@@ -113,7 +114,7 @@ class TwoSliceNetwork:
         evidence : for each slice its observed states by name, an empty mapping for none.
         lag : how many later slices an answer waits for (fixed-lag smoothing); each costs a step
             back in time for every slice.
-        within : limits: `seconds` and `memory`, or a `budget` of both.
+        budget, seconds, memory : limits of the run: a budget, or seconds and memory.
         """
         engine = _SliceEngine(self, limits(**within).start())
         if not isinstance(lag, int | np.integer) or lag < 0:
@@ -140,6 +141,7 @@ class TwoSliceNetwork:
         _, answer = step.part.marginals(step.weights, step.alpha, beta, step.t)
         return self._labelled(step.part, answer, total)
 
+    @named_limits
     def smooth(
         self,
         evidence: Sequence[Mapping[str, Any]],
@@ -150,7 +152,7 @@ class TwoSliceNetwork:
         Parameters
         ----------
         evidence : as in `filter`, for all slices.
-        within : limits: `seconds` and `memory`, or a `budget` of both.
+        budget, seconds, memory : limits of the run: a budget, or seconds and memory.
         """
         engine = _SliceEngine(self, limits(**within).start())
         n = len(evidence)

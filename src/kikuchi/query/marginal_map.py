@@ -15,7 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Clock, RunLimits, limits
+from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
@@ -61,6 +61,7 @@ class MarginalMap:
         return printable(f"{states} (log-weight {self.log_weight:.6f}; {upper})")
 
 
+@named_limits
 def marginal_map(
     model: Any,
     variables: Sequence[Variable],
@@ -75,7 +76,7 @@ def marginal_map(
     ----------
     model, evidence, likelihood : as in `query`.
     variables : the variables whose states are wanted.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
         Where an exact answer does not fit, it is bounded from both sides.
 
     >>> import kikuchi as kk

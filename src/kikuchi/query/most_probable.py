@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Clock, RunLimits, limits
+from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.labelled import pandas_module
 from kikuchi.core.text import printable
@@ -120,6 +120,7 @@ class Explanations(Sequence[Explanation]):
         )
 
 
+@named_limits
 def most_probable(
     model: Any,
     evidence: Mapping[Any, Any] | None = None,
@@ -134,7 +135,7 @@ def most_probable(
     ----------
     model, evidence, likelihood : as in `query`.
     best : how many; fewer come back if fewer states have a positive probability.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
         A tree that does not fit is refused with its price.
 
     >>> import kikuchi as kk

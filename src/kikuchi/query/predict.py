@@ -13,7 +13,7 @@ import numpy as np
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Budget, Clock, RunLimits, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.core.labelled import pandas_module
@@ -44,6 +44,7 @@ _DENSE = 4  # codes per row that are worth a table of all codes
 _MOST_CODES = 2**62
 
 
+@named_limits
 def predict_proba(
     model: Any,
     frame: Any,
@@ -77,7 +78,7 @@ def predict_proba(
         contradicts what, or "missing" for a row without numbers.
     processes : number of worker processes that share the rows, None for one for each core; or a
         client of Dask (`distributed.Client`), whose workers then share them.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
         Without enough time it ends with an error, as half a table would be no answer.
     progress : True for a bar, or a function that is told how many parts are done.
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import ImpossibleEvidenceError, ModelError
 from kikuchi.core.labelled import html_facts, pandas_module
 from kikuchi.core.text import printable
@@ -98,6 +98,7 @@ class Sensitivity:
         return "\n".join(map(printable, lines))
 
 
+@named_limits
 def sensitivity(
     model: Any,
     target: Variable,
@@ -118,7 +119,7 @@ def sensitivity(
     target, state : the answer whose sensitivity is asked.
     tables : in directed models the variables whose conditional tables are looked at, else numbers
         of factors; all by default.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> found = kk.sensitivity(kk.example("asia"), "lung", "yes", {"xray": "yes"}, tables=["xray"])
@@ -207,6 +208,7 @@ def _with_row(graph: FactorGraph, a: int, raw: Array) -> Array:
 # ---------------------------------------------------------------------- information
 
 
+@named_limits
 def information_gain(
     model: Any,
     target: Variable,
@@ -225,7 +227,7 @@ def information_gain(
     model, evidence : as in `query`.
     target : the variable that one wants to know.
     candidates : variables that could be observed; all others by default.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> gain = kk.information_gain(kk.example("asia"), "lung", {"dysp": "yes"})

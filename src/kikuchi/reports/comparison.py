@@ -12,7 +12,7 @@ import numpy as np
 from kikuchi.core import text
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, RunLimits, format_bytes, limits
+from kikuchi.core.budget import Budget, RunLimits, format_bytes, limits, named_limits
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.progress import Progress
@@ -92,6 +92,7 @@ class Comparison:
         }
 
 
+@named_limits
 def compare(
     graph: FactorGraph,
     methods: Sequence[str | Method],

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Budget, Clock, RunLimits, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
@@ -126,6 +126,7 @@ class Certificate:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
 
 
+@named_limits
 def certify(
     graph: FactorGraph,
     evidence: Evidence | None = None,
@@ -144,7 +145,7 @@ def certify(
     graph : the model.
     evidence : observed states by variable, both by name or number.
     alpha : one number, or one for each factor.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
 
     >>> import kikuchi as kk
     >>> certify(kk.grid(4, 4, coupling=0.1)).text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from kikuchi.core.budget import Budget, Clock, RunLimits, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
@@ -192,6 +192,7 @@ class Portfolio:
         return beliefs
 
 
+@named_limits
 def bounds(
     graph: FactorGraph,
     *,
@@ -209,7 +210,7 @@ def bounds(
     ----------
     graph : the model.
     evidence : observed states by variable, both by name or number.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
     ibound : no table has more than `ibound` + 1 variables; by default as many as memory and time
         allow. Where that reaches the elimination width the bounds meet.
     progress : True for a bar, or a function that is told how far the run is.

@@ -17,7 +17,7 @@ from typing import ClassVar, Unpack
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.graphs.conditioned import Conditioned
@@ -80,6 +80,7 @@ class Plan(TreePlan):
     junction tree: width 4, 12 cliques, largest 32 states, 21 kB, 1.8e+03 multiply-adds
     """
 
+    @named_limits
     def calibrate(
         self,
         *,

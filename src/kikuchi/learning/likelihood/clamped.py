@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError, MethodError
 from kikuchi.core.numerics import xlogy
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -42,6 +42,7 @@ PROPAGATIONS = 20  # on each tree of a fit, at least: what its elimination order
 _SAMPLED = 8  # patterns whose trees are priced before all of them are built
 
 
+@named_limits
 def clamped_log_z(
     graph: FactorGraph,
     data: Data | ArrayLike,
@@ -53,7 +54,7 @@ def clamped_log_z(
     ----------
     graph : the model.
     data : rows of states, -1 where one is missing.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
 
     >>> pair = FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
     >>> np.exp(clamped_log_z(pair, [[0, -1], [-1, 1], [1, 1], [-1, -1]])).round(9).tolist()
@@ -64,6 +65,7 @@ def clamped_log_z(
     return ClampedRows(graph, rows, budget=allowed).log_z(graph.log_tables) + graph.log_constant
 
 
+@named_limits
 def clamped_statistics(
     graph: FactorGraph,
     data: Data | ArrayLike,
@@ -80,7 +82,7 @@ def clamped_statistics(
     ----------
     graph : the model.
     data : rows of states, -1 where one is missing.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
     inference : a method for each distinct row; exact, all rows together, without one.
     processes : worker processes that share the runs of `inference`.
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core import parallel
 from kikuchi.core.arrays import Mask
-from kikuchi.core.budget import Budget, Clock, RunLimits, limits
+from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import ModelError, suggestion
 from kikuchi.core.interrupts import safe_interrupts
@@ -81,6 +81,7 @@ class LearntStructure:
 
 
 @safe_interrupts()
+@named_limits
 def hill_climb(
     data: Data | ArrayLike,
     score: ScoreName = "bic",
@@ -115,7 +116,7 @@ def hill_climb(
     pseudo_count : added to the counts of the fitted tables.
     seed : of the random steps.
     max_iterations : most steps of all climbs.
-    within : limits: `seconds` and `memory`, or a `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory.
     progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a & b] for a in (0, 1) for b in (0, 1)] * 50

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.trees.junction_tree import CalibratedTree, plan
@@ -53,6 +53,7 @@ class Induced:
         return self.fit.graph
 
 
+@named_limits
 def induce_features(
     data: Data | ArrayLike,
     candidates: Iterable[Feature] | None = None,

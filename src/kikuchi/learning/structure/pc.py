@@ -15,7 +15,7 @@ from typing import Literal, Unpack
 
 from numpy.typing import ArrayLike
 
-from kikuchi.core.budget import Budget, RunLimits, limits
+from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.labelled import html_facts
@@ -83,6 +83,7 @@ class PartialOrder:
 
 
 @safe_interrupts()
+@named_limits
 def pc(
     data: Data | ArrayLike,
     *,
@@ -102,8 +103,8 @@ def pc(
         variables being independent below `level` nats.
     level : see there.
     max_conditions : the largest set of conditions that is tried; no limit by default.
-    within : limits: `seconds` (what was found so far comes back, and says so) and `memory`, or a
-        `budget` of both.
+    budget, seconds, memory : limits of the run: a budget, or seconds and memory. When time is up,
+        what was found so far comes back, and says so.
     progress : True for a bar, or a function that is told how far the search is.
 
     >>> rows = [[a, b, a | b] for a in (0, 1) for b in (0, 1)] * 200
