@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _CLAIMS = Claims.of(__name__, "LAW-E8", "LAW-E9", "LAW-E10")
 _THESIS = {"LAW-E8": 73.97, "LAW-E9": 6.08}
 _LOGISTIC: dict[str, Any] = {"C": 100.0, "max_iter": 5000}
-_SMALL = 10  # hidden units of the networks that choose the scale
+_SMALL = 10  # hidden units of the networks in cross-validation
 _VALIDATION = 314  # rows of 2200
+Scaling = Literal["range", "standard"]
+_SCALINGS: tuple[Scaling, ...] = ("range", "standard")
 
 
 def peers(table: SplitTable, seed: int) -> dict[str, int]:
@@ -54,37 +56,24 @@ def peers(table: SplitTable, seed: int) -> dict[str, int]:
 _TABLES: dict[str, Callable[[int], SplitTable]] = {"LAW-E8": lambda _: pima(), "LAW-E9": crabs}
 
 
-def logistic_errors(experiment: str, split: int) -> int:
-    """Errors of logistic regression on the test rows of a split: how hard the split is."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    table = _TABLES[experiment](split)
-    fitted = make_pipeline(StandardScaler(), LogisticRegression(**_LOGISTIC))
-    return int(np.sum(fitted.fit(table.x, table.y).predict(table.x_test) != table.y_test))
-
-
 @lru_cache(maxsize=64)
-def chosen_scaling(experiment: str, split: int, price: float, folds: int) -> str:
-    """The scale of inputs with fewer errors in cross-validation on the training rows of a split,
-    by small networks; of equals that of the thesis. The test rows have no part in it.
-    """
+def validation_errors(
+    experiment: str, split: int, scaling: Scaling, price: float, folds: int
+) -> int:
+    """Errors of small networks in cross-validation on the training rows of a split."""
     from sklearn.model_selection import StratifiedKFold
 
     from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 
     table = _TABLES[experiment](split)
-    parts = list(StratifiedKFold(folds, shuffle=True, random_state=split).split(table.x, table.y))
-    scalings: tuple[Literal["range", "standard"], ...] = ("range", "standard")
-    wrong = dict.fromkeys(scalings, 0)
-    for scaling in scalings:
-        for learn, judge in parts:
-            clf = ThresholdNetworkClassifier(
-                _SMALL, C=price, scaling=scaling, random_state=split
-            ).fit(table.x[learn], table.y[learn])
-            wrong[scaling] += int(np.sum(clf.predict(table.x[judge]) != table.y[judge]))
-    return min(scalings, key=lambda scaling: wrong[scaling])
+    parts = StratifiedKFold(folds, shuffle=True, random_state=split).split(table.x, table.y)
+    wrong = 0
+    for learn, judge in parts:
+        clf = ThresholdNetworkClassifier(_SMALL, C=price, scaling=scaling, random_state=split).fit(
+            table.x[learn], table.y[learn]
+        )
+        wrong += int(np.sum(clf.predict(table.x[judge]) != table.y[judge]))
+    return wrong
 
 
 class _ThresholdTable(Experiment):
@@ -93,35 +82,47 @@ class _ThresholdTable(Experiment):
     case_axes: ClassVar[Any] = {"hidden": "hidden", "C": "prices"}
     own_splits: ClassVar[bool] = False  # whether each network has a split of its own
 
+    def _chosen(self, case: Case) -> dict[str, Any]:
+        """The scale of inputs, and the price where there are candidates, that have fewest errors in
+        cross-validation on the training rows; of equals those of the case.
+        """
+        own: tuple[Scaling, float] = ("range", case["C"])
+        prices = case.get("candidates", [case["C"]])
+        tried = [own, *((s, p) for s in _SCALINGS for p in prices if (s, p) != own)]
+        split = self._split(case)
+        wrong = [validation_errors(self.id, split, s, p, case["folds"]) for s, p in tried]
+        scaling, price = tried[int(np.argmin(wrong))]
+        return {"scaling": scaling, "C": price}
+
     def _split(self, case: Case) -> int:
         if not self.own_splits:
             return 0
         return int(1000 * case["seed"] + 10 * case["hidden"] + round(np.log10(case["C"])))
 
     def run_case(self, case: Case) -> Result:
-        """One network; errors on the test rows, by both updates of the hidden units, and with the
-        scale of the inputs that cross-validation on the training rows chooses.
+        """One network; errors on the test rows, by both updates of the hidden units, and with what
+        cross-validation on the training rows chooses.
         """
         from kikuchi.beliefnets.threshold import ThresholdNetworkClassifier
 
         split = self._split(case)
         table = _TABLES[self.id](split)
-        scaling = chosen_scaling(self.id, split, case["C"], case["folds"])
+        chosen = self._chosen(case)
         ways: dict[str, dict[str, Any]] = {
-            "exact": {},
-            "as-printed": {"inference": "as-printed"},
+            "exact": {"C": case["C"]},
+            "as-printed": {"C": case["C"], "inference": "as-printed"},
         }
-        if scaling != "range":
-            ways["chosen"] = {"scaling": scaling}
+        if chosen != {"scaling": "range", "C": case["C"]}:
+            ways["chosen"] = chosen
         result: Result = {}
         for name, options in ways.items():
             clf = ThresholdNetworkClassifier(
-                case["hidden"], C=case["C"], random_state=case["seed"], **options
+                case["hidden"], random_state=case["seed"], **options
             ).fit(table.x, table.y)
             wrong = int(np.sum(clf.predict(table.x_test) != table.y_test))
             result[name] = {"test": wrong, "training": float(clf.training_errors_[0])}
         result.setdefault("chosen", result["exact"])
-        result["scaling"] = scaling
+        result["scaling"], result["price"] = chosen["scaling"], chosen["C"]
         if case["hidden"] == _SMALL and case["C"] == 1:  # once for each start
             result["peers"] = peers(table, case["seed"])
         return result
@@ -132,6 +133,7 @@ class _ThresholdTable(Experiment):
         printed = np.array([one.result["as-printed"]["test"] for one in finished])
         chosen = np.array([one.result["chosen"]["test"] for one in finished])
         standard = int(sum(one.result["scaling"] == "standard" for one in finished))
+        price = float(np.exp(np.mean(np.log([one.result["price"] for one in finished]))))
         thesis = _THESIS[self.id]
         count = len(wrong)
         average, blind = float(wrong.mean()), float(chosen.mean())
@@ -144,22 +146,12 @@ class _ThresholdTable(Experiment):
                 _at_most(blind, thesis),
                 count=count,
                 standard=standard,
+                price=f"{price:.2g}",
                 error=f"{error:.2f}",
             ),
             _CLAIMS.row(f"{self.id}-printed", float(printed.mean()), count=count),
             _CLAIMS.row(f"{self.id}-best", int(wrong.min()), count=count),
         ]
-        known = _PEERS[self.id]["logistic regression"]
-        splits = [self._split(one.case) for one in finished] if self.own_splits else []
-        alike = np.array([logistic_errors(self.id, split) == known for split in splits])
-        if alike.any():
-            value = float(chosen[alike].mean())
-            rows.append(
-                _CLAIMS.row(
-                    f"{self.id}-alike", value, _at_most(value, thesis), count=int(alike.sum()),
-                    known=known,
-                )
-            )  # fmt: skip
         told = [one.result["peers"] for one in finished if "peers" in one.result]
         for name in told[0] if told else ():
             rows.append(
