@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
@@ -22,6 +24,7 @@ from oracle import enumerate_exact, random_model
 
 EXACT_G10 = 165.647464292
 SLACK = 1e-9
+_PRECISE = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-9}
 
 
 def bound_of(kind: type[Bound], plan: MiniBucketPlan) -> Bound:
@@ -213,6 +216,56 @@ def test_upper_bound_is_convex_along_lines() -> None:
         b[bound.n_shifts :] = a[bound.n_shifts :]  # convex in shifts for given weights
         middle = bound.at(0.5 * (a + b))[0]
         assert middle <= 0.5 * (bound.at(a)[0] + bound.at(b)[0]) + 1e-10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_upper_bound_is_the_best_convexified_region_energy(seed: int) -> None:
+    """Duality: at the best shifts the bound is energy plus weighted conditional entropies of the
+    mini-buckets, a concave function of beliefs that agree, at its maximum. Exact marginals agree
+    too: their value is below it, and above log Z.
+    """
+    graph, plan = split_model(seed)
+    bound = bound_of(Upper, plan)
+    best = minimize(bound.at, bound.start, jac=True, method="L-BFGS-B", options=_PRECISE)
+    value, weights = bound.propagate(best.x)
+    gains, losses = np.split(bound.slopes[bound.first_shift :], 2)
+    np.testing.assert_allclose(gains, losses, atol=1e-4)  # beliefs agree on what they share
+    entropy = float(weights @ bound.node_entropies)
+    ends = []
+    for strength in (1 - 1e-5, 1 + 1e-5):
+        bound.scale_factors(strength)
+        ends.append(bound.forward(best.x, weights))
+    energy = (ends[1] - ends[0]) / 2e-5  # mean log-tables under the beliefs
+    assert energy + entropy == pytest.approx(value, abs=1e-3)
+
+    log_z, _, factors = enumerate_exact(graph)
+    true_energy = sum(
+        float(np.sum(belief * graph.log_table(a))) for a, belief in enumerate(factors)
+    )
+    joint = joint_table(graph)
+    variables = np.argsort(plan.rank)
+    spread = 0.0
+    for n in range(plan.n_nodes):
+        scope = variables[plan.scopes[plan.scope_offsets[n] : plan.scope_offsets[n + 1]]]
+        rest = [v for v in scope if v != variables[plan.node_ranks[n]]]
+        spread += weights[n] * (entropy_of(joint, scope) - entropy_of(joint, rest))
+    assert log_z - SLACK <= true_energy + spread <= value + SLACK
+
+
+def joint_table(graph: kk.FactorGraph) -> np.ndarray:
+    """Probabilities of all states, an axis for each variable."""
+    states = np.indices(graph.cardinalities)
+    logs = sum(
+        graph.log_table(a)[tuple(states[list(graph.scope(a))])] for a in range(graph.n_factors)
+    )
+    weights = np.exp(logs - np.max(logs))
+    return np.asarray(weights / weights.sum())
+
+
+def entropy_of(joint: np.ndarray, scope: Sequence[int]) -> float:
+    """Entropy of some of the variables."""
+    p = joint.sum(axis=tuple(v for v in range(joint.ndim) if v not in scope)).ravel()
+    return -float(np.sum(p[p > 0] * np.log(p[p > 0])))
 
 
 # ---------------------------------------------------------------------- exactness
