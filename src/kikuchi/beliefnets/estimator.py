@@ -154,7 +154,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         network.units = self.units
         return network
 
-    def _rule(self) -> Rule[SigmoidNetwork]:
+    def _rule(self, model: Any) -> Rule[SigmoidNetwork]:
         if self.learner != "bound":
             return dataclasses.replace(
                 parse_recognition(self.learner), ard=self.ard, n_rows=self._n_rows

@@ -180,7 +180,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         }
         return NoisyOrParameters({n: a.astype(np.float64) for n, a in values.items()})
 
-    def _rule(self) -> LossRule:
+    def _rule(self, model: Any) -> LossRule:
         return LossRule(negative_bound)
 
     # ------------------------------------------------------------------ answers

@@ -10,6 +10,7 @@ Reference: LIU-L7.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -176,12 +177,12 @@ class RecognitionRule(Rule[SigmoidNetwork]):
             add_relevance_prior(model, ascent, self.n_rows)
         return GradientEstimate(ascent, float(np.mean(importance_bound(logs))))
 
+    @abstractmethod
     def _upward(
         self, model: SigmoidNetwork, states: Array, logs: Array, shares: Array,
         rng: np.random.Generator,
     ) -> Parameters:  # fmt: skip
         """Direction of the recognition network, summed over the rows."""
-        raise NotImplementedError
 
     def score(self, model: Any, rows: Any) -> float:
         """Mean importance-weighted bound of rows that were not learnt from, with fixed draws."""

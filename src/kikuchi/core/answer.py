@@ -6,6 +6,7 @@ facts beside its figures. Evaluations of the families are answers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +30,7 @@ def attributes(thing: object, names: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names.split()}
 
 
-class Answer:
+class Answer(ABC):
     """Base of everything that a command shows: override what there is to say.
 
     `converged` is False if the answer should not be relied upon; with `--strict` it decides about
@@ -62,9 +63,9 @@ class Answer:
         """Lines below the tables."""
         return ()
 
+    @abstractmethod
     def to_dict(self) -> Any:
         """Plain data for JSON."""
-        raise NotImplementedError
 
 
 class Judged(Protocol):

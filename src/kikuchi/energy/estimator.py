@@ -252,7 +252,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def _needs_square(self) -> bool:
         return self.learner.split(":")[0] in ("exact", "equilibrium")
 
-    def _rule(self) -> EnergyRule:
+    def _rule(self, model: Any) -> EnergyRule:
         rule = LEARNERS.parse(self.learner).rule(self._energy())
         return replace(rule, held_out=self._held_out)
 

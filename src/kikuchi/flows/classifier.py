@@ -89,12 +89,6 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
     )
     weight_decay: float = option(1e-2, "Decay of the flows towards the identity.", low=0)
 
-    def _begin(self, rows: Any, rng: np.random.Generator) -> Any:
-        raise NotImplementedError
-
-    def _rule(self) -> Any:
-        raise NotImplementedError
-
     # ------------------------------------------------------------------ learning
 
     @safe_interrupts()
@@ -115,7 +109,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             if self.class_prior == "rows"
             else np.full(len(counts), 1.0 / len(counts))
         )
-        model = self._first(parts, rows.shape[1], rng)
+        model = self._begin(parts, rng)
         fewest = min(len(learnt) for learnt, _ in parts)
         if fewest < 2 * rows.shape[1] * self.n_components:
             said.append(
@@ -144,34 +138,34 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             parts.append((own[order[count:]], own[order[:count]]))
         return parts
 
-    def _first(
-        self, parts: list[tuple[Array, Array]], columns: int, rng: np.random.Generator
-    ) -> FlowDensity:
-        seed = int(rng.integers(2**31))
+    def _begin(self, rows: list[tuple[Array, Array]], rng: np.random.Generator) -> FlowDensity:
+        """The Gaussian mixtures that the flows begin from; `rows` are the parts of each class."""
+        seed, columns = int(rng.integers(2**31)), rows[0][0].shape[1]
         with limited_threads(self.threads):
             starts = [
                 gaussian_start(
                     learnt, held if len(held) > 1 else None, self.n_components, self.floor, seed
                 )
-                for learnt, held in parts
+                for learnt, held in rows
             ]
         base = {
             name: np.concatenate([start.arrays()[name] for start in starts])
             for name in ("weights", "means", "covariances")
         }
         spec = FlowSpec(
-            self.form, self.flow_text, columns, self.n_components, groups=len(parts),
+            self.form, self.flow_text, columns, self.n_components, groups=len(rows),
             image=self._shape(columns), double=self.dtype == "float64", seed=seed,
         )  # fmt: skip
         return FlowDensity.of(spec, base, rng)
 
+    def _rule(self, model: FlowDensity) -> FlowRule:
+        spec = model.spec
+        loss = LikelihoodLoss(spec, self.noise, grouped=True)
+        return FlowRule(loss, project=BaseFloor(spec, self.floor))
+
     def _learn(
         self, model: FlowDensity, parts: list[tuple[Array, Array]], rng: np.random.Generator
     ) -> None:
-        spec = model.spec
-        rule = FlowRule(
-            LikelihoodLoss(spec, self.noise, grouped=True), project=BaseFloor(spec, self.floor)
-        )
         held = [h for _, h in parts]
         judged = _side_by_side(held, 1) if min(map(len, held)) > 0 else None
         score = MeanGroupedLikelihood()
@@ -179,7 +173,7 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         training = self._trained(
             model,
             _side_by_side([learnt for learnt, _ in parts], self.batch_size),
-            rule,
+            self._rule(model),
             rng,
             self._optimiser(self.schedule),
             self.epochs,

@@ -5,6 +5,7 @@ Reference: LIU-M13, LIU-M14, LIU-L9, LIU-L10.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -70,8 +71,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
 
     # ------------------------------------------------------------------ learning
 
+    @abstractmethod
     def _components(self) -> int | None:
-        raise NotImplementedError
+        """How many components the options ask for; none: as many as held-out rows like best."""
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -126,8 +128,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
                 f"their off-diagonal entries were shrunk by {start.shrinkage:g}"
             )
 
-    def _rule(self) -> FlowRule:
-        raise MethodError("a flow has its rule of its model")
+    def _rule(self, model: FlowDensity) -> FlowRule:
+        spec = model.spec
+        return FlowRule(LikelihoodLoss(spec, self.noise), project=BaseFloor(spec, self.floor))
 
     def _train(
         self, model: FlowDensity, rows: Array, rng: np.random.Generator, *arguments: Any
@@ -150,11 +153,10 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         rng: np.random.Generator,
         *arguments: Any,
     ) -> None:
-        spec = model.spec
         training = self._trained(
             model,
             padded(self.batch_size, rows),
-            FlowRule(LikelihoodLoss(spec, self.noise), project=BaseFloor(spec, self.floor)),
+            self._rule(model),
             rng,
             *arguments,
             validation=None if judged is None else (judged, np.ones(len(judged))),

@@ -253,7 +253,7 @@ class TransportGenerator(PreparedEstimator):
     def _loss(self) -> TransportLoss:
         return TransportLoss(self.epsilon, self.sinkhorn_iterations, self.debiased)
 
-    def _rule(self) -> TransportRule:
+    def _rule(self, model: Any) -> TransportRule:
         if self.features:
             against = AdversarialLoss(self.epsilon, self.sinkhorn_iterations, self.margin)
             return TransportRule(against)
@@ -264,7 +264,7 @@ class TransportGenerator(PreparedEstimator):
         training = self._trained(
             model,
             padded(self.batch_size, np.delete(rows, held, axis=0)),
-            self._rule(),
+            self._rule(model),
             rng,
             *arguments,
             validation=padded(len(held), rows[held]) if len(held) else None,

@@ -267,8 +267,8 @@ class TrainedEstimator(Estimator):
         """The model before training on these rows."""
 
     @abstractmethod
-    def _rule(self) -> BaseRule:
-        """The learning rule of the options."""
+    def _rule(self, model: Any) -> BaseRule:
+        """The learning rule of the options, for the model that `_begin` made."""
 
     def _rows(self, X: Any, *, reset: bool = False) -> Any:
         """X as rows that the model learns from, checked."""
@@ -331,7 +331,7 @@ class TrainedEstimator(Estimator):
         state: TrainerState | None,
     ) -> None:
         training = self._trained(
-            model, rows, self._rule(), rng, optimiser, epochs, checkpoint, state,
+            model, rows, self._rule(model), rng, optimiser, epochs, checkpoint, state,
             average=self._averaged(),
         )  # fmt: skip
         self._keep(training, rng)

@@ -333,7 +333,7 @@ class LearnerEstimator(MachineEstimator):
     )
     scale: float = option(0.01, "Standard deviation of the first weights.", low=0)
 
-    def _rule(self) -> Rule[Machine]:
+    def _rule(self, model: Any) -> Rule[Machine]:
         return parse_rule(self.learner)
 
     def _begin(self, rows: Any, rng: np.random.Generator) -> Machine:

@@ -72,7 +72,7 @@ class RateCodedRBM(RestrictedMachine, MachineEstimator):
     def _units(self) -> Units:
         return BinomialUnits(replicas=self.visible_replicas)
 
-    def _rule(self) -> Rule[Machine]:
+    def _rule(self, model: Any) -> Rule[Machine]:
         return RateCodedDivergence(bias_factor=self.bias_factor, nonnegative=self.nonnegative)
 
     def _begin(self, rows: Any, rng: np.random.Generator) -> Machine:
