@@ -56,3 +56,7 @@ def test_committees():
     experiment, finished = small("LAW-E10", **changes)
     assert value(experiment.rows(finished), "test errors in per cent, committee").ours < 45
     assert experiment.figure(finished).axes
+    short = experiment.rows(finished[1:])  # a run that was cut short, the first network last
+    assert value(short, "test errors in per cent, committee").ours < 45
+    assert len(short) == len(experiment.rows(finished)) - 4
+    assert experiment.figure(finished[1:]).axes
