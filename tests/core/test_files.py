@@ -89,6 +89,16 @@ def test_permissions_are_those_of_a_plain_file(tmp_path: Path) -> None:
     assert old.stat().st_mode & 0o777 == 0o640
 
 
+def test_what_others_may_not_read_they_may_not_read_while_it_is_written(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("old")
+    private.chmod(0o600)
+    with atomic_write(private) as file:
+        file.write("new")
+        modes = {place.stat().st_mode & 0o777 for place in tmp_path.iterdir()}
+    assert modes == {0o600} and private.read_text() == "new"
+
+
 def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "gone" / "out.txt"
     message = r"cannot write .*gone/out\.txt: No such file"

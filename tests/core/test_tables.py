@@ -82,6 +82,17 @@ def test_refusals(tmp_path: Path, name: str, content: bytes, message: str) -> No
         read_table(place)
 
 
+def test_rows_with_texts_need_names_of_columns_lest_the_first_be_taken_for_them(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "a.csv"
+    place.write_text("5.1,3.5,red\n4.9,3.0,blue\n6.3,3.3,red\n")
+    with pytest.raises(DataError, match="'red' is also a value of column 3; write a line of names"):
+        read_table(place, texts=True)
+    place.write_text("a,b,kind\n" + place.read_text())
+    assert read_table(place, texts=True).values.shape == (3, 3)
+
+
 def test_columns_of_texts_are_coded_if_asked_for(tmp_path: Path) -> None:
     place = tmp_path / "a.csv"
     place.write_text("x,kind\n1,red\n2,\n3,7\n4,blue\n")

@@ -213,6 +213,15 @@ def test_files(mixture, moons, tmp_path):
         LatentMixtureFlow.load(tmp_path / "m.safetensors")
 
 
+@pytest.mark.parametrize("form", [FlowMixture, LatentMixtureFlow])
+def test_files_of_the_affine_flow_which_has_no_parameters_of_its_own(moons, tmp_path, form):
+    fitted = form(2, flow="affine", epochs=1, random_state=0).fit(moons)
+    fitted.save(tmp_path / "m.safetensors")
+    again = form.load(tmp_path / "m.safetensors")
+    assert np.array_equal(again.score_samples(moons), fitted.score_samples(moons))
+    assert np.array_equal(again.transform(moons), fitted.transform(moons))
+
+
 @pytest.mark.parametrize("learner", ["gradient", pytest.param("em", marks=pytest.mark.slow)])
 def test_a_fit_that_was_cut_short_goes_on(moons, tmp_path, learner):
     options = {"flow": SMALL, "epochs": 4, "em_epochs": 1, "random_state": 0, "learner": learner}

@@ -68,6 +68,8 @@ def test_samples_files_and_checkpoint(fitted, sequences, tmp_path):
     fitted.save(tmp_path / "h.safetensors")
     again = FlowHMM.load(tmp_path / "h.safetensors")
     assert again.score(sequences) == pytest.approx(fitted.score(sequences), abs=1e-9)
+    assert again.covariance_ == fitted.covariance_
+    assert again.validation_scores_ == fitted.validation_scores_
     options = {"flow": SMALL, "max_iter": 3, "learning_rate": 5e-3, "random_state": 0}
     whole = FlowHMM(2, **options).fit(sequences)
     FlowHMM(2, **options | {"max_iter": 3}, seconds=1e-6, checkpoint=tmp_path / "p").fit(sequences)

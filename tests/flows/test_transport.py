@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import make_moons
+from sklearn.exceptions import NotFittedError
 
 from kikuchi.core.errors import DataError
 from kikuchi.flows import TransportGenerator, mmd_test, nearest_neighbour_test
@@ -68,6 +69,11 @@ def test_generated_rows_look_like_the_rows(fitted):
     assert ours["mmd"].statistic < mmd_test(fresh, gaussian).statistic
     assert fitted.score(fresh) > -0.1
     assert fitted.trace_.objective[-1] < 0.3 * fitted.trace_.objective[0]
+
+
+def test_an_estimator_that_was_not_fitted_says_so():
+    with pytest.raises(NotFittedError):
+        TransportGenerator().measure(np.zeros((4, 2)))
 
 
 def test_each_side_descends_its_own_loss():

@@ -12,7 +12,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError
+from kikuchi.core.errors import BudgetError, EvidenceError, ImpossibleEvidenceError, ModelError
 from kikuchi.query.barren import barren_variables, normalised_tables
 from kikuchi.query.cache import cache_of
 from kikuchi.query.pattern_tree import EvidencePattern, PatternTree
@@ -52,6 +52,12 @@ def mixed() -> kk.FactorGraph:
         factors.append((scope, table + (table.sum() == 0)))
     states = [[f"{'abcdefg'[v]}{k}" for k in range(c)] for v, c in enumerate(cards)]
     return kk.FactorGraph(cards, factors, names=list("abcdefg"), states=states)
+
+
+def test_a_joint_with_more_entries_than_a_float_counts_is_refused_with_its_price() -> None:
+    many = kk.FactorGraph([2] * 1100, [((v,), [1, 1]) for v in range(1100)])
+    with pytest.raises(BudgetError, match="the joint of 1100 variables needs"):
+        kk.query(many, joint=range(1100))
 
 
 def test_marginals_joint_and_evidence_by_enumeration(mixed: kk.FactorGraph) -> None:

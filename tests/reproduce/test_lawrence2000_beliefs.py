@@ -39,6 +39,8 @@ def test_bars():
     assert value(rows, "bounds below").ours == "yes"
     assert -12 < value(rows, "best").ours < -3.379
     assert experiment.figure(finished).axes
+    for short in (finished[:1], finished[-1:]):  # runs that were cut short: nothing to compare
+        assert len(experiment.rows(short)) == 3
 
 
 @pytest.mark.parametrize(("name", "most"), [("LAW-E8", 90), ("LAW-E9", 15)])
@@ -56,3 +58,7 @@ def test_committees():
     experiment, finished = small("LAW-E10", **changes)
     assert value(experiment.rows(finished), "test errors in per cent, committee").ours < 45
     assert experiment.figure(finished).axes
+    short = experiment.rows(finished[1:])  # a run that was cut short, the first network last
+    assert value(short, "test errors in per cent, committee").ours < 45
+    assert len(short) == len(experiment.rows(finished)) - 4
+    assert experiment.figure(finished[1:]).axes

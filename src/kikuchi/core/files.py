@@ -198,9 +198,9 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
     errors = encoding and "backslashreplace"  # names of files may hold halves of letters
     try:  # its name is known before it is there: Ctrl-C leaves none behind
         with temporary.open(mode.replace("w", "x"), encoding=encoding, errors=errors) as file:
+            if target.exists():  # at once: what others may not read they never may
+                temporary.chmod(target.stat().st_mode & 0o777)
             yield file
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o777)
         temporary.replace(target)
     except BaseException as error:
         with suppress(OSError):  # it was perhaps never there

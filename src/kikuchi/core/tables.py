@@ -155,6 +155,12 @@ def _text(place: Path, texts: bool) -> Table:
             else:
                 line = k + (1 if lines.names is None else 2)
                 raise DataError(f"{place}: line {line}, column {j + 1}: '{word}' is not a number")
+    for j, known in coded.items():
+        if lines.names is not None and lines.names[j] in known:  # a row would be lost
+            raise DataError(
+                f"{place}: line 1 names the columns, but '{lines.names[j]}' is also a value of "
+                f"column {j + 1}; write a line of names above the rows"
+            )
     return Table(out, lines.names, texts=coded)
 
 

@@ -111,7 +111,7 @@ class FlowDensity(PytreeModel):
     weight_limit: ClassVar[float] = 1e5
 
     def __init__(self, parameters: Any, facts: Mapping[str, Any] | None = None) -> None:
-        super().__init__(parameters, facts)
+        super().__init__({"flow": {}, **parameters}, facts)  # files do not hold empty branches
         self.spec = FlowSpec.read(self.facts)
         _built(self.spec)  # outside of any compiled function
         self.batch_dtype: DTypeLike | None = self.spec.dtype

@@ -11,6 +11,7 @@ Reference: LIU-M15, LIU-X7.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from kikuchi.core import text
+from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
@@ -394,6 +396,20 @@ class FlowHMM(_FlowChainFit, HMM):
     def _read_model(self, arrays: Arrays) -> HiddenMarkov:
         emission = FlowEmission.read(arrays)
         return HiddenMarkov(np.array(arrays["start"]), np.array(arrays["transition"]), emission)
+
+    def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
+        arrays, facts, about = super()._fitted_state()
+        if hasattr(self, "covariance_"):  # else it was made from parameters
+            about |= attributes(self, "covariance_ validation_scores_")
+        return arrays, facts, about
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        if "covariance_" in about:
+            self.covariance_ = about["covariance_"]
+            self.validation_scores_ = [float(score) for score in about["validation_scores_"]]
 
 
 def _log_density(model: HiddenMarkov, tables: list[Array]) -> float:

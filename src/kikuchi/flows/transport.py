@@ -301,6 +301,7 @@ class TransportGenerator(PreparedEstimator):
         """Two-sample tests, `mmd` and `nearest-neighbour`, between the rows of `X` and as many that
         are generated with the seed `random_state`, columns standardised.
         """
+        self._model  # noqa: B018  (refuses an estimator that was not fitted)
         told = self.preparation_
         rows = told.standardised(self._checked(X))
         drawn = told.standardised(self.sample(len(rows), random_state=random_state))

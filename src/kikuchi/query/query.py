@@ -8,6 +8,7 @@ Reference: HOJ-I4, LIU-M4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,7 +23,6 @@ from kikuchi.core.errors import (
     KikuchiError,
     ModelError,
 )
-from kikuchi.core.numerics import count_states
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
@@ -184,10 +184,8 @@ def _point(graph: FactorGraph, v: int, state: int) -> Array:
 def _joint_answer(q: _Question) -> JointDistribution:
     graph, asked, known, states = q.graph, q.asked, q.known, q.states
     shape = tuple(map(len, states))
-    size = count_states(shape)
-    q.clock.budget.require_bytes(
-        int(8 * size), f"the joint of {len(asked)} variables", "ask for fewer"
-    )
+    needed = 8 * math.prod(shape)
+    q.clock.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
     free = tuple(v for v in asked if v not in known.states)
     found = _exact_row(q, free)
     if found is None:

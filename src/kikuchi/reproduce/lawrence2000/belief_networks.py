@@ -235,10 +235,11 @@ class LearningBars(Experiment):
             near = holds(best >= CEILING - 0.3, f"within 0.3 of {CEILING:.3f}")
             rows.append(_CLAIMS.row("best", best, near, m=m, known=float(CEILING)))
         sizes = [m for m in table if m != EXACT]
-        rises = bool(table[sizes[-1]].mean() > table[sizes[0]].mean())
-        rows.append(
-            _CLAIMS.row("rises", "yes" if rises else "no", holds(rises, "last above first"))
-        )
+        if len(sizes) > 1:
+            rises = bool(table[sizes[-1]].mean() > table[sizes[0]].mean())
+            rows.append(
+                _CLAIMS.row("rises", "yes" if rises else "no", holds(rises, "last above first"))
+            )
         sound = all(o.result["bound"] <= o.result["likelihood"] + _ROUNDING for o in finished)
         rows.append(
             _CLAIMS.row("bars-valid", "yes" if sound else "no", holds(sound, "every start"))

@@ -245,29 +245,32 @@ class CommitteeOfThresholds(Experiment):
             "validation": float(np.mean(clf.predict(table.x[judge]) != table.y[judge])),
         }
         if (case["hidden"], case["C"], case["start"]) == (_SMALL, 1, 0):
-            result["labels"] = "".join(str(int(v)) for v in table.y_test)
             result["peers"] = {n: e / len(votes) for n, e in peers(table, case["seed"]).items()}
         return result
 
     def _rates(self, finished: Sequence[Finished]) -> dict[str, float]:
-        """Error rates in per cent by name, means over the sets of data; other methods last."""
+        """Error rates in per cent by name, means over the sets of data; other methods last, where
+        the networks beside them are finished.
+        """
         found: list[dict[str, float]] = []
         for seed in sorted({one.case["seed"] for one in finished}):
             own = [one.result for one in finished if one.case["seed"] == seed]
-            first = next(result for result in own if "peers" in result)
+            others: dict[str, float] = next((r["peers"] for r in own if "peers" in r), {})
             best = sorted(own, key=lambda result: result["validation"])[:5]
             votes = np.array([[v == "1" for v in result["votes"]] for result in best])
-            labels = np.array([v == "1" for v in first["labels"]])
+            case = finished[0].case
+            labels = stand_in(seed, case["train"], case["test"], case["features"]).y_test
             found.append(
                 {
                     "average": float(np.mean([result["test"] for result in own])),
                     "best": min(result["test"] for result in own),
                     "validated": best[0]["test"],
                     "committee": float(np.mean((votes.mean(axis=0) > 0.5) != labels)),
-                    **first["peers"],
+                    **others,
                 }
             )
-        return {name: 100.0 * float(np.mean([f[name] for f in found])) for name in found[0]}
+        names = dict.fromkeys(name for rates in found for name in rates)
+        return {n: 100.0 * float(np.mean([f[n] for f in found if n in f])) for n in names}
 
     def rows(self, finished: Sequence[Finished]) -> list[Row]:
         """Error rates in per cent; only their order can be held against the thesis."""
