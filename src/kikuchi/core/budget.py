@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import numbers
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
@@ -74,7 +75,7 @@ class RunLimits(TypedDict, total=False):
 
 def named_limits(function: Function) -> Function:
     """Show `budget`, `seconds` and `memory` of a function that takes them as `**within` one by one,
-    to `help` and to completion.
+    to `help` and to completion, and refuse other keywords by its own name.
 
     >>> from typing import Unpack
     >>> @named_limits
@@ -82,14 +83,24 @@ def named_limits(function: Function) -> Function:
     ...     return limits(**within)
     >>> list(inspect.signature(wait).parameters)
     ['turns', 'budget', 'seconds', 'memory']
+    >>> wait(1, second=2)
+    Traceback (most recent call last):
+    TypeError: wait() got an unexpected keyword argument 'second'
     """
     signature = inspect.signature(function)
     *first, _ = signature.parameters.values()
     own = inspect.signature(limits).parameters.values()
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    shown = signature.replace(parameters=[*first, *named])
-    function.__signature__ = shown  # type: ignore[attr-defined]
-    return function
+    known = {parameter.name for parameter in [*first, *named]}
+
+    @functools.wraps(function)
+    def called(*values: Any, **keywords: Any) -> Any:
+        for name in keywords.keys() - known:
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+        return function(*values, **keywords)
+
+    called.__signature__ = signature.replace(parameters=[*first, *named])  # type: ignore[attr-defined]
+    return cast(Function, called)
 
 
 def limits(
