@@ -1,12 +1,13 @@
 """Sigmoid networks as data: forms, probabilities, draws, and what is refused."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.core.errors import DataError, EvidenceError, ModelError
+from kikuchi.beliefnets.models import SigmoidNetwork, layer_sizes
+from kikuchi.core.errors import DataError, EvidenceError, MethodError, ModelError
 
 
 def test_probabilities_sum_to_one_in_any_form():
@@ -87,3 +88,10 @@ def test_evidence_that_cannot_be_is_refused():
         net.evidence_row({1: 0.5})
     with pytest.raises(DataError, match="one column per visible unit"):
         net.clamped(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, "8,,2", (), (3, 0), [np.inf], None])
+def test_sizes_of_layers_that_cannot_be_are_told_as_they_were_given(given: Any) -> None:
+    with pytest.raises(MethodError) as told:
+        layer_sizes(given, "layers")
+    assert str(told.value).endswith(f"got {given!r}")

@@ -7,9 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from kikuchi.core.errors import KikuchiError
-from kikuchi.temporal import LinearGaussianSSM, StateSpace
+from kikuchi.temporal import (
+    HMM,
+    FactorialHMM,
+    FrameHoppingHMM,
+    HaemodynamicHMM,
+    LinearGaussianSSM,
+    StateSpace,
+    TemporalICA,
+)
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import sample_states
 from kikuchi.temporal.state_space.learning import (
@@ -164,3 +173,22 @@ def test_one_clear_line_for_bad_data() -> None:
             make()
     one = LinearGaussianSSM(1, max_iter=5).fit(np.array([[1.0, 2.0]]))
     assert np.isfinite(one.log_likelihood_)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        HMM(2), FactorialHMM(), FrameHoppingHMM(), HaemodynamicHMM(), TemporalICA(2),
+        LinearGaussianSSM(2),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)  # fmt: skip
+def test_what_was_not_fitted_says_so(estimator: Any) -> None:
+    asked = ["filter", "smooth", "score", "log_likelihood"]
+    for name in [*asked, "predict"] if hasattr(estimator, "predict") else asked:
+        with pytest.raises(NotFittedError):
+            getattr(estimator, name)(np.zeros((5, 2)))
+    with pytest.raises(NotFittedError):
+        estimator.forecast(np.zeros((5, 2)), 3)
+    with pytest.raises(NotFittedError):
+        estimator.sample(3)

@@ -525,10 +525,9 @@ def layer_sizes(given: Any, name: str) -> tuple[int, ...]:
     >>> layer_sizes("8,24", "layers")
     (8, 24)
     """
-    if isinstance(given, int | np.integer):
-        given = (given,)
+    sizes = (given,) if isinstance(given, int | np.integer) else given
     try:
-        found = tuple(float(n) for n in (given.split(",") if isinstance(given, str) else given))
+        found = tuple(float(n) for n in (sizes.split(",") if isinstance(sizes, str) else sizes))
     except (TypeError, ValueError):
         found = ()
     if not found or not all(n >= 1 and n.is_integer() for n in found):

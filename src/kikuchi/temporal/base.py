@@ -183,7 +183,9 @@ class SequenceEstimator(Estimator):
         return self.model_
 
     def _sequences(self, Y: Any, *, reset: bool = False) -> Sequences:
-        """Y as tables, checked; `reset` when a fit begins."""
+        """Y as tables, checked; `reset` when a fit begins, else there must have been one."""
+        if not reset:
+            check_is_fitted(self, "model_")
         sequences = read_sequences(Y)
         if reset:
             check_columns(sequences)
