@@ -43,9 +43,10 @@ class RegionMinMax(TurnLearner, EnergySettings):
 
     Each turn takes `network_steps` of Adam on the network at the present tables, then `model_steps`
     of Adam on the tables with the beliefs held; in one turn no log-weight moves by much more than
-    `model_steps * learning_rate`. `network=none` has free tables in the network's place. Minus the
-    penalised energy is no bound on log Z, so that the objective is a surrogate. `converged` means
-    that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns, as
+    `model_steps * learning_rate`. With many of them the tables swing around their best for ever
+    unless the rate falls (`decay`). `network=none` has free tables in the network's place. Minus
+    the penalised energy is no bound on log Z, so that the objective is a surrogate. `converged`
+    means that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns, as
     published, is not that. For the network trained anew at every step use
     `gradient:inference=renn`; `gradient:inference=kikuchi` has the same energy at its minimum.
 
@@ -66,7 +67,8 @@ class RegionMinMax(TurnLearner, EnergySettings):
         0.0, "mean squared change of beliefs in a step that ends a turn's steps after ten", low=0
     )
     model_steps: int = option(1, "steps on the log-tables per turn", low=1)
-    seed: int = option(0, "seed of the first weights", low=0)
+    batch: int = option(0, "rows of each step on the log-tables; 0: all of them", low=0)
+    seed: int = option(0, "seed of the first weights and of the batches", low=0)
 
     def _fit(self, graph: FactorGraph, data: Data, run: FitRun) -> Learned:
         check_undirected(self.name, graph)
@@ -87,6 +89,7 @@ class _MinMaxTurns(Turns):
 
     def __init__(self, learner: RegionMinMax, graph: FactorGraph, data: Data, run: FitRun) -> None:
         super().__init__(learner, graph)
+        self.data, self.graph = data, graph
         self.counts = data.factor_counts(graph) / data.total
         budget = run.clock.budget
         self.beliefs = RegionBeliefs(region_graph(graph, learner.regions, budget=budget), budget)
@@ -126,21 +129,35 @@ class _MinMaxTurns(Turns):
             self.network_steps += 1
         return self.descent.evaluate()
 
-    def _gradient(self) -> Array:
+    def _gradient(self, counts: Array) -> Array:
         """Counts less the beliefs of the factors, each region's weighted by its counting number."""
         held = self.potentials.T @ (self.counting * self.beliefs.b)
-        return self.parameters.pull_back(self.tables, self.counts - held)
+        return self.parameters.pull_back(self.tables, counts - held)
 
     def _slope(self) -> float:
-        slope = self._gradient() - self.learner.l2 * self.theta.values
+        slope = self._gradient(self.counts) - self.learner.l2 * self.theta.values
         return float(np.abs(slope).max(initial=0.0))
 
     def _move(self) -> None:
-        learner = self.learner
         self.slow_down()
-        held = self._gradient()
+        for ascent in [self._gradient(counts) for counts in self._batches()]:
+            self.theta.step(self.learner.l2 * self.theta.values - ascent)
+
+    def _batches(self) -> Iterator[Array]:
+        """Counts of the rows of each step of a turn."""
+        learner, data = self.learner, self.data
+        size = min(learner.batch, data.n_rows) or data.n_rows
+        rng = np.random.default_rng([learner.seed, self.done])
+        rows = np.empty(0, dtype=np.int64)
         for _ in range(learner.model_steps):
-            self.theta.step(learner.l2 * self.theta.values - held)
+            if size == data.n_rows:
+                yield self.counts
+                continue
+            if len(rows) < size:  # a pass ends; the rest of its rows waits for another
+                rows = rng.permutation(data.n_rows)
+            taken, rows = np.split(rows, [size])
+            part = data.like(data.states[taken], data.weights[taken])
+            yield part.factor_counts(self.graph) / part.total
 
     def state(self) -> State:
         return {

@@ -90,14 +90,15 @@ class _Accuracy(Experiment):
         return [*rows, *self._further(means), self._summary(means)]
 
     def _further(self, means: Mapping[float, Mapping[str, Errors]]) -> list[Row]:
-        """By size or field: whether RENN as published is the best beside columns of ours."""
+        """By size or field: whether RENN is the best of the columns that were run."""
         return [self._lowest(x, ours) for x, ours in means.items()]
 
     def _lowest(self, x: float, ours: Mapping[str, Errors]) -> Row:
         theirs = {name: column[x].l1 for name, column in published(self.id).items()}
-        known = {name: ours[name].l1 for name in theirs if name in ours} | {"RENN": theirs["RENN"]}
+        known = {"RENN": theirs["RENN"]} | {n: ours[n].l1 for n in theirs if n in ours}
         first, found = (min(known, key=errors.__getitem__) for errors in (theirs, known))
-        note = f"of {', '.join(known)}; ours: RENN as published, the others as run here"
+        quoted = "" if "RENN" in ours else "; RENN as published, the others as run here"
+        note = f"of {', '.join(known)}{quoted}"
         note += "; the published ones have faults" if self.faults else ""
         return Row(
             f"{self.label} {x:g}, lowest l1 error",
