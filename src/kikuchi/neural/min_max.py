@@ -46,8 +46,8 @@ class RegionMinMax(TurnLearner, EnergySettings):
     `model_steps * learning_rate`. With many of them the tables swing around their best for ever
     unless the rate falls (`decay`). `network=none` has free tables in the network's place. Minus
     the penalised energy is no bound on log Z, so that the objective is a surrogate. `converged`
-    means that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns, as
-    published, is not that. For the network trained anew at every step use
+    means that neither the tables nor the beliefs have a slope above `tol`; a fixed number of turns,
+    as published, is not that. For the network trained anew at every step use
     `gradient:inference=renn`; `gradient:inference=kikuchi` has the same energy at its minimum.
 
     >>> import kikuchi as kk
