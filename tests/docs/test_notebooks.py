@@ -26,7 +26,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("path", CASES)
-def test_the_notebook_prints_what_it_shows(path: Path) -> None:
+def test_the_notebook_prints_what_it_shows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With programs compiled as for readers: other last digits lead fits to other optima."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     assert notebooks.differences(path) == []
