@@ -53,7 +53,7 @@ def sample(
         return
     if suffix_of(out) != ".csv" or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
-    check_outputs(model, out)
+    check_outputs(model, out, others=[] if evidence is None else [Path(evidence)])
     budget = limits.budget
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)
