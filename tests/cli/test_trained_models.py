@@ -195,3 +195,14 @@ def test_classes_are_those_of_the_column_that_was_the_target(tmp_path: Path) -> 
     assert f"(0 of {len(BITS)}; column kind)" in shown
     turned = write_columns(tmp_path / "b.csv", dict(reversed(columns.items())))
     assert f"(0 of {len(BITS)}; column kind)" in run("evaluate", model, turned)
+
+
+@pytest.mark.parametrize("option", ["--evidence", "--format"])
+def test_options_of_models_of_variables_are_refused(
+    named_rbm: tuple[str, dict[str, Any]], tmp_path: Path, option: str
+) -> None:
+    model, out = named_rbm[0], tmp_path / "drawn.csv"
+    told = f"{option} is not for trained models"
+    assert told in run("sample", model, "-o", str(out), option, "rare=1", code=2)
+    assert told in run("info", model, option, "rare=1", code=2)
+    assert not out.exists()

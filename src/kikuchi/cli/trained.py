@@ -72,6 +72,13 @@ def is_trained(model: str) -> bool:
     return suffix_of(model) == ".safetensors"
 
 
+def refuse_for_trained(model: str, **given: str | None) -> None:
+    """Refuse options of models of variables that would be passed over for a trained model."""
+    for name, value in given.items():
+        if value is not None:
+            raise KikuchiError(f"--{name} is not for trained models such as {model}; leave it out")
+
+
 def read_header(model: str) -> tuple[str, dict[str, Any], Arrays]:
     """The kind of a file of ours, what it says about its estimator, and its arrays."""
     from kikuchi.core.files import guarded_reading
