@@ -206,3 +206,11 @@ def test_options_of_models_of_variables_are_refused(
     assert told in run("sample", model, "-o", str(out), option, "rare=1", code=2)
     assert told in run("info", model, option, "rare=1", code=2)
     assert not out.exists()
+
+
+def test_rows_of_a_belief_network_are_not_called_those_that_it_learnt_from(tmp_path: Path) -> None:
+    model, data = str(tmp_path / "m.safetensors"), str(tmp_path / "new.csv")
+    fitted("SigmoidBeliefNetwork")[0].save(model)
+    np.savetxt(data, 1 - BITS, fmt="%d", delimiter=",")
+    shown = run("evaluate", model, data)
+    assert "bound per row, these rows" in shown and "learnt from" not in shown

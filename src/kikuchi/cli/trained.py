@@ -204,7 +204,7 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
     if kind.judged == "belief":
         from kikuchi.beliefnets.evaluation import evaluate as evaluate_network
 
-        return evaluate_network(estimator, values, shape=shape, source=data)
+        return evaluate_network(estimator, values, shape=shape, source=data, new=True)
     return _score_of_density(estimator, data, values, kind)
 
 
