@@ -128,11 +128,42 @@ def test_an_unknown_form_of_output(pair: Path, tmp_path: Path) -> None:
 
 def test_outputs_may_not_destroy_the_model_or_each_other(pair: Path, tmp_path: Path) -> None:
     before = pair.read_text()
-    fails(["infer", pair, "--json", pair], "is the model itself")
-    fails(["convert", pair, pair], "is the model itself")
+    fails(["infer", pair, "--json", pair], "is an input of this command")
+    fails(["convert", pair, pair], "is an input of this command")
     same = tmp_path / "same.csv"
     fails(["infer", pair, "--json", same, "--output", same], "two outputs go to")
     assert pair.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["infer", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
+        ["infer", "pair.uai", "-e", "seen.json", "--report", "./seen.json"],
+        ["info", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
+        ["compare", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
+        ["certify", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
+        ["bounds", "pair.uai", "-e", "seen.json", "--json", "seen.json"],
+        ["query", "pair.uai", "-g", "x0=1", "-g", "seen.json", "--json", "seen.json"],
+        ["most-probable", "pair.uai", "-g", "seen.json", "--json", "seen.json"],
+        ["sample", "pair.uai", "-e", "rows.csv", "-o", "rows.csv"],
+        ["evaluate", "pair.uai", "rows.csv", "--json", "rows.csv"],
+        ["predict", "pair.uai", "rows.csv", "-o", "rows.csv"],
+        ["predict", "pair.uai", "rows.csv", "-o", "out.csv", "--json", "rows.csv"],
+        ["learn", "rows.csv", "-g", "pair.uai", "-o", "pair.uai"],
+        ["learn", "rows.csv", "-g", "pair.uai", "-o", "out.uai", "--json", "pair.uai"],
+        ["regions", "pair.uai", "-r", "file:seen.json", "--json", "seen.json"],
+    ],
+)
+def test_outputs_may_not_destroy_any_other_input(
+    words: list[str], pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    contents = {"pair.uai": pair.read_text(), "seen.json": '{"x0": 1}', "rows.csv": "x0,x1\n0,1\n"}
+    for name, text in contents.items():
+        Path(name).write_text(text)
+    fails(words, "is an input of this command")
+    assert {name: Path(name).read_text() for name in contents} == contents
 
 
 def test_a_failed_run_leaves_old_output_alone(pair: Path, tmp_path: Path) -> None:

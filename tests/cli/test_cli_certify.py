@@ -54,5 +54,5 @@ def test_bad_input(square: Path, tmp_path: Path) -> None:
     fails(["certify", square, "-e", "x0=0.5:0.5"], "a state is needed")
     fails(["certify", square, "-e", "x99=1"], "99")
     fails(["certify", square, "--memory", "1kB"], "budget is 1 kB")
-    fails(["certify", square, "--json", square], "is the model itself")
+    fails(["certify", square, "--json", square], "is an input of this command")
     fails(["certify", tmp_path / "absent.uai"], "absent.uai")

@@ -355,7 +355,7 @@ def test_folders_are_kept(table: Path, tmp_path: Path) -> None:
     fails([*words, full], "the folder is not empty")
     fails([*words, table], "it is a file")
     fails([*words, tmp_path / "none" / "out"], "cannot write")
-    fails([*words, tmp_path / "out", "--json", table], "is the model itself")
+    fails([*words, tmp_path / "out", "--json", table], "is an input of this command")
     assert [p.name for p in full.iterdir()] == ["thesis.txt"]
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -342,6 +342,21 @@ def test_bad_words(words: list[str], fragments: list[str], table: Path, tmp_path
     fails(["learn", table, *words, "-o", tmp_path / "f.uai"], *fragments)
 
 
+@pytest.mark.parametrize("ending", ["bif", "net", "xdsl", "xmlbif"])
+def test_what_a_format_cannot_hold_is_refused_before_the_fit(
+    ending: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = Mock(side_effect=AssertionError("the work began"))
+    monkeypatch.setattr("kikuchi.learning.learner.Learner.fit", fit)
+    out = tmp_path / f"f.{ending}"
+    fails(["learn", table, "-g", "chow-liu", "-o", out], "directed models")
+    quoted = tmp_path / "quoted.csv"
+    quoted.write_text('"a ""b""",c\n' + "0,0\n1,1\n" * 20)
+    if ending == "bif":
+        fails(["learn", quoted, "-g", "hill-climb:bic", "-o", out], "cannot be written in a BIF")
+    assert not out.exists()
+
+
 def test_bad_files(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.uai"
     fails(["learn", tmp_path / "no.csv", "-g", "chow-liu", "-o", out], "there is no such file")

@@ -73,7 +73,7 @@ def test_bad_input(square: Path, tmp_path: Path) -> None:
     fails(["regions", square, "--memory", "much"], "not a size")
     fails(["regions", square, "--plot", tmp_path / "a.gif"], "which kind of picture", ".png")
     fails(["regions", square, "--plot", tmp_path / "no" / "a.png"], "cannot write")
-    fails(["regions", square, "--json", square], "is the model itself")
+    fails(["regions", square, "--json", square], "is an input of this command")
     fails(["regions", tmp_path / "absent.uai"], "absent.uai")
     path = tmp_path / "k5.uai"
     write(complete(5), path)

@@ -83,3 +83,16 @@ def test_infer_names_its_variables_in_json() -> None:
     data = json.loads(run("infer", "example:asia", "--method", "jt", "--json", "-"))
     assert data["variables"] == list(ASIA.names)
     assert data["state_names"][0] == ["no", "yes"]
+
+
+def test_names_with_an_equals_sign(tmp_path: Path) -> None:
+    model = tmp_path / "m.json"
+    table = [[0.4, 0.1], [0.2, 0.3]]
+    states = [["low", "b=c"], ["no", "yes"]]
+    kk.write(kk.FactorGraph([2, 2], [((0, 1), table)], names=["p=q", "r"], states=states), model)
+    for given, expected in (("p=q=low", 0.8), ("p=q = b=c", 0.4)):
+        told = json.loads(run("query", str(model), "r", "-g", given, "--json", "-"))
+        assert told["distributions"]["r"]["no"] == pytest.approx(expected)
+    assert "no variable 'p'" in run("query", str(model), "r", "-g", "p=low", code=2)
+    told = run("query", str(model), "r", "-g", "a,b=1", code=2)
+    assert "names with commas can be given in a JSON file" in told

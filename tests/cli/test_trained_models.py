@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import inspect
 import json
@@ -135,3 +136,81 @@ def _room(cls: type) -> str:
 
 def subclasses(cls: type) -> list[type]:
     return [s for c in cls.__subclasses__() for s in (c, *subclasses(c))]
+
+
+def write_columns(path: Path, columns: dict[str, Any]) -> str:
+    """A table with these columns, in this order."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return str(path)
+
+
+@pytest.fixture
+def named_rbm(tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    """A machine that was trained on columns with names, and these columns."""
+    columns = {
+        "rare": np.arange(40) % 8 == 0,
+        "often, mostly": np.arange(40) % 8 > 0,
+        "half": np.arange(40) % 2,
+    }
+    columns = {name: np.asarray(bits, dtype=int) for name, bits in columns.items()}
+    model, data = str(tmp_path / "m.safetensors"), write_columns(tmp_path / "a.csv", columns)
+    run("train", "rbm", data, "-o", model, "--hidden", "2", "--epochs", "1")
+    return model, columns
+
+
+def test_columns_are_found_by_their_names(
+    named_rbm: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    model, columns = named_rbm
+    turned = write_columns(tmp_path / "b.csv", dict(reversed(columns.items())))
+    told = [
+        json.loads(run("evaluate", model, data, "--json", "-"))["log_likelihood"]
+        for data in (str(tmp_path / "a.csv"), turned)
+    ]
+    assert told[0] == told[1]
+    other = write_columns(tmp_path / "c.csv", {**dict(list(columns.items())[:2]), "x": [0] * 40})
+    assert "other columns than those of" in run("evaluate", model, other, code=2)
+
+
+def test_rows_that_are_drawn_have_the_names_of_the_columns(
+    named_rbm: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    model, columns = named_rbm
+    run("sample", model, "-o", str(tmp_path / "drawn.csv"), "-n", "3")
+    with (tmp_path / "drawn.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == list(columns) and [len(row) for row in rows] == [3] * 4
+
+
+def test_classes_are_those_of_the_column_that_was_the_target(tmp_path: Path) -> None:
+    columns = {"left": BITS[:, 0], "kind": BITS[:, 0] > 0, "right": BITS[:, 1]}
+    columns = {name: np.asarray(bits, dtype=int) for name, bits in columns.items()}
+    data = write_columns(tmp_path / "a.csv", columns)
+    model = str(tmp_path / "m.safetensors")
+    run("train", "threshold", data, "--target", "kind", "-o", model, "--hidden", "2")
+    shown = run("evaluate", model, data)
+    assert f"(0 of {len(BITS)}; column kind)" in shown
+    turned = write_columns(tmp_path / "b.csv", dict(reversed(columns.items())))
+    assert f"(0 of {len(BITS)}; column kind)" in run("evaluate", model, turned)
+
+
+@pytest.mark.parametrize("option", ["--evidence", "--format"])
+def test_options_of_models_of_variables_are_refused(
+    named_rbm: tuple[str, dict[str, Any]], tmp_path: Path, option: str
+) -> None:
+    model, out = named_rbm[0], tmp_path / "drawn.csv"
+    told = f"{option} is not for trained models"
+    assert told in run("sample", model, "-o", str(out), option, "rare=1", code=2)
+    assert told in run("info", model, option, "rare=1", code=2)
+    assert not out.exists()
+
+
+def test_rows_of_a_belief_network_are_not_called_those_that_it_learnt_from(tmp_path: Path) -> None:
+    model, data = str(tmp_path / "m.safetensors"), str(tmp_path / "new.csv")
+    fitted("SigmoidBeliefNetwork")[0].save(model)
+    np.savetxt(data, 1 - BITS, fmt="%d", delimiter=",")
+    shown = run("evaluate", model, data)
+    assert "bound per row, these rows" in shown and "learnt from" not in shown

@@ -64,14 +64,18 @@ def evaluate(
     source: str = "an array",
     seed: int = 0,
     annealed: bool = False,
+    new: bool = False,
 ) -> BeliefEvaluation:
-    """Measure a fitted network on its rows and on rows held out."""
+    """Measure a fitted network on its rows and on rows held out.
+
+    `new` says that the network was not learnt from `rows`.
+    """
     rows = np.asarray(rows)
     found = BeliefEvaluation(estimator, source, rows, held_out, shape)
     if labels is not None:
         _measure_errors(found, labels)
     else:
-        _measure_bounds(found, seed, annealed)
+        _measure_bounds(found, seed, annealed, new)
     return found
 
 
@@ -86,9 +90,12 @@ def _measure_errors(found: BeliefEvaluation, labels: tuple[Any, Any]) -> None:
         found.notes["errors on rows held out"] = f"{int(wrong.sum())} of {len(wrong)}"
 
 
-def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool) -> None:
+def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: bool) -> None:
     e = found.estimator
-    groups = {"rows learnt from": found.rows, "rows held out": found.held_out}
+    groups = {
+        "these rows" if new else "rows learnt from": found.rows,
+        "rows held out": found.held_out,
+    }
     if getattr(e, "posterior", "").startswith("gibbs"):
         groups = {}
     for name, rows in groups.items():

@@ -21,10 +21,10 @@ def train_belief_network(job: TrainingJob) -> None:
     labels: tuple[Any, Any] | None = None
     shape: tuple[int, ...] | None = None
     if job.kind == "threshold":
-        rows, held_out, labels = _labelled(job.data, training, job.preparation)
+        rows, held_out, labels, names = _labelled(job.data, training, job.preparation)
     else:
-        rows, held_out, shape = job.preparation.read_numbers(job.data, training.seed)
-    with job.estimator() as estimator:
+        rows, held_out, shape, names = job.preparation.read_numbers(job.data, training.seed)
+    with job.estimator(names) as estimator:
         fit_quietly(estimator, rows, *([] if labels is None else labels[:1]))
     evaluation = evaluate(
         estimator, rows, held_out, labels=labels, shape=shape, source=job.data, seed=training.seed,
@@ -36,14 +36,14 @@ def train_belief_network(job: TrainingJob) -> None:
 
 def _labelled(
     data: str, training: TrainingOptions, preparation: RowOptions
-) -> tuple[Any, Any, tuple[Any, Any]]:
-    """Rows without the column of classes, and the classes of those and of rows held out."""
+) -> tuple[Any, Any, tuple[Any, Any], list[str] | None]:
+    """Rows without the column of classes, the classes of those and of rows held out, and names."""
     import numpy as np
 
     assert training.target is not None
     table = preparation.read_target(data, training.target, training.seed, classes=True)
     if table.y.dtype.kind == "U":
-        return table.x, table.held_out, (table.y, table.held_out_y)
+        return table.x, table.held_out, (table.y, table.held_out_y), table.input_names
     every = table.y if table.held_out_y is None else np.append(table.y, table.held_out_y)
     if np.any(every != np.round(every)):
         raise DataError(
@@ -51,4 +51,4 @@ def _labelled(
             "neither"
         )
     others = None if table.held_out_y is None else table.held_out_y.astype(np.int64)
-    return table.x, table.held_out, (table.y.astype(np.int64), others)
+    return table.x, table.held_out, (table.y.astype(np.int64), others), table.input_names

@@ -79,7 +79,23 @@ class Output:
         """Refuse at once what could not be written later, or would destroy the input."""
         from kikuchi.cli.outputs import check_outputs
 
-        check_outputs(source, *paths, self.json, self.report)
+        outputs = [*paths, self.json, self.report]
+        check_outputs(source, *outputs, others=self._words_besides(outputs))
+
+    def _words_besides(self, outputs: Iterable[Path | None]) -> list[Path]:
+        """Every word of the command line as a file name, each output taken away once.
+
+        What follows `file:`, as in texts of regions, is a file name too.
+        """
+        words = []
+        for value in self.context.params.values():
+            for item in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(item, str | Path):
+                    words.append(Path(str(item).rpartition("file:")[2]))
+        for path in outputs:
+            if path in words:
+                words.remove(path)
+        return words
 
 
 @dataclass(frozen=True)

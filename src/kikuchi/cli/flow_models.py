@@ -23,10 +23,11 @@ def train_flow(job: TrainingJob) -> None:
         given = job.data, training.target, training.seed
         table = job.preparation.read_target(*given, classes=True)
         rows, held_out, labels = table.x, table.held_out, (table.y, table.held_out_y)
+        names = table.input_names
     else:
-        rows, held_out, _ = job.preparation.read_numbers(job.data, training.seed)
+        rows, held_out, _, names = job.preparation.read_numbers(job.data, training.seed)
         rows = np.asarray(rows)
-    with job.estimator() as estimator:
+    with job.estimator(names) as estimator:
         fit_quietly(estimator, rows, *([] if labels is None else labels[:1]))
     evaluation = evaluate(estimator, rows, held_out, source=job.data, labels=labels)
     job.finish(evaluation, "flow_page", "flow_report", complete=estimator.stopped_ in COMPLETE)

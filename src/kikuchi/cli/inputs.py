@@ -144,14 +144,29 @@ def _exists(word: str) -> bool:
 def _inline(graph: FactorGraph, word: str) -> dict[int, int | list[float]]:
     observed: dict[int, int | list[float]] = {}
     for part in filter(None, (p.strip() for p in word.split(","))):
-        name, equals, state = (piece.strip() for piece in part.partition("="))
-        if not (name and equals and state):
-            raise EvidenceError(f"'{part}' in the evidence is not of the form variable=state")
+        name, state = _parted(graph, part)
+        if not (name and state):
+            raise EvidenceError(
+                f"'{part}' in the evidence is not of the form variable=state; names with commas "
+                "can be given in a JSON file"
+            )
         v = variable_number(graph, name)
         value = _observation(graph, v, state)
         if observed.setdefault(v, value) != value:
             raise EvidenceError(f"variable {name} is observed twice, differently")
     return observed
+
+
+def _parted(graph: FactorGraph, part: str) -> tuple[str, str]:
+    """A variable and its state; an equals sign may belong to either name.
+
+    The first sign that ends the name of a variable parts them, else the first of all.
+    """
+    signs = [k for k, letter in enumerate(part) if letter == "="]
+    known = graph.names or ()
+    for k in [*(k for k in signs if part[:k].strip() in known), *signs[:1]]:
+        return part[:k].strip(), part[k + 1 :].strip()
+    return part, ""
 
 
 def variable_number(graph: FactorGraph, name: str) -> int:

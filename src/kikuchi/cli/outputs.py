@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,19 +29,33 @@ MODEL_SUFFIXES = (
 PICTURE_SUFFIXES = (".png", ".svg")
 
 
-def check_outputs(model: str, *paths: Path | None) -> None:
-    """Refuse at once what could not be written later, or would destroy the model."""
+def check_outputs(source: str, *paths: Path | None, others: Iterable[Path] = ()) -> None:
+    """Refuse at once what could not be written later, or would destroy what is read.
+
+    `source` is the first input, `others` are all the other words of the command line that may name
+    one; those that are no files are passed over.
+    """
+    inputs = {Path(source).resolve(), *(path.resolve() for path in others if _is_file(path))}
     seen: set[Path] = set()
     for path in paths:
         if path is None or path == STANDARD_OUTPUT:
             continue
         _check_target(path)
         target = path.resolve()
-        if target == Path(model).resolve():
-            raise KikuchiError(f"{path} is the model itself; choose another name for the output")
         if target in seen:
             raise KikuchiError(f"two outputs go to {path}; choose different names")
+        if target in inputs:
+            raise KikuchiError(
+                f"{path} is an input of this command; choose another name for the output"
+            )
         seen.add(target)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a name, or a null byte in it
+        return False
 
 
 def _check_target(path: Path) -> None:

@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 
 
 class TrainingRows(NamedTuple):
-    """Rows to learn from, rows held out (None without), and the shape of images (None if none)."""
+    """Rows to learn from, rows held out (None without), the shape of images (None if none), and
+    the names of the columns (None if the file has none).
+    """
 
     rows: Any  # an array, or patches
     held_out: NDArray[Any] | None
     shape: tuple[int, ...] | None
+    names: list[str] | None = None
 
 
 class SupervisedRows(NamedTuple):
-    """Inputs and targets to learn from, those held out (None without), and names of the columns,
-    the target last.
+    """Inputs and targets to learn from, those held out (None without), names of the columns, the
+    target last, and names of the inputs (None if the file has none).
     """
 
     x: NDArray[Any]
@@ -34,6 +37,7 @@ class SupervisedRows(NamedTuple):
     held_out: NDArray[Any] | None
     held_out_y: NDArray[Any] | None
     names: list[str]
+    input_names: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,14 @@ class RowOptions:
         from kikuchi.plots.images import square_shape
         from kikuchi.training.rows import check_values
 
-        values = self._scaled(self._columns(path))
+        values, names = self._columns(path)
+        values = self._scaled(values)
         units = parse_units(visible)
         advice = f"of {units.name} units; use --divide, --threshold or rbm with --visible gaussian"
         check_values(values, units.limits, advice, name=path, first=1)
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
-        return TrainingRows(*self._divided(values, seed), shape)
+        return TrainingRows(*self._divided(values, seed), shape, names)
 
     def read_numbers(self, path: str, seed: int) -> TrainingRows:
         """The rows of a file with any numbers; patches keep how they were prepared."""
@@ -86,10 +91,11 @@ class RowOptions:
                     return TrainingRows(found, None, found.preparation.shape)
                 learnt, held = found.split(self.hold_out, seed)
                 return TrainingRows(learnt, held.rows, found.preparation.shape)
-        values = self._scaled(self._columns(path))
+        values, names = self._columns(path)
+        values = self._scaled(values)
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
-        return TrainingRows(*self._divided(values, seed), shape)
+        return TrainingRows(*self._divided(values, seed), shape, names)
 
     def read_target(
         self, path: str, target: str, seed: int, *, classes: bool = False
@@ -123,14 +129,22 @@ class RowOptions:
         def labels(found: NDArray[Any]) -> NDArray[Any]:
             return found if words is None else np.asarray(words[found.astype(int)])
 
-        if held_out is None:
-            return SupervisedRows(rows[:, :-1], labels(rows[:, -1]), None, None, names)
-        held = held_out[:, :-1], labels(held_out[:, -1])
-        return SupervisedRows(rows[:, :-1], labels(rows[:, -1]), *held, names)
+        inputs = None if table.names is None else names[:-1]
+        held: tuple[Any, Any] = None, None
+        if held_out is not None:
+            held = held_out[:, :-1], labels(held_out[:, -1])
+        return SupervisedRows(rows[:, :-1], labels(rows[:, -1]), *held, names, inputs)
 
-    def _columns(self, path: str) -> NDArray[Any]:
-        """The columns that are kept, complete, all of numbers."""
-        return _complete(*self._kept(path), path)
+    def column_names(self, path: str) -> list[str] | None:
+        """Names of the columns of a file that are kept, or None if the file has none."""
+        table, kept = self._kept(path)
+        return None if table.names is None else [table.names[k] for k in kept]
+
+    def _columns(self, path: str) -> tuple[NDArray[Any], list[str] | None]:
+        """The columns that are kept, complete, all of numbers; and their names, if any."""
+        table, kept = self._kept(path)
+        names = None if table.names is None else [table.names[k] for k in kept]
+        return _complete(table, kept, path), names
 
     def _kept(self, path: str) -> tuple[Table, list[int]]:
         """The table, with columns that hold texts coded, and which columns are kept."""

@@ -72,6 +72,13 @@ def is_trained(model: str) -> bool:
     return suffix_of(model) == ".safetensors"
 
 
+def refuse_for_trained(model: str, **given: str | None) -> None:
+    """Refuse options of models of variables that would be passed over for a trained model."""
+    for name, value in given.items():
+        if value is not None:
+            raise KikuchiError(f"--{name} is not for trained models such as {model}; leave it out")
+
+
 def read_header(model: str) -> tuple[str, dict[str, Any], Arrays]:
     """The kind of a file of ours, what it says about its estimator, and its arrays."""
     from kikuchi.core.files import guarded_reading
@@ -189,7 +196,7 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
         return _score_of_classes(estimator, model, data)
     read = RowOptions().read_numbers(data, 0)
     shape: Any = read.shape
-    values = _checked_columns(estimator, model, data, read.rows)
+    values = _checked_columns(estimator, model, data, read.rows, read.names)
     if kind.judged == "machine":
         from kikuchi.boltzmann.evaluation import evaluate
 
@@ -197,18 +204,34 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
     if kind.judged == "belief":
         from kikuchi.beliefnets.evaluation import evaluate as evaluate_network
 
-        return evaluate_network(estimator, values, shape=shape, source=data)
+        return evaluate_network(estimator, values, shape=shape, source=data, new=True)
     return _score_of_density(estimator, data, values, kind)
 
 
-def _checked_columns(estimator: Any, model: str, data: str, rows: Any) -> Any:
+def _checked_columns(
+    estimator: Any, model: str, data: str, rows: Any, names: list[str] | None
+) -> Any:
+    """The columns that a model learnt from, in its order where both have names.
+
+    The estimator is left without the names, as what it is asked from now on is an array.
+    """
     import numpy as np
 
     values = np.asarray(rows)
+    wanted_names = [str(name) for name in vars(estimator).pop("feature_names_in_", ())]
+    if names is not None and wanted_names and len(names) == len(wanted_names):
+        if set(names) != set(wanted_names):
+            raise _other_columns(data, model, wanted_names)
+        values = values[:, [names.index(name) for name in wanted_names]]
     wanted = getattr(estimator, "n_features_in_", values.shape[1])
     if values.shape[1] != wanted:
         raise DataError(f"{data}: {values.shape[1]} columns, but {model} has {wanted}")
     return values
+
+
+def _other_columns(data: str, model: str, wanted: list[str]) -> DataError:
+    shown = ", ".join(wanted[:8]) + (" ..." if len(wanted) > 8 else "")
+    return DataError(f"{data}: other columns than those of {model} ({shown})")
 
 
 def _log_z_method(estimator: Any) -> str:
@@ -268,17 +291,26 @@ def _score_of_density(estimator: Any, data: str, values: Any, kind: TrainedKind)
 
 
 def _score_of_classes(estimator: Any, model: str, data: str) -> RowScores:
-    """Errors of predictions of the last column."""
+    """Errors of predictions of the column beside those learnt from; without names, the last."""
     import numpy as np
 
     from kikuchi.cli.rows import RowOptions
 
-    table = RowOptions().read_target(data, "-1", 0, classes=True)
-    inputs = _checked_columns(estimator, model, data, table.x)
+    learnt = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+    names = RowOptions().column_names(data)
+    target = "-1"
+    if learnt and names is not None:
+        others = [name for name in names if name not in learnt]
+        if len(others) != 1:
+            raise _other_columns(data, model, learnt)
+        target = others[0]
+    table = RowOptions().read_target(data, target, 0, classes=True)
+    inputs = _checked_columns(estimator, model, data, table.x, table.input_names)
     wrong = estimator.predict(inputs) != table.y
     share, rows = float(np.mean(wrong)), len(wrong)
     error = float(np.sqrt(share * (1 - share) / rows))
-    note = f" ({int(wrong.sum())} of {rows}; the last column, {table.names[-1]})"
+    column = f"{'the last column, ' if target == '-1' else 'column '}{table.names[-1]}"
+    note = f" ({int(wrong.sum())} of {rows}; {column})"
     return RowScores(estimator, data, rows, "errors per row", share, error, note)
 
 
@@ -296,8 +328,7 @@ def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
             f"{estimator.n_features_in_} inputs"
         )
     if estimator.columns_ and table.names != estimator.columns_:
-        wanted = ", ".join(estimator.columns_[:8])
-        raise DataError(f"{data}: other columns than those of {model} ({wanted})")
+        raise _other_columns(data, model, estimator.columns_)
     return NetworkEvaluation(estimator, data, table.x, table.y, new=True)
 
 
@@ -306,10 +337,10 @@ def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | Non
     from kikuchi.energy import Patches
     from kikuchi.energy.evaluation import evaluate
 
-    rows, _, shape = RowOptions().read_numbers(data, 0)
+    rows, _, shape, names = RowOptions().read_numbers(data, 0)
     if isinstance(rows, Patches):
         estimator.check_patches(rows)
-    values = _checked_columns(estimator, model, data, rows)
+    values = _checked_columns(estimator, model, data, rows, names)
     estimator.log_z(seconds=seconds)
     return evaluate(estimator, values, log_z="ais", shape=shape, source=data, new=True)
 
@@ -342,6 +373,7 @@ def write_samples(model: str, out: Path, count: int, seed: int) -> str:
 
 
 def _write_rows(out: Path, rows: Any, estimator: Any, model: str) -> None:
+    import csv
     import dataclasses
 
     import numpy as np
@@ -355,7 +387,7 @@ def _write_rows(out: Path, rows: Any, estimator: Any, model: str) -> None:
         names = [spreadsheet_cell(str(n)) for n in getattr(estimator, "feature_names_in_", ())]
         with atomic_write(out) as file:
             if names:
-                file.write(",".join(names) + "\n")
+                csv.writer(file, lineterminator="\n").writerow(names)
             np.savetxt(file, rows, delimiter=",", fmt="%.9g")
     elif told is None:
         arrays: dict[str, Any] = {"data": rows}

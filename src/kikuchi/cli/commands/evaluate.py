@@ -37,13 +37,14 @@ def evaluate(
     were trained for, or on the last one.
     """
     from kikuchi.cli.inputs import load_model
-    from kikuchi.cli.trained import is_trained, score_of_trained
+    from kikuchi.cli.trained import is_trained, refuse_for_trained, score_of_trained
     from kikuchi.learning import evaluation
     from kikuchi.learning.files import read_data
 
     output.check(model)
     budget = limits.budget
     if is_trained(model):
+        refuse_for_trained(model, format=format)
         head = {"model": model, "data": data, "version": __version__}
         finish(score_of_trained(model, data, budget.seconds), output, head=head)
         return

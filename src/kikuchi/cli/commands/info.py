@@ -29,9 +29,10 @@ def info(
     Sizes, structure, elimination width, bytes and operations, and which methods fit. Of a trained
     model (.safetensors): the estimator, its options, how its fit ended, and its arrays.
     """
-    from kikuchi.cli.trained import facts_of_trained, is_trained
+    from kikuchi.cli.trained import facts_of_trained, is_trained, refuse_for_trained
 
     if is_trained(model):
+        refuse_for_trained(model, evidence=evidence, format=format)
         output.check(model)
         finish(facts_of_trained(model), output)
         return

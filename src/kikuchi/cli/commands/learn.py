@@ -106,7 +106,7 @@ def learn(
     """Learn the parameters of a model from a table of data."""
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.outputs import check_model_suffix
-    from kikuchi.graphs.formats import write
+    from kikuchi.graphs.formats import check_writable, write
     from kikuchi.graphs.formats.names import write_names
 
     chosen = learner.choose()
@@ -116,6 +116,7 @@ def learn(
     saving.check()
     model, rows = load_graph_and_data(graph, data, hidden)
     _check_direction(out, model)
+    check_writable(model, out)
     with ProgressBar(chosen.text, quiet=output.quiet) as progress:
         fit = chosen.fit(
             model, rows, budget=budget, progress=progress, checkpoint=saving.checkpoint

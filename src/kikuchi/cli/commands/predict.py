@@ -59,12 +59,10 @@ def predict(
     """
     from kikuchi.cli.console import ProgressBar
     from kikuchi.cli.inputs import load_model, variable_number
-    from kikuchi.cli.outputs import check_outputs
     from kikuchi.cli.questions import named
 
     budget = limits.budget
     output.check(model, out)
-    check_outputs(cases, out)
     from kikuchi.core.cluster import optional_cluster
     from kikuchi.query.case_files import predict_file
 

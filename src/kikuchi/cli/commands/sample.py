@@ -41,19 +41,20 @@ def sample(
     from kikuchi.cli.console import Screen
     from kikuchi.cli.inputs import load_evidence, load_model
     from kikuchi.cli.outputs import check_outputs
-    from kikuchi.cli.trained import is_trained, write_samples
+    from kikuchi.cli.trained import is_trained, refuse_for_trained, write_samples
     from kikuchi.core.files import suffix_of
     from kikuchi.learning.files import write_states
     from kikuchi.learning.sampling import draw_samples
     from kikuchi.reports import wording
 
     if is_trained(model):
+        refuse_for_trained(model, evidence=evidence, format=format)
         check_outputs(model, out)
         Screen(quiet=quiet).line(write_samples(model, out, n, seed or 0))
         return
     if suffix_of(out) != ".csv" or out.name.lower().endswith(".gz"):
         raise KikuchiError(f"{out}: rows are written as .csv; choose such a name")
-    check_outputs(model, out)
+    check_outputs(model, out, others=[] if evidence is None else [Path(evidence)])
     budget = limits.budget
     graph = load_model(model, format)
     observed = load_evidence(graph, evidence)

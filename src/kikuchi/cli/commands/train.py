@@ -188,15 +188,32 @@ class TrainingJob:
         return self.out.with_name(self.out.name + ".part")
 
     @contextmanager
-    def estimator(self) -> Iterator[Any]:
-        """The estimator, to be fitted below a progress bar; it is saved at the end."""
+    def estimator(self, names: list[str] | None) -> Iterator[Any]:
+        """The estimator, to be fitted below a progress bar; it is saved at the end.
+
+        `names` are those of the columns that it learns from, if they have any.
+        """
         from kikuchi.cli.console import ProgressBar
 
         learner = self.settings.get("learner", "")
         with ProgressBar(f"{self.kind} {learner}".strip(), quiet=self.output.quiet) as bar:
             estimator = self.training.estimator(self.kind, self.settings, self.part, bar)
             yield estimator
-        estimator.set_params(checkpoint=None, progress=None).save(self.out)
+        self.save(estimator.set_params(checkpoint=None, progress=None), names)
+
+    def save(self, estimator: Any, names: list[str] | None) -> None:
+        """Write the model with the names of its columns, by which later rows are put in order.
+
+        Afterwards the estimator is without them: what it is asked here are arrays, and those have
+        no names.
+        """
+        import numpy as np
+
+        if names is not None:
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.save(self.out)
+        if names is not None:
+            del estimator.feature_names_in_
 
     def finish(self, evaluation: Any, page: str, function: str, *, complete: bool) -> None:
         """Show and write the evaluation; without a complete training, say how to go on.
@@ -228,18 +245,20 @@ def _train_machine(job: TrainingJob) -> None:
     evaluate: Any = import_module(f"kikuchi.{room}.evaluation").evaluate
     training = job.training
     if job.kind == ENERGY:
-        rows, held_out, shape = job.preparation.read_numbers(job.data, training.seed)
+        read = job.preparation.read_numbers(job.data, training.seed)
     else:
         visible = job.settings.get("visible", "binary")
-        rows, held_out, shape = job.preparation.read(job.data, visible, training.seed)
+        read = job.preparation.read(job.data, visible, training.seed)
+    rows, held_out, shape, names = read
+    names = None if training.transposed else names  # the columns learnt from are images then
     more: dict[str, Any] = {"log_z": training.log_z, "shape": shape, "source": job.data}
-    with job.estimator() as estimator:
+    with job.estimator(names) as estimator:
         if training.transposed:
             rows, more = _pixels(rows, held_out, estimator), {**more, "transposed": True}
         fit_quietly(estimator, rows)
     evaluation = evaluate(estimator, np.asarray(rows), held_out, **more)
     if training.log_z is not None:
-        estimator.save(job.out)  # again, with log Z
+        job.save(estimator, names)  # again, with log Z
     page = (
         ("energy_page", "energy_report") if job.kind == ENERGY else ("train_page", "train_report")
     )
@@ -252,7 +271,7 @@ def _train_network(job: TrainingJob) -> None:
     assert target is not None
     classes = job.kind == "bayesnn-classes"
     table = job.preparation.read_target(job.data, target, job.training.seed, classes=classes)
-    with job.estimator() as estimator:
+    with job.estimator(None) as estimator:  # columns_ holds the names, the target's too
         fit_quietly(estimator, table.x, table.y)
         complete = estimator.stopped_ not in ("seconds", "interrupted")
         if job.training.prune and complete:

@@ -107,6 +107,20 @@ def write(graph: FactorGraph, path: PathName) -> None:
     write_names(graph, Path(fspath(path)))
 
 
+def check_writable(graph: FactorGraph, path: PathName) -> None:
+    """Refuse a model that the format of `path` cannot hold, before the work on its numbers.
+
+    >>> check_writable(FactorGraph([2], []), "coin.bif")
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.ModelError: only directed models can be written as BIF; write .uai or .fg \
+instead
+    """
+    module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
+    for _ in _part(module, writer)(graph):
+        pass
+
+
 def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:
     """Read observed states of variables of `graph`: {variable number: state number}.
 
