@@ -184,6 +184,8 @@ class SequenceEstimator(Estimator):
 
     def _sequences(self, Y: Any, *, reset: bool = False) -> Sequences:
         """Y as tables, checked; `reset` when a fit begins."""
+        if not reset:
+            check_is_fitted(self, "model_")
         sequences = read_sequences(Y)
         if reset:
             check_columns(sequences)
