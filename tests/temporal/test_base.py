@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
+from kikuchi.core.errors import DataError
 from kikuchi.temporal import (
     HMM,
     FactorialHMM,
@@ -32,3 +34,20 @@ def test_a_model_that_was_not_fitted_says_so(family: Any) -> None:
         model.forecast(ROWS, 2)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model.sample(2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=["left", "right"])
+    model = family(max_iter=1, random_state=0).fit(frame)
+    model.save(tmp_path / "model")
+    for fitted in (model, family.load(tmp_path / "model")):
+        assert fitted.feature_names_in_.tolist() == ["left", "right"]
+        assert fitted.score(frame) == fitted.score(ROWS) == fitted.score([ROWS])
+        with pytest.raises(DataError, match=r"^Y has columns right, left, but .* left, right;"):
+            fitted.score(frame[["right", "left"]])
+    assert not hasattr(model.fit(ROWS), "feature_names_in_")
+    assert np.isfinite(model.score(frame))
+    with pytest.raises(DataError, match="sequence 1 of Y are not named as those before"):
+        model.fit([frame, frame[["right", "left"]]])
