@@ -188,7 +188,7 @@ def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) 
 
 def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Rows that an estimator can use: finite, of moderate size, and no sensor constant in a fit."""
-    from sklearn.utils.validation import validate_data
+    from kikuchi.training.estimator import validate_data
 
     samples = validate_data(
         estimator,
