@@ -5,6 +5,7 @@ equal answers.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ pytest.importorskip("sklearn")
 from kikuchi.bayesnn import BayesianMLPRegressor
 from kikuchi.boltzmann import RBM, BoltzmannMachine, RateCodedRBM
 from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
+from kikuchi.temporal import HMM
 
 
 @pytest.mark.parametrize(
@@ -50,3 +52,19 @@ def test_the_order_of_numbers_in_memory_is_of_no_importance(estimator: Any) -> N
         method = estimator.predict if hasattr(estimator, "predict") else estimator.transform
         answers.append(method(rows))
     assert np.array_equal(answers[0], answers[1]) and np.array_equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RBM(2, epochs=1, learner="pseudo", random_state=0),
+        InfomaxICA(max_iter=2, random_state=0),
+        HMM(max_iter=2, random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_a_file_says_what_the_objective_of_the_trace_is(estimator: Any, tmp_path: Path) -> None:
+    estimator.fit((np.random.default_rng(0).random((40, 3)) < 0.5).astype(np.float64))
+    estimator.save(tmp_path / "model")
+    again = type(estimator).load(tmp_path / "model")
+    assert again.trace_.objective_name == estimator.trace_.objective_name != "objective"

@@ -196,6 +196,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             "stopped": self.stopped_,
             "converged": self.converged_,
             "warnings": self.warnings_,
+            "objective": self.trace_.objective_name,
             "n_features_in": self.n_features_in_,
             **about,
         }
@@ -226,6 +227,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             estimator.converged_ = of_type(earlier | about, "converged", bool)
             estimator.warnings_ = of_type(earlier | about, "warnings", list)
             estimator.trace_ = TrainingTrace()
+            if "objective" in about:
+                estimator.trace_.objective_name = of_type(about, "objective", str)
             if columns := part(arrays, "trace"):
                 estimator.trace_.restore(columns)
             if "n_features_in" in about:
