@@ -84,6 +84,15 @@ def test_files_keep_everything(mixed, tmp_path):
     assert again.whitening_.kind == "zca"
 
 
+def test_features_have_names_also_in_data_frames(mixed):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(mixed[0][:50], columns=list("abcd"))
+    model = ExpertICA(n_features=4, epochs=1, random_state=0).set_output(transform="pandas")
+    features = model.fit(frame).transform(frame)
+    assert list(features.columns) == [f"expertica{k}" for k in range(4)]
+    assert list(features.columns) == model.get_feature_names_out().tolist()
+
+
 def test_a_function_of_the_users_is_a_model():
     def bowl(parameters, x):
         return 0.5 * jnp.sum((x * parameters["scale"]) ** 2, axis=-1)

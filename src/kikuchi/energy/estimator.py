@@ -302,15 +302,19 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def transform(self, X: ArrayLike) -> Array:
         """The features of each row of `X` (rows, columns)."""
+        return self._features(self._white(X))
+
+    def _features(self, white: NDArray[Any]) -> Array:
         energy = self._energy()
         if not isinstance(energy, EnergyFunction):
             raise MethodError("an energy that is a function has no features; use energies")
         with precision(self._values):
-            return np.asarray(energy.features(self._values, jnp.asarray(self._white(X))))
+            return np.asarray(energy.features(self._values, jnp.asarray(white)))
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.transform(np.zeros((1, self.n_features_in_))).shape[1])
+        # not by `transform`, which asks for this number where it answers with data frames
+        return int(self._features(self._base_rows[:1]).shape[1])
 
     def log_z(
         self, *, seconds: float | None = None, random_state: Seed = 0, **options: Any
