@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import BernoulliRBM
 from sklearn.utils.estimator_checks import check_estimator
@@ -144,6 +144,11 @@ def test_samples_have_the_marginals_of_the_model() -> None:
     truth = p @ states
     assert np.all(np.abs(drawn.mean(axis=0) - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 4000))
     assert np.array_equal(drawn, rbm.sample(4000, steps=100, random_state=1))
+
+
+def test_a_machine_that_was_not_fitted_has_no_components() -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        RBM().components_  # noqa: B018
 
 
 def test_transform_and_back() -> None:

@@ -360,6 +360,7 @@ class RestrictedMachine(MachineResults):
     @property
     def components_(self) -> Array:
         """Weights, one row per hidden unit."""
+        check_is_fitted(self, "machine_")
         return self.machine_.weights.T
 
     def _hidden_means(self, rows: Array) -> Array:
