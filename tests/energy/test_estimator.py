@@ -82,6 +82,12 @@ def test_files_keep_everything(mixed, tmp_path):
         again.sample(5, sweeps=3, random_state=1), model.sample(5, sweeps=3, random_state=1)
     )
     assert again.whitening_.kind == "zca"
+    found = model.log_z(betas=20, chains=10, random_state=7)
+    model.save(tmp_path / "m.safetensors")
+    again = ExpertICA.load(tmp_path / "m.safetensors")
+    assert again.log_z_.estimate == found.estimate and again.log_z_.warnings == found.warnings
+    assert np.array_equal(again.log_z_.forward, found.forward)
+    assert again.score_bounds(rows) == model.score_bounds(rows)
 
 
 def test_features_have_names_also_in_data_frames(mixed):

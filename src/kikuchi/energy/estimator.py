@@ -405,6 +405,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")
             about["preparation"] = self.preparation_.to_dict()
+        if hasattr(self, "log_z_"):
+            told = vars(self.log_z_)
+            arrays |= prefixed({name: told[name] for name in _WEIGHTS}, "log_z")
+            about["log_z"] = {name: v for name, v in told.items() if name not in _WEIGHTS}
         return arrays, facts, about
 
     def _restore_state(
@@ -416,6 +420,12 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         told = about.get("preparation")
         held = part(arrays, "preparation")
         self.preparation_ = None if told is None else Preparation.restored(held, told)
+        if "log_z" in about:
+            weights = part(arrays, "log_z")
+            self.log_z_ = LogZ(**about["log_z"], **{n: np.asarray(weights[n]) for n in _WEIGHTS})
+
+
+_WEIGHTS = ("forward", "reverse")  # of the chains of an estimate of log Z
 
 
 def _name(energy: Energy) -> str:
