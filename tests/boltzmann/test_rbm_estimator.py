@@ -127,6 +127,15 @@ def test_scores_are_exact_log_likelihoods_once_log_z_is_known(visible: str) -> N
     assert rbm.log_z_ is None  # of another machine
 
 
+def test_the_answer_about_log_z_of_an_earlier_fit_is_forgotten() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(20, 4))
+    model = RBM(2, epochs=1, random_state=0).fit(rows)
+    model.log_z("exact")
+    assert model.log_z_answer_.log_z == model.log_z_
+    model.fit(rows)
+    assert model.log_z_ is None and not hasattr(model, "log_z_answer_")
+
+
 def test_annealed_log_z_is_near_the_exact_one() -> None:
     rbm = fitted()
     estimate = rbm.log_z("ais")

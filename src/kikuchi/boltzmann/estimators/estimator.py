@@ -84,6 +84,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
         super()._keep(training, rng)
         self.log_z_ = None
+        self.__dict__.pop("log_z_answer_", None)  # that of the machine before
 
     # ------------------------------------------------------------------ rows
 
