@@ -421,8 +421,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         held = part(arrays, "preparation")
         self.preparation_ = None if told is None else Preparation.restored(held, told)
         if "log_z" in about:
-            weights = part(arrays, "log_z")
-            self.log_z_ = LogZ(**about["log_z"], **{n: np.asarray(weights[n]) for n in _WEIGHTS})
+            of_chains = part(arrays, "log_z")
+            weights: dict[str, Any] = {name: np.asarray(of_chains[name]) for name in _WEIGHTS}
+            self.log_z_ = LogZ(**about["log_z"], **weights)
 
 
 _WEIGHTS = ("forward", "reverse")  # of the chains of an estimate of log Z
