@@ -51,3 +51,9 @@ def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) ->
     assert np.isfinite(model.score(frame))
     with pytest.raises(DataError, match="sequence 1 of Y are not named as those before"):
         model.fit([frame, frame[["right", "left"]]])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_complex_numbers_are_refused(family: Any) -> None:
+    with pytest.raises(DataError, match="Y has complex numbers; give their parts as columns"):
+        family(max_iter=1).fit(ROWS + 1j)

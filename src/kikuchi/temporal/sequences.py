@@ -134,6 +134,8 @@ def _is_list_of_tables(data: Any) -> bool:
 
 
 def _table(part: Any, what: str, where: str) -> Array:
+    if np.iscomplexobj(part):
+        raise DataError(f"{what}{where} has complex numbers; give their parts as columns")
     try:
         table = np.ascontiguousarray(part, dtype=np.float64)
     except (TypeError, ValueError) as error:
