@@ -90,6 +90,13 @@ def test_files_keep_everything(mixed, tmp_path):
     assert again.score_bounds(rows) == model.score_bounds(rows)
 
 
+@pytest.mark.parametrize("expert", ["laplace", "gaussian-mixture"])
+def test_experts_with_tables_are_learnt_exactly(mixed, expert):
+    rows, _ = mixed
+    model = ExpertICA(expert=expert, learner="exact", epochs=1, random_state=0).fit(rows)
+    assert np.isfinite(model.score(rows))
+
+
 def test_features_have_names_also_in_data_frames(mixed):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(mixed[0][:50], columns=list("abcd"))
