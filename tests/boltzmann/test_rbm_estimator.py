@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import BernoulliRBM
 from sklearn.utils.estimator_checks import check_estimator
@@ -127,6 +127,15 @@ def test_scores_are_exact_log_likelihoods_once_log_z_is_known(visible: str) -> N
     assert rbm.log_z_ is None  # of another machine
 
 
+def test_the_answer_about_log_z_of_an_earlier_fit_is_forgotten() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(20, 4))
+    model = RBM(2, epochs=1, random_state=0).fit(rows)
+    model.log_z("exact")
+    assert model.log_z_answer_.log_z == model.log_z_
+    model.fit(rows)
+    assert model.log_z_ is None and not hasattr(model, "log_z_answer_")
+
+
 def test_annealed_log_z_is_near_the_exact_one() -> None:
     rbm = fitted()
     estimate = rbm.log_z("ais")
@@ -144,6 +153,11 @@ def test_samples_have_the_marginals_of_the_model() -> None:
     truth = p @ states
     assert np.all(np.abs(drawn.mean(axis=0) - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 4000))
     assert np.array_equal(drawn, rbm.sample(4000, steps=100, random_state=1))
+
+
+def test_a_machine_that_was_not_fitted_has_no_components() -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        RBM().components_  # noqa: B018
 
 
 def test_transform_and_back() -> None:

@@ -82,6 +82,28 @@ def test_files_keep_everything(mixed, tmp_path):
         again.sample(5, sweeps=3, random_state=1), model.sample(5, sweeps=3, random_state=1)
     )
     assert again.whitening_.kind == "zca"
+    found = model.log_z(betas=20, chains=10, random_state=7)
+    model.save(tmp_path / "m.safetensors")
+    again = ExpertICA.load(tmp_path / "m.safetensors")
+    assert again.log_z_.estimate == found.estimate and again.log_z_.warnings == found.warnings
+    assert np.array_equal(again.log_z_.forward, found.forward)
+    assert again.score_bounds(rows) == model.score_bounds(rows)
+
+
+@pytest.mark.parametrize("expert", ["laplace", "gaussian-mixture"])
+def test_experts_with_tables_are_learnt_exactly(mixed, expert):
+    rows, _ = mixed
+    model = ExpertICA(expert=expert, learner="exact", epochs=1, random_state=0).fit(rows)
+    assert np.isfinite(model.score(rows))
+
+
+def test_features_have_names_also_in_data_frames(mixed):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(mixed[0][:50], columns=list("abcd"))
+    model = ExpertICA(n_features=4, epochs=1, random_state=0).set_output(transform="pandas")
+    features = model.fit(frame).transform(frame)
+    assert list(features.columns) == [f"expertica{k}" for k in range(4)]
+    assert list(features.columns) == model.get_feature_names_out().tolist()
 
 
 def test_a_function_of_the_users_is_a_model():

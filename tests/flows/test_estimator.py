@@ -1,5 +1,7 @@
 """Mixtures of flows as estimators, against Gaussian mixtures and integrals (LIU-M13, LIU-M14)."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_moons
@@ -220,6 +222,15 @@ def test_files_of_the_affine_flow_which_has_no_parameters_of_its_own(moons, tmp_
     again = form.load(tmp_path / "m.safetensors")
     assert np.array_equal(again.score_samples(moons), fitted.score_samples(moons))
     assert np.array_equal(again.transform(moons), fitted.transform(moons))
+
+
+def test_pickle_keeps_double_precision(moons):
+    model = FlowMixture(2, flow=SMALL, epochs=1, dtype="float64", random_state=0).fit(moons)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.score_samples(moons), model.score_samples(moons))
+    assert np.array_equal(again.weights_, model.weights_)
+    scores = [m.partial_fit(moons).score_samples(moons) for m in (model, again)]
+    assert np.array_equal(*scores)
 
 
 @pytest.mark.parametrize("learner", ["gradient", pytest.param("em", marks=pytest.mark.slow)])

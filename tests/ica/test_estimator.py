@@ -64,6 +64,13 @@ def test_inverse_transform_and_covariances_belong_to_the_posterior():
     assert np.allclose(ica.transform(x[:50]), s[:50], atol=1e-6)
 
 
+def test_complex_sources_are_refused():
+    model = MeanFieldICA(2, **QUICK, random_state=0)
+    model.fit(np.random.default_rng(0).laplace(size=(50, 2)))
+    with pytest.raises(DataError, match="sources are real numbers, got complex ones"):
+        model.inverse_transform(np.ones((3, 2)) + 1j)
+
+
 def test_scores_of_gaussian_sources_are_the_density_of_the_model():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(300, 4))

@@ -155,6 +155,7 @@ def test_files_and_clear_errors(tmp_path: Path) -> None:
     clf.save(tmp_path / "clf.safetensors")
     again = ProbitFilter.load(tmp_path / "clf.safetensors")
     assert np.array_equal(again.predict_proba(x), clf.predict_proba(x))
+    assert np.array_equal(again.predicted_, clf.predicted_)
     assert again.evidence_kind_ == clf.evidence_kind_ == "expectation propagation"
     assert again.predict(x).tolist() == clf.predict(x).tolist()
     bad = {

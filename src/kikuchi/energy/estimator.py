@@ -302,15 +302,19 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def transform(self, X: ArrayLike) -> Array:
         """The features of each row of `X` (rows, columns)."""
+        return self._features(self._white(X))
+
+    def _features(self, white: NDArray[Any]) -> Array:
         energy = self._energy()
         if not isinstance(energy, EnergyFunction):
             raise MethodError("an energy that is a function has no features; use energies")
         with precision(self._values):
-            return np.asarray(energy.features(self._values, jnp.asarray(self._white(X))))
+            return np.asarray(energy.features(self._values, jnp.asarray(white)))
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.transform(np.zeros((1, self.n_features_in_))).shape[1])
+        # not by `transform`, which asks for this number where it answers with data frames
+        return int(self._features(self._base_rows[:1]).shape[1])
 
     def log_z(
         self, *, seconds: float | None = None, random_state: Seed = 0, **options: Any
@@ -401,6 +405,10 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         if self.preparation_ is not None:
             arrays |= prefixed(self.preparation_.arrays(), "preparation")
             about["preparation"] = self.preparation_.to_dict()
+        if hasattr(self, "log_z_"):
+            told = vars(self.log_z_)
+            arrays |= prefixed({name: told[name] for name in _WEIGHTS}, "log_z")
+            about["log_z"] = {name: v for name, v in told.items() if name not in _WEIGHTS}
         return arrays, facts, about
 
     def _restore_state(
@@ -412,6 +420,13 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         told = about.get("preparation")
         held = part(arrays, "preparation")
         self.preparation_ = None if told is None else Preparation.restored(held, told)
+        if "log_z" in about:
+            of_chains = part(arrays, "log_z")
+            weights: dict[str, Any] = {name: np.asarray(of_chains[name]) for name in _WEIGHTS}
+            self.log_z_ = LogZ(**about["log_z"], **weights)
+
+
+_WEIGHTS = ("forward", "reverse")  # of the chains of an estimate of log Z
 
 
 def _name(energy: Energy) -> str:

@@ -109,7 +109,8 @@ class TabulatedExpert(Expert):
     def table(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Distribution function on a grid, the grid, and the log of the whole integral."""
         width = self._half_width()
-        with jax.enable_x64(True):
+        # numbers also where a compiled function asks first
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             grid = np.sinh(np.linspace(-1.0, 1.0, 20_001) * np.arcsinh(width))
             density = np.exp(-np.asarray(self.energy(jnp.asarray(grid), None)))
         mass = 0.5 * (density[1:] + density[:-1]) * np.diff(grid)

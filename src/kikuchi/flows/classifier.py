@@ -212,7 +212,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> Any:
         """The most probable class of each row of `X` (rows, columns)."""
-        return self.classes_[np.argmax(self._log_posterior(X), axis=1)]
+        best = np.argmax(self._log_posterior(X), axis=1)  # refuses one that was not fitted
+        return self.classes_[best]
 
     def _log_posterior(self, X: ArrayLike) -> Array:
         return np.asarray(self.class_log_densities(X) + np.log(self.class_weights_))

@@ -22,7 +22,6 @@ from kikuchi.training.estimator import (
     FeatureTransformer,
     check_is_fitted,
     ending_remarks,
-    of_type,
 )
 from kikuchi.training.resuming import StateFile, fit_checkpoint
 
@@ -92,13 +91,11 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
         fitted = {n: v for n, v in fitted.items() if not n.endswith("_in_")}
         arrays = {n: v for n, v in fitted.items() if isinstance(v, np.ndarray)}
         values = {n: v for n, v in fitted.items() if n not in arrays and _is_json(v)}
-        about = {"objective": self.trace_.objective_name, "values": values}
-        return prefixed(arrays, "fitted"), {}, about
+        return prefixed(arrays, "fitted"), {}, {"values": values}
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        self.trace_.objective_name = of_type(about, "objective", str)
         for name, value in {**part(arrays, "fitted"), **about["values"]}.items():
             if not name.endswith("_") or hasattr(type(self), name):
                 raise DataError(f"{name} is no result of a fit")

@@ -404,9 +404,7 @@ class MeanFieldICA(IcaEstimator):
         """X checked: a finite matrix (NaN where it may be missing), enough values per channel."""
         finite: Any = "allow-nan" if self.missing == "hidden" else True
         return np.asarray(
-            validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite, order="C"
-            )
+            validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)
         )
 
     def _check_data(self, rows: Array, priors: Sequence[SourcePrior]) -> None:

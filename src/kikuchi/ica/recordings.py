@@ -188,7 +188,7 @@ def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) 
 
 def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Rows that an estimator can use: finite, of moderate size, and no sensor constant in a fit."""
-    from sklearn.utils.validation import validate_data
+    from kikuchi.training.estimator import validate_data
 
     samples = validate_data(
         estimator,
@@ -213,6 +213,8 @@ def checked_samples(estimator: Any, X: Any, *, reset: bool) -> Array:
 
 def checked_sources(estimator: Any, sources: ArrayLike, count: int) -> Array:
     """Rows of `count` finite source values, for `inverse_transform`."""
+    if np.iscomplexobj(sources):
+        raise DataError(f"{type(estimator).__name__}: sources are real numbers, got complex ones")
     rows = np.asarray(sources, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != count or not np.isfinite(rows).all():
         raise DataError(

@@ -25,8 +25,10 @@ from kikuchi.core.seeds import generator
 from kikuchi.temporal.sequences import (
     Sequences,
     check_columns,
+    check_names,
     check_steps,
     check_width,
+    column_names,
     read_sequences,
 )
 from kikuchi.training.checkpoint import Arrays, part, prefixed
@@ -186,12 +188,16 @@ class SequenceEstimator(Estimator):
         """Y as tables, checked; `reset` when a fit begins, else there must have been one."""
         if not reset:
             check_is_fitted(self, "model_")
-        sequences = read_sequences(Y)
+        sequences, names = read_sequences(Y), column_names(Y)
         if reset:
             check_columns(sequences)
             self.n_features_in_ = sequences.width
+            self.__dict__.pop("feature_names_in_", None)  # those of an earlier fit
+            if names is not None:
+                self.feature_names_in_ = np.array(names, dtype=object)
         else:
             check_width(sequences, self.n_features_in_)
+            check_names(names, getattr(self, "feature_names_in_", names or []))
         return sequences
 
     def _given(self, model: Any, columns: int) -> Self:

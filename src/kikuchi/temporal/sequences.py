@@ -101,6 +101,32 @@ def check_width(sequences: Sequences, width: int, what: str = "Y") -> None:
         raise DataError(f"{what} has {sequences.width} columns, but the model has {width} outputs")
 
 
+def column_names(data: Any, what: str = "Y") -> list[str] | None:
+    """Names of the columns of data frames, the same in all of them; none where there are none."""
+    tables = data if _is_list_of_tables(data) else [data]
+    every = [_names(table) for table in tables]
+    for k, names in enumerate(every):
+        if names != every[0]:
+            raise DataError(f"the columns of sequence {k} of {what} are not named as those before")
+    return every[0]
+
+
+def check_names(found: Sequence[str] | None, fitted: Sequence[str], what: str = "Y") -> None:
+    """Refuse data frames whose columns are not those that the model was fitted to."""
+    if found is not None and list(found) != list(fitted):
+        raise DataError(
+            f"{what} has columns {', '.join(found)}, but the model was fitted to "
+            f"{', '.join(fitted)}; give these in this order"
+        )
+
+
+def _names(table: Any) -> list[str] | None:
+    """Names of the columns of a data frame; none where it is no frame or they are no texts."""
+    columns = getattr(table, "columns", None)
+    names = [] if columns is None or callable(columns) else list(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
 def _is_list_of_tables(data: Any) -> bool:
     if isinstance(data, np.ndarray):
         return data.ndim == 3
@@ -108,6 +134,8 @@ def _is_list_of_tables(data: Any) -> bool:
 
 
 def _table(part: Any, what: str, where: str) -> Array:
+    if np.iscomplexobj(part):
+        raise DataError(f"{what}{where} has complex numbers; give their parts as columns")
     try:
         table = np.ascontiguousarray(part, dtype=np.float64)
     except (TypeError, ValueError) as error:

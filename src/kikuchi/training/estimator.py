@@ -39,7 +39,8 @@ from kikuchi.training.updates import TrainerState
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+    from sklearn.utils import validation
+    from sklearn.utils.validation import check_array, check_is_fitted
 except ImportError:
     raise MissingExtraError(
         "these estimators need scikit-learn; pip install 'kikuchi[learn]'"
@@ -75,6 +76,13 @@ class FitResults:
     warnings_: list[str]
     trace_: Trace
     n_features_in_: int
+
+
+def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> Any:
+    """That of scikit-learn, with rows that lie one after the other in memory: columns that do, as
+    those of data frames, are added up in another order, so that equal data gave other answers.
+    """
+    return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
 def _parameters_section(cls: type) -> str:
@@ -188,6 +196,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             "stopped": self.stopped_,
             "converged": self.converged_,
             "warnings": self.warnings_,
+            "objective": self.trace_.objective_name,
             "n_features_in": self.n_features_in_,
             **about,
         }
@@ -218,6 +227,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             estimator.converged_ = of_type(earlier | about, "converged", bool)
             estimator.warnings_ = of_type(earlier | about, "warnings", list)
             estimator.trace_ = TrainingTrace()
+            if "objective" in about:
+                estimator.trace_.objective_name = of_type(about, "objective", str)
             if columns := part(arrays, "trace"):
                 estimator.trace_.restore(columns)
             if "n_features_in" in about:

@@ -91,6 +91,14 @@ class PytreeModel:
         self.parameters = parameters
         self.facts = dict(facts or {})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle keeps: parameters as NumPy arrays, since JAX reads its own arrays of double
+        precision in single precision.
+        """
+        import jax
+
+        return {**self.__dict__, "parameters": jax.tree.map(np.asarray, self.parameters)}
+
     def copy(self) -> Self:
         """The same model; arrays by name are copied, other trees are replaced and never changed."""
         tree = self.parameters

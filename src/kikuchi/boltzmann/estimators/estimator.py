@@ -84,6 +84,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
         super()._keep(training, rng)
         self.log_z_ = None
+        self.__dict__.pop("log_z_answer_", None)  # that of the machine before
 
     # ------------------------------------------------------------------ rows
 
@@ -360,6 +361,7 @@ class RestrictedMachine(MachineResults):
     @property
     def components_(self) -> Array:
         """Weights, one row per hidden unit."""
+        check_is_fitted(self, "machine_")
         return self.machine_.weights.T
 
     def _hidden_means(self, rows: Array) -> Array:

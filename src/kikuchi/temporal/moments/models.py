@@ -60,6 +60,7 @@ class _ProbitFit:
     log_evidence_: float
     evidence_kind_: str
     n_seen_: int
+    predicted_: Array
 
 
 @dataclass(eq=False, repr=False)
@@ -231,7 +232,9 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
     # ------------------------------------------------------------------ files
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
-        arrays = {"mean": self.mean_, "covariance": self.covariance_}
+        arrays = {
+            "mean": self.mean_, "covariance": self.covariance_, "predicted": self.predicted_,
+        }  # fmt: skip
         about = {
             "classes": self.classes_.tolist(), "log_evidence": self.log_evidence_,
             "seen": self.n_seen_, "evidence_kind": self.evidence_kind_,
@@ -242,6 +245,8 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         self.mean_, self.covariance_ = np.array(arrays["mean"]), np.array(arrays["covariance"])
+        if "predicted" in arrays:  # files of version 0.1.0 lack it
+            self.predicted_ = np.array(arrays["predicted"])
         self.classes_ = np.array(about["classes"])
         self.log_evidence_, self.n_seen_ = float(about["log_evidence"]), int(about["seen"])
         self.evidence_kind_ = str(about.get("evidence_kind", "one pass"))

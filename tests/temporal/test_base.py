@@ -1,0 +1,59 @@
+"""The shell of models of sequences: what all of them say and refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from kikuchi.core.errors import DataError
+from kikuchi.temporal import (
+    HMM,
+    FactorialHMM,
+    FrameHoppingHMM,
+    HaemodynamicHMM,
+    LinearGaussianSSM,
+    TemporalICA,
+)
+
+FAMILIES = [HMM, FactorialHMM, FrameHoppingHMM, HaemodynamicHMM, LinearGaussianSSM, TemporalICA]
+ROWS = np.random.default_rng(0).normal(size=(12, 2))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_was_not_fitted_says_so(family: Any) -> None:
+    model = family()
+    for name in ("filter", "smooth", "predict", "score", "log_likelihood"):
+        if hasattr(model, name):
+            with pytest.raises(NotFittedError, match="not fitted yet"):
+                getattr(model, name)(ROWS)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        model.forecast(ROWS, 2)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        model.sample(2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=["left", "right"])
+    model = family(max_iter=1, random_state=0).fit(frame)
+    model.save(tmp_path / "model")
+    for fitted in (model, family.load(tmp_path / "model")):
+        assert fitted.feature_names_in_.tolist() == ["left", "right"]
+        assert fitted.score(frame) == fitted.score(ROWS) == fitted.score([ROWS])
+        with pytest.raises(DataError, match=r"^Y has columns right, left, but .* left, right;"):
+            fitted.score(frame[["right", "left"]])
+    assert not hasattr(model.fit(ROWS), "feature_names_in_")
+    assert np.isfinite(model.score(frame))
+    with pytest.raises(DataError, match="sequence 1 of Y are not named as those before"):
+        model.fit([frame, frame[["right", "left"]]])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_complex_numbers_are_refused(family: Any) -> None:
+    with pytest.raises(DataError, match="Y has complex numbers; give their parts as columns"):
+        family(max_iter=1).fit(ROWS + 1j)
