@@ -197,6 +197,28 @@ def test_classes_are_those_of_the_column_that_was_the_target(tmp_path: Path) -> 
     assert f"(0 of {len(BITS)}; column kind)" in run("evaluate", model, turned)
 
 
+@pytest.mark.parametrize("steps", [["--divide", "255"], ["--divide", "51", "--threshold", "2"]])
+def test_new_rows_are_scaled_as_those_of_the_training(steps: list[str], tmp_path: Path) -> None:
+    """Rows of grey values: without the scale of the training they would be other rows."""
+    grey = 51 * np.random.default_rng(0).integers(0, 6, (60, 3))
+    bits = grey / float(steps[1])
+    if "--threshold" in steps:
+        bits = (bits >= 2).astype(float)
+    raw, ready = tmp_path / "raw.csv", tmp_path / "ready.csv"
+    np.savetxt(raw, grey, fmt="%d", delimiter=",")
+    np.savetxt(ready, bits, delimiter=",")
+    options = ["--hidden", "2", "--epochs", "1"]
+    scores = []
+    for data, given in ((raw, steps), (ready, [])):
+        model = str(tmp_path / f"{data.stem}.safetensors")
+        run("train", "rbm", str(data), *given, "-o", model, *options)
+        shown = run("evaluate", model, str(data))
+        assert ("as in training" in shown) == bool(given)
+        told = json.loads(run("evaluate", model, str(data), "--json", "-"))
+        scores.append(told["log_likelihood"])
+    assert scores[0] == scores[1]
+
+
 @pytest.mark.parametrize("option", ["--evidence", "--format"])
 def test_options_of_models_of_variables_are_refused(
     named_rbm: tuple[str, dict[str, Any]], tmp_path: Path, option: str

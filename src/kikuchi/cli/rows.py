@@ -44,8 +44,8 @@ class SupervisedRows(NamedTuple):
 class RowOptions:
     """What is done to a table of numbers before a machine learns from it."""
 
-    divide: float | None = flag("--divide X", "Divide all values, such as by 255.")
-    threshold: float | None = flag("--threshold X", "Values become 1 from X up, 0 below.")
+    divide: float | None = flag("--divide X", "Divide all values, such as by 255; those of later rows too.")
+    threshold: float | None = flag("--threshold X", "Values become 1 from X up, 0 below; those of later rows too.")
     drop: str | None = flag("--drop C1,C2", "Columns to leave out: names, or numbers from 0.")
     hold_out: float = flag(
         "--hold-out FRACTION",
@@ -53,6 +53,18 @@ class RowOptions:
         0.0,
     )
     image: str | None = flag("--image HxW", "Rows are images.  [square ones are seen]")
+
+    @classmethod
+    def of(cls, estimator: Any) -> RowOptions:
+        """Those that do to new rows what was done to the rows that a model was trained on."""
+        known = getattr(estimator, "row_scaling_", {})
+        return cls(divide=known.get("divide"), threshold=known.get("threshold"))
+
+    @property
+    def scaling(self) -> dict[str, float]:
+        """What is done to all values, by the name of its option."""
+        steps = {"divide": self.divide, "threshold": self.threshold}
+        return {name: value for name, value in steps.items() if value is not None}
 
     def read(self, path: str, visible: str, seed: int) -> TrainingRows:
         """The rows of a file, within the range of the visible units."""

@@ -194,18 +194,29 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
         return _score_of_energy(estimator, model, data, seconds)
     if kind.judged == "classes":
         return _score_of_classes(estimator, model, data)
-    read = RowOptions().read_numbers(data, 0)
+    read = RowOptions.of(estimator).read_numbers(data, 0)
     shape: Any = read.shape
+    source = _source(estimator, data)
     values = _checked_columns(estimator, model, data, read.rows, read.names)
     if kind.judged == "machine":
         from kikuchi.boltzmann.evaluation import evaluate
 
-        return evaluate(estimator, values, log_z=_log_z_method(estimator), shape=shape, source=data)
+        return evaluate(
+            estimator, values, log_z=_log_z_method(estimator), shape=shape, source=source
+        )
     if kind.judged == "belief":
         from kikuchi.beliefnets.evaluation import evaluate as evaluate_network
 
-        return evaluate_network(estimator, values, shape=shape, source=data, new=True)
-    return _score_of_density(estimator, data, values, kind)
+        return evaluate_network(estimator, values, shape=shape, source=source, new=True)
+    return _score_of_density(estimator, source, values, kind)
+
+
+def _source(estimator: Any, data: str) -> str:
+    """A file, and what is done to its values because it was done to those of the training."""
+    words = {"divide": "divided by {:g}", "threshold": "1 from {:g} up"}
+    steps = getattr(estimator, "row_scaling_", {})
+    told = [words[name].format(value) for name, value in steps.items() if name in words]
+    return f"{data} ({', '.join(told)}, as in training)" if told else data
 
 
 def _checked_columns(
@@ -297,21 +308,22 @@ def _score_of_classes(estimator: Any, model: str, data: str) -> RowScores:
     from kikuchi.cli.rows import RowOptions
 
     learnt = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
-    names = RowOptions().column_names(data)
+    names = RowOptions.of(estimator).column_names(data)
     target = "-1"
     if learnt and names is not None:
         others = [name for name in names if name not in learnt]
         if len(others) != 1:
             raise _other_columns(data, model, learnt)
         target = others[0]
-    table = RowOptions().read_target(data, target, 0, classes=True)
+    table = RowOptions.of(estimator).read_target(data, target, 0, classes=True)
     inputs = _checked_columns(estimator, model, data, table.x, table.input_names)
     wrong = estimator.predict(inputs) != table.y
     share, rows = float(np.mean(wrong)), len(wrong)
     error = float(np.sqrt(share * (1 - share) / rows))
     column = f"{'the last column, ' if target == '-1' else 'column '}{table.names[-1]}"
     note = f" ({int(wrong.sum())} of {rows}; {column})"
-    return RowScores(estimator, data, rows, "errors per row", share, error, note)
+    source = _source(estimator, data)
+    return RowScores(estimator, source, rows, "errors per row", share, error, note)
 
 
 def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
@@ -321,7 +333,7 @@ def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
 
     target = estimator.columns_[-1] if estimator.columns_ else "-1"
     classes = hasattr(estimator, "classes_")
-    table = RowOptions().read_target(data, target, 0, classes=classes)
+    table = RowOptions.of(estimator).read_target(data, target, 0, classes=classes)
     if table.x.shape[1] != estimator.n_features_in_:
         raise DataError(
             f"{data}: {table.x.shape[1]} columns beside {target}, but {model} has "
@@ -329,7 +341,8 @@ def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
         )
     if estimator.columns_ and table.names != estimator.columns_:
         raise _other_columns(data, model, estimator.columns_)
-    return NetworkEvaluation(estimator, data, table.x, table.y, new=True)
+    source = _source(estimator, data)
+    return NetworkEvaluation(estimator, source, table.x, table.y, new=True)
 
 
 def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | None) -> Answer:
@@ -337,12 +350,13 @@ def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | Non
     from kikuchi.energy import Patches
     from kikuchi.energy.evaluation import evaluate
 
-    rows, _, shape, names = RowOptions().read_numbers(data, 0)
+    rows, _, shape, names = RowOptions.of(estimator).read_numbers(data, 0)
     if isinstance(rows, Patches):
         estimator.check_patches(rows)
     values = _checked_columns(estimator, model, data, rows, names)
     estimator.log_z(seconds=seconds)
-    return evaluate(estimator, values, log_z="ais", shape=shape, source=data, new=True)
+    source = _source(estimator, data)
+    return evaluate(estimator, values, log_z="ais", shape=shape, source=source, new=True)
 
 
 # ---------------------------------------------------------------------- sample

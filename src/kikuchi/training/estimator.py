@@ -76,6 +76,7 @@ class FitResults:
     warnings_: list[str]
     trace_: Trace
     n_features_in_: int
+    row_scaling_: dict[str, float]  # what the command line did to the rows: divide, threshold
 
 
 def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> Any:
@@ -202,6 +203,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         }
         if hasattr(self, "feature_names_in_"):
             told["feature_names_in"] = [str(name) for name in self.feature_names_in_]
+        if hasattr(self, "row_scaling_"):
+            told["row_scaling"] = self.row_scaling_
         arrays = arrays | prefixed(self.trace_.arrays(), "trace")
         told["arrays"] = _forms(arrays)
         save(path, f"kikuchi {self.file_kind}", arrays, {**facts, "about": told})
@@ -236,6 +239,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             if "feature_names_in" in about:
                 names = of_type(about, "feature_names_in", list)
                 estimator.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
+            if "row_scaling" in about:
+                scaling = of_type(about, "row_scaling", dict)
+                estimator.row_scaling_ = {str(k): float(v) for k, v in scaling.items()}
             estimator._restore_state(arrays, facts, about)
         return estimator
 

@@ -202,7 +202,8 @@ class TrainingJob:
         self.save(estimator.set_params(checkpoint=None, progress=None), names)
 
     def save(self, estimator: Any, names: list[str] | None) -> None:
-        """Write the model with the names of its columns, by which later rows are put in order.
+        """Write the model with the names of its columns, by which later rows are put in order, and
+        with what was done to its rows.
 
         Afterwards the estimator is without them: what it is asked here are arrays, and those have
         no names.
@@ -211,6 +212,8 @@ class TrainingJob:
 
         if names is not None:
             estimator.feature_names_in_ = np.array(names, dtype=object)
+        if self.preparation.scaling:
+            estimator.row_scaling_ = self.preparation.scaling
         estimator.save(self.out)
         if names is not None:
             del estimator.feature_names_in_
