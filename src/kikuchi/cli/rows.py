@@ -44,8 +44,12 @@ class SupervisedRows(NamedTuple):
 class RowOptions:
     """What is done to a table of numbers before a machine learns from it."""
 
-    divide: float | None = flag("--divide X", "Divide all values, such as by 255; those of later rows too.")
-    threshold: float | None = flag("--threshold X", "Values become 1 from X up, 0 below; those of later rows too.")
+    divide: float | None = flag(
+        "--divide X", "Divide all values, such as by 255; those of later rows too."
+    )
+    threshold: float | None = flag(
+        "--threshold X", "Values become 1 from X up, 0 below; those of later rows too."
+    )
     drop: str | None = flag("--drop C1,C2", "Columns to leave out: names, or numbers from 0.")
     hold_out: float = flag(
         "--hold-out FRACTION",
