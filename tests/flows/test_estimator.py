@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 from sklearn.datasets import make_moons
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import check_estimator
@@ -125,6 +126,22 @@ def test_learning_improves_on_its_beginning(mixture, moons):
 
 
 # ------------------------------------------------------------------ guards
+
+
+def test_a_mixture_that_no_flow_betters_is_fitted_to_all_rows() -> None:
+    """Rows that are held out to judge the flow are not lost to the answer."""
+    rows = np.random.default_rng(3).normal(size=(300, 2)) * [1.0, 0.5] + [2.0, -1.0]
+    model = FlowMixture(
+        1, flow="spline:layers=1,width=4", epochs=3, learning_rate=0.3, patience=1, random_state=0
+    ).fit(rows)
+    assert any("fitted to all rows" in warning for warning in model.warnings_)
+    assert max(model.validation_scores_) < model.gaussian_score_
+    assert model.score(rows) == pytest.approx(
+        multivariate_normal(rows.mean(axis=0), np.cov(rows.T, bias=True)).logpdf(rows).mean(),
+        abs=0.01,
+    )
+    means = model.model_.parameters["base"]["means"]  # of columns that are centred on all rows
+    np.testing.assert_allclose(means, 0.0, atol=1e-6)
 
 
 def test_explosion_is_seen_and_said():

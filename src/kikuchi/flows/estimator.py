@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ from kikuchi.flows.densities import (
     evaluate_joint,
     in_parts,
     latent_rows,
+    pack_base,
 )
 from kikuchi.flows.learning import (
     FlowEM,
@@ -40,7 +41,7 @@ from kikuchi.flows.learning import (
 )
 from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import padded
-from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start
+from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start, refitted
 from kikuchi.training.estimator import FeatureTransformer
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
@@ -92,6 +93,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         with limited_threads(self.threads):
             start = self._start(learnt, judged, seed, lambda: not clock.expired)
         self._spent = clock.seconds
+        self._gaussian = start
         spec = FlowSpec(
             self.form,
             self.flow_text,
@@ -141,8 +143,14 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         self.gaussian_score_ = np.nan
         if judged is not None:
             self.gaussian_score_ = MeanLogLikelihood()(model, (judged,)) + self._log_det
+        gaussian = self.__dict__.pop("_gaussian", None)
         learn = self._train_em if self.learner == "em" else self._train_gradient
         learn(model, rows[learnt], judged, rng, *arguments)
+        scores = self.validation_scores_
+        if self.learner == "gradient" and scores and not max(scores) > self.gaussian_score_:
+            whole = refitted(gaussian, rows, self.floor).arrays()
+            packed = pack_base(model.spec, whole["weights"], whole["means"], whole["covariances"])
+            self.model_ = FlowDensity({**model.parameters, "base": packed}, model.facts)
         self._remark(judged)
 
     def _train_gradient(
@@ -164,8 +172,6 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
             patience=self.patience,
         )
         self.validation_scores_ = [s + self._log_det for s in training.scores]
-        if training.scores and not max(self.validation_scores_) > self.gaussian_score_:
-            training = replace(training, model=model)
         self._keep(training, rng)
 
     def _train_em(
@@ -222,7 +228,7 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         if not scores[best] > self.gaussian_score_:
             self.warnings_.append(
                 "no epoch was better on held-out rows than the Gaussian mixture that the flow "
-                "began from, which is the answer"
+                "began from, which is the answer, fitted to all rows"
             )
 
     # ------------------------------------------------------------------ answers

@@ -20,6 +20,7 @@ CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20, 30, 40)
 
 _ROWS_PER_COMPONENT = 10  # at least, of a number that is tried
 _RESTARTS = 2  # of the number that was chosen
+_REFITTED = 10  # steps of EM on all rows
 _SHRINKAGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -49,6 +50,11 @@ def gaussian_log_density(weights: Array, means: Array, covariances: Array, rows:
     >>> round(float(gaussian_log_density(np.ones(1), zero, one, zero)[0]), 4)
     -0.9189
     """
+    return np.asarray(logsumexp(_log_joint(weights, means, covariances, rows), axis=1))
+
+
+def _log_joint(weights: Array, means: Array, covariances: Array, rows: Array) -> Array:
+    """log pi_k p_k of rows, (rows, components)."""
     joint = np.empty((len(rows), len(weights)))
     for k, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
         factor = np.linalg.cholesky(covariance)
@@ -56,7 +62,7 @@ def gaussian_log_density(weights: Array, means: Array, covariances: Array, rows:
         norm = np.log(np.diagonal(factor)).sum() + 0.5 * rows.shape[1] * np.log(2 * np.pi)
         joint[:, k] = -0.5 * np.sum(z * z, axis=0) - norm
     with np.errstate(divide="ignore"):
-        return np.asarray(logsumexp(joint + np.log(weights), axis=1))
+        return np.asarray(joint + np.log(weights))
 
 
 def gaussian_start(
@@ -72,18 +78,40 @@ def gaussian_start(
         model.fit(rows)
     weights, means = np.asarray(model.weights_), np.asarray(model.means_)
     covariances = np.asarray(model.covariances_)
-    diagonals = np.einsum("kij,ij->kij", covariances, np.eye(rows.shape[1]))
     judged = rows if held_out is None else held_out
     few = len(rows) < 2 * rows.shape[1] * components
     tried = _SHRINKAGES if held_out is not None else ((0.3,) if few else (0.0,))
     best: GaussianStart | None = None
     for shrinkage in tried:
-        shrunk = (1.0 - shrinkage) * covariances + shrinkage * diagonals
+        shrunk = _shrunk(covariances, shrinkage)
         score = float(np.mean(gaussian_log_density(weights, means, shrunk, judged)))
         if best is None or score > best.score:
             best = GaussianStart(weights, means, shrunk, score, shrinkage)
     assert best is not None
     return best
+
+
+def _shrunk(covariances: Array, shrinkage: float) -> Array:
+    """Covariances with their off-diagonal entries made smaller by that fraction."""
+    diagonals = np.einsum("kij,ij->kij", covariances, np.eye(covariances.shape[-1]))
+    return np.asarray((1.0 - shrinkage) * covariances + shrinkage * diagonals)
+
+
+def refitted(start: GaussianStart, rows: Array, floor: float) -> GaussianStart:
+    """A mixture after some steps of EM on more rows than it was chosen with, shrunk as it was.
+
+    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
+    >>> start = gaussian_start(rows[:20], None, 1, 1e-3, 0)
+    >>> bool(np.allclose(refitted(start, rows, 1e-3).means, rows.mean(axis=0)))
+    True
+    """
+    parts = start.weights, start.means, start.covariances
+    for _ in range(_REFITTED):
+        joint = _log_joint(*parts, rows)
+        share = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+        weights, means, covariances = gaussian_maximum(rows, share, floor)
+        parts = weights, means, _shrunk(covariances, start.shrinkage)
+    return GaussianStart(*parts, start.score, start.shrinkage)
 
 
 def chosen_start(
