@@ -127,7 +127,7 @@ def _run(
     _check_options(task, kind, chosen)
     for source in data:
         output.check(source, out, chosen.table)
-    fitted = None if chosen.model is None else _Fitted.read(kind, chosen.model, settings)
+    fitted = None if chosen.model is None else _FittedFile.read(kind, chosen.model, settings)
     read = _tables(data, chosen, kind, fitted)
     tables, names = [r.rows for r in read], read[0].names
     labels = [r.labels for r in read]
@@ -307,7 +307,7 @@ def _check_options(task: str, kind: str, chosen: SequenceOptions) -> None:
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class _FittedFile:
     """A model from a file, and the names of the columns that it was fitted to, if it knows them."""
 
     estimator: Any
@@ -315,7 +315,7 @@ class _Fitted:
     place: Path
 
     @classmethod
-    def read(cls, kind: str, place: Path, settings: Given) -> _Fitted:
+    def read(cls, kind: str, place: Path, settings: Given) -> _FittedFile:
         """Take the names away from the estimator: what it is asked here are arrays."""
         if settings:
             raise MethodError("--model is fitted already; leave the options of the fit out")
@@ -350,7 +350,7 @@ def _save(estimator: Any, out: Path, names: list[str] | None) -> None:
 
 
 def _tables(
-    data: list[str], chosen: SequenceOptions, kind: str, fitted: _Fitted | None
+    data: list[str], chosen: SequenceOptions, kind: str, fitted: _FittedFile | None
 ) -> list[_Read]:
     """All files, their columns in the order of the model's or, without one, of the first file's."""
     order = None if fitted is None else fitted.names
@@ -380,7 +380,7 @@ def _ordered(source: str, found: _Read, order: list[str], whose: str) -> _Read:
     return replace(found, rows=found.rows[:, pick], names=order)
 
 
-def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _Fitted | None) -> _Read:
+def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile | None) -> _Read:
     """The columns that were asked for, inputs and labels apart."""
     from kikuchi.core.tables import read_table
 
@@ -407,7 +407,7 @@ def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _Fitted | No
 
 
 def _label(
-    source: str, names: list[str], chosen: SequenceOptions, fitted: _Fitted | None
+    source: str, names: list[str], chosen: SequenceOptions, fitted: _FittedFile | None
 ) -> list[str]:
     """The column of labels; a model that was fitted before does without one."""
     if chosen.label:
