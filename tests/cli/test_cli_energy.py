@@ -277,3 +277,14 @@ def test_a_trained_model_is_evaluated_and_sampled(patch_file: Path, tmp_path: Pa
     other = tmp_path / "q.npz"
     assert run("patches", "sklearn", "--size", 6, "--count", 200, "--out", other).exit_code == 0
     fails(["evaluate", out, other], "were prepared in another way", "--like")
+
+
+@pytest.mark.parametrize("words", [["--size", "9"], ["--log"], ["--whiten", "pca"]])
+def test_steps_beside_those_of_another_file_are_refused(words: list[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "one.npz", tmp_path / "two.npz"
+    made = run("patches", "photographs", "--size", "4", "--count", "60", "-o", str(first))
+    assert made.exit_code == 0, made.output
+    again = ["patches", "photographs", "--count", "60", "--like", str(first), "-o", str(second)]
+    fails([*again, *words], f"{words[0]} is as in the file of --like")
+    assert not second.exists()
+    assert run(*again).exit_code == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cli_runner import fails, run
 
-from kikuchi.temporal import FactorialHMM
+from kikuchi.temporal import FactorialHMM, ProbitFilter
 
 KINDS = {
     "ssm": ["--state", "1"],
@@ -122,3 +122,90 @@ def test_posteriors_of_chains_and_sources_without_memory(
 )
 def test_bad_input_is_one_line(words: list[str], message: str, data: Path) -> None:
     fails(["temporal", *words[:2], str(data), *words[2:]], message)
+
+
+def _reversed_columns(source: Path, target: Path) -> Path:
+    lines = [",".join(reversed(line.split(","))) for line in source.read_text().splitlines()]
+    target.write_text("\n".join(lines) + "\n")
+    return target
+
+
+def test_columns_are_put_in_the_order_of_the_model(data: Path, tmp_path: Path) -> None:
+    turned = _reversed_columns(data, tmp_path / "turned.csv")
+    model = tmp_path / "m.safetensors"
+    words = ["temporal", "fit", "ssm", str(data), "--state", "1", "--iterations", "3"]
+    assert run(*words, "-o", str(model)).exit_code == 0
+    tables = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for source, table in zip((data, turned), tables, strict=True):
+        words = ["temporal", "filter", "ssm", str(source), "--model", str(model)]
+        assert run(*words, "--table", str(table)).exit_code == 0
+    assert tables[0].read_text() == tables[1].read_text()
+    told = [run("evaluate", str(model), str(source)).stdout.splitlines()[-1]
+            for source in (data, turned)]  # fmt: skip
+    assert told[0] == told[1] and "log-likelihood" in told[0]
+    again = tmp_path / "again.safetensors"
+    words = ["temporal", "filter", "ssm", str(data), "--model", str(model), "-o", str(again)]
+    assert run(*words).exit_code == 0
+    assert "columns    2: a, b" in run("info", str(again)).stdout
+    wider = tmp_path / "wider.csv"
+    wider.write_text("a,c,b\n1,2,3\n4,5,6\n")
+    words = ["temporal", "filter", "ssm", str(wider), "--model", str(model)]
+    fails(words, "column 'c' is none of", "--columns")
+    assert run(*words, "--columns", "b,a").exit_code == 0
+    wider.write_text("a,c\n1,2\n4,5\n")
+    fails(words, "there is no column 'b', which")
+
+
+def test_columns_are_put_in_the_order_of_the_first_file(data: Path, tmp_path: Path) -> None:
+    turned = _reversed_columns(data, tmp_path / "turned.csv")
+    answers = []
+    for second in (data, turned):
+        out = tmp_path / "o.json"
+        words = ["temporal", "fit", "hmm", str(data), str(second), "--states", "2"]
+        assert run(*words, "--iterations", "3", "--json", str(out)).exit_code == 0
+        answers.append(json.loads(out.read_text())["log_likelihood"])
+    assert answers[0] == answers[1]
+    other = tmp_path / "other.csv"
+    other.write_text("a,c\n1,2\n")
+    fails(["temporal", "fit", "hmm", str(data), str(other)], f"'b', which {data} has")
+
+
+def test_a_fitted_probit_filter_answers_for_the_rows_that_are_given(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(30, 2))
+    y = np.where(x[:, 0] > 0, 1, -1)
+    paths = [tmp_path / name for name in ("all.csv", "turned.csv", "inputs.csv", "plain.csv")]
+    lines = [f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True)]
+    paths[0].write_text("\n".join(["u,v,label", *lines]) + "\n")
+    _reversed_columns(paths[0], paths[1])
+    paths[2].write_text("\n".join(["u,v", *(f"{a},{b}" for a, b in x)]) + "\n")
+    paths[3].write_text("\n".join(f"{a},{b}" for a, b in x[::-1]) + "\n")
+    model, table = tmp_path / "m.safetensors", tmp_path / "t.csv"
+    words = ["temporal", "fit", "probit", str(paths[0]), "--label", "label", "-o", str(model)]
+    assert run(*words).exit_code == 0
+    fitted = ProbitFilter.load(model)
+    del fitted.feature_names_in_
+    expected = fitted.predict_proba(x)[:, 1]
+    for path in paths:
+        words = ["temporal", "filter", "probit", str(path), "--model", str(model)]
+        result = run(*words, "--table", str(table))
+        assert result.exit_code == 0, result.output
+        found = np.loadtxt(table, skiprows=1)
+        assert np.allclose(found[::-1] if path == paths[3] else found, expected)
+    fails(["temporal", "fit", "probit", str(paths[0]), "--label", "label,u"], "--label is one")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit", "ssm", "--table", "t.csv"], "fit has no table"),
+        (["filter", "probit", "--smooth"], "probit has no option --smooth"),
+        (["fit", "ssm", "--columns", "a,a"], "column 'a' is asked for twice"),
+        (["filter", "factorial", "--chains", "2,3", "--model", "m"], "leave --chains and --lags"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(
+    words: list[str], message: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fails(["temporal", *words[:2], str(data), *words[2:], "-o", "n.safetensors"], message)
+    assert not Path("n.safetensors").exists() and not Path("t.csv").exists()

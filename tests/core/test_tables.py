@@ -207,3 +207,42 @@ def test_texts_that_hold_no_letters(tmp_path: Path) -> None:
     place.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
     with pytest.raises(DataError, match="holds no letters"):
         read_data(place)
+
+
+def test_missing_cells_as_other_programs_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    words = ["N/A", "n/a", "#N/A", "<NA>", "NULL", "None", "-nan", "?"]
+    path.write_text("a,b,c\n" + "".join(f"1,{word},{word}\n" for word in words) + "2,3,none\n")
+    table = read_table(path, texts=True)
+    assert np.isnan(table.values[:-1, 1]).all() and table.values[-1, 1] == 3
+    assert table.texts[2].tolist() == ["none"] and np.isnan(table.values[:-1, 2]).all()
+
+
+def test_lines_are_counted_as_in_the_file_and_none_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("\na\tb\n1\t2\n\n\t\n3\t4\n")
+    assert np.array_equal(read_table(path).values, [[1, 2], [np.nan] * 2, [3, 4]], equal_nan=True)
+    path.write_text("a\tb\n1\t2\n\n   \n3\tred\n")
+    with pytest.raises(DataError, match="line 5, column 2: 'red' is not a number"):
+        read_table(path)
+    assert read_table(path, texts=True).lines == (2, 5)
+    path.write_text("a\tb\nred\t2\n\n3\t4\n")
+    assert read_table(path, texts=True).fault_of(0).startswith("line 2, ")
+    path.write_text("a\tb\n1\t2\n\n3\n")
+    with pytest.raises(DataError, match="line 4 has 1 cells"):
+        read_table(path)
+    path.write_text('a\tb\n1\t"two\nlines"\n3\tone\n')
+    table = read_table(path, texts=True)
+    assert table.values[:, 0].tolist() == [1, 3] and table.lines == (2, 4)
+    path.write_text("a\n1\n\n3\n")
+    with pytest.raises(DataError, match="line 3 is empty; in a table of one column"):
+        read_table(path)
+    path.write_text("a\n1\n3\n\n\n")
+    assert read_table(path).values.ravel().tolist() == [1, 3]
+
+
+def test_names_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("2020_01,2020_02\n1,2\n")
+    table = read_table(path)
+    assert table.names == ("2020_01", "2020_02") and table.values.tolist() == [[1, 2]]

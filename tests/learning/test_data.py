@@ -198,3 +198,26 @@ def test_rows_over_few_variables_are_merged_as_all_rows_are(seed: int) -> None:
     assert len(few[0]) == len(values)
     assert sorted(np.bincount(few[1]).tolist()) == sorted(counts.tolist())
     assert few[2].sum() == pytest.approx(weights.sum())
+
+
+def test_missing_cells_of_other_programs_are_no_states(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    words = ["N/A", "None", "<NA>", "NULL", "#N/A", "na", "?"]
+    path.write_text("rain,sky\nyes,blue\nno,none\n" + "".join(f"yes,{word}\n" for word in words))
+    data = read_data(path)
+    assert data.state_names == (("no", "yes"), ("blue", "none"))
+    assert data.states[:, 1].tolist() == [0, 1] + [-1] * len(words)
+
+
+def test_states_named_like_missing_cells_are_states(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("spin,fault\n-1,None\n1,NA\n?,big\n")
+    states = [["-1", "1"], ["None", "NA", "big"]]
+    graph = kk.FactorGraph([2, 3], [], names=["spin", "fault"], states=states)
+    assert read_data(path, graph).states.tolist() == [[0, 0], [1, 1], [-1, 2]]
+
+
+def test_a_first_row_with_a_missing_cell_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("0,?,1\n1,0,1\n")
+    assert read_data(path).states.tolist() == [[0, -1, 1], [1, 0, 1]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import kikuchi as kk
 from kikuchi.core.errors import DataError, ImpossibleEvidenceError
 from kikuchi.graphs.directed import ancestral_sample
+from kikuchi.query.case_files import predict_file
 from kikuchi.query.cases import read_cases
 from kikuchi.query.predict import distinct_rows
 
@@ -168,3 +171,18 @@ def test_distinct_rows(cards: list[int]) -> None:
     first, inverse = distinct_rows(states, cards)
     assert np.array_equal(states[first][inverse], states)
     assert len({tuple(row) for row in states.tolist()}) == len(first)
+
+
+def test_empty_lines_of_a_file_of_cases_end_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kikuchi.query.case_files._ROWS_AT_ONCE", 2)
+    source, out = tmp_path / "cases.csv", tmp_path / "out.csv"
+    source.write_text("\nxray,smoke\nyes,yes\n\n\n\n\n,N/A\nno,None\n\n")
+    done = predict_file(kk.example("asia"), source, out, ["lung"])
+    assert done.rows == 3 and len(out.read_text().splitlines()) == 4
+    source.write_text("xray\nyes\n\n\n")
+    assert predict_file(kk.example("asia"), source, out, ["lung"]).rows == 1
+    source.write_text("xray\nyes\n\n\nno\n")
+    with pytest.raises(DataError, match="a line before row 2 is empty"):
+        predict_file(kk.example("asia"), source, out, ["lung"])

@@ -21,33 +21,49 @@ from kikuchi.core.files import PathName, guarded_reading, read_text, require_roo
 from kikuchi.core.text import from_cell
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
-MISSING = frozenset({"", "?", "na", "nan", "null"})
-"""How a missing cell may be written, in small letters."""
+_MISSING = frozenset({
+    "", "?", "na", "nan", "-nan", "null", "n/a", "<na>", "#na", "#n/a", "#n/a n/a",
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+})  # fmt: skip
 
 _DELIMITERS = ",;\t"
 _BYTES_PER_CELL = 64  # of a short text in a list
 _ROWS_AT_ONCE = 4096
 
 
+def is_missing(cell: str) -> bool:
+    """Whether a text stands for a missing cell: empty, ?, or as spreadsheets, pandas or R have it.
+
+    Small and capital letters are the same, but for `None`: pandas and Python write it so, while
+    `none` is as often a value like others.
+
+    >>> [is_missing(word) for word in (" ", "n/a", "NULL", "<NA>", "None", "none", "no")]
+    [True, True, True, True, True, False, False]
+    """
+    word = cell.strip()
+    return word == "None" or word.lower() in _MISSING
+
+
 @dataclass(frozen=True)
 class Table:
     """Numbers in rows and columns (an .npy file may have more axes), names of the columns if the
-    file has them, the other arrays of an .npz file, and the texts of columns that hold no numbers:
-    the values there are places in these texts.
+    file has them, the other arrays of an .npz file, the texts of columns that hold no numbers: the
+    values there are places in these texts; and of texts the line in the file of each row.
     """
 
     values: Array
     names: tuple[str, ...] | None = None
     others: dict[str, NDArray[Any]] = field(default_factory=dict)
     texts: dict[int, NDArray[Any]] = field(default_factory=dict)
+    lines: tuple[int, ...] | None = None
 
     def fault_of(self, column: int) -> str:
         """Where a column of texts holds something that is not a number."""
-        first = 1 if self.names is None else 2
-        for line, code in enumerate(self.values[:, column], start=first):
+        for row, code in enumerate(self.values[:, column]):
             word = "" if np.isnan(code) else str(self.texts[column][int(code)])
             if not _is_number(word):
-                return f"line {line}, column {column + 1}: '{word}' is not a number"
+                where = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+                return f"{where}, column {column + 1}: '{word}' is not a number"
         raise AssertionError(f"column {column} holds numbers only")
 
 
@@ -89,26 +105,34 @@ def table_suffix(place: Path, what: str) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a text file that are not empty, below the names of its columns if it has any."""
+    """The lines of a text file that are not empty, below the names of its columns if it has any,
+    and their numbers in the file.
+    """
 
     place: Path
     names: tuple[str, ...] | None
     width: int
     delimiter: str
     body: list[str]
+    numbers: list[int]
 
-    def cells(self) -> list[list[str]]:
-        """The cells of each line, all lines of one width."""
+    def cells(self) -> tuple[list[list[str]], tuple[int, ...]]:
+        """The cells of each row, all rows of one width, and the line that each row begins in."""
+        rows, begins = [], []
         with guarded_reading(self.place, "text"):
-            rows = list(csv.reader(self.body, delimiter=self.delimiter))
+            reader, line = csv.reader(self.body, delimiter=self.delimiter), 0
+            for row in reader:
+                rows.append(row)
+                begins.append(self.numbers[line])
+                line = reader.line_num  # a cell in quotes may go over several lines
         if any("'" in line for line in self.body):
             rows = [[from_cell(cell) for cell in row] for row in rows]
-        for number, row in enumerate(rows, start=1 if self.names is None else 2):
+        for number, row in zip(begins, rows, strict=True):
             if len(row) != self.width:
                 raise DataError(
                     f"{self.place}: line {number} has {len(row)} cells, the first has {self.width}"
                 )
-        return rows
+        return rows, tuple(begins)
 
 
 def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
@@ -116,70 +140,93 @@ def read_lines(place: Path, is_number: Callable[[str], bool]) -> Lines:
     text = read_text(place)
     cells = sum(map(text.count, "\n\r" + _DELIMITERS))
     require_room(place, len(text) + _BYTES_PER_CELL * cells, "its text")
-    lines = [line for line in io.StringIO(text, newline="") if line.strip()]
-    if not lines:
+    every = list(enumerate(io.StringIO(text, newline=""), start=1))
+    first = next((k for k, (_, line) in enumerate(every) if line.strip()), None)
+    if first is None:
         raise DataError(f"{place}: the file is empty")
-    delimiter = max(_DELIMITERS, key=lines[0].count)
+    delimiter = max(_DELIMITERS, key=every[first][1].count)
     with guarded_reading(place, "text"):
-        head = next(csv.reader(lines[:1], delimiter=delimiter))
+        head = next(csv.reader([every[first][1]], delimiter=delimiter))
+    kept = _kept_lines(place, every[first:], delimiter, len(head))
+    numbers, lines = [number for number, _ in kept], [line for _, line in kept]
     if all(map(is_number, head)):
-        return Lines(place, None, len(head), delimiter, lines)
+        return Lines(place, None, len(head), delimiter, lines, numbers)
     names = tuple(from_cell(cell.strip()) for cell in head)
     if len(lines) == 1:
         raise DataError(f"{place}: there are names of columns but no rows")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{place}: two columns have the name '{twice}'")
-    return Lines(place, names, len(head), delimiter, lines[1:])
+    return Lines(place, names, len(head), delimiter, lines[1:], numbers[1:])
+
+
+def _kept_lines(
+    place: Path, lines: list[tuple[int, str]], delimiter: str, width: int
+) -> list[tuple[int, str]]:
+    """The lines that are not empty; one of delimiters alone is a row whose cells are all missing.
+
+    An empty line between the rows of a single column is a missing cell to some programs and nothing
+    to others: it is refused.
+    """
+    kept = [pair for pair in lines if pair[1].strip() or delimiter in pair[1]]
+    if width == 1 and kept:
+        gap = next((n for n, line in lines if not line.strip() and n < kept[-1][0]), None)
+        if gap is not None:
+            raise DataError(
+                f"{place}: line {gap} is empty; in a table of one column write NA for a missing "
+                "cell, or remove the line"
+            )
+    return kept
 
 
 def _text(place: Path, texts: bool) -> Table:
     lines = read_lines(place, _is_number)
     try:
         found = np.loadtxt(lines.body, delimiter=lines.delimiter, ndmin=2, comments=None)
-        if found.shape[1] == lines.width:
-            return Table(found, lines.names)
+        if found.shape == (len(lines.body), lines.width):
+            return Table(found, lines.names, lines=tuple(lines.numbers))
     except ValueError:
         pass  # missing cells, quotes or faults: cell by cell, which says where
-    out = np.empty((len(lines.body), lines.width))
+    cells, numbers = lines.cells()
+    rows = [[cell.strip() for cell in row] for row in cells]
+    out = np.empty((len(rows), lines.width))
     coded: dict[int, NDArray[Any]] = {}
-    rows = [[cell.strip() for cell in cells] for cells in lines.cells()]
     for k, words in enumerate(rows):
         for j, word in enumerate(words):
             if j in coded:
                 continue
             if _is_number(word):
-                out[k, j] = np.nan if word.lower() in MISSING else float(word)
+                out[k, j] = np.nan if is_missing(word) else float(word)
             elif texts:
                 out[:, j], coded[j] = _codes([row[j] for row in rows])
             else:
-                line = k + (1 if lines.names is None else 2)
-                raise DataError(f"{place}: line {line}, column {j + 1}: '{word}' is not a number")
+                raise DataError(
+                    f"{place}: line {numbers[k]}, column {j + 1}: '{word}' is not a number"
+                )
     for j, known in coded.items():
         if lines.names is not None and lines.names[j] in known:  # a row would be lost
             raise DataError(
                 f"{place}: line 1 names the columns, but '{lines.names[j]}' is also a value of "
                 f"column {j + 1}; write a line of names above the rows"
             )
-    return Table(out, lines.names, texts=coded)
+    return Table(out, lines.names, texts=coded, lines=numbers)
 
 
 def _codes(words: list[str]) -> tuple[Array, NDArray[Any]]:
     """The place of each word among all words in order, NaN for missing ones; and these words."""
-    known = sorted({word for word in words if word.lower() not in MISSING})
+    known = sorted({word for word in words if not is_missing(word)})
     places = {word: float(k) for k, word in enumerate(known)}
     return np.array([places.get(word, np.nan) for word in words]), np.array(known)
 
 
 def _is_number(cell: str) -> bool:
-    word = cell.strip()
-    if word.lower() in MISSING:
+    if is_missing(cell):
         return True
     try:
-        float(word)
+        float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # Python reads 2020_01 as 202001
 
 
 # ---------------------------------------------------------------------- arrays

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 
@@ -328,7 +329,7 @@ def _coded(
             bad = column[~missing & (column != np.rint(column))][0]
             raise DataError(f"data: {label}: {bad} is not a state; states are whole numbers")
         return _numbers(whole, label), None
-    texts = ["" if _is_missing(x) else str(x).strip() for x in column.tolist()]
+    texts = [_text_of(x, known or ()) for x in column.tolist()]
     values = sorted(set(texts))
     codes, words = _words(values, known, label)
     place = {value: k for k, value in enumerate(values)}
@@ -345,10 +346,14 @@ def _numbers(column: NDArray[Any], label: str) -> NDArray[np.int32]:
     return column.astype(np.int32)
 
 
-def _is_missing(value: Any) -> bool:
-    if value is None or value != value:  # None, NaN, NaT
-        return True
-    return isinstance(value, str) and value.strip() in ("", "?", "NA", "nan", "NaN", "-1")
+def _text_of(value: Any, known: Sequence[str]) -> str:
+    """A cell as text, "" if it is missing; a state that is named like a missing cell is a state."""
+    if value is None or type(value).__name__ == "NAType" or value != value:  # None, NaN, NaT
+        return ""
+    word = str(value).strip()
+    if word in known or not (is_missing(word) or word == "-1"):
+        return word
+    return "" if isinstance(value, str) else word
 
 
 def _words(

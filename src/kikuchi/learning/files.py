@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.errors import DataError
 from kikuchi.core.files import atomic_write
-from kikuchi.core.tables import read_arrays, read_lines, read_parquet, table_suffix
+from kikuchi.core.tables import is_missing, read_arrays, read_lines, read_parquet, table_suffix
 from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -21,8 +21,9 @@ from kikuchi.learning.data import Data
 def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     """Rows of a .csv, .tsv, .parquet, .npy or .npz file, matched to `graph` if one is given.
 
-    The first line of a text file names its columns, unless it is a row of whole numbers itself.
-    Empty cells and `?`, `NA`, `nan`, `-1` are missing. An .npz file holds an array `states` (or a
+    The first line of a text file names its columns, unless it is a row of whole numbers and missing
+    cells itself. Empty cells, `-1` and `?`, `NA`, `nan`, `N/A`, `NULL`, `None` and the like are
+    missing, unless they are states of the `graph`. An .npz file holds an array `states` (or a
     single array) and perhaps `weights`.
 
     `path` is the file.
@@ -34,8 +35,8 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     if suffix in (".npy", ".npz"):
         states, weights = _arrays(place)
         return Data.of(states, graph, weights=weights)
-    lines = read_lines(place, _is_number)
-    rows = np.array(lines.cells(), dtype=object)
+    lines = read_lines(place, lambda cell: _is_number(cell) or is_missing(cell))
+    rows = np.array(lines.cells()[0], dtype=object)
     if lines.names is None:
         return Data.of(rows, graph)
     return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph)

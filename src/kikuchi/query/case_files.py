@@ -166,8 +166,8 @@ def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
         return
     with _open_text(place) as file:
         with guarded_reading(place, "text"):
-            head = file.readline()
-        if not head.strip():
+            head = next((line for line in file if line.strip()), "")
+        if not head:
             raise DataError(f"{path}: the file is empty")
         delimiter = max(_DELIMITERS, key=head.count)
         names = [from_cell(cell.strip()) for cell in next(csv.reader([head], delimiter=delimiter))]
@@ -183,12 +183,17 @@ def _open_text(place: Path) -> Any:
 
 def _text_chunks(place: Path, file: Any, delimiter: str, width: int) -> Iterator[Chunk]:
     reader = csv.reader(file, delimiter=delimiter)
-    first = 1
+    first, gap = 1, False
     while True:
         with guarded_reading(place, "text"):
-            rows = [row for row in islice(reader, _ROWS_AT_ONCE) if row]
-        if not rows:
+            read = list(islice(reader, _ROWS_AT_ONCE))
+        if not read:
             return
+        rows = [row for row in read if row]
+        if width == 1:
+            gap = _check_no_gap(place, read, first, gap)
+        if not rows:
+            continue
         for number, row in enumerate(rows, start=first):
             if len(row) != width:
                 raise DataError(
@@ -196,6 +201,21 @@ def _text_chunks(place: Path, file: Any, delimiter: str, width: int) -> Iterator
                 )
         yield first, [_texts(column) for column in zip(*rows, strict=True)]
         first += len(rows)
+
+
+def _check_no_gap(place: Path, read: list[list[str]], first: int, gap: bool) -> bool:
+    """Refuse an empty line before a case of one column, which may be a case of its own; the answer
+    is whether the last line is empty.
+    """
+    for row in read:
+        if row and gap:
+            raise DataError(
+                f"{place}: a line before row {first} is empty; in a table of one column write NA "
+                "for a missing cell, or remove the line"
+            )
+        gap = not row
+        first += bool(row)
+    return gap
 
 
 def _texts(column: Sequence[str]) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Ints
 from kikuchi.core.errors import DataError, suggestion
-from kikuchi.core.tables import MISSING as MISSING_TEXTS
+from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.pattern_tree import States
@@ -94,7 +94,7 @@ class CellReader:
         """The number of a state, -1 for a missing cell, -2 for anything else."""
         if cell is None or _is_nan(cell) or type(cell).__name__ in _MISSING_KINDS:
             return UNSEEN
-        if isinstance(cell, str) and _is_missing(cell):
+        if isinstance(cell, str) and is_missing(cell):
             return self._named(v, cell)
         if isinstance(cell, float | np.floating) and float(cell).is_integer():
             cell = int(cell)  # a column of whole numbers with gaps
@@ -116,10 +116,6 @@ class CellReader:
             if candidate in labels:
                 return labels.index(candidate)
         return UNSEEN
-
-
-def _is_missing(cell: str) -> bool:
-    return cell.strip().lower() in MISSING_TEXTS
 
 
 def _distinct(cells: Any) -> tuple[list[Any], Ints]:

@@ -90,7 +90,11 @@ def _answer(evaluation: TemporalEvaluation) -> list[Item]:
     if kind == "probit":
         p = np.asarray(answer)[:, None]
         figure = plots.bands(p, np.zeros(p.shape), names=["probability"])
-        return [Picture(figure, "Probability of the second class before each label was seen.")]
+        caption = (
+            "Probability of the second class: before each label was seen, or by the final weights "
+            "of a model that was fitted before."
+        )
+        return [Picture(figure, caption)]
     if kind in ("hmm", "factorial", "hopping"):
         parts: Any = answer.probabilities
         parts = [parts] if kind == "hmm" else parts

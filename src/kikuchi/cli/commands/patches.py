@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +59,18 @@ class PatchOptions:
     )
     rate: int | None = flag("--rate HZ", "Bring sounds to so many samples per second.")
 
+    def refuse_beside_like(self) -> None:
+        """Refuse options that --like would pass over: its file says what they are."""
+        for option_field in fields(self):
+            name = option_field.name
+            if name in ("count", "like", "rate"):
+                continue
+            if getattr(self, name) != option_field.default:
+                flag_name = name.replace("_", "-")
+                raise MethodError(
+                    f"--{flag_name} is as in the file of --like ({self.like}); leave it out"
+                )
+
 
 @grouped
 def patches(
@@ -83,6 +95,8 @@ def patches(
     for source in sources:
         output.check(source, out)
     like = None if steps.like is None else Patches.load(steps.like).preparation
+    if like is not None:
+        steps.refuse_beside_like()
     size = steps.size if like is None else like.shape[0]
     found = _read(sources, size, steps.rate)
     given: dict[str, Any] = {} if like is not None else {

@@ -7,7 +7,7 @@ import inspect
 import time
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -123,20 +123,19 @@ def _run(
     from kikuchi.temporal.evaluation import TemporalEvaluation
 
     task, like = wanted.name, "hmm" if kind == "flow-hmm" else kind
-    _check_words(task, kind, seed)
-    _check_options(kind, chosen)
+    _check_words(wanted, kind, seed)
+    _check_options(task, kind, chosen)
     for source in data:
         output.check(source, out, chosen.table)
-    read = [_table(source, chosen, kind) for source in data]
+    fitted = None if chosen.model is None else _FittedFile.read(kind, chosen.model, settings)
+    read = _tables(data, chosen, kind, fitted)
     tables, names = [r.rows for r in read], read[0].names
     labels = [r.labels for r in read]
     inputs = [r.inputs for r in read] if chosen.inputs else None
     bar = ProgressBar(f"temporal {kind}", quiet=output.quiet)
     begin = time.perf_counter()
-    if chosen.model is not None:
-        if settings:
-            raise MethodError("--model is fitted already; leave the options of the fit out")
-        estimator = KINDS.find(kind).load(chosen.model)
+    if fitted is not None:
+        estimator = fitted.estimator
     else:
         more = _chain_options(kind, chosen)
         estimator = KINDS.make(
@@ -148,9 +147,11 @@ def _run(
     evaluation = TemporalEvaluation(
         estimator, like, task, tables, names, time.perf_counter() - begin, labels=labels
     )
-    _carry_out(evaluation, wanted, inputs is not None, seed, chosen.method)
+    _carry_out(
+        evaluation, wanted, inputs is not None, seed, chosen.method, fitted_now=fitted is None
+    )
     if out is not None:
-        estimator.save(out)
+        _save(estimator, out, fitted.names if fitted is not None else read[0].known_names)
 
     def page(path: Path, command: str) -> None:
         from kikuchi.reports.temporal_page import temporal_report
@@ -164,13 +165,14 @@ def _run(
 
 
 def _carry_out(
-    done: TemporalEvaluation, wanted: Task, with_inputs: bool, seed: int, method: str | None
-) -> None:
+    done: TemporalEvaluation, wanted: Task, with_inputs: bool, seed: int, method: str | None,
+    *, fitted_now: bool,
+) -> None:  # fmt: skip
     """The answer to a task; of a fit what its page shows."""
     from kikuchi.temporal.evaluation import carry_out
 
     if done.kind == "probit":
-        _probabilities(done, wanted.name)
+        _probabilities(done, wanted.name, fitted_now=fitted_now)
         return
     fitted = wanted.name == "fit"
     if with_inputs:
@@ -237,12 +239,14 @@ def sample(steps: Length = 100) -> Task:
     return Task("sample", steps)
 
 
-def _check_words(task: str, kind: str, seed: int) -> None:
+def _check_words(wanted: Task, kind: str, seed: int) -> None:
     KINDS.check(kind)
     if seed < 0:
         raise MethodError(f"--seed must be a whole number >= 0, got {seed}")
-    if kind == "probit" and task in ("forecast", "sample"):
-        raise MethodError(f"probit has no {task}; use filter")
+    if kind == "probit" and wanted.name in ("forecast", "sample"):
+        raise MethodError(f"probit has no {wanted.name}; use filter")
+    if kind == "probit" and wanted.smooth:
+        raise MethodError("probit has no option --smooth; leave it out")
 
 
 def _fit(
@@ -261,13 +265,14 @@ def _fit(
             estimator.fit(tables)
 
 
-def _probabilities(evaluation: TemporalEvaluation, task: str) -> None:
-    """Of the labels before each was seen (a pass over the rows), or by the final weights."""
+def _probabilities(evaluation: TemporalEvaluation, task: str, *, fitted_now: bool) -> None:
+    """Of the labels before each was seen (a pass over the rows), or by the final weights of a model
+    that was fitted before.
+    """
     import numpy as np
 
     e = evaluation.estimator
-    rows = np.concatenate(evaluation.tables)
-    p = e.predict_proba(rows)[:, 1] if not hasattr(e, "predicted_") else e.predicted_
+    p = e.predicted_ if fitted_now else e.predict_proba(np.concatenate(evaluation.tables))[:, 1]
     evaluation.result = p
     if task == "filter":
         evaluation.columns, evaluation.rows = ["probability"], p[:, None]
@@ -287,8 +292,12 @@ def _chain_options(kind: str, chosen: SequenceOptions) -> dict[str, Any]:
     return more
 
 
-def _check_options(kind: str, chosen: SequenceOptions) -> None:
-    """Refuse options that this kind of model does not have, also beside --model."""
+def _check_options(task: str, kind: str, chosen: SequenceOptions) -> None:
+    """Refuse options that this task or kind of model does not have, also beside --model."""
+    if task == "fit" and chosen.table is not None:
+        raise MethodError("fit has no table; use filter, forecast or sample, or leave --table out")
+    if _chain_options(kind, chosen) and chosen.model is not None:
+        raise MethodError("--model is fitted already; leave --chains and --lags out")
     if chosen.method is not None and kind not in _CHAINS:
         raise MethodError(f"{kind} has no option --method; leave it out")
     if chosen.inputs is not None and kind != "ssm":
@@ -298,14 +307,80 @@ def _check_options(kind: str, chosen: SequenceOptions) -> None:
 
 
 @dataclass(frozen=True)
+class _FittedFile:
+    """A model from a file, and the names of the columns that it was fitted to, if it knows them."""
+
+    estimator: Any
+    names: list[str] | None
+    place: Path
+
+    @classmethod
+    def read(cls, kind: str, place: Path, settings: Given) -> _FittedFile:
+        """Take the names away from the estimator: what it is asked here are arrays."""
+        if settings:
+            raise MethodError("--model is fitted already; leave the options of the fit out")
+        estimator = KINDS.find(kind).load(place)
+        names = vars(estimator).pop("feature_names_in_", None)
+        return cls(estimator, None if names is None else [str(n) for n in names], place)
+
+
+@dataclass(frozen=True)
 class _Read:
     rows: Array
     names: list[str]
     inputs: Any
     labels: Any
+    has_names: bool
+
+    @property
+    def known_names(self) -> list[str] | None:
+        """Names of the columns; None if the file has none."""
+        return self.names if self.has_names else None
 
 
-def _table(source: str, chosen: SequenceOptions, kind: str) -> _Read:
+def _save(estimator: Any, out: Path, names: list[str] | None) -> None:
+    """Write the model with the names of its columns, by which later rows are put in order."""
+    import numpy as np
+
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator.save(out)
+    if names is not None:
+        del estimator.feature_names_in_
+
+
+def _tables(
+    data: list[str], chosen: SequenceOptions, kind: str, fitted: _FittedFile | None
+) -> list[_Read]:
+    """All files, their columns in the order of the model's or, without one, of the first file's."""
+    order = None if fitted is None else fitted.names
+    whose = "" if fitted is None else str(fitted.place)
+    read: list[_Read] = []
+    for source in data:
+        found = _table(source, chosen, kind, fitted)
+        if found.has_names and order is None and fitted is None:
+            order, whose = found.names, source
+        elif found.has_names and order is not None:
+            found = _ordered(source, found, order, whose)
+        read.append(found)
+    return read
+
+
+def _ordered(source: str, found: _Read, order: list[str], whose: str) -> _Read:
+    """The same columns in another order; other columns are refused."""
+    for name in order:
+        if name not in found.names:
+            raise DataError(f"{source}: there is no column '{name}', which {whose} has")
+    for name in found.names:
+        if name not in order:
+            raise DataError(
+                f"{source}: column '{name}' is none of {whose}; choose columns with --columns"
+            )
+    pick = [found.names.index(name) for name in order]
+    return replace(found, rows=found.rows[:, pick], names=order)
+
+
+def _table(source: str, chosen: SequenceOptions, kind: str, fitted: _FittedFile | None) -> _Read:
     """The columns that were asked for, inputs and labels apart."""
     from kikuchi.core.tables import read_table
 
@@ -315,8 +390,8 @@ def _table(source: str, chosen: SequenceOptions, kind: str) -> _Read:
         raise DataError(f"{source}: has {values.ndim} axes; give rows and columns")
     names = list(table.names or (f"column{k}" for k in range(values.shape[1])))
     inputs = _named(source, names, chosen.inputs) if chosen.inputs else []
-    label = _named(source, names, chosen.label)[:1] if chosen.label else names[-1:]
-    taken = [*inputs, *(label if kind == "probit" else [])]
+    label = _label(source, names, chosen, fitted) if kind == "probit" else []
+    taken = [*inputs, *label]
     wanted = _named(source, names, chosen.columns) if chosen.columns else names
     wanted = [name for name in wanted if name not in taken]
     if not wanted:
@@ -326,8 +401,26 @@ def _table(source: str, chosen: SequenceOptions, kind: str) -> _Read:
         values[:, pick],
         wanted,
         values[:, [names.index(name) for name in inputs]],
-        values[:, names.index(label[0])] if kind == "probit" else None,
+        values[:, names.index(label[0])] if label else None,
+        table.names is not None,
     )
+
+
+def _label(
+    source: str, names: list[str], chosen: SequenceOptions, fitted: _FittedFile | None
+) -> list[str]:
+    """The column of labels; a model that was fitted before does without one."""
+    if chosen.label:
+        found = _named(source, names, chosen.label)
+        if len(found) > 1:
+            raise MethodError(f"--label is one column, got '{chosen.label}'")
+        return found
+    if fitted is None:
+        return names[-1:]
+    if fitted.names is not None and set(fitted.names) <= set(names):
+        others = [name for name in names if name not in fitted.names]
+        return others if len(others) == 1 else []
+    return names[-1:] if len(names) == fitted.estimator.n_features_in_ + 1 else []
 
 
 def _named(source: str, names: list[str], text: str) -> list[str]:
@@ -337,6 +430,8 @@ def _named(source: str, names: list[str], text: str) -> list[str]:
     for word in chosen:
         if word not in names:
             raise DataError(f"{source}: there is no column '{word}'; {suggestion(word, names)}")
+        if chosen.count(word) > 1:
+            raise DataError(f"{source}: column '{word}' is asked for twice; name it once")
     return chosen
 
 
@@ -345,8 +440,6 @@ def _write(evaluation: TemporalEvaluation, path: Path) -> None:
     from kikuchi.core.files import atomic_write
     from kikuchi.core.text import spreadsheet_cell
 
-    if not evaluation.columns:
-        raise MethodError("fit has no table; use filter, forecast or sample")
     with atomic_write(path) as file:
         file.write(",".join(map(spreadsheet_cell, evaluation.columns)) + "\n")
         for row in evaluation.rows.tolist():
