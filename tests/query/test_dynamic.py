@@ -160,3 +160,18 @@ def test_noisy_or_and_max_by_their_definitions() -> None:
     for bad in ([1.2], [[0.5]]):
         with pytest.raises(ModelError):
             noisy_or(bad)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_variables_of_a_single_state_may_reach_the_next_slice(lag: int) -> None:
+    """Alone or beside others, and both when a slice is met first and when it is met again."""
+    alone = TwoSliceNetwork(
+        {"x": 1, "y": 2},
+        {"x": ([], [1.0]), "y": (["x"], [[0.3, 0.7]])},
+        {"x": ([], [1.0]), "y": (["x[-1]"], [[0.4, 0.6]])},
+    )
+    days = [{}, {"y": 1}, {}, {}]
+    for found in (alone.smooth(days), list(alone.filter(days, lag=lag))):
+        chances = [day["y"]["1"] for day in found]
+        np.testing.assert_allclose(chances, [0.7, 1.0, 0.6, 0.6], atol=1e-12)
+        assert all(day["x"]["0"] == 1.0 for day in found)

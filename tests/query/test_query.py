@@ -345,3 +345,17 @@ def test_models_fits_and_bounds_show_themselves_in_notebooks() -> None:
     assert "pseudo" in fit._repr_html_()
     again = pickle.loads(pickle.dumps((ASIA, bounds, fit)))
     assert again[0] == ASIA and repr(again[2]) == repr(fit)
+
+
+def test_joints_of_variables_of_a_single_state_have_one_entry() -> None:
+    """By the tree too, whether a pattern of evidence is met for the first time or again."""
+    rng = np.random.default_rng(0)
+    cards = [1, 1, *[3] * 12]
+    tables = [((v, v + 1), rng.random((cards[v], cards[v + 1])) + 0.1) for v in range(13)]
+    chain = kk.FactorGraph(cards, tables)
+    for state in (0, 1, 2):
+        for likelihood in (None, {7: [0.1, 0.2, 0.3]}):
+            found = kk.query(chain, joint=[1, 0], evidence={5: state}, likelihood=likelihood)
+            assert found.table.tolist() == [[1.0]]
+    marginals = {7: [0.2, 0.3, 0.5]}
+    assert kk.query(chain, joint=[1, 0], observed_marginals=marginals).table.tolist() == [[1.0]]

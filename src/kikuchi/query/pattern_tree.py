@@ -184,6 +184,8 @@ class PatternTree:
             log_z[row] = self._run_carefully(states[row], scaled[row], out[row], clock)
         fixed = self._fixed_scores(states)
         log_z += fixed + tops
+        if self.pattern.together and not self.together:
+            out[:] = 1.0  # variables of a single state each: the joint has one entry
         out[log_z == -np.inf] = 0.0
         return log_z, out
 
@@ -247,7 +249,7 @@ class PatternTree:
             found = propagate(plan, self._read, Watch(clock))
         except ImpossibleEvidenceError:
             return -np.inf
-        out[:] = found.out
+        out[: len(found.out)] = found.out
         return found.log_z + self.graph.log_constant
 
     def _read(self, plan: TreePlan) -> MarginalTargets:

@@ -208,3 +208,21 @@ def test_undirected_models_are_refused_by_networks(tmp_path) -> None:
         with pytest.raises(ModelError, match="only directed"):
             kk.write(kk.grid(2, 2, seed=0), tmp_path / f"a{ending}")
     assert ".json" in SUFFIXES
+
+
+@pytest.mark.parametrize("name", [" a", "a ", "\ta", "a\x01", "a\rb", "\xa0", "a\uffff", ""])
+def test_names_that_xml_would_change_are_refused(name: str, tmp_path) -> None:
+    def model(variable: str, state: str) -> kk.FactorGraph:
+        names, states = [variable], [[state, "t"]]
+        tables = [((0,), [0.5, 0.5])]
+        return kk.FactorGraph([2], tables, names=names, states=states, children=[0])
+
+    path = tmp_path / "model.xmlbif"
+    with pytest.raises(ModelError, match="cannot be written in an XMLBIF file"):
+        kk.write(model(name, "s"), path)
+    if name:
+        with pytest.raises(ModelError, match="cannot be written in an XMLBIF file"):
+            kk.write(model("v", name), path)
+    else:
+        kk.write(model("v", name), path)
+        assert kk.read(path).states == (("", "t"),)

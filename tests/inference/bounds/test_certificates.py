@@ -474,3 +474,11 @@ def test_alpha_says_what_is_certain_too() -> None:
     strong = kk.infer(kk.complete(8, coupling=3.0), "alpha:alpha=0.5,max_iterations=3")
     assert not strong.diagnostics["certified"]
     assert any("not certified" in warning for warning in strong.warnings)
+
+
+def test_binary_models_whose_zeros_rule_out_states_are_certified() -> None:
+    """A table of one variable leaves it a single state, and no zero matters elsewhere."""
+    pairs = [((0, 1), [[1, 2], [3, 1]]), ((1, 2), [[2, 1], [1, 3]]), ((2, 0), [[1, 3], [2, 1]])]
+    found = certify(FactorGraph([2, 2, 2], [*pairs, ((0,), [0, 1])]))
+    assert found.conditions
+    assert not found.facts

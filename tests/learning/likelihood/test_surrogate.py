@@ -10,6 +10,7 @@ import pytest
 import kikuchi as kk
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MethodError
+from kikuchi.inference.messages.tables import message_buffer
 from kikuchi.learning.data import Data
 from kikuchi.learning.evaluation import mean_log_score
 from kikuchi.learning.likelihood.surrogate import Surrogate, WarmEnergy
@@ -89,6 +90,25 @@ def test_zeros_single_states_and_loose_variables() -> None:
     assert Surrogate().fit(kk.FactorGraph([2, 2], []), [[0, 1]]).objective == pytest.approx(
         -2 * np.log(2)
     )
+
+
+@pytest.mark.parametrize("kind", ["trw", "bethe"])
+def test_messages_of_single_states_stay_within_their_buffer(kind: str) -> None:
+    """The partial sums of a table with many such variables are longer than the table; what is
+    written beyond the buffer would be the memory of others.
+    """
+    cards = [2, 1, 1, 1, 1, 3]
+    rng = np.random.default_rng(0)
+    tables = [((0, 1, 2, 3, 4, 5), rng.random(6) + 0.5), ((5, 4, 3, 2, 1, 0), rng.random(6) + 0.5)]
+    graph = kk.FactorGraph(cards, [*tables, ((0, 5), rng.random(6) + 0.5)])
+    half = len(message_buffer(graph)) // 2
+    for a in range(graph.n_factors):
+        shape = graph.shape(a)
+        forwards = sum(int(np.prod(shape[:k])) for k in range(len(shape)))
+        backwards = sum(int(np.prod(shape[k:])) for k in range(1, len(shape) + 1))
+        assert max(forwards, backwards) <= half
+    fit = kk.learn(graph, [[0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 2]], f"surrogate:energy={kind},l2=1")
+    assert np.isfinite(fit.graph.log_tables).all()
 
 
 def test_messages_that_do_not_converge_are_told() -> None:

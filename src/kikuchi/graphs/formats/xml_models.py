@@ -15,13 +15,14 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from kikuchi.core.errors import FormatError
+from kikuchi.core.errors import FormatError, ModelError
 from kikuchi.core.files import require_room
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.network import NetworkReader, NetworkWriter
 
 _BYTES_PER_LETTER = 40
 _DEEPEST = 100
+_NOT_KEPT = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]")  # by XML, or read as another letter
 
 
 # ---------------------------------------------------------------------- the parser
@@ -155,6 +156,11 @@ def _only(reader: NetworkReader, part: Element, tag: str) -> str:
 def xmlbif_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model in XMLBIF, in pieces."""
     writer = NetworkWriter(graph, "XMLBIF")
+    for name in writer.names:
+        _require_kept(name, empty=False)
+    for states in writer.states:
+        for state in states:
+            _require_kept(state, empty=True)
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<BIF VERSION="0.3">\n<NETWORK>\n'
     yield "<NAME>unknown</NAME>\n"
     for name, states in zip(writer.names, writer.states, strict=True):
@@ -168,6 +174,14 @@ def xmlbif_text(graph: FactorGraph) -> Iterator[str]:
             f"  <TABLE>\n{rows}  </TABLE>\n</DEFINITION>\n"
         )
     yield "</NETWORK>\n</BIF>\n"
+
+
+def _require_kept(name: str, *, empty: bool) -> None:
+    """Refuse a name that a reader would find changed, or that no XML can hold."""
+    if _NOT_KEPT.search(name) or name != name.strip() or not (name or empty):
+        raise ModelError(
+            f"the name {name!r} cannot be written in an XMLBIF file; rename it or write .json"
+        )
 
 
 # ---------------------------------------------------------------------- GeNIe

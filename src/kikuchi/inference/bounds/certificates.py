@@ -280,7 +280,7 @@ class _Proof:
         """All conditions."""
         conditions = [self._structure(), self._radius(_MOST_STEPS, decide=False)]
         conditions += [self._singular(), *self._norms()]
-        facts = _facts(self.graph, conditions, self._radius_above_one) if not self.zeros else []
+        facts = _facts(self.graph, conditions, self._radius_above_one)
         return self._put_together(alpha, conditions, facts)
 
     def quick(self, alpha: float | None) -> Certificate:
@@ -440,6 +440,8 @@ def _facts(graph: FactorGraph, conditions: list[Condition], unstable: bool) -> l
     """What is known of attractive models, and of those without fields."""
     binary = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
     if not binary or graph.n_factors == 0 or graph.is_forest:
+        return []
+    if np.any(graph.log_tables == -np.inf):  # also where they rule out states of variables
         return []
     from kikuchi.graphs.binary import couplings_and_fields
 

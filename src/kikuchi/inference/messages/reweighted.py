@@ -35,7 +35,7 @@ from kikuchi.inference.graph_arrays import flatten, local_fields
 from kikuchi.inference.messages.kernels import beliefs, bp_messages
 from kikuchi.inference.messages.kernels import reweighted as kernels
 from kikuchi.inference.messages.ratios import PairEdges
-from kikuchi.inference.messages.tables import message_layout
+from kikuchi.inference.messages.tables import message_buffer, message_layout
 from kikuchi.inference.method import MethodRun
 
 _LONGEST_TEXT = 200
@@ -80,8 +80,7 @@ class ReweightedMessages:
         self._log_b = np.empty_like(self.field)
         self._nu = np.zeros_like(self.messages)
         self._new = np.zeros_like(self.messages)
-        largest = max(int(np.diff(graph.table_offsets).max()), int(graph.cardinalities.max()))
-        self._work = np.empty(2 * (largest + 1))
+        self._work = message_buffer(graph)
         factors = spin_factors(graph)
         self._ratios = None if factors is None else _LogRatios(graph, factors)
         self._reading: Reading | None = None

@@ -90,8 +90,7 @@ class TableMessages:
         self.m = self._initial(np.diff(graph.scope_offsets))
         self.nu = np.empty_like(self.m)
         self.new = np.empty_like(self.m)
-        largest = max(int(sizes.max()), int(graph.cardinalities.max()))
-        self.work = np.empty(2 * (largest + 1))
+        self.work = message_buffer(graph)
         self._queue: tuple[NDArray[Any], ...] | None = None
         self.refresh()
 
@@ -275,6 +274,24 @@ def message_layout(graph: FactorGraph) -> tuple[NDArray[Any], ...]:
         graph.edge_factors,
         graph.scopes,
     )
+
+
+def message_buffer(graph: FactorGraph) -> Array:
+    """Room for what the messages out of one factor are made from (`kernels.bp_messages`).
+
+    Either half holds the partial sums of a table. Every variable of two states or more at least
+    halves them, so that all together are no longer than the table; one of a single state repeats
+    the one before it.
+
+    >>> len(message_buffer(FactorGraph([2, 2], [((0, 1), np.ones(4))])))
+    10
+    >>> len(message_buffer(FactorGraph([2, 1, 1], [((0, 1, 2), np.ones(2))])))
+    18
+    """
+    largest = max(int(np.diff(graph.table_offsets).max()), int(graph.cardinalities.max()))
+    single = graph.edge_factors[graph.cardinalities[graph.scopes] == 1]
+    repeated = int(np.bincount(single, minlength=1).max())
+    return np.empty(2 * (largest + 1) * (1 + repeated))
 
 
 def new_queue(size: int) -> tuple[NDArray[Any], ...]:
