@@ -77,8 +77,9 @@ def predict_file(
     The arguments are those of `predict_proba`; source and answers are CSV, TSV or Parquet by the
     ending of their names (CSV and TSV also with .gz). Answers are written whole or not at all.
 
-    `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `within` are
-    those of `predict_proba`; `source` is the file of cases, `out` that of the answers.
+    `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
+    `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that of
+    the answers.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())
