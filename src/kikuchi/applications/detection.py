@@ -192,7 +192,7 @@ def detect(
     idles in the first); with full ones that rule has nothing to do. The fixed points are the same,
     but small alpha finds better ones gradually. `damping` is the weight on the old message, of
     log-ratios (geometric, always so for alpha, whose rule is itself a geometric step) or of
-    probabilities (linear). `within` are limits: `seconds` and `memory`, or a `budget` of both.
+    probabilities (linear). `seconds` and `memory`, or a `budget` of both, are limits.
 
     `noise` is the variance of the noise in each real component, `detector` the text of the
     detector; messages are updated all at once or one after another (`schedule`), and damped as

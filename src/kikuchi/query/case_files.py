@@ -78,8 +78,8 @@ def predict_file(
     ending of their names (CSV and TSV also with .gz). Answers are written whole or not at all.
 
     `model`, `targets`, `method`, `impossible`, `processes`, `progress` and the limits `budget`,
-    `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that of
-    the answers.
+    `seconds` and `memory` are those of `predict_proba`; `source` is the file of cases, `out` that
+    of the answers.
 
     >>> import tempfile, pathlib, kikuchi as kk
     >>> folder = pathlib.Path(tempfile.mkdtemp())

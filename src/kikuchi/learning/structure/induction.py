@@ -70,8 +70,8 @@ def induce_features(
     `candidates` (one for each pair of states but the first of every pair of variables). Candidates
     with fewer variables are preferred among equals. Stops when no candidate promises `min_gain`
     nats per row. After each addition all parameters are fitted again, by `iis` unless a learner
-    with features is given. The likelihood never falls. The limits `within` are those of each fit:
-    `seconds` and `memory`, or a `budget` of both.
+    with features is given. The likelihood never falls. The limits are those of each
+    fit: `seconds` and `memory`, or a `budget` of both.
 
     `data` are complete rows, `learner` is a learner of features such as `ImprovedScalingML()`.
 
