@@ -5,6 +5,7 @@ import pytest
 
 from kikuchi.bayesnn import BayesianMLPRegressor
 from kikuchi.bayesnn.bound import descent
+from kikuchi.bayesnn.fitting import VariationalFit
 from kikuchi.bayesnn.targets import SCALES
 from kikuchi.core.errors import DataError, MethodError
 
@@ -69,6 +70,27 @@ def test_units_of_the_data_do_not_matter(fitted, sine):
     same = fitted["diagonal"]
     assert scaled.predict(10 * x - 5) == pytest.approx(100 * same.predict(x) + 7, rel=1e-3)
     assert scaled.bound_ == pytest.approx(same.bound_ - 60 * np.log(100), abs=0.05)
+
+
+@pytest.mark.parametrize("posterior", ["layered", "mixture:2"])
+def test_ctrl_c_between_two_stages_answers_with_the_one_before(posterior, sine, monkeypatch):
+    """The first steps of a stage are a stage's own: parameters of another family have no place."""
+    real = VariationalFit._ascend
+    for stages in (1, 2, 3):
+        begun = []
+
+        def cut(self, mean, sd, free, begun=begun, stages=stages):
+            begun.append(self.stage)
+            if len(set(begun)) > stages:
+                self.scale = 7.0 * sd
+                raise KeyboardInterrupt
+            return real(self, mean, sd, free)
+
+        monkeypatch.setattr(VariationalFit, "_ascend", cut)
+        part = net(posterior, restarts=2, random_state=1).fit(*sine)
+        assert part.stopped_ == "interrupted"
+        assert np.isfinite(part.bound_) and np.isfinite(part.predict(sine[0])).all()
+        assert part.bound_ > max(part.trace_.objective) - 10.0
 
 
 def test_a_fit_that_was_stopped_goes_on_to_the_same_end(fitted, sine, tmp_path):

@@ -13,6 +13,7 @@ Reference: LAW-L10.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,7 +176,8 @@ class VariationalFit:
         bound in the last steps.
         """
         while True:
-            ascent = self._advance()
+            with self._whole_or_not_at_all():
+                ascent = self._advance()
             self.stuck = not ascent.step()
             self.iterations += 1
             self.bounds.append(-ascent.value)
@@ -190,6 +192,20 @@ class VariationalFit:
         if len(self.bounds) <= _WINDOW and not self.stuck:
             return np.inf
         return self.bounds[-1] - self.bounds[-min(len(self.bounds), _WINDOW + 1)]
+
+    @contextmanager
+    def _whole_or_not_at_all(self) -> Iterator[None]:
+        """Undo what a change of stage or units has done if Ctrl-C comes in between: the answer is
+        read from what belongs together.
+        """
+        names = ("stage", "tried", "round_ends", "stuck", "bounds", "scale", "ascent")
+        before = {name: getattr(self, name) for name in names}
+        try:
+            yield
+        except BaseException:
+            for name, value in before.items():
+                setattr(self, name, value)
+            raise
 
     def _advance(self) -> Lbfgs:
         """What takes the next step: another stage, or other units, if it is time."""
