@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 
 from kikuchi.core.compiling import COMPILING, CompilingTime
@@ -164,3 +165,20 @@ def test_a_loop_from_disk_counts_as_loaded(place):
     assert loaded(place).twice(3) == 6
     assert COMPILING.compiled == pytest.approx(before[0], abs=1e-9)
     assert COMPILING.loading > before[1]
+
+
+def test_a_loop_does_not_get_what_only_its_caller_asked_for(tmp_path: Path) -> None:
+    place = tmp_path / "loops.py"
+    place.write_text(
+        "from kikuchi.core.compiled import njit\n"
+        '@njit(cache=True, error_model="numpy")\n'
+        "def total(x):\n    s = 0.0\n    for i in range(len(x)):\n        s += x[i]\n    return s\n"
+        '@njit(cache=True, error_model="numpy", fastmath=True)\n'
+        "def twice(x):\n    return 2.0 * total(x)\n",
+        encoding="utf-8",
+    )
+    loops = loaded(place)
+    x = np.random.default_rng(0).normal(size=10_000)
+    in_order = float(np.cumsum(x)[-1])
+    assert float(loops.twice(x)) == 2.0 * in_order  # compiles `total` for a caller that may reorder
+    assert float(loops.total(x)) == in_order

@@ -28,15 +28,17 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     A loop that may reorder sums becomes part of every loop that calls it. Left apart, it would be
     optimised once by itself and once more within its caller, with other last digits, and the
-    process that compiles would run the first form where those that load it run the second.
+    process that compiles would run the first form where those that load it run the second. What a
+    loop does not ask for it does not get: Numba would hand `fastmath` and `forceinline` of the
+    loop that happens to be compiled first down to all that it calls, and keep them so on disk.
 
     >>> twice = njit(cache=False)(lambda x: 2 * x)
     >>> twice(3)
     6
     """
     relaxed = options.get("fastmath") or ()
-    if (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always":
-        options["forceinline"] = True
+    reorders = (relaxed is True or "reassoc" in relaxed) and options.get("inline") != "always"
+    options = {"fastmath": False, "forceinline": reorders, **options}
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
