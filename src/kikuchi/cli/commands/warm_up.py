@@ -65,7 +65,8 @@ def _tasks() -> list[str]:
 
     methods = [*_LARGEST_FIRST, *(name for name in METHODS if name not in _LARGEST_FIRST)]
     learners = [f"learner {name}" for name in LEARNERS]
-    return [f"method {name}" for name in methods] + learners + list(_FAMILIES)
+    # families first: one that came last would keep one core busy and the others idle
+    return [*_FAMILIES, *(f"method {name}" for name in methods), *learners]
 
 
 def _method_tasks(texts: str) -> list[str]:
@@ -186,7 +187,7 @@ def _run_questions() -> None:
 
 
 _FAMILIES: dict[str, Callable[[], None]] = {
-    "questions": _run_questions,
-    "Boltzmann machines": _run_machine,
     "mean field ICA": _run_sources,
+    "Boltzmann machines": _run_machine,
+    "questions": _run_questions,
 }

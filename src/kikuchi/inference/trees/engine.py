@@ -130,7 +130,13 @@ class Propagation:
         tree, graph = self.plan.found_tree, self.plan.graph
         mem, floors = self.tables.mem, self.tables.floors
         log_scale = passes.multiply_factors(
-            mem, floors, tree, graph.log_tables, graph.table_offsets, graph.scope_offsets
+            mem,
+            floors,
+            tree,
+            graph.log_tables,
+            graph.table_offsets,
+            graph.scope_offsets,
+            self.workspace.counters,
         )
         if log_scale == -np.inf:
             raise _impossible()

@@ -19,6 +19,7 @@ from kikuchi.inference.trees.kernels.passes import (
     OK,
     UNDERFLOW,
     execute,
+    fill,
     multiply_factors,
 )
 
@@ -48,7 +49,9 @@ def _cut(
 def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced, arithmetic, both):
     """Both passes for the tables in `reduced`, or the upward one: (status, log Z)."""
     mem, floors = state.mem, state.floors
-    log_z = multiply_factors(mem, floors, tree, reduced, offsets, scope_offsets)
+    log_z = multiply_factors(
+        mem, floors, tree, reduced, offsets, scope_offsets, workspace.counters
+    )  # fmt: skip
     if log_z == -np.inf:
         return IMPOSSIBLE, log_z
     n_groups = len(tree.group_tables) - 1
@@ -58,8 +61,8 @@ def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced
                 return UNDERFLOW, 0.0
         for i in range(tree.group_tables[n_groups]):
             mem[i] = np.exp(mem[i])
-    state.losses[:] = np.inf
-    state.scales[:] = 0.0
+    fill(state.losses, 0, len(state.losses), np.inf)
+    fill(state.scales, 0, len(state.scales), 0.0)
     status = execute(up, 0, up.ends[-1], -1, 0, 1, state, workspace, arithmetic)
     if status == OK:
         log_z += state.scales.sum()

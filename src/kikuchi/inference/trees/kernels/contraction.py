@@ -305,7 +305,7 @@ def _fuse(dims, at, first, nd, steps, begin, row, runs, strides):
     return n
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy all arrays
 def contract(walk, mem, results, workspace, how, check, shift, piece, pieces):
     """One walk over a clique, or the given piece of it; answers whether a product fell below FLOOR.
 

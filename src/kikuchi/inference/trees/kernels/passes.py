@@ -159,11 +159,12 @@ def _divide(new, place, mem, old, size, arithmetic):
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy the tree's arrays
-def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets):
+def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets, counters):
     """Logarithms of the products of factors, each scaled to a largest entry of 0.
 
-    Fills `floors` with the logarithm of the smallest entry above zero of each; answers the log of
-    all scales together, -inf if some product vanishes everywhere.
+    `counters` is working memory, two numbers for each variable of the largest product. Fills
+    `floors` with the logarithm of the smallest entry above zero of each; answers the log of all
+    scales together, -inf if some product vanishes everywhere.
     """
     card, group_of, ranks, strides = (
         tree.card,
@@ -174,37 +175,33 @@ def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets
     group_offsets, group_vars = tree.group_offsets, tree.group_vars
     group_tables = tree.group_tables
     n_groups = len(group_tables) - 1
-    _fill(mem, group_tables[0], group_tables[n_groups], 0.0)
-    widest = 1
-    for g in range(n_groups):
-        widest = max(widest, group_offsets[g + 1] - group_offsets[g])
-    steps = np.zeros(widest, np.int64)
-    index = np.zeros(widest, np.int64)
+    fill(mem, group_tables[0], group_tables[n_groups], 0.0)
+    index = len(counters) // 2  # where the second section begins: states, after steps
     for a in range(len(group_of)):
         g = group_of[a]
         low, high = group_offsets[g], group_offsets[g + 1]
         nd = high - low
         j = scope_offsets[a]
         for k in range(nd):
-            steps[k] = 0
-            index[k] = 0
+            counters[k] = 0
+            counters[index + k] = 0
             if j < scope_offsets[a + 1] and ranks[j] == group_vars[low + k]:
-                steps[k] = strides[j]
+                counters[k] = strides[j]
                 j += 1
         place = table_offsets[a]
         inner = card[group_vars[high - 1]]
-        step = steps[nd - 1]
+        step = counters[nd - 1]
         for start in range(group_tables[g], group_tables[g + 1], inner):
             for i in range(inner):
                 mem[start + i] += log_tables[place + i * step]
             k = nd - 2
             while k >= 0:
-                index[k] += 1
-                place += steps[k]
-                if index[k] < card[group_vars[low + k]]:
+                counters[index + k] += 1
+                place += counters[k]
+                if counters[index + k] < card[group_vars[low + k]]:
                     break
-                place -= steps[k] * index[k]
-                index[k] = 0
+                place -= counters[k] * counters[index + k]
+                counters[index + k] = 0
                 k -= 1
     log_scale = 0.0
     for g in range(n_groups):
@@ -226,7 +223,8 @@ def multiply_factors(mem, floors, tree, log_tables, table_offsets, scope_offsets
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(x, low, high, value):
+def fill(x, low, high, value):
+    """Put `value` at x[low:high]."""
     for i in range(np.uint64(low), np.uint64(high)):
         x[i] = value
 
@@ -266,7 +264,7 @@ def _harmless(mem, opposite, x, place, size, lossy, loss):
     return bool(np.log(total / _largest(x, place, size)) + loss >= _LOG_SAFE)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)  # a call would copy all arrays
 def _perform(actions, first, end, lossy, state, temporary, out, arithmetic):
     """Carry out the actions first..end - 1 on the results in `temporary`."""
     mem, floors, losses, scales = state.mem, state.floors, state.losses, state.scales
@@ -325,9 +323,9 @@ def execute(program, start, stop, phase, piece, pieces, state, workspace, arithm
         for now in range(max(phase, 0), phases if phase < 0 else phase + 1):
             if piece == 0 and now == 0:
                 flags[0] = 0
-                _fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
+                fill(temporary, low, high, 0.0 if arithmetic == LINEAR else -np.inf)
             elif piece == 0:
-                _fill(temporary, high, high + high - low, 0.0)
+                fill(temporary, high, high + high - low, 0.0)
             how = EXPSUM if now == 1 else (SUM if arithmetic == LINEAR else MAX)
             results = mem if store else temporary
             shift = high - low
