@@ -4,7 +4,8 @@ python tools/verdicts.py                write the list into docs/reproduce.md
 python tools/verdicts.py ID ...         run these in full first, and keep their tables
 python tools/verdicts.py --check        exit code 1 if the list is not what the kept tables say
 
-`--quick` keeps a run of the quick setting, `--resume FILE` as in `kikuchi reproduce`.
+`--quick` keeps a run of the quick setting; `--resume FILE` and `--data FOLDER`, for an experiment
+that has no data of its own, as in `kikuchi reproduce`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kikuchi.reproduce.catalogue import all_experiments
+from kikuchi.reproduce.catalogue import all_experiments, find_experiment
 from kikuchi.reproduce.runner import reproduce
 from kikuchi.reproduce.stored import store, stored_run
 
@@ -54,10 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("ids", nargs="*", help="experiments to run and keep")
     parser.add_argument("--quick", action="store_true", help="keep the quick setting")
     parser.add_argument("--resume", help="file or folder of finished cases")
+    parser.add_argument("--data", help="what an experiment without data of its own is run on")
     parser.add_argument("--check", action="store_true", help="verify the page; write nothing")
     options = parser.parse_args(arguments)
     for name in options.ids:
-        outcome = reproduce(name, quick=options.quick, processes=1, resume=options.resume)
+        experiment = find_experiment(name, options.data)
+        outcome = reproduce(experiment, quick=options.quick, processes=1, resume=options.resume)
         print(f"{store(outcome).name}: {outcome.verdict}, {outcome.case_seconds:.0f} s")
     page = PAGE.read_text(encoding="utf-8")
     if not options.check:

@@ -171,6 +171,26 @@ def test_only_whole_runs_are_kept(outcome: Outcome, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_runs_on_own_data_are_kept_where_there_are_no_others(
+    outcome: Outcome, tmp_path: Path
+) -> None:
+    (tmp_path / "0_anna_0.wav").write_bytes(b"12")
+    speech = find_experiment("LIU-X7", str(tmp_path))
+    digits = find_experiment("WH-E1", str(tmp_path / "0_anna_0.wav"))
+    kept = tmp_path / "kept"
+
+    def run(experiment: Any) -> Outcome:
+        return replace(outcome, experiment=experiment, seeds=tuple(range(experiment.full.seeds)))
+
+    with pytest.raises(KikuchiError, match="only a whole run of a setting"):
+        store(run(digits), kept)
+    whole = run(speech)
+    speech.rows = lambda _: []  # type: ignore[method-assign]
+    data = json.loads(store(whole, kept).read_text(encoding="utf-8"))
+    assert data["data"] == speech.source()["digest"] and str(tmp_path) not in json.dumps(data)
+    assert data["fingerprint"] == stored.fingerprint(find_experiment("LIU-X7"), False)
+
+
 def test_every_judged_row_that_is_kept_states_its_criterion() -> None:
     for experiment in all_experiments():
         run = stored_run(experiment)

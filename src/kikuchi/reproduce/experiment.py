@@ -145,7 +145,8 @@ class Experiment(ABC):
 
     `run_case` is pure: the same case gives the same result in any process. It answers with plain
     JSON data (None for what is not known, never NaN). `takes_data` says what a file of one's own
-    must hold, for the experiments that take one in place of their stand-in.
+    must hold, for the experiments that take one in place of their stand-in, and `needs_data` that
+    there is no stand-in.
 
     `case_axes` says what distinguishes cases besides their seeds: each entry with its values, or
     with the name of the parameter that lists them. All cases share the other parameters.
@@ -158,6 +159,7 @@ class Experiment(ABC):
     quick: ClassVar[Setting]
     full: ClassVar[Setting]
     takes_data: ClassVar[str] = ""
+    needs_data: ClassVar[bool] = False
     case_axes: ClassVar[CaseAxes] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:

@@ -76,8 +76,8 @@ def status_and_date(experiment: Experiment) -> tuple[str, str]:
 
 def fingerprint(experiment: Experiment, quick: bool) -> str:
     """A short text that differs when cases, methods or published figures do; notes may change."""
-    setting = experiment.setting(quick)
-    cases = experiment.cases(setting.parameters, range(setting.seeds))
+    setting, bare = experiment.setting(quick), type(experiment)()
+    cases = bare.cases(setting.parameters, range(setting.seeds))
     entry = _entry(experiment)
     others = {name: value for name, value in entry.items() if name not in _TEXTS}
     claims = {name: claim[:3] for name, claim in entry.get("claims", {}).items()}
@@ -97,13 +97,14 @@ def stored_run(experiment: Experiment) -> StoredRun | None:
 
 
 def store(outcome: Outcome, folder: Path | None = None) -> Path:
-    """Keep the table of a run that is complete, with the seeds of its setting and no own data.
+    """Keep the table of a run that is complete, with the seeds of its setting, and without own data
+    unless there are no others: of those a short text of the contents is kept.
 
     `folder` is `results` in the folder of the document unless it is given.
     """
     experiment, setting = outcome.experiment, outcome.experiment.setting(outcome.quick)
-    usual = outcome.seeds == tuple(range(setting.seeds)) and experiment.data is None
-    if not (outcome.complete and usual):
+    usual = outcome.seeds == tuple(range(setting.seeds))
+    if not (outcome.complete and usual and (experiment.data is None or experiment.needs_data)):
         raise KikuchiError(f"{experiment.id}: only a whole run of a setting as it is can be stored")
     data = {
         "experiment": experiment.id,
@@ -113,6 +114,7 @@ def store(outcome: Outcome, folder: Path | None = None) -> Path:
         "versions": versions(),
         "fingerprint": fingerprint(experiment, outcome.quick),
         "settings": dict(setting.parameters),
+        **({"data": experiment.source()["digest"]} if experiment.needs_data else {}),
         "seeds": setting.seeds,
         "cases": outcome.total,
         "case_seconds": round(outcome.case_seconds, 1),

@@ -147,6 +147,7 @@ class SpeechByFlows(Experiment):
 
     id: ClassVar[str] = "LIU-X7"
     takes_data: ClassVar[str] = "a folder of recordings named DIGIT_SPEAKER_NUMBER.wav"
+    needs_data: ClassVar[bool] = True
     case_axes: ClassVar[CaseAxes] = {"speaker": "speakers", "components": "components"}
 
     def source(self) -> Case:
