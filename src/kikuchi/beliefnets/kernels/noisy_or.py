@@ -12,6 +12,7 @@ import numpy as np
 from kikuchi.beliefnets.kernels.states import uniform
 from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 
 
 @njit(cache=True, error_model="numpy")
@@ -33,7 +34,7 @@ def log_all_on(
         top = max(off[j], on[j])
         absent, present = np.exp(off[j] - top), np.exp(on[j] - top)
         total += top
-        active[:] = current
+        copy_into(active, 0, current, 0, size)
         for e in range(first[j], first[j + 1]):
             _fire(active, bits[e], weights[e])
         largest = 0.0

@@ -8,6 +8,7 @@ import numpy as np
 
 from kikuchi.core.arrays import U4, U8, Array
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 
 if TYPE_CHECKING:
     from kikuchi.beliefnets.models import Edges
@@ -48,7 +49,7 @@ def xi_step(
 @njit(cache=True, error_model="numpy")
 def set_inputs(net: Edges, state: Array, inputs: Array) -> None:
     """z of every unit, or <z> if the states are means."""
-    inputs[:] = net.bias
+    copy_into(inputs, 0, net.bias, 0, len(inputs))
     for e in range(len(net.weights)):
         inputs[net.heads[e]] += net.weights[e] * state[net.tails[e]]
 

@@ -12,6 +12,7 @@ import numpy as np
 from kikuchi.beliefnets.kernels.states import softplus, uniform
 from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 
 
 @njit(cache=True, error_model="numpy")
@@ -123,7 +124,7 @@ def infer_hidden(
         state = states[r]
         targets = state[starts[n_layers - 1] :].copy()
         set_activations(weights, offsets, sizes, starts, state, inputs, True)
-        state[starts[n_layers - 1] :] = targets
+        copy_into(state, starts[n_layers - 1], targets, 0, len(targets))
         for sweep in range(len(temperatures) + most_sweeps):
             cold = sweep >= len(temperatures)
             temperature = 0.0 if cold else temperatures[sweep]

@@ -250,9 +250,9 @@ def sweep_means(
     squares = weights * weights if tap else weights
     for first in range(0, count, wide):
         here = _load(fields, means, first, step, theta, q, active)
-        targets[:] = theta
         for i in range(n):
             for r in range(wide):
+                targets[i, r] = theta[i, r]
                 spread[i, r] = q[i, r] * (1.0 - q[i, r])
         for sweep in range(most):
             change[:] = 0.0
@@ -272,7 +272,9 @@ def sweep_means(
                 change, tol, sweep + 1, here, active, sweeps[first:], changes[first:]
             ):
                 break
-        means[first : first + here] = q[:, :here].T
+        for r in range(here):
+            for i in range(n):
+                means[first + r, i] = q[i, r]
 
 
 @njit(cache=True, error_model="numpy")
@@ -301,7 +303,9 @@ def sweep_bethe_means(
                 change, tol, sweep + 1, here, active, sweeps[first:], changes[first:]
             ):
                 break
-        means[first : first + here] = q[:, :here].T
+        for r in range(here):
+            for i in range(n):
+                means[first + r, i] = q[i, r]
 
 
 @njit(cache=True, error_model="numpy")

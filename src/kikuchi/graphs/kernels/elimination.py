@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
 
 RULES = ("min-fill", "min-degree", "min-weight")
@@ -54,7 +55,7 @@ def primal_graph(n, scopes, scope_offsets):
         offsets[v + 1] = offsets[v] + end[v] - capacity[v]
     neighbours = np.empty(offsets[n], np.uint32)
     for v in range(n):
-        neighbours[offsets[v] : offsets[v + 1]] = loose[capacity[v] : end[v]]
+        copy_into(neighbours, offsets[v], loose, capacity[v], end[v] - capacity[v])
     return offsets, neighbours
 
 
@@ -213,9 +214,9 @@ def _reserve(pool, used, v, starts, lengths, capacities, alive):
     capacity = 2 * capacities[v] + 4
     if used + capacity > len(pool):
         larger = np.empty(2 * len(pool) + capacity, np.uint32)
-        larger[:used] = pool[:used]
+        copy_into(larger, 0, pool, 0, used)
         pool = larger
-    pool[used : used + lengths[v]] = pool[starts[v] : starts[v] + lengths[v]]
+    copy_into(pool, used, pool, starts[v], lengths[v])
     starts[v] = used
     capacities[v] = capacity
     return pool, used + capacity
@@ -363,7 +364,7 @@ def eliminate(
         end = member_offsets[done] + d
         if end > len(members):
             larger = np.empty(2 * end, np.uint32)
-            larger[: member_offsets[done]] = members[: member_offsets[done]]
+            copy_into(larger, 0, members, 0, member_offsets[done])
             members = larger
         n_touched = 0
         for i in range(d):

@@ -235,7 +235,10 @@ def _begin(codes, numbers, first, given, warm, begin, coupling, here, state):
     last = field.shape[1] - 1
     if begin == 0 or couplings.shape[0] > 1:
         for s in range(lanes):
-            coupling[:, :, s] = couplings[min(begin + s, couplings.shape[0] - 1)]
+            n = min(begin + s, couplings.shape[0] - 1)
+            for i in range(count):
+                for j in range(count):
+                    coupling[i, j, s] = couplings[n, i, j]
     for i in range(count):
         for s in range(lanes):
             n = min(begin + s, last)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import U4, Array, Ints
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 
 if TYPE_CHECKING:
     from kikuchi.inference.graph_arrays import GraphArrays
@@ -205,7 +206,7 @@ def _propagate_aside(g: GraphArrays, w: PropagationWorkspace) -> bool:
     """Propagate while the digits of another walk are in use."""
     kept = w.digits.copy()
     fine = bool(_propagate(g, w))
-    w.digits[:] = kept
+    copy_into(w.digits, 0, kept, 0, len(kept))
     return fine
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 from kikuchi.inference.messages.kernels.bp_messages import (
     CONTRADICTION,
     LOG_MAX,
@@ -69,8 +70,8 @@ def factor_beliefs(layout, tables, nu, out, mode):
     scope_at, table_at, at, _, _, _, _ = layout
     for a in range(np.uint64(scope_at.size) - _U1):
         b = out[table_at[a] : table_at[a + _U1]]
-        b[:] = tables[table_at[a] : table_at[a + _U1]]
         inner = np.uint64(b.size)
+        copy_into(b, 0, tables, table_at[a], inner)
         for k in range(scope_at[a], scope_at[a + _U1]):
             states = at[k + _U1] - at[k]
             inner = inner // states

@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
 
 LINEAR = 0
@@ -105,7 +106,7 @@ def parallel(start, reverse, k, field, r, spare, order, sweeps, damping, kind):
             residual = _measured(start, reverse, k, field, source, target, order, damping, kind)
         source, target = target, source
     if sweeps % 2 == 1:
-        r[:] = spare
+        copy_into(r, 0, spare, 0, len(r))
     return residual
 
 

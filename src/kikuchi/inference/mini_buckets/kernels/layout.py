@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.disjoint_sets import find_root
 
 _ALL_PAIRS = 16  # mini-buckets of one variable up to which every pair shares its own shift
@@ -41,7 +42,7 @@ def node_scopes(node_ranks, message_offsets, message_ranks):
     ranks = np.empty(offsets[-1], dtype=np.int64)
     for r in range(n_nodes):
         lo, hi = message_offsets[r], message_offsets[r + 1]
-        ranks[offsets[r] : offsets[r + 1] - 1] = message_ranks[lo:hi]
+        copy_into(ranks, offsets[r], message_ranks, lo, hi - lo)
         ranks[offsets[r + 1] - 1] = node_ranks[r]
     return offsets, ranks
 
@@ -158,7 +159,7 @@ def separators(node_ranks, offsets, ranks, cards):
             leads[find_root(leads, a)] = find_root(leads, b)
             room -= needed
             at = set_offsets[n_sets]
-            set_ranks[at : at + count] = common
+            copy_into(set_ranks, at, common, 0, count)
             set_nodes[n_sets, 0], set_nodes[n_sets, 1] = a, b
             n_sets += 1
             set_offsets[n_sets] = at + count

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into
 from kikuchi.graphs.kernels.heap import sift
 
 _U = np.uint64
@@ -188,7 +189,7 @@ def _take_cheapest(functions, ruler, desk, heap, place, keys):
 @njit(cache=True, error_model="numpy")
 def _longer(array, size):
     out = np.zeros(size, dtype=array.dtype)
-    out[: len(array)] = array
+    copy_into(out, 0, array, 0, len(array))
     return out
 
 
