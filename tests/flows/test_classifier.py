@@ -76,3 +76,13 @@ def test_a_classifier_that_was_not_fitted_says_so(moons):
             ask(rows)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         FlowClassifier().score(rows, labels)
+
+
+def test_rows_too_far_away_are_of_no_class():
+    rows, labels = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1], 20)
+    model = FlowClassifier(flow="affine", epochs=1, random_state=0).fit(rows, labels)
+    assert np.all(model.class_log_densities([[1e300, 0.0]]) == -np.inf)
+    with pytest.raises(DataError, match="row 0 lies so far"):
+        model.predict_proba([[1e300, 0.0]])
+    with pytest.raises(DataError, match="class True has 1 row, too few for 1 flow;"):
+        model.fit(rows, np.arange(40) == 3)

@@ -312,3 +312,42 @@ def test_image_flow_on_small_images():
     ).fit(rows)
     assert model.sample(3, random_state=0).shape == (3, 4)
     assert np.isfinite(model.score(rows))
+
+
+# ------------------------------------------------------------------ rows at the edge
+
+
+def test_rows_too_far_away_have_no_density_and_tell_nothing(mixture, latent):
+    far = [[0.5, 0.2], [1e20, 0.0], [1e300, 0.0]]
+    for model in (mixture, latent):
+        logs = model.score_samples(far)
+        assert np.isfinite(logs[0]) and np.all(logs[1:] == -np.inf)
+        for answer in (model.predict_proba, model.predict, model.transform):
+            with pytest.raises(DataError, match="row 1 lies so far"):
+                answer(far)
+
+
+def test_small_deviations_on_a_large_offset_are_no_constant(moons):
+    model = FlowMixture(1, flow="affine", epochs=1, random_state=0)
+    plain = model.fit(moons).score(moons)
+    moved = moons * 1e-6 + 1e6
+    assert abs(model.fit(moved).score(moved) - plain - 2 * np.log(1e6)) < 1e-3
+    with pytest.raises(DataError, match="column 0 is constant to within rounding"):
+        model.fit(moons * 1e-9 + 1e6)
+
+
+def test_only_one_answer_is_named():
+    rows = np.repeat(np.random.default_rng(0).normal(size=(2, 2)), 100, axis=0)
+    model = FlowMixture(2, flow=SMALL, epochs=3, random_state=0).fit(rows)
+    told = [w for w in model.warnings_ if "the answer" in w]
+    assert len(told) == 1 and "Gaussian mixture" in told[0]
+
+
+def test_em_that_was_interrupted_says_so(moons):
+    def interrupt(done, total, **more):
+        raise KeyboardInterrupt
+
+    model = FlowMixture(2, flow="affine", learner="em", tol=0.0, progress=interrupt, random_state=0)
+    assert model.fit(moons).stopped_ == "interrupted"
+    assert model.warnings_ == ["stopped early (interrupted): the best so far is kept"]
+    assert np.isfinite(model.score(moons))

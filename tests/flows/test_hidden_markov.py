@@ -152,3 +152,31 @@ def test_ctrl_c_within_a_maximisation_ends_with_the_round_before(sequences, monk
     model.fit(sequences)
     assert model.stopped_ == "interrupted"
     assert len(calls) == 3
+
+
+def test_a_state_that_no_sequence_reaches_stays_as_it_was(sequences):
+    short = [table[:2] for table in sequences]
+    hmm = FlowHMM(3, flow="affine", topology="left-right", max_iter=2, random_state=0).fit(short)
+    assert np.isfinite(hmm.score(short))
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_fewer_distinct_rows_than_components():
+    tables = [np.repeat([[0.5, 1.5], [2.5, -0.5]], 6, axis=0)] * 5
+    hmm = FlowHMM(2, flow="affine", components=3, max_iter=2, random_state=0).fit(tables)
+    assert np.isfinite(hmm.score(tables))
+
+
+def test_the_beginning_counts_as_time_of_the_fit(sequences, monkeypatch):
+    limits = []
+    fit = HMM.fit
+
+    def timed(self, Y, y=None):
+        if type(self) is HMM:
+            limits.append(self.seconds)
+        return fit(self, Y, y)
+
+    monkeypatch.setattr(HMM, "fit", timed)
+    hmm = FlowHMM(2, flow="affine", seconds=1e-3, random_state=0).fit(sequences)
+    assert hmm.stopped_ == "seconds" and len(limits) == 2  # one kind of covariance only
+    assert all(limit <= 1e-3 for limit in limits)

@@ -7,7 +7,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import make_moons
 from sklearn.exceptions import NotFittedError
 
-from kikuchi.core.errors import DataError
+from kikuchi.core.errors import BudgetError, DataError
 from kikuchi.flows import TransportGenerator, mmd_test, nearest_neighbour_test
 from kikuchi.flows.transport import (
     AdversarialLoss,
@@ -136,3 +136,31 @@ def test_tests_have_their_level():
     assert np.mean(np.array(equal) < 0.05) < 0.12
     x = rng.normal(size=(80, 3))
     assert nearest_neighbour_test(x, 1.5 * rng.normal(size=(80, 3)) + 1.0).p_value < 0.01
+
+
+def test_ties_are_shared_among_all_nearest_rows():
+    """Whole numbers have many nearest rows; the first of them is of the first sample."""
+    rng = np.random.default_rng(3)
+    equal = [nearest_neighbour_test(*rng.integers(6, size=(2, 80, 2))).p_value for _ in range(100)]
+    assert 0.0 < np.mean(np.array(equal) < 0.1) < 0.2
+    x, y = rng.binomial(5, 0.5, (200, 2)), rng.binomial(5, 0.65, (200, 2))
+    assert nearest_neighbour_test(x, y).p_value < 1e-3
+
+
+def test_samples_that_are_alike_and_samples_that_are_none():
+    same = np.ones((5, 2))
+    assert mmd_test(same, same).p_value == 1.0
+    mostly = np.zeros((30, 2))
+    mostly[:8] = 1.0
+    assert mmd_test(np.zeros((30, 2)), mostly).p_value < 0.01
+    for test in (mmd_test, nearest_neighbour_test):
+        with pytest.raises(DataError, match="not finite"):
+            test(np.full((5, 2), np.nan), same)
+
+
+def test_distances_between_very_many_rows_are_refused_before_they_are_made(fitted):
+    rows = np.random.default_rng(0).normal(size=(40000, 2))
+    with pytest.raises(BudgetError, match="random part"):
+        fitted.score(rows)
+    with pytest.raises(BudgetError, match="random part"):
+        fitted.measure(rows)

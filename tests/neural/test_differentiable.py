@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import KikuchiError, MissingExtraError, ModelError
+from kikuchi.core.errors import (
+    DataError,
+    ImpossibleEvidenceError,
+    KikuchiError,
+    MethodError,
+    MissingExtraError,
+    ModelError,
+)
 from kikuchi.inference.expansions.linear_response import CRITICAL
 from kikuchi.inference.expansions.table_response import ReweightedResponse
 from kikuchi.neural import (
@@ -352,6 +359,55 @@ def test_numpyro_samples_the_posterior_of_a_coupling() -> None:
     expected = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi) + 4 * grid
     expected -= np.log(2) + 5 * np.log(np.exp(grid) + 1)
     np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_a_third_derivative_is_refused_in_words() -> None:
+    graph = kk.grid(2, 2, seed=0)
+    second = jax.jacrev(jax.grad(lambda t: log_z(graph.with_log_tables(t), "bp")))
+    assert second(graph.log_tables).shape == (24, 24)
+    with pytest.raises(MethodError, match="log Z can be differentiated twice"):
+        jax.jacrev(second)(graph.log_tables)
+    first = jax.grad(lambda t: marginals(graph.with_log_tables(t), "bp")[0])
+    with pytest.raises(MethodError, match="marginals and factor beliefs once"):
+        jax.jacrev(first)(graph.log_tables)
+
+
+@pytest.mark.parametrize("method", ["jt", "bp", "kikuchi", "mf"])
+@pytest.mark.parametrize("tables", [[-np.inf, 0, 0, 0, 0, 0], [0, 0, -np.inf, -np.inf, 0, 0]])
+def test_impossible_evidence_is_refused(method: str, tables: list[float]) -> None:
+    graph = kk.FactorGraph([2, 2], [((0,), [1, 1]), ((0, 1), [[1, 2], [3, 4]])])
+    tables = np.array(tables)
+    for asked in (log_z, marginals):
+        with pytest.raises(ImpossibleEvidenceError, match="check the observed states"):
+            asked(graph.with_log_tables(tables), method, evidence={0: 0})
+        traced = jax.jit(lambda t, f=asked: f(graph.with_log_tables(t), method, evidence={0: 0}))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="check the observed states"):
+            jax.block_until_ready(traced(tables))
+
+
+def test_numbers_that_are_none_are_named_in_the_whole_graph() -> None:
+    graph = kk.FactorGraph([2, 2], [((0,), [1, 1]), ((0, 1), [[1, 2], [3, 4]])])
+    traced = jax.jit(lambda t: log_z(graph.with_log_tables(t), evidence={0: 1}))
+    for place, name in ((1, r"factor 0, entry \(1,\)"), (5, r"factor 1, entry \(1, 1\)")):
+        tables = graph.log_tables.copy()
+        tables[place] = np.nan
+        with pytest.raises(jax.errors.JaxRuntimeError, match=name):
+            jax.block_until_ready(traced(tables))
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_labels_that_are_no_states_are_refused(label: int) -> None:
+    graph, labels = chain_graph(3, 2), np.array([0, 1, label])
+    with pytest.raises(DataError, match=f"label {label} of variable 2, which has states 0 to 1"):
+        crf_loss(graph, np.zeros(14), labels)
+    traced = jax.jit(lambda found: crf_loss(graph, np.zeros(14), found))
+    assert np.isposinf(traced(labels))
+    assert np.isfinite(traced(np.array([0, 1, 1])))
+
+
+def test_a_grid_of_negative_size_is_refused() -> None:
+    with pytest.raises(ModelError, match="at least one variable"):
+        grid_graph(-1, -1, 2)
 
 
 def test_torch_is_asked_for_by_name() -> None:

@@ -18,6 +18,7 @@ from scipy.special import logsumexp, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from kikuchi.core import text
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
@@ -30,6 +31,7 @@ from kikuchi.flows.densities import (
     evaluate_joint,
     in_parts,
     log_joint_of_groups,
+    require_density,
 )
 from kikuchi.flows.learning import FlowRule, LikelihoodLoss
 from kikuchi.flows.options import FlowOptions
@@ -131,8 +133,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
             count = round(self.validation_fraction * len(own))
             if len(own) - count < max(2, self.n_components):
                 raise DataError(
-                    f"class {name} has {len(own)} rows, too few for {self.n_components} flows; "
-                    "give more rows or fewer components"
+                    f"class {name} has {text.count(len(own), 'row')}, too few for "
+                    f"{text.count(self.n_components, 'flow')}; give more rows or fewer components"
                 )
             order = rng.permutation(len(own))
             parts.append((own[order[count:]], own[order[:count]]))
@@ -216,7 +218,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         return self.classes_[best]
 
     def _log_posterior(self, X: ArrayLike) -> Array:
-        return np.asarray(self.class_log_densities(X) + np.log(self.class_weights_))
+        logs = require_density(self.class_log_densities(X))
+        return np.asarray(logs + np.log(self.class_weights_))
 
     # ------------------------------------------------------------------ files
 

@@ -26,11 +26,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import DataError
 from kikuchi.flows.bijections import FLOWS, joined_bijection, split_bijection
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_FAR = 1e12  # deviations of the columns from which latent values may overflow
 _PARTS = (128, 1024)  # rows of one compiled evaluation
 
 
@@ -279,8 +281,28 @@ def in_parts(spec: FlowSpec, what: Any, parameters: Any, *arrays: Any) -> Array:
 
 
 def evaluate_joint(spec: FlowSpec, parameters: Any, rows: Array) -> Array:
-    """`log_joint` of any number of rows, in float64."""
-    return in_parts(spec, log_joint, parameters, rows.astype(spec.dtype)).astype(np.float64)
+    """`log_joint` of any number of rows, in float64; minus infinity for rows so far away that the
+    squares of their latent values overflow.
+    """
+    with np.errstate(over="ignore"):
+        typed = rows.astype(spec.dtype)
+    logs = in_parts(spec, log_joint, parameters, typed).astype(np.float64)
+    far = np.abs(rows).max(axis=1) > _FAR
+    logs[far] = np.where(np.isnan(logs[far]), -np.inf, logs[far])
+    return logs
+
+
+def require_density(joint: Array) -> Array:
+    """Joint log-densities of rows; refused where a row has none, so that nothing can be told from
+    it.
+    """
+    flat = joint.reshape(len(joint), -1).max(axis=1)
+    if np.any(flat == -np.inf):
+        raise DataError(
+            f"row {int(np.argmin(flat))} lies so far from the rows learnt from that its density is "
+            "zero everywhere; leave it out"
+        )
+    return joint
 
 
 def choose(weights: Array, count: int, rng: np.random.Generator) -> Ints:

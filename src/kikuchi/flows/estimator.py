@@ -30,6 +30,7 @@ from kikuchi.flows.densities import (
     in_parts,
     latent_rows,
     pack_base,
+    require_density,
 )
 from kikuchi.flows.learning import (
     FlowEM,
@@ -42,7 +43,7 @@ from kikuchi.flows.learning import (
 from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import padded
 from kikuchi.flows.start import STARTS, GaussianStart, chosen_start, k_means_start, refitted
-from kikuchi.training.estimator import FeatureTransformer
+from kikuchi.training.estimator import FeatureTransformer, ending_remarks
 from kikuchi.training.optimiser import Optimiser
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import limited_threads
@@ -198,7 +199,9 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         stopped = "epochs" if stopped == "iterations" else stopped
         self.validation_scores_ = [s + self._log_det for s in em.scores]
         self.model_, self._rng, self._state = em.best, rng, None
-        self._ended(done, stopped, stopped in ("converged", "validation"), [], run.trace)
+        met = stopped in ("converged", "validation")
+        remarks = [] if stopped == "epochs" else ending_remarks(stopped, met, "log-likelihood", "")
+        self._ended(done, stopped, met, remarks, run.trace)
 
     @property
     def _log_det(self) -> float:
@@ -219,13 +222,14 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         error = float(np.std(logs) / np.sqrt(len(logs)))
         best = int(np.argmax(scores))
         worst = min(scores[best:])
+        learnt = scores[best] > self.gaussian_score_
         if scores[best] - worst > max(_EXPLODED * error, 1.0):
+            answer = f", and the answer is that of epoch {best + 1}" if learnt else ""
             self.warnings_.append(
                 f"the held-out log-likelihood fell from {scores[best]:.4g} (epoch {best + 1}) to "
-                f"{worst:.4g}: the flow had begun to overfit, and the answer is that of epoch "
-                f"{best + 1}"
+                f"{worst:.4g}: the flow had begun to overfit{answer}"
             )
-        if not scores[best] > self.gaussian_score_:
+        if not learnt:
             self.warnings_.append(
                 "no epoch was better on held-out rows than the Gaussian mixture that the flow "
                 "began from, which is the answer, fitted to all rows"
@@ -237,7 +241,8 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
         """log pi_k p_k of prepared rows at the middles of their cells, and the rows."""
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
         middle = self.preparation_.middles(self._checked(X))
-        return evaluate_joint(self._spec, self._model.parameters, middle)[:, 0], middle
+        joint = evaluate_joint(self._spec, self._model.parameters, middle)[:, 0]
+        return require_density(joint), middle
 
     @property
     def weights_(self) -> Array:

@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 from kikuchi.core import text
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.run import Run
@@ -128,6 +129,7 @@ class _FlowChainFit:
     covariance_: Covariance
     validation_scores_: list[float]
     _groups: Any = None
+    _clock: Clock
 
 
 @dataclass(eq=False, repr=False)
@@ -219,6 +221,8 @@ class FlowHMM(_FlowChainFit, HMM):
                 f"column {int(np.argmax(told.cells > 0))} holds whole numbers only, whose density "
                 "is unbounded; add uniform noise in [0, 1) to it"
             )
+        limit = self.seconds if self.checkpoint is None else None
+        self._clock = Budget(seconds=limit).start()
         self._split(sequences, rng)
         hmm = self._liked_gaussians(told, int(rng.integers(2**31)))
         parts = hmm.emission
@@ -234,6 +238,20 @@ class FlowHMM(_FlowChainFit, HMM):
         density = FlowDensity.of(spec, base, rng)
         self._best = HiddenMarkov(hmm.start, hmm.transition, FlowEmission(density, told))
         return self._best
+
+    def _left(self) -> float | None:
+        """Seconds that are left to the beginning; with a checkpoint it is not cut short, so that a
+        fit that goes on has begun where an unbroken one does.
+        """
+        seconds = self._clock.seconds_left
+        return None if np.isinf(seconds) else max(seconds, 1e-3)
+
+    def _sequence_run(self, name: str) -> Run:
+        """The search for the beginning counts as time of the fit."""
+        run = super()._sequence_run(name)
+        if self.seconds is not None and "_clock" in self.__dict__:
+            run.clock = Budget(seconds=max(self.seconds - self._clock.seconds, 1e-3)).start()
+        return run
 
     def _split(self, sequences: Sequences, rng: np.random.Generator) -> None:
         """Sequences to learn from and sequences to judge by."""
@@ -268,7 +286,10 @@ class FlowHMM(_FlowChainFit, HMM):
             tried = (self.covariance,)
         elif held:
             tried = ("diagonal", "full")
-        models = [self._gaussian_model(tables, covariance, seed) for covariance in tried]
+        models: list[HiddenMarkov] = []
+        for covariance in tried:
+            if not models or not self._clock.expired:
+                models.append(self._gaussian_model(tables, covariance, seed))
         best = int(np.argmax([_log_density(m, held) for m in models])) if len(models) > 1 else 0
         self.covariance_ = tried[best]
         return models[best]
@@ -285,7 +306,9 @@ class FlowHMM(_FlowChainFit, HMM):
             transition[-1, -1] = 1.0
             states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
         else:
-            model = HMM(k, covariance=covariance, max_iter=30, random_state=seed)
+            model = HMM(
+                k, covariance=covariance, max_iter=30, random_state=seed, seconds=self._left()
+            )
             _whole(model, tables)
             states = np.concatenate([model.predict(t) for t in tables])
             start, transition = model.model_.start, model.model_.transition
@@ -293,7 +316,7 @@ class FlowHMM(_FlowChainFit, HMM):
         first = HiddenMarkov(start, transition, MixtureEmission(np.full((k, m), 1.0 / m), parts))
         fitted = HMM(
             k, emission="mixture", components=m, covariance=covariance, start=first,
-            pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed,
+            pseudo_count=0.0, max_iter=30, tol=1e-4, random_state=seed, seconds=self._left(),
         )  # fmt: skip
         found: HiddenMarkov = _whole(fitted, tables).model_
         return found
@@ -312,7 +335,7 @@ class FlowHMM(_FlowChainFit, HMM):
                 own = rows
             labels = KMeans(self.components, n_init=1, random_state=seed).fit(own).labels_
             for c in range(self.components):
-                cluster = own[labels == c]
+                cluster = own[labels == c] if np.any(labels == c) else own
                 spread = cluster if len(cluster) > rows.shape[1] else own
                 means.append(cluster.mean(axis=0))
                 raw = np.cov(spread.T, bias=True).reshape(rows.shape[1], -1)
@@ -379,7 +402,7 @@ class FlowHMM(_FlowChainFit, HMM):
             self.stopped_, self.converged_ = "validation", True
             self.warnings_ = []
         self.warnings_ += self.__dict__.pop("_said", [])
-        for name in ("_learnt", "_held", "_best", "_rng"):
+        for name in ("_learnt", "_held", "_best", "_rng", "_clock"):
             self.__dict__.pop(name, None)
 
     def _carried(self) -> Arrays:

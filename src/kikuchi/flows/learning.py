@@ -143,10 +143,12 @@ class MaximisationStep:
         """The weights, and the Gaussians where no flow stands between them and the rows."""
         spec = model.spec
         counts = share.sum(axis=0)
-        weights = counts / counts.sum(axis=1, keepdims=True)
+        totals = counts.sum(axis=1, keepdims=True)
         base = dict(model.parameters["base"])
         with np.errstate(divide="ignore"):
-            logits = np.maximum(np.log(weights), -50.0)
+            logits = np.maximum(np.log(counts / np.maximum(totals, 1e-300)), -50.0)
+        before = np.asarray(base["logits"]).reshape(counts.shape)
+        logits = np.where(totals > 0, logits, before)  # a group without rows stays as it is
         base["logits"] = logits.astype(spec.dtype).ravel()
         if spec.form == "latent" and spec.groups == 1:
             z = in_parts(spec, latent_rows, model.parameters, rows.astype(spec.dtype))[:, 0]

@@ -17,6 +17,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
 
 Dequantisation = Literal["auto", "uniform", "none"]
+_ROUNDING = 1e-13  # least deviation of a column, as a fraction of its numbers
 _DRAWS = 8  # points of a cell at which a row of whole numbers is scored
 
 
@@ -120,11 +121,13 @@ def prepare(
     told = RowPreparation(whole.astype(np.float64), np.zeros(0), np.zeros(0))
     noisy = told.dequantised(rows, rng)
     means, scales = noisy.mean(axis=0), noisy.std(axis=0)
-    flat = scales <= 1e-10 * (1e-300 + np.abs(noisy).max(axis=0))
+    flat = scales <= _ROUNDING * (1e-300 + np.abs(noisy).max(axis=0))
     if flat.any():
         column = int(np.argmax(flat))
+        to = "" if np.ptp(rows[:, column]) == 0 else " to within rounding"
         raise DataError(
-            f"column {column} is constant ({rows[0, column]:g}) and has no density; leave it out"
+            f"column {column} is constant{to} ({rows[0, column]:g}) and has no density; leave it "
+            "out"
         )
     told = RowPreparation(told.cells, means, scales)
     return told, told.standardised(noisy), remarks

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
@@ -294,6 +295,8 @@ class TransportGenerator(PreparedEstimator):
         """
         self._model  # noqa: B018  (refuses an estimator that was not fitted)
         rows = self._rows(X).astype(np.float32)
+        what = f"a transport plan between {len(rows)} rows and as many"
+        Budget().require_bytes(16 * len(rows) ** 2, what, "give a random part of the rows")
         batch = (rows, np.ones(len(rows), np.float32))
         return -loss_of(self._loss(), self._model.parameters, batch)
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.seeds import Seed, generator
 
@@ -28,7 +29,8 @@ class TwoSampleTest(NamedTuple):
 def mmd_test(
     one: ArrayLike, other: ArrayLike, *, permutations: int = 200, seed: Seed = 0
 ) -> TwoSampleTest:
-    """Squared maximum mean discrepancy, unbiased, with a Gaussian kernel of the median distance.
+    """Squared maximum mean discrepancy, unbiased, with a Gaussian kernel of the median distance (of
+    the mean one where most rows are alike).
 
     `one` and `other` are tables of rows. The null distribution is that of samples exchanged at
     random, `permutations` times; `seed` is that of the exchanges.
@@ -41,7 +43,10 @@ def mmd_test(
     x, y = _samples(one, other)
     rows = np.concatenate([x, y])
     squares = cdist(rows, rows, "sqeuclidean")
-    kernel = np.exp(-squares / np.median(squares[np.triu_indices(len(rows), 1)]))
+    width = np.median(squares[np.triu_indices(len(rows), 1)])
+    if width == 0.0:  # most rows are alike
+        width = squares.mean() or 1.0
+    kernel = np.exp(-squares / width)
     np.fill_diagonal(kernel, 0.0)
     rng = generator(seed)
     found = _mmd(kernel, np.arange(len(rows)), len(x))
@@ -61,9 +66,10 @@ def _mmd(kernel: Array, order: Any, n: int) -> float:
 def nearest_neighbour_test(one: ArrayLike, other: ArrayLike) -> TwoSampleTest:
     """Share of rows whose nearest other row is of their own sample: one half for equal laws.
 
-    `one` and `other` are the samples and must have the same number of rows; the p-value is
-    one-sided, by the normal law with the variance 1 / (4 n) of n independent rows, widened by half
-    for rows that are each other's neighbours.
+    `one` and `other` are the samples and must have the same number of rows. Several nearest rows,
+    as whole numbers have them, count as parts of one. The p-value is one-sided, by the normal law
+    with the variance of n independent rows, 1 / (4 n), widened for those that are each other's
+    neighbours.
 
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(200, 2)), rng.normal(size=(200, 2))
@@ -78,10 +84,13 @@ def nearest_neighbour_test(one: ArrayLike, other: ArrayLike) -> TwoSampleTest:
     rows = np.concatenate([x, y])
     distances = cdist(rows, rows, "sqeuclidean")
     np.fill_diagonal(distances, np.inf)
+    nearest = distances == distances.min(axis=1, keepdims=True)
+    parts = nearest / nearest.sum(axis=1, keepdims=True)
     own = np.arange(len(rows)) < len(x)
-    share = float(np.mean(own[np.argmin(distances, axis=1)] == own))
+    share = float(parts[own[:, None] == own].sum() / len(rows))
     mean = (len(x) - 1) / (len(rows) - 1)
-    deviation = float(np.sqrt(1.5 * 0.25 / len(rows)))
+    variance = 0.25 * np.sum(parts * (parts + parts.T)) / len(rows) ** 2
+    deviation = float(np.sqrt(variance))
     return TwoSampleTest(share, mean, deviation, float(ndtr(-(share - mean) / deviation)))
 
 
@@ -92,4 +101,9 @@ def _samples(one: ArrayLike, other: ArrayLike) -> tuple[Array, Array]:
             f"samples of shapes {x.shape} and {y.shape}; give two tables of at least 2 rows and "
             "the same columns"
         )
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError("a sample holds numbers that are not finite; leave those rows out")
+    count = len(x) + len(y)
+    way_out = "give a random part of them"
+    Budget().require_bytes(32 * count**2, f"distances between {count} rows", way_out)
     return x, y

@@ -16,6 +16,7 @@ from kikuchi.core.arrays import Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
+from kikuchi.graphs.traced import is_traced
 from kikuchi.inference.method import Method
 from kikuchi.neural.differentiable import log_z
 
@@ -48,7 +49,8 @@ def grid_graph(rows: int, cols: int, states: int) -> FactorGraph:
     >>> grid_graph(2, 3, 2)
     FactorGraph(6 variables, 13 factors, 40 table entries)
     """
-    number = np.arange(rows * cols).reshape(max(rows, 0), max(cols, 0))
+    rows, cols = max(rows, 0), max(cols, 0)
+    number = np.arange(rows * cols).reshape(rows, cols)
     across = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
     down = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
     return _structure(rows * cols, states, np.concatenate([across, down]))
@@ -111,7 +113,8 @@ def crf_loss(
     ----------
     graph : the structure; its own tables are not read.
     tables : flat log-tables, such as those of `pairwise_tables`.
-    labels : the state of each variable, whole numbers, shape (n,).
+    labels : the state of each variable, whole numbers, shape (n,). A state that the variable does
+        not have is refused; where JAX traces the labels its loss is infinite.
     method : of log Z: exact (jt), or an approximation where the exact one is out of reach.
     budget : limits of each run of the method.
 
@@ -127,10 +130,18 @@ def crf_loss(
             f"labels must be {graph.n_variables} whole numbers, one per variable, got "
             f"{states.dtype} of shape {states.shape}"
         )
+    inside = (states >= 0) & (states < jnp.asarray(graph.cardinalities))
+    if not is_traced(inside) and not inside.all():
+        v = int(np.argmin(np.asarray(inside)))
+        raise DataError(
+            f"label {int(states[v])} of variable {v}, which has states 0 to "
+            f"{int(graph.cardinalities[v]) - 1}"
+        )
     values = jnp.asarray(tables)
     strides = jnp.asarray(graph.edge_strides)
     within = states[jnp.asarray(graph.scopes)] * strides
     entries = jnp.asarray(graph.table_offsets[:-1]) + jnp.zeros(graph.n_factors, int).at[
         jnp.asarray(graph.edge_factors)
     ].add(within)
-    return log_z(graph.with_log_tables(values), method, budget=budget) - values[entries].sum()
+    score = jnp.where(inside.all(), values[entries].sum(), -jnp.inf)
+    return log_z(graph.with_log_tables(values), method, budget=budget) - score

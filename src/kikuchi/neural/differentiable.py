@@ -24,11 +24,14 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
+from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
+from kikuchi.graphs._checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.traced import TracedGraph
+from kikuchi.inference.expansions.table_response import TableResponse
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import parse_method
-from kikuchi.neural.fixed_points import FixedPoint, Solver, solver_for
+from kikuchi.neural.fixed_points import FixedPoint, Solver, numbers, solver_for
 
 _KEPT = 64  # structures whose solvers are kept
 
@@ -55,6 +58,9 @@ def log_z(
 ) -> Any:
     """The method's log Z as a JAX scalar; its gradient in the log-tables is the factor beliefs.
 
+    Derivatives are reverse ones, two of them for log Z and one for beliefs: a Hessian is
+    `jax.jacrev(jax.grad(f))`, and forward ones (`jax.jvp`, `jax.hessian`) are refused by JAX.
+
     Parameters
     ----------
     graph : the model; inside `jax.grad`, `jax.jit` or `jax.vmap` one made by
@@ -69,10 +75,10 @@ def log_z(
     >>> [round(float(slope), 3) for slope in gradient(graph.log_tables)]
     [0.1, 0.2, 0.3, 0.4]
     """
-    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
+    kernel = kernel_of(graph, method, evidence, budget)
     if not isinstance(graph, TracedGraph):
-        return _plain(kernel, reduced, graph).log_z
-    return kernel.log_z(reduced.read(tables)) + reduced.constant(tables) + constant
+        return _plain(kernel, graph).log_z
+    return kernel.log_z(graph.log_tables) + graph.log_constant
 
 
 def marginals(
@@ -137,21 +143,20 @@ def beliefs(
     >>> [round(float(chance), 3) for chance in answer.marginals]
     [0.0, 1.0, 0.429, 0.571]
     """
-    kernel, reduced, tables, constant = _prepared(graph, method, evidence, budget)
+    kernel = kernel_of(graph, method, evidence, budget)
     if not isinstance(graph, TracedGraph):
-        return _plain(kernel, reduced, graph)
-    found = kernel.beliefs(reduced.read(tables))
-    log_z = found.log_z + reduced.constant(tables) + constant
-    return Differentiated(log_z, *reduced.expand(found.marginals, found.factors))
+        return _plain(kernel, graph)
+    found = kernel.beliefs(graph.log_tables)
+    return found._replace(log_z=found.log_z + graph.log_constant)
 
 
-def _prepared(
+def kernel_of(
     graph: FactorGraph,
     method: str | Method,
     evidence: Evidence | None = None,
     budget: Budget | None = None,
-) -> tuple[_Kernel, _Reduced, Any, float]:
-    """The kernel of a structure and method, the way from all tables to the reduced ones."""
+) -> _Kernel:
+    """The kernel of a structure, method and evidence, of which the last ones are kept."""
     chosen = parse_method(method)
     budget = budget or Budget()
     states = graph.resolve(evidence)
@@ -164,22 +169,22 @@ def _prepared(
         while len(_solvers) > _KEPT:
             _solvers.popitem(last=False)
     _solvers.move_to_end(key)
-    return kernel, kernel.reduced, graph.log_tables, graph.log_constant
+    return kernel
 
 
-def _plain(kernel: _Kernel, reduced: _Reduced, graph: FactorGraph) -> Differentiated:
+def _plain(kernel: _Kernel, graph: FactorGraph) -> Differentiated:
     """The answer for tables that are numbers, without JAX in between: errors stay what they are."""
     import jax.numpy as jnp
 
-    tables = graph.log_tables
-    found = kernel.point(np.ascontiguousarray(reduced.read(tables)), fresh=True)
-    log_z = found.log_z + float(reduced.constant(tables)) + graph.log_constant
-    whole = reduced.expand(jnp.asarray(found.marginals), jnp.asarray(found.factors))
-    return Differentiated(jnp.asarray(log_z), *whole)
+    found = kernel.point(np.ascontiguousarray(graph.log_tables), fresh=True)
+    parts = (found.log_z + graph.log_constant, found.marginals, found.factors)
+    return Differentiated(*(jnp.asarray(part) for part in parts))
 
 
 class _Reduced:
-    """The graph without observed variables and those of one state, and which entries it keeps."""
+    """The graph without observed variables and those of one state, which entries it keeps, and the
+    way from its answers to those of the whole graph.
+    """
 
     def __init__(self, graph: FactorGraph, states: dict[int, int]) -> None:
         plain = FactorGraph.from_arrays(
@@ -192,9 +197,10 @@ class _Reduced:
         conditioned = plain.reduce(states)
         self.kept = conditioned.graph.log_tables.astype(np.int64)
         self.graph = conditioned.graph.with_log_tables(np.zeros(len(self.kept)))
-        self.n_tables = graph.log_tables.shape[0]
+        self.whole = plain
         gone = np.setdiff1d(np.arange(plain.n_factors), conditioned.factors)
-        self.settled = np.array([_entry(plain, a, conditioned.observed) for a in gone.tolist()])
+        entries = [_entry(plain, a, conditioned.observed) for a in gone.tolist()]
+        self.settled = np.array(entries, dtype=np.int64)
         self.observed_states = plain.state_offsets[list(conditioned.observed)] + np.array(
             list(conditioned.observed.values()), dtype=np.int64
         )
@@ -203,26 +209,34 @@ class _Reduced:
         self.free_states: Ints = np.concatenate(
             [np.arange(offsets[v], offsets[v + 1]) for v in free.tolist()] or [np.zeros(0, int)]
         )
-        self.n_states = int(offsets[-1])
 
-    def read(self, tables: Any) -> Any:
-        """The entries that the reduced graph keeps."""
-        return tables if len(self.kept) == self.n_tables else tables[self.kept]
+    def solved(self, solver: Solver, log_tables: Array) -> FixedPoint:
+        """The fixed point of the whole graph: observed states have probability 1, and factors whose
+        variables are all observed contribute a constant.
+        """
+        tables = numbers(self.whole, log_tables)
+        constant, kept = float(tables[self.settled].sum()), tables[self.kept]
+        if constant == -np.inf or all_zero_factors(kept, self.graph.table_offsets).size:
+            raise ImpossibleEvidenceError(
+                "no state has any probability with these tables; check the observed states, and "
+                "what a network forbids"
+            )
+        found = solver.solve(kept)
+        marginals, factors = self._expanded(found.marginals, found.factors, 1.0)
+        respond = partial(self._response, found)
+        return FixedPoint(found.log_z + constant, marginals, factors, respond)
 
-    def constant(self, tables: Any) -> Any:
-        """What the factors contribute whose variables are all observed."""
-        return tables[self.settled.astype(np.int64)].sum() if len(self.settled) else 0.0
+    def _expanded(self, marginals: Array, factors: Array, settled: float) -> tuple[Array, Array]:
+        states = np.zeros(int(self.whole.state_offsets[-1]))
+        states[self.free_states], states[self.observed_states] = marginals, settled
+        entries = np.zeros(len(self.whole.log_tables))
+        entries[self.kept], entries[self.settled] = factors, settled
+        return states, entries
 
-    def expand(self, marginals: Any, factors: Any) -> tuple[Any, Any]:
-        """Marginals and factor beliefs of the whole graph: observed states have probability 1."""
-        import jax.numpy as jnp
-
-        if len(self.free_states) == self.n_states:
-            return marginals, factors
-        whole = jnp.zeros(self.n_states, marginals.dtype)
-        whole = whole.at[self.free_states].set(marginals).at[self.observed_states].set(1.0)
-        tables = jnp.zeros(self.n_tables, factors.dtype).at[self.kept].set(factors)
-        return whole, tables.at[self.settled.astype(np.int64)].set(1.0)
+    def _response(self, found: FixedPoint) -> TableResponse:
+        """What is settled does not move with the tables."""
+        response = found.response
+        return lambda u, t: self._expanded(*response(u[self.free_states], t[self.kept]), 0.0)
 
 
 def _entry(graph: FactorGraph, factor: int, observed: dict[int, int]) -> int:
@@ -248,11 +262,14 @@ class _Kernel:
         log_z = jax.custom_vjp(lambda tables: self._solved(tables).log_z)
         log_z.defvjp(self._log_z_forward, lambda factors, weight: (weight * factors,))
         self.log_z = log_z
+        adjoint = jax.custom_vjp(self._responded)
+        adjoint.defvjp(lambda *values: (self._responded(*values), None), _refuse_once_more)
+        self._adjoint = adjoint
 
     # ------------------------------------------------------------------ for JAX
 
     def _solved(self, tables: Any) -> Differentiated:
-        graph = self.solver.graph
+        graph = self.reduced.whole
         sizes = ((), (int(graph.state_offsets[-1]),), (len(graph.log_tables),))
         return Differentiated(*_called(self._find, sizes, tables))
 
@@ -261,14 +278,16 @@ class _Kernel:
         return found.log_z, found.factors
 
     def _beliefs_forward(self, tables: Any) -> tuple[Differentiated, tuple[Any, Any]]:
-        found = self._solved(tables)
+        found = self.beliefs(tables)
         return found, (tables, found.factors)
 
     def _beliefs_backward(self, kept: tuple[Any, Any], cotangent: Differentiated) -> tuple[Any]:
         tables, factors = kept
-        turned = (cotangent.marginals, cotangent.factors)
-        (moved,) = _called(self._respond, (tables.shape,), tables, *turned)
+        moved = self._adjoint(tables, cotangent.marginals, cotangent.factors)
         return (cotangent.log_z * factors + moved,)
+
+    def _responded(self, tables: Any, *turned: Any) -> Any:
+        return _called(self._respond, (tables.shape,), tables, *turned)[0]
 
     # ------------------------------------------------------------------ outside JAX
 
@@ -300,8 +319,15 @@ class _Kernel:
             return self._last[key]
         if fresh:
             self._last.clear()
-        point = self._last[key] = self.solver.solve(row)
+        point = self._last[key] = self.reduced.solved(self.solver, row)
         return point
+
+
+def _refuse_once_more(*_: Any) -> Any:
+    raise MethodError(
+        "the linear response of beliefs has no derivative: log Z can be differentiated twice, "
+        "marginals and factor beliefs once"
+    )
 
 
 @dataclass(frozen=True)

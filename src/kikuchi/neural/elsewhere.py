@@ -10,9 +10,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import MissingExtraError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method
-from kikuchi.inference.registry import parse_method
-from kikuchi.neural.differentiable import log_z
-from kikuchi.neural.fixed_points import solver_for
+from kikuchi.neural.differentiable import kernel_of, log_z
 
 
 def numpyro_factor(
@@ -75,7 +73,7 @@ def torch_beliefs(
 
     Parameters
     ----------
-    graph : the structure, without observed variables; its own tables are not read.
+    graph : the structure; its own tables are not read.
     tables : a tensor of flat log-tables; gradients flow back to it.
     method : as for `log_z`.
     budget : limits of each run of the method.
@@ -91,15 +89,15 @@ def torch_beliefs(
         raise MissingExtraError(
             "torch_beliefs needs PyTorch, which no extra installs; pip install torch"
         ) from None
-    solver = solver_for(graph, parse_method(method), budget or Budget())
+    kernel = kernel_of(graph, method, budget=budget)
 
     class Found(torch.autograd.Function):  # type: ignore[misc]
         """Forward by the compiled kernels, backward by linear response."""
 
         @staticmethod
         def forward(ctx: Any, values: Any) -> tuple[Any, Any, Any]:
-            point = solver.solve(values.detach().cpu().numpy().astype(np.float64))
-            ctx.point = point
+            row = values.detach().cpu().numpy().astype(np.float64)
+            point = ctx.point = kernel.point(row, fresh=True)
             parts = (point.log_z, point.marginals, point.factors)
             return tuple(values.new_tensor(part) for part in parts)
 

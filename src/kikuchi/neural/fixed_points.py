@@ -22,6 +22,7 @@ from kikuchi.core.errors import KikuchiError, MethodError, ModelError
 from kikuchi.core.numerics import entropy
 from kikuchi.core.progress import silent
 from kikuchi.core.trace import Trace
+from kikuchi.graphs._checks import check_size
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.expansions.table_response import (
@@ -66,7 +67,7 @@ class Solver(ABC):
 
     def solve(self, log_tables: Array) -> FixedPoint:
         """The fixed point for these tables; refused where the method did not converge."""
-        graph = with_numbers(self.graph, log_tables)
+        graph = self.graph.with_log_tables(log_tables)
         if graph.n_factors == 0:
             return _without_factors(graph)
         return self._solve(graph)
@@ -205,9 +206,10 @@ def solver_for(graph: FactorGraph, method: Method, budget: Budget) -> Solver:
     )
 
 
-def with_numbers(graph: FactorGraph, log_tables: Array) -> FactorGraph:
-    """The graph with these tables; numbers that are none are named with their factor."""
+def numbers(graph: FactorGraph, log_tables: Array) -> Array:
+    """Log-tables of the graph in 64 bits; those that are no numbers are named with their factor."""
     tables = np.array(log_tables, dtype=np.float64)
+    check_size(tables, graph.table_offsets)
     bad = np.isnan(tables) | (tables == np.inf)
     if bad.any():
         place = int(np.flatnonzero(bad)[0])
@@ -218,7 +220,7 @@ def with_numbers(graph: FactorGraph, log_tables: Array) -> FactorGraph:
             f"{tables[place]}; a network's scores must be finite (or -inf for what is forbidden): "
             "look at its inputs, its rate, or clip its output"
         )
-    return graph.with_log_tables(tables)
+    return tables
 
 
 def not_converged(method: Method, stopped: str, residual: float) -> KikuchiError:
