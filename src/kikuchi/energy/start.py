@@ -94,7 +94,7 @@ def _components(
 def _fixed_point_step(white: NDArray[np.float32], filters: Array) -> Array:
     """One step of symmetric FastICA for sources that log cosh tells from normal ones."""
     curved = np.tanh(white @ filters.T.astype(white.dtype))
-    slopes = 1.0 - np.mean(curved * curved, axis=0, dtype=np.float64)
+    slopes = np.asarray(1.0 - np.mean(curved * curved, axis=0, dtype=np.float64))
     moved = (curved.T @ white) / len(white) - slopes[:, None] * filters
     lengths, axes = np.linalg.eigh(moved @ moved.T)
     scale = 1.0 / np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny))

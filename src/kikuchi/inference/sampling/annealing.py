@@ -68,7 +68,9 @@ class LogZ:
     @classmethod
     def restored(cls, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> LogZ:
         """The answer that `to_arrays` and `describe` told of."""
-        weights = {name: np.asarray(arrays[name]) for name in ("forward", "reverse")}
+        weights: dict[str, Any] = {
+            name: np.asarray(arrays[name]) for name in ("forward", "reverse")
+        }
         return cls(**facts, **weights)
 
 
