@@ -6,6 +6,7 @@ import itertools
 import pickle
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -308,3 +309,24 @@ def test_defaults_give_features_as_good_as_those_of_scikit_learn() -> None:
         classifier = LogisticRegression(max_iter=500).fit(hidden[train], labels[train])
         scores.append(classifier.score(hidden[test], labels[test]))
     assert scores[0] >= scores[1] - 0.01  # half a standard error of the difference
+
+
+def test_log_z_follows_the_seed_of_the_estimator() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, (40, 5)).astype(float)
+    rbm = RBM(2, epochs=1, random_state=0).fit(rows)
+    options: dict[str, Any] = {"betas": 20, "chains": 5, "batches": 1}
+    assert rbm.log_z(**options) == rbm.log_z(**options)
+    assert rbm.log_z(**options) != rbm.log_z(random_state=1, **options)
+
+
+@pytest.mark.parametrize("method", ["ais", "exact"])
+def test_the_whole_answer_about_log_z_is_in_the_file(method: Any, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 2, (40, 5)).astype(float)
+    rbm = RBM(2, epochs=1, random_state=0).fit(rows)
+    rbm.log_z(method)
+    rbm.save(tmp_path / "m.safetensors")
+    again = RBM.load(tmp_path / "m.safetensors")
+    ours, theirs = vars(rbm.log_z_answer_), vars(again.log_z_answer_)
+    assert again.log_z_ == rbm.log_z_ and ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_equal(theirs[name], value)

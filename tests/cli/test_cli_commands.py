@@ -302,3 +302,10 @@ def test_plain_table_aligns_numbers_to_the_right() -> None:
 def test_finite_json() -> None:
     data = {"x": [float("nan"), 1.0], "y": np.array([np.inf, 2.0]), 3: (1, None)}
     assert outputs.finite(data) == {"x": [None, 1.0], "y": [None, 2.0], "3": [1, None]}
+
+
+@pytest.mark.parametrize("words", [("generate", "grid"), ("learn",)])
+def test_every_format_that_is_written_is_named(words: tuple[str, ...]) -> None:
+    told = run(*words, "--help").stdout
+    for ending in (".uai", ".fg", ".bif", ".xmlbif", ".net", ".xdsl", ".dsl", ".json"):
+        assert ending in told

@@ -236,3 +236,75 @@ def test_rows_of_a_belief_network_are_not_called_those_that_it_learnt_from(tmp_p
     np.savetxt(data, 1 - BITS, fmt="%d", delimiter=",")
     shown = run("evaluate", model, data)
     assert "bound per row, these rows" in shown and "learnt from" not in shown
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> str:
+    """A classifier of the classes 0 and 1 by two columns."""
+    model = str(tmp_path / "m.safetensors")
+    columns = {"left": BITS[:, 0], "right": BITS[:, 1], "kind": BITS[:, 0]}
+    columns = {name: np.asarray(bits, dtype=int) for name, bits in columns.items()}
+    data = write_columns(tmp_path / "a.csv", columns)
+    run("train", "threshold", data, "--target", "kind", "-o", model, "--hidden", "2")
+    return model
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [7, 8]])
+def test_labels_that_were_never_learnt_are_no_errors(
+    classifier: str, labels: list[Any], tmp_path: Path
+) -> None:
+    data = write_columns(tmp_path / "b.csv", {"left": [0, 1], "right": [0, 1], "kind": labels})
+    told = run("evaluate", classifier, data, code=2)
+    assert f"column kind: '{labels[0]}' is none of the classes learnt (0, 1)" in told
+
+
+def test_a_new_class_beside_those_learnt_is_told(classifier: str, tmp_path: Path) -> None:
+    columns = {"left": [0, 1, 1], "right": [0, 1, 1], "kind": [0, 1, 2]}
+    told = json.loads(
+        run("evaluate", classifier, write_columns(tmp_path / "b.csv", columns), "--json", "-")
+    )
+    assert told["mean"] == pytest.approx(1 / 3)
+    assert any("1 row of classes that were not learnt" in line for line in told["warnings"])
+
+
+def test_texts_that_are_numbers_are_the_classes_of_these_names(tmp_path: Path) -> None:
+    """Classes 1, 2 and x are texts; rows of the first two alone are read as numbers."""
+    model = str(tmp_path / "m.safetensors")
+    columns: dict[str, Any] = {"a": [0, 0, 1] * 9, "b": [0, 1, 1] * 9, "kind": ["1", "2", "x"] * 9}
+    data = write_columns(tmp_path / "a.csv", columns)
+    run("train", "threshold", data, "--target", "kind", "-o", model, "--hidden", "4")
+    some = write_columns(tmp_path / "b.csv", {"a": [0, 0], "b": [0, 1], "kind": [1, 2]})
+    assert json.loads(run("evaluate", model, some, "--json", "-"))["mean"] == 0
+
+
+@pytest.mark.parametrize("name", ["HMM", "LinearGaussianSSM"])
+def test_sequences_may_have_gaps(name: str, tmp_path: Path) -> None:
+    estimator, rows = fitted(name)
+    rows = rows.copy()
+    rows[3, 1] = np.nan
+    estimator.save(tmp_path / "m.safetensors")
+    np.savetxt(tmp_path / "d.csv", rows, delimiter=",", fmt="%.17g")
+    words = ("evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "d.csv"), "--json", "-")
+    assert json.loads(run(*words))["mean"] == pytest.approx(estimator.score(rows))
+    rows[3, 1] = np.inf
+    np.savetxt(tmp_path / "d.csv", rows, delimiter=",", fmt="%.17g")
+    assert "row 4, column 2" in run(*words, code=2)
+
+
+def test_columns_of_a_network_are_found_by_their_names(tmp_path: Path) -> None:
+    columns = {"left": NUMBERS[:, 0], "goal": NUMBERS[:, 0] * 2, "right": NUMBERS[:, 1]}
+    data, model = write_columns(tmp_path / "a.csv", columns), str(tmp_path / "m.safetensors")
+    options = ("--hidden", "1", "--restarts", "1", "--steps", "3")
+    run("train", "bayesnn", data, "--target", "goal", "-o", model, *options)
+    turned = write_columns(tmp_path / "b.csv", dict(reversed(columns.items())))
+    bare = tmp_path / "c.csv"
+    np.savetxt(bare, NUMBERS[:, [0, 1, 0]] * [1, 1, 2], delimiter=",", fmt="%.17g")
+    told = [
+        json.loads(run("evaluate", model, str(place), "--json", "-"))["rmse"]
+        for place in (data, turned, bare)
+    ]
+    assert told == pytest.approx([told[0]] * 3)
+    other = write_columns(
+        tmp_path / "d.csv", {**columns, "left": columns["goal"], "x": NUMBERS[:, 0]}
+    )
+    assert "other columns than those of" in run("evaluate", model, other, code=2)

@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
 
 from kikuchi.core.errors import DataError, MethodError
-from kikuchi.energy import EnergyModel, ExpertICA, Whitening
+from kikuchi.energy import EnergyModel, ExpertICA, Whitening, patches
 from kikuchi.energy.evaluation import evaluate
+from kikuchi.energy.start import independent_components
 from kikuchi.ica.infomax.infomax_ica import InfomaxICA
 
 
@@ -247,3 +249,22 @@ def test_a_rate_that_makes_shapes_vanish_is_named():
     model = ExpertICA(n_features=8, learning_rate=1e4, epochs=2, random_state=0).fit(rows)
     (remark,) = model.warnings_
     assert "Z is infinite" in remark and "fell to 0 while learning: lower learning_rate" in remark
+
+
+def test_first_filters_need_no_inverse(mixed, monkeypatch):
+    """That of FastICA does not converge for some matrices with orthogonal rows."""
+
+    def failing(*_, **__):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr("scipy.linalg.pinv", failing)
+    rng = np.random.default_rng(0)
+    rows = rng.laplace(size=(2000, 3))
+    found = independent_components(rows, np.eye(3), rng)
+    assert np.abs(found).max(axis=1).min() > 0.95
+
+
+def test_patches_are_checked_by_a_fitted_model_only():
+    made = patches([np.random.default_rng(0).normal(size=(40, 40))], size=4, count=50, seed=0)
+    with pytest.raises(NotFittedError):
+        EnergyModel().check_patches(made)

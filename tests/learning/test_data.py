@@ -221,3 +221,49 @@ def test_a_first_row_with_a_missing_cell_is_a_row(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("0,?,1\n1,0,1\n")
     assert read_data(path).states.tolist() == [[0, -1, 1], [1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("rain,sky\nyes,blue\n\nno,green\n", "d.csv: line 4, column sky: 'green' is no state"),
+        ("0,1\n0,7\n", "d.csv: line 2, variable sky: state 7"),
+        ("rain,wind\nyes,1\n", "d.csv: column wind matches no variable"),
+    ],
+)
+def test_the_file_and_the_line_of_a_fault_are_named(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    (tmp_path / "d.csv").write_text(content)
+    with pytest.raises(DataError, match=words):
+        read_data(tmp_path / "d.csv", WEATHER)
+
+
+def test_the_row_of_a_fault_in_an_array_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", np.array([[0, 1], [0, 7]]))
+    with pytest.raises(DataError, match=r"d\.npy: row 2, variable sky: state 7"):
+        read_data(tmp_path / "d.npy", WEATHER)
+
+
+@pytest.mark.parametrize("graph", [kk.FactorGraph([12], [((0,), np.ones(12))]), None])
+def test_whole_numbers_with_a_point_are_numbers_of_states(graph: kk.FactorGraph | None) -> None:
+    """As pandas writes a column of whole numbers that has gaps."""
+    data = Data.of(np.array([["10.0"], ["2.0"], [""], ["3."]], dtype=object), graph)
+    assert data.states.ravel().tolist() == [10, 2, -1, 3]
+    assert data.state_names is None
+
+
+def test_names_of_states_that_are_numbers_are_found_by_number() -> None:
+    graph = kk.FactorGraph(
+        [3], [((0,), np.ones(3))], names=["dose"], states=[["1", "2", "3 or more"]]
+    )
+    assert Data.of({"dose": ["1.0", "2", "3 or more"]}, graph).states.ravel().tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="row 1, column dose: '0' is no state; known: 1, 2"):
+        Data.of({"dose": ["1", "0"]}, graph)
+
+
+def test_words_for_some_of_the_states_without_names_are_refused() -> None:
+    graph = kk.FactorGraph([2], [((0,), np.ones(2))])
+    assert Data.of([["no"], ["yes"]], graph).states.ravel().tolist() == [0, 1]
+    with pytest.raises(DataError, match="no names of its 2 states"):
+        Data.of([["yes"], ["yes"]], graph)

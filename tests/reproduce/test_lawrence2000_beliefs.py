@@ -31,6 +31,8 @@ def test_spans():
     rows = experiment.rows(finished)
     assert value(rows, "mixture below chain").agrees and value(rows, "error of the mix").agrees
     assert experiment.figure(finished).axes
+    one = experiment.rows([f for f in finished if f.case["span"] == 2.0])  # nothing to compare
+    assert value(one, "error of the mix").agrees is None
 
 
 def test_bars():

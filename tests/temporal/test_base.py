@@ -57,3 +57,9 @@ def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) ->
 def test_complex_numbers_are_refused(family: Any) -> None:
     with pytest.raises(DataError, match="Y has complex numbers; give their parts as columns"):
         family(max_iter=1).fit(ROWS + 1j)
+
+
+@pytest.mark.parametrize("family", [HMM, LinearGaussianSSM])
+def test_one_row_is_nothing_to_learn_from(family: Any) -> None:
+    with pytest.raises(DataError, match="give at least 2 rows"):
+        family(1).fit([[1.0, 2.0]])

@@ -68,3 +68,12 @@ def test_a_file_says_what_the_objective_of_the_trace_is(estimator: Any, tmp_path
     estimator.save(tmp_path / "model")
     again = type(estimator).load(tmp_path / "model")
     assert again.trace_.objective_name == estimator.trace_.objective_name != "objective"
+
+
+def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (30, 4)).astype(float)
+    for limits in ((0.0, 255.0), [0.0, 255.0]):
+        machine = RBM(2, limits=limits, epochs=1, random_state=0).fit(rows)
+        machine.save(tmp_path / "m.safetensors")
+        found = RBM.load(tmp_path / "m.safetensors").get_params()["limits"]
+        assert found == limits and type(found) is type(limits)

@@ -30,6 +30,7 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
+MODEL_TO_WRITE = "File to write: .uai, .fg, .bif, .xmlbif, .net, .xdsl, .dsl, .json."
 Model = Annotated[
     str, argument("MODEL", "Model file (.uai, .bif, .net, .xdsl, ...), - or example:NAME.")
 ]

@@ -86,8 +86,11 @@ class RowOptions:
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
         return TrainingRows(*self._divided(values, seed), shape, names)
 
-    def read_numbers(self, path: str, seed: int) -> TrainingRows:
-        """The rows of a file with any numbers; patches keep how they were prepared."""
+    def read_numbers(self, path: str, seed: int, *, gaps: bool = False) -> TrainingRows:
+        """The rows of a file with any numbers; patches keep how they were prepared.
+
+        With `gaps` cells may be missing (NaN).
+        """
         from pathlib import Path
 
         from kikuchi.cli.inputs import image_shape
@@ -107,7 +110,7 @@ class RowOptions:
                     return TrainingRows(found, None, found.preparation.shape)
                 learnt, held = found.split(self.hold_out, seed)
                 return TrainingRows(learnt, held.rows, found.preparation.shape)
-        values, names = self._columns(path)
+        values, names = self._columns(path, gaps=gaps)
         values = self._scaled(values)
         pixels = values.shape[1]
         shape = square_shape(pixels) if self.image is None else image_shape(self.image, pixels)
@@ -156,11 +159,13 @@ class RowOptions:
         table, kept = self._kept(path)
         return None if table.names is None else [table.names[k] for k in kept]
 
-    def _columns(self, path: str) -> tuple[NDArray[Any], list[str] | None]:
-        """The columns that are kept, complete, all of numbers; and their names, if any."""
+    def _columns(self, path: str, *, gaps: bool = False) -> tuple[NDArray[Any], list[str] | None]:
+        """The columns that are kept, all of numbers, complete but for `gaps`; and their names, if
+        any.
+        """
         table, kept = self._kept(path)
         names = None if table.names is None else [table.names[k] for k in kept]
-        return _complete(table, kept, path), names
+        return _complete(table, kept, path, gaps=gaps), names
 
     def _kept(self, path: str) -> tuple[Table, list[int]]:
         """The table, with columns that hold texts coded, and which columns are kept."""
@@ -227,18 +232,20 @@ class RowOptions:
 
 
 def _complete(
-    table: Table, columns: list[int], path: str, texts: int | None = None
+    table: Table, columns: list[int], path: str, texts: int | None = None, *, gaps: bool = False
 ) -> NDArray[Any]:
-    """Columns of a table, without gaps; all but the column `texts` hold numbers."""
+    """Columns of a table, without gaps unless `gaps` are allowed; all but the column `texts` hold
+    numbers.
+    """
     import numpy as np
 
     wrong = next((k for k in sorted(columns) if k in table.texts and k != texts), None)
     if wrong is not None:
         raise DataError(f"{path}: {table.fault_of(wrong)}")
     values = table.values[:, columns]
-    gaps = np.argwhere(~np.isfinite(values))
-    if len(gaps):
-        row, place = (int(k) for k in gaps[0])
+    faults = np.argwhere(np.isinf(values) if gaps else ~np.isfinite(values))
+    if len(faults):
+        row, place = (int(k) for k in faults[0])
         raise DataError(
             f"{path}: row {row + 1}, column {columns[place] + 1} is missing or not finite (NaN); "
             "complete the rows or leave them out"

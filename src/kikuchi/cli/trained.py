@@ -7,6 +7,7 @@ its `sample` answers, and how rows are judged by it.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -194,7 +195,7 @@ def score_of_trained(model: str, data: str, seconds: float | None) -> Answer:
         return _score_of_energy(estimator, model, data, seconds)
     if kind.judged == "classes":
         return _score_of_classes(estimator, model, data)
-    read = RowOptions.of(estimator).read_numbers(data, 0)
+    read = RowOptions.of(estimator).read_numbers(data, 0, gaps=kind.judged == "sequence")
     shape: Any = read.shape
     source = _source(estimator, data)
     values = _checked_columns(estimator, model, data, read.rows, read.names)
@@ -220,16 +221,23 @@ def _source(estimator: Any, data: str) -> str:
 
 
 def _checked_columns(
-    estimator: Any, model: str, data: str, rows: Any, names: list[str] | None
+    estimator: Any,
+    model: str,
+    data: str,
+    rows: Any,
+    names: list[str] | None,
+    learnt: list[str] | None = None,
 ) -> Any:
-    """The columns that a model learnt from, in its order where both have names.
+    """The columns that a model learnt from, in its order where both have names; `learnt` are those
+    of the model, if not its `feature_names_in_`.
 
     The estimator is left without the names, as what it is asked from now on is an array.
     """
     import numpy as np
 
     values = np.asarray(rows)
-    wanted_names = [str(name) for name in vars(estimator).pop("feature_names_in_", ())]
+    own_names = [str(name) for name in vars(estimator).pop("feature_names_in_", ())]
+    wanted_names = own_names if learnt is None else learnt
     if names is not None and wanted_names and len(names) == len(wanted_names):
         if set(names) != set(wanted_names):
             raise _other_columns(data, model, wanted_names)
@@ -262,11 +270,12 @@ class RowScores(Answer):
     mean: float
     error: float | None = None
     note: str = ""
+    about_rows: Sequence[str] = ()
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the fit."""
-        return list(self.estimator.warnings_)
+        """Those of the fit, and what must be said of the rows."""
+        return [*self.estimator.warnings_, *self.about_rows]
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the model and the score."""
@@ -301,48 +310,82 @@ def _score_of_density(estimator: Any, data: str, values: Any, kind: TrainedKind)
     return RowScores(estimator, data, len(values), label, float(scores.mean()), error)
 
 
+class _Labelled(NamedTuple):
+    """Columns that a model learnt from, in its order, the column to predict, and its name."""
+
+    inputs: Any
+    targets: Any
+    column: str
+
+
+def _read_labelled(estimator: Any, model: str, data: str, *, classes: bool) -> _Labelled:
+    """The column to predict is the one beside those learnt from; without names it is found by
+    place: where it was in training, or the last.
+    """
+    from kikuchi.cli.rows import RowOptions
+
+    options = RowOptions.of(estimator)
+    columns = list(getattr(estimator, "columns_", ()))  # of a network; its target is the last
+    numbered = sorted(columns) == sorted(map(str, range(len(columns))))
+    named = [] if numbered else columns
+    learnt = named[:-1] or [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+    names, target = options.column_names(data), columns[-1] if columns and numbered else "-1"
+    if learnt and names is not None:
+        others = [name for name in names if name not in learnt]
+        if len(others) != 1 or (named and others != named[-1:]):
+            raise _other_columns(data, model, named or learnt)
+        target = others[0]
+    table = options.read_target(data, target, 0, classes=classes)
+    inputs = _checked_columns(estimator, model, data, table.x, table.input_names, learnt)
+    column = f"{'the last column, ' if target == '-1' else 'column '}{table.names[-1]}"
+    targets = (
+        _known_labels(estimator.classes_, table.y, f"{data}: {column}") if classes else table.y
+    )
+    return _Labelled(inputs, targets, column)
+
+
+def _known_labels(known: Any, labels: Any, where: str) -> Any:
+    """Labels of the kind of those learnt, some of which were learnt."""
+    import numpy as np
+
+    texts = known.dtype.kind in "US"
+    if texts and labels.dtype.kind not in "US":
+        labels = np.array(_words(labels))  # rows of classes that are all named by numbers
+    if texts != (labels.dtype.kind in "US") or not np.isin(labels, known).any():
+        shown = ", ".join(_words(known[:8])) + (" ..." if len(known) > 8 else "")
+        first = _words(labels[:1])[0]
+        raise DataError(f"{where}: '{first}' is none of the classes learnt ({shown})")
+    return labels
+
+
+def _words(labels: Any) -> list[str]:
+    return [str(x) if isinstance(x, str | bytes) else f"{x:g}" for x in labels]
+
+
 def _score_of_classes(estimator: Any, model: str, data: str) -> RowScores:
     """Errors of predictions of the column beside those learnt from; without names, the last."""
     import numpy as np
 
-    from kikuchi.cli.rows import RowOptions
-
-    learnt = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
-    names = RowOptions.of(estimator).column_names(data)
-    target = "-1"
-    if learnt and names is not None:
-        others = [name for name in names if name not in learnt]
-        if len(others) != 1:
-            raise _other_columns(data, model, learnt)
-        target = others[0]
-    table = RowOptions.of(estimator).read_target(data, target, 0, classes=True)
-    inputs = _checked_columns(estimator, model, data, table.x, table.input_names)
-    wrong = estimator.predict(inputs) != table.y
+    found = _read_labelled(estimator, model, data, classes=True)
+    wrong = estimator.predict(found.inputs) != found.targets
     share, rows = float(np.mean(wrong)), len(wrong)
     error = float(np.sqrt(share * (1 - share) / rows))
-    column = f"{'the last column, ' if target == '-1' else 'column '}{table.names[-1]}"
-    note = f" ({int(wrong.sum())} of {rows}; {column})"
-    source = _source(estimator, data)
-    return RowScores(estimator, source, rows, "errors per row", share, error, note)
+    note = f" ({int(wrong.sum())} of {rows}; {found.column})"
+    new = int(np.sum(~np.isin(found.targets, estimator.classes_)))
+    told = [f"{text.count(new, 'row')} of classes that were not learnt: all are errors"]
+    return RowScores(
+        estimator, _source(estimator, data), rows, "errors per row", share, error, note,
+        told if new else [],
+    )  # fmt: skip
 
 
 def _score_of_network(estimator: Any, model: str, data: str) -> Answer:
     """How well a Bayesian network predicts the column of a file that it was trained for."""
     from kikuchi.bayesnn.evaluation import NetworkEvaluation
-    from kikuchi.cli.rows import RowOptions
 
-    target = estimator.columns_[-1] if estimator.columns_ else "-1"
-    classes = hasattr(estimator, "classes_")
-    table = RowOptions.of(estimator).read_target(data, target, 0, classes=classes)
-    if table.x.shape[1] != estimator.n_features_in_:
-        raise DataError(
-            f"{data}: {table.x.shape[1]} columns beside {target}, but {model} has "
-            f"{estimator.n_features_in_} inputs"
-        )
-    if estimator.columns_ and table.names != estimator.columns_:
-        raise _other_columns(data, model, estimator.columns_)
+    found = _read_labelled(estimator, model, data, classes=hasattr(estimator, "classes_"))
     source = _source(estimator, data)
-    return NetworkEvaluation(estimator, source, table.x, table.y, new=True)
+    return NetworkEvaluation(estimator, source, found.inputs, found.targets, new=True)
 
 
 def _score_of_energy(estimator: Any, model: str, data: str, seconds: float | None) -> Answer:

@@ -40,7 +40,7 @@ from kikuchi.energy.start import STARTS, directions_of_rows, independent_compone
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator
+from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, check_is_fitted
 from kikuchi.training.model import PytreeModel, named_leaves
 from kikuchi.training.optimiser import precision
 from kikuchi.training.trainer import limited_threads
@@ -126,6 +126,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     def check_patches(self, patches: Patches) -> None:
         """Refuse `patches` that were whitened otherwise than those learnt from."""
+        check_is_fitted(self, "preparation_")
         ours = None if self.preparation_ is None else self.preparation_.whitening.forward
         if ours is not None and not np.array_equal(ours, patches.preparation.whitening.forward):
             raise DataError(
@@ -406,9 +407,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
             arrays |= prefixed(self.preparation_.arrays(), "preparation")
             about["preparation"] = self.preparation_.to_dict()
         if hasattr(self, "log_z_"):
-            told = vars(self.log_z_)
-            arrays |= prefixed({name: told[name] for name in _WEIGHTS}, "log_z")
-            about["log_z"] = {name: v for name, v in told.items() if name not in _WEIGHTS}
+            arrays |= prefixed(self.log_z_.to_arrays(), "log_z")
+            about["log_z"] = self.log_z_.describe()
         return arrays, facts, about
 
     def _restore_state(
@@ -421,12 +421,7 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         held = part(arrays, "preparation")
         self.preparation_ = None if told is None else Preparation.restored(held, told)
         if "log_z" in about:
-            of_chains = part(arrays, "log_z")
-            weights: dict[str, Any] = {name: np.asarray(of_chains[name]) for name in _WEIGHTS}
-            self.log_z_ = LogZ(**about["log_z"], **weights)
-
-
-_WEIGHTS = ("forward", "reverse")  # of the chains of an estimate of log Z
+            self.log_z_ = LogZ.restored(part(arrays, "log_z"), about["log_z"])
 
 
 def _name(energy: Energy) -> str:

@@ -27,6 +27,7 @@ FactorTables = Callable[[], Array]
 Covariance = Callable[[Ints], Array]  # of the states of some variables
 Joint = Callable[[list[int]], Array | None]  # of some variables, an axis each; None: not held
 
+MOST_AXES = 64  # of an array of NumPy
 _SHOWN_IN_HTML = 40  # variables
 
 
@@ -147,6 +148,11 @@ class Beliefs:
         chosen = [self.graph.index(v) for v in asked]
         if len(set(chosen)) != len(chosen):
             raise ModelError(f"joint: a variable is asked twice in {asked}")
+        if len(chosen) > MOST_AXES:
+            raise ModelError(
+                f"joint: {len(chosen)} variables, but a table has at most {MOST_AXES} axes; ask "
+                "for fewer"
+            )
         if self.max_product:
             raise KikuchiError(f"{self.method} gives max-marginals, and no joint distributions")
         table = self.held_joint(chosen)

@@ -7,6 +7,7 @@ into one with the sum of their weights, so that a learner's cost follows the dis
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +23,20 @@ from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 
 MISSING = -1
+_WHOLE = re.compile(r"\+?\d+(\.0*)?")  # also as tables with gaps are written by pandas: 1.0
 _MOST_STATES = 10**6  # of a column; a larger number is an identifier and no state
 _MOST_STATES_TOGETHER = 10**7
+
+
+class CellError(DataError):
+    """A cell that is no state: its row, from 0, and what is wrong with it."""
+
+    def __init__(self, row: int, fault: str) -> None:
+        super().__init__(f"data: row {row}, {fault}")
+        self.row, self.fault = row, fault
+
+    def __reduce__(self) -> tuple[type[CellError], tuple[int, str]]:
+        return type(self), (self.row, self.fault)  # as workers send it
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,25 +336,29 @@ def _coded(
     if column.dtype.kind in "iub":
         return _numbers(column, label), None
     if column.dtype.kind == "f":
-        missing = np.isnan(column)
-        whole = np.where(missing, MISSING, column)
-        if np.any(whole != np.rint(whole)):
-            bad = column[~missing & (column != np.rint(column))][0]
-            raise DataError(f"data: {label}: {bad} is not a state; states are whole numbers")
+        whole = np.where(np.isnan(column), MISSING, column)
+        broken = np.flatnonzero(whole != np.rint(whole))
+        if len(broken):
+            bad = f"{column[broken[0]]} is not a state; states are whole numbers"
+            raise CellError(int(broken[0]), f"{label}: {bad}")
         return _numbers(whole, label), None
     texts = [_text_of(x, known or ()) for x in column.tolist()]
-    values = sorted(set(texts))
-    codes, words = _words(values, known, label)
-    place = {value: k for k, value in enumerate(values)}
-    return codes[[place[text] for text in texts]], words
+    number, words = _words(sorted(set(texts)), known or ())
+    unknown = next((row for row, text in enumerate(texts) if text and text not in number), None)
+    if unknown is not None:
+        told = f"'{texts[unknown]}' is no state; known: {', '.join(known or ())}"
+        raise CellError(unknown, f"{label}: {told}")
+    codes = np.array([number.get(text, MISSING) for text in texts], dtype=np.int64)
+    return _numbers(codes, label), words
 
 
 def _numbers(column: NDArray[Any], label: str) -> NDArray[np.int32]:
-    out = (column < MISSING) | (column > _MOST_STATES)
-    if np.any(out):
-        raise DataError(
-            f"data: {label}: {column[out][0]} is not a state; states are whole numbers from 0 to "
-            f"{_MOST_STATES}, and -1 is missing"
+    out = np.flatnonzero((column < MISSING) | (column > _MOST_STATES))
+    if len(out):
+        raise CellError(
+            int(out[0]),
+            f"{label}: {column[out[0]]} is not a state; states are whole numbers from 0 to "
+            f"{_MOST_STATES}, and -1 is missing",
         )
     return column.astype(np.int32)
 
@@ -357,24 +374,28 @@ def _text_of(value: Any, known: Sequence[str]) -> str:
 
 
 def _words(
-    values: list[str], known: Sequence[str] | None, label: str
-) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
-    """Numbers of some words ("" is missing): known states, whole numbers, or sorted words."""
+    values: list[str], known: Sequence[str]
+) -> tuple[dict[str, int], tuple[str, ...] | None]:
+    """Numbers of those words that are states ("" is missing), and the words if they name states.
+
+    States with names are found by name; if some names are numbers, by number too, so that 1.0 is
+    the state 1. Otherwise whole numbers are numbers of states, and without names other words are
+    states in their order.
+    """
     present = [value for value in values if value]
-    if known is not None and all(value in known for value in present):
-        number = {word: k for k, word in enumerate(known)}
-        named = None
-    elif all(value.removeprefix("+").isdecimal() for value in present):
-        number = {value: int(min(float(value), 2.0 * _MOST_STATES)) for value in present}
-        named = None
-    elif known is not None:
-        bad = next(value for value in present if value not in known)
-        raise DataError(f"data: {label}: '{bad}' is no state; known: {', '.join(known)}")
-    else:
-        number = {value: k for k, value in enumerate(sorted(present))}
-        named = tuple(sorted(present))
-    codes = np.array([number.get(value, MISSING) for value in values], dtype=np.int64)
-    return _numbers(codes, label), named
+    number = {word: k for k, word in enumerate(known)}
+    named = {float(word): k for word, k in number.items() if _WHOLE.fullmatch(word)}
+    whole = {value: float(value) for value in present if _WHOLE.fullmatch(value)}
+    if named:
+        by_number = {value: named[x] for value, x in whole.items() if x in named}
+        return by_number | number, None
+    if any(value in number for value in present):
+        return number, None
+    if len(whole) == len(present):
+        return {value: int(min(x, 2.0 * _MOST_STATES)) for value, x in whole.items()}, None
+    if known:
+        return number, None
+    return {value: k for k, value in enumerate(present)}, tuple(present)
 
 
 def _finished(
@@ -389,6 +410,7 @@ def _finished(
     if graph is not None:
         if not checked:
             _check_states(states, graph)
+            _check_words(words, graph)
         return Data(
             states, weights, graph.cardinalities.astype(np.int64), graph.names, graph.states
         )
@@ -411,10 +433,22 @@ def _check_states(states: NDArray[np.int32], graph: FactorGraph) -> None:
     if np.all(states.max(axis=0) < cards):
         return
     row, v = (int(x) for x in np.argwhere(states >= cards)[0])
-    raise DataError(
-        f"data: row {row}, variable {graph.label(v)}: state {int(states[row, v])}, but the "
-        f"variable has states 0..{int(graph.cardinalities[v]) - 1}"
+    raise CellError(
+        row,
+        f"variable {graph.label(v)}: state {int(states[row, v])}, but the variable has states "
+        f"0..{int(graph.cardinalities[v]) - 1}",
     )
+
+
+def _check_words(words: list[tuple[str, ...] | None], graph: FactorGraph) -> None:
+    """Refuse words for states without names if some do not occur: which ones is not known."""
+    for v, found in enumerate(words):
+        states = int(graph.cardinalities[v])
+        if graph.states is None and found is not None and len(found) < states:
+            raise DataError(
+                f"data: variable {graph.label(v)}: the model has no names of its {states} states, "
+                f"and the data have {', '.join(found)} alone; write numbers of states, from 0"
+            )
 
 
 def _worded(column: NDArray[np.int32], words: Sequence[str] | None) -> NDArray[Any]:

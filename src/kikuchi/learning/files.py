@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from kikuchi.core.files import atomic_write
 from kikuchi.core.tables import is_missing, read_arrays, read_lines, read_parquet, table_suffix
 from kikuchi.core.text import spreadsheet_cell
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.learning.data import Data
+from kikuchi.learning.data import CellError, Data
 
 
 def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
@@ -31,15 +32,31 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     place = Path(path)
     suffix = table_suffix(place, "a table of data")
     if suffix == ".parquet":
-        return Data.of(read_parquet(place), graph)
+        with _named(place):
+            return Data.of(read_parquet(place), graph)
     if suffix in (".npy", ".npz"):
         states, weights = _arrays(place)
-        return Data.of(states, graph, weights=weights)
+        with _named(place):
+            return Data.of(states, graph, weights=weights)
     lines = read_lines(place, lambda cell: _is_number(cell) or is_missing(cell))
-    rows = np.array(lines.cells()[0], dtype=object)
-    if lines.names is None:
-        return Data.of(rows, graph)
-    return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph)
+    cells, numbers = lines.cells()
+    rows = np.array(cells, dtype=object)
+    with _named(place, numbers):
+        if lines.names is None:
+            return Data.of(rows, graph)
+        return Data.of(dict(zip(lines.names, rows.T, strict=True)), graph)
+
+
+@contextmanager
+def _named(place: Path, lines: Sequence[int] | None = None) -> Iterator[None]:
+    """Errors tell the file, and the line of a cell (of a file without lines its row, from 1)."""
+    try:
+        yield
+    except CellError as error:
+        where = f"row {error.row + 1}" if lines is None else f"line {lines[error.row]}"
+        raise DataError(f"{place}: {where}, {error.fault}") from None
+    except DataError as error:
+        raise DataError(f"{place}: {str(error).removeprefix('data: ')}") from None
 
 
 def write_states(

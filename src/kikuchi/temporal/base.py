@@ -190,6 +190,8 @@ class SequenceEstimator(Estimator):
             check_is_fitted(self, "model_")
         sequences, names = read_sequences(Y), column_names(Y)
         if reset:
+            if sequences.rows < 2:
+                raise DataError("1 sample cannot be learnt from; give at least 2 rows")
             check_columns(sequences)
             self.n_features_in_ = sequences.width
             self.__dict__.pop("feature_names_in_", None)  # those of an earlier fit

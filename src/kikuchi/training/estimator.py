@@ -190,7 +190,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         """Write what was learnt and the options to the safetensors file `path`."""
         check_is_fitted(self)
         arrays, facts, about = self._fitted_state()
-        told = {
+        told: dict[str, Any] = {
             "estimator": type(self).__name__,
             "options": self.plain_options(),
             "epochs": self.n_iter_,
@@ -201,6 +201,8 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             "n_features_in": self.n_features_in_,
             **about,
         }
+        if tuples := [k for k, v in told["options"].items() if isinstance(v, tuple)]:
+            told["tuples"] = tuples  # JSON has lists only
         if hasattr(self, "feature_names_in_"):
             told["feature_names_in"] = [str(name) for name in self.feature_names_in_]
         if hasattr(self, "row_scaling_"):
@@ -221,7 +223,9 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         with reading(path, f"the file of a {cls.__name__}"):
             if "arrays" in about and about["arrays"] != _forms(arrays):
                 raise DataError("its arrays are not those that were saved")
-            estimator = cls(**about["options"])
+            options = of_type(about, "options", dict)
+            tuples = {k: tuple(options[k]) for k in about.get("tuples", [])}
+            estimator = cls(**options | tuples)
             estimator._check_options()
             estimator.n_iter_ = of_type(about, "epochs", int)
             estimator.stopped_ = of_type(about, "stopped", str)

@@ -643,3 +643,9 @@ def test_options() -> None:
     assert method == kk.JunctionTree("min-weight", "hugin", "max", 3)
     with pytest.raises(MethodError, match="propagation must be one of shafer-shenoy, hugin"):
         kk.parse_method("jt:propagation=lazy")
+
+
+def test_a_joint_of_more_variables_than_a_table_has_axes_is_refused() -> None:
+    graph = kk.FactorGraph([1] * 70, [((v,), np.ones(1)) for v in range(70)])
+    with pytest.raises(kk.KikuchiError, match="at most 64 axes"):
+        kk.infer(graph, "jt").joint(range(70))

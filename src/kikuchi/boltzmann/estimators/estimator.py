@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kikuchi.boltzmann.exact import ExactStatistics, exact
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
 from kikuchi.boltzmann.rules import parse_rule
@@ -21,7 +22,8 @@ from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.inference.sampling.annealing import LogZ
+from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import (
     ConvergenceWarning,
     FeatureTransformer,
@@ -237,13 +239,13 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def log_z(self, method: Literal["exact", "ais"] = "ais", **options: Any) -> float:
         """Logarithm of the partition function, by the `method` "exact" (enumeration) or "ais"
-        (annealed importance sampling), whose `options` are those of `kikuchi.boltzmann.ais`.
+        (annealed importance sampling), whose `options` are those of `kikuchi.boltzmann.ais`; its
+        `random_state` is that of the estimator if none is given.
 
         The answer is kept in `log_z_`, so that `score_samples` gives log-likelihoods from now on;
         the whole answer of `ais` (its bracket, what it can promise) in `log_z_answer_`.
         """
         from kikuchi.boltzmann.annealed_sampling import ais
-        from kikuchi.boltzmann.exact import exact
 
         check_is_fitted(self, "machine_")
         if method not in ("exact", "ais"):
@@ -253,7 +255,7 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
                 self.log_z_answer_: Any = exact(self.machine_)
                 self.log_z_ = self.log_z_answer_.log_z
             else:
-                options.setdefault("random_state", self._rng)
+                options.setdefault("random_state", self.random_state)
                 self.log_z_answer_ = ais(self.machine_, **options)
                 self.log_z_ = float(self.log_z_answer_.estimate)
         return float(self.log_z_)
@@ -294,6 +296,12 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
+        answer = getattr(self, "log_z_answer_", None)
+        if isinstance(answer, LogZ):
+            arrays |= prefixed(answer.to_arrays(), "log_z")
+            about["log_z_answer"] = answer.describe()
+        elif answer is not None:
+            arrays |= prefixed(answer.statistics, "log_z_statistics")
         return arrays, facts, {**about, "log_z": self.log_z_, "limits": self.limits_}
 
     def _restore_state(
@@ -302,6 +310,10 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         super()._restore_state(arrays, facts, about)
         self.n_features_in_ = self.machine_.n_visible
         self.log_z_ = None if about["log_z"] is None else of_type(about, "log_z", float)
+        if "log_z_answer" in about:
+            self.log_z_answer_ = LogZ.restored(part(arrays, "log_z"), about["log_z_answer"])
+        elif self.log_z_ is not None and (held := part(arrays, "log_z_statistics")):
+            self.log_z_answer_ = ExactStatistics(self.log_z_, held)
         limits = about.get("limits")
         if limits is not None:
             low, high = of_type(about, "limits", list)

@@ -10,7 +10,7 @@ from kikuchi.cli import options
 Source = Annotated[str, options.argument("A", "Model to read, - or example:NAME.")]
 Target = Annotated[
     Path,
-    options.argument("B", "File to write: .uai, .fg, .bif, .xmlbif, .net, .xdsl, .dsl, .json."),
+    options.argument("B", options.MODEL_TO_WRITE),
 ]
 
 

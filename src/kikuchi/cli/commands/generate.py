@@ -42,7 +42,10 @@ _HELP = {  # metavar and meaning of each parameter of a generator
     "scale": ("S", "Standard deviation of log-weights."),
 }
 
-Out = Annotated[Path, options.option("--out -o FILE", "Where to write: .uai, .bif or .fg.")]
+Out = Annotated[
+    Path,
+    options.option("--out -o FILE", options.MODEL_TO_WRITE),
+]
 
 
 class Generators(TyperGroup):

@@ -29,7 +29,10 @@ Graph = Annotated[
         "Model file, example:NAME, chow-liu, hill-climb:bic, pc, grid:RxC, or EDGES.csv.",
     ),
 ]
-Fitted = Annotated[Path, option("--out -o FITTED", "Where to write: .uai, .fg, .bif.")]
+Fitted = Annotated[
+    Path,
+    option("--out -o FITTED", options.MODEL_TO_WRITE),
+]
 Hidden = Annotated[
     str | None,
     option(

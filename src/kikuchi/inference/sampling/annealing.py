@@ -9,8 +9,9 @@ chains; here are the steps of beta and the bracket.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,6 +56,22 @@ class LogZ:
     def width(self) -> float:
         """Width of the bracket in nats."""
         return self.upper - self.lower
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The weights of the chains, as files hold them."""
+        return {"forward": self.forward, "reverse": self.reverse}
+
+    def describe(self) -> dict[str, Any]:
+        """Everything but the weights, as files hold it."""
+        return {name: v for name, v in vars(self).items() if name not in ("forward", "reverse")}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> LogZ:
+        """The answer that `to_arrays` and `describe` told of."""
+        weights: dict[str, Any] = {
+            name: np.asarray(arrays[name]) for name in ("forward", "reverse")
+        }
+        return cls(**facts, **weights)
 
 
 def beta_steps(betas: int | ArrayLike, schedule: Schedule = "linear") -> Array:
