@@ -6,13 +6,15 @@ compiling for each kind of array, where this loop takes a twentieth of one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kikuchi.core.compiled import njit
 
 
 @njit(cache=True, error_model="numpy")
-def copy_into(target, at, source, low, count):
+def copy_into(target: Any, at: int, source: Any, low: int, count: int) -> None:
     """target[at:at + count] = source[low:low + count] of two lists that do not overlap.
 
     >>> x = np.zeros(4)
@@ -23,3 +25,17 @@ def copy_into(target, at, source, low, count):
     to, start = np.uint64(at), np.uint64(low)
     for i in range(np.uint64(count)):
         target[to + i] = source[start + i]
+
+
+@njit(cache=True, error_model="numpy")
+def copy_matrix(target: Any, source: Any) -> None:
+    """target[:, :] = source, of equal shapes.
+
+    >>> x = np.zeros((2, 2))
+    >>> copy_matrix(x, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> x.tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]

@@ -186,8 +186,51 @@ def _run_questions() -> None:
         predict_proba(model, {"x1": [0, 1, 2], "x4": [0, 1, None]}, [0], method=method)
 
 
+def _run_states() -> None:
+    """Gaussian states in time, filtered, smoothed and learnt, and labels one by one."""
+    import numpy as np
+
+    from kikuchi.temporal import LinearGaussianSSM, ProbitFilter
+
+    rows = np.cumsum(np.random.default_rng(0).normal(size=(40, 2)), axis=0)
+    LinearGaussianSSM(state=2, max_iter=2).fit(rows).smooth(rows)
+    labels = (rows[:, 0] > rows[:, 1]).astype(np.int64)
+    ProbitFilter(drift=1e-3).partial_fit(rows, labels).predict_proba(rows)
+
+
+def _run_chains() -> None:
+    """Hidden Markov chains, one and several."""
+    import numpy as np
+
+    from kikuchi.temporal import HMM, FactorialHMM
+
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    HMM(2, max_iter=2, random_state=0).fit(rows).predict(rows)
+    FactorialHMM(chains=(2, 2), max_iter=2, random_state=0).fit(rows)
+
+
+def _run_belief_networks() -> None:
+    """Sigmoid, threshold and noisy-or networks."""
+    import numpy as np
+
+    from kikuchi.beliefnets import (
+        NoisyOrNetwork,
+        SigmoidBeliefNetwork,
+        ThresholdNetworkClassifier,
+    )
+
+    rows = np.random.default_rng(0).integers(0, 2, size=(40, 4))
+    SigmoidBeliefNetwork(layers=(2,), epochs=1, random_state=0).fit(rows)
+    ThresholdNetworkClassifier(hidden=2, C=1, random_state=0).fit(rows, rows[:, 0])
+    net = NoisyOrNetwork.from_parameters([0.1, 0.2], [[2.0, 0.5], [0.0, 3.0]], [0.01, 0.02])
+    net.infer({0: 1})
+
+
 _FAMILIES: dict[str, Callable[[], None]] = {
     "mean field ICA": _run_sources,
+    "Gaussian states in time": _run_states,
     "Boltzmann machines": _run_machine,
+    "belief networks": _run_belief_networks,
+    "hidden Markov chains": _run_chains,
     "questions": _run_questions,
 }
