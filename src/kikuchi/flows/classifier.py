@@ -116,8 +116,8 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         if fewest < 2 * rows.shape[1] * self.n_components:
             said.append(
                 f"{fewest} rows of the smallest class to learn {self.n_components} covariances of "
-                f"{rows.shape[1]} columns from: off-diagonal entries were shrunk where held-out "
-                "rows advised it"
+                f"{rows.shape[1]} columns from: they were moved towards their mean and their "
+                "diagonals where held-out rows advised it"
             )
         self._learn(model, parts, rng)
         self.warnings_ += said

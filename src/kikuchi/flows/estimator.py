@@ -126,9 +126,11 @@ class _FlowEstimator(FeatureTransformer, FlowOptions):
     def _say_start(self, start: GaussianStart, learnt: Array) -> None:
         rows, columns = learnt.shape
         if rows < 2 * columns * len(start.weights):
+            pooling, shrinkage = start.shrinking
             self._said.append(
                 f"{rows} rows to learn {len(start.weights)} covariances of {columns} columns from: "
-                f"their off-diagonal entries were shrunk by {start.shrinkage:g}"
+                f"they were moved towards their mean by {pooling:g} and towards their diagonals by "
+                f"{shrinkage:g}"
             )
 
     def _rule(self, model: FlowDensity) -> FlowRule:

@@ -21,18 +21,20 @@ CANDIDATES = (1, 2, 3, 5, 8, 12, 16, 20, 30, 40)
 _ROWS_PER_COMPONENT = 10  # at least, of a number that is tried
 _RESTARTS = 2  # of the number that was chosen
 _REFITTED = 10  # steps of EM on all rows
-_SHRINKAGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
+_FRACTIONS = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # of shrinking
 
 
 @dataclass(frozen=True)
 class GaussianStart:
-    """Weights (K,), means (K, d), covariances (K, d, d), and their score on held-out rows."""
+    """Weights (K,), means (K, d), covariances (K, d, d), their score on held-out rows, and how the
+    covariances were shrunk: towards their mean, then towards their diagonals.
+    """
 
     weights: Array
     means: Array
     covariances: Array
     score: float
-    shrinkage: float
+    shrinking: tuple[float, float]
 
     def arrays(self) -> dict[str, Array]:
         """With one group in front."""
@@ -69,7 +71,7 @@ def gaussian_start(
     rows: Array, held_out: Array | None, components: int, floor: float, seed: int
 ) -> GaussianStart:
     """A Gaussian mixture by EM (scikit-learn's); with held-out rows, its covariances are moved
-    towards their diagonals as far as those rows advise.
+    towards their mean and towards their diagonals as far as those rows advise.
     """
     from sklearn.mixture import GaussianMixture
 
@@ -79,22 +81,33 @@ def gaussian_start(
     weights, means = np.asarray(model.weights_), np.asarray(model.means_)
     covariances = np.asarray(model.covariances_)
     judged = rows if held_out is None else held_out
-    few = len(rows) < 2 * rows.shape[1] * components
-    tried = _SHRINKAGES if held_out is not None else ((0.3,) if few else (0.0,))
-    best: GaussianStart | None = None
-    for shrinkage in tried:
-        shrunk = _shrunk(covariances, shrinkage)
+
+    def shrunk_by(pooling: float, shrinkage: float) -> GaussianStart:
+        shrunk = _shrunk(weights, covariances, (pooling, shrinkage))
         score = float(np.mean(gaussian_log_density(weights, means, shrunk, judged)))
-        if best is None or score > best.score:
-            best = GaussianStart(weights, means, shrunk, score, shrinkage)
-    assert best is not None
+        return GaussianStart(weights, means, shrunk, score, (pooling, shrinkage))
+
+    if held_out is None:
+        few = len(rows) < 2 * rows.shape[1] * components
+        return shrunk_by(0.0, 0.3 if few else 0.0)
+    best = max((shrunk_by(0.0, s) for s in _FRACTIONS), key=_score)
+    if components > 1:
+        best = max((shrunk_by(p, best.shrinking[1]) for p in _FRACTIONS), key=_score)
+        best = max((shrunk_by(best.shrinking[0], s) for s in _FRACTIONS), key=_score)
     return best
 
 
-def _shrunk(covariances: Array, shrinkage: float) -> Array:
-    """Covariances with their off-diagonal entries made smaller by that fraction."""
-    diagonals = np.einsum("kij,ij->kij", covariances, np.eye(covariances.shape[-1]))
-    return np.asarray((1.0 - shrinkage) * covariances + shrinkage * diagonals)
+def _score(start: GaussianStart) -> float:
+    return start.score
+
+
+def _shrunk(weights: Array, covariances: Array, shrinking: tuple[float, float]) -> Array:
+    """Covariances moved by these fractions towards their mean, then towards their diagonals."""
+    pooling, shrinkage = shrinking
+    mean = np.einsum("k,kij->ij", weights, covariances)
+    pooled = (1.0 - pooling) * covariances + pooling * mean
+    diagonals = np.einsum("kij,ij->kij", pooled, np.eye(pooled.shape[-1]))
+    return np.asarray((1.0 - shrinkage) * pooled + shrinkage * diagonals)
 
 
 def refitted(start: GaussianStart, rows: Array, floor: float) -> GaussianStart:
@@ -110,8 +123,8 @@ def refitted(start: GaussianStart, rows: Array, floor: float) -> GaussianStart:
         joint = _log_joint(*parts, rows)
         share = np.exp(joint - logsumexp(joint, axis=1)[:, None])
         weights, means, covariances = gaussian_maximum(rows, share, floor)
-        parts = weights, means, _shrunk(covariances, start.shrinkage)
-    return GaussianStart(*parts, start.score, start.shrinkage)
+        parts = weights, means, _shrunk(weights, covariances, start.shrinking)
+    return GaussianStart(*parts, start.score, start.shrinking)
 
 
 def chosen_start(
@@ -161,7 +174,7 @@ def k_means_start(rows: Array, components: int, floor: float, seed: int) -> Gaus
     share = np.eye(components)[labels]
     weights, means, covariances = gaussian_maximum(rows, share, floor)
     score = float(np.mean(gaussian_log_density(weights, means, covariances, rows)))
-    return GaussianStart(weights, means, covariances, score, 0.0)
+    return GaussianStart(weights, means, covariances, score, (0.0, 0.0))
 
 
 def gaussian_maximum(rows: Array, share: Array, floor: float) -> tuple[Array, Array, Array]:
