@@ -29,7 +29,7 @@ def copy_into(target: Any, at: int, source: Any, low: int, count: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def copy_matrix(target: Any, source: Any) -> None:
-    """target[:, :] = source, of equal shapes.
+    """The first rows and columns of `target` become those of `source`.
 
     >>> x = np.zeros((2, 2))
     >>> copy_matrix(x, np.array([[1.0, 2.0], [3.0, 4.0]]))

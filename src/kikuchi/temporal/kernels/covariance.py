@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into, copy_matrix
 from kikuchi.temporal.kernels.small import (
     affine_into,
     along_into,
@@ -51,8 +52,8 @@ def filter_forward(
     m, p = np.empty(n), np.empty((n, n))
     work, old = np.empty((n, n)), np.empty((n, n))
     pc = np.empty(n)
-    m[:] = mean0
-    p[:] = cov0
+    copy_into(m, 0, mean0, 0, n)
+    copy_matrix(p, cov0)
     every_a, every_q, every_b = stride(a), stride(q), stride(drift)
     constant = len(a) == 1 and len(q) == 1 and len(c) == 1
     tracked = len(weights) > 0
@@ -61,13 +62,13 @@ def filter_forward(
         if t > 0:
             at, qt, bt = a[t * every_a], q[t * every_q], drift[t * every_b]
             affine_into(bt, at, m, pc)
-            m[:] = pc
+            copy_into(m, 0, pc, 0, n)
             sandwich_into(qt, at, p, work, p)
             if tracked:
                 product_into(at, weights, work)
-                weights[:] = work
+                copy_matrix(weights, work)
         if len(pred_covs) > 0:
-            pred_covs[t] = p
+            copy_matrix(pred_covs[t], p)
         w = which[t]
         ct = c[w]
         for o in range(count[w]):
@@ -97,8 +98,8 @@ def filter_forward(
                     p[j, i] = p[i, j]
             if tracked:
                 _track_output(ct[o], pc, inverse, gain, weights, pull, information, work)
-        means[t] = m
-        covs[t] = p
+        copy_into(means[t], 0, m, 0, n)
+        copy_matrix(covs[t], p)
         if tracked and forgotten(weights, p):
             weights[:] = 0.0
             log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
@@ -114,7 +115,7 @@ def filter_forward(
                 log_likelihood += _steady(t + 1, a[0], q[0], drift, c[0], count[0], y, p, means)
                 return log_likelihood, t + 1, -1
         if tol > 0.0:
-            old[:] = p
+            copy_matrix(old, p)
     log_likelihood -= 0.5 * (math.log(product) + outputs * _LOG_2PI)
     return log_likelihood, steps if len(covs) == steps else 0, -1
 
@@ -213,7 +214,7 @@ def _steady_maps(a, q, c, count, p_start):
     n = len(a)
     p, work, pc = np.empty((n, n)), np.empty((n, n)), np.empty(n)
     maps, errors, log_scale = np.zeros((n, 2 * n + count)), np.zeros((count, 2 * n + count)), 0.0
-    maps[:, :n] = a
+    copy_matrix(maps, a)
     sandwich_into(q, a, p_start, work, p)
     for i in range(n):
         maps[i, n + i] = 1.0
@@ -250,9 +251,9 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
     space = np.empty((4, n, n))
     gain, factor, v, work = space[0], space[1], space[2], space[3]
     every_a, gap = stride(a), steps - len(out_covs)
-    out[steps - 1] = means[steps - 1]
-    v[:] = covs[min(steps, first) - 1]
-    out_covs[steps - 1 - gap] = v
+    copy_into(out[steps - 1], 0, means[steps - 1], 0, out.shape[1])
+    copy_matrix(v, covs[min(steps, first) - 1])
+    copy_matrix(out_covs[steps - 1 - gap], v)
     low, high = 0, 0
     for t in range(steps - 2, -1, -1):
         at = a[(t + 1) * every_a]
@@ -269,7 +270,7 @@ def smooth_backward(a, drift, means, covs, pred_covs, first, tol, out, out_covs,
             solve_rows(factor, gain)
         smooth_mean(t, at, drift, gain, means, out)
         change = smooth_covariance(gain, p, predicted, v, work, pairs[row])
-        out_covs[row] = v
+        copy_matrix(out_covs[row], v)
         if tol > 0.0 and t > first:
             largest = 0.0
             for i in range(n):

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from kikuchi.core.compiled import njit
+from kikuchi.core.copying import copy_into, copy_matrix
 from kikuchi.temporal.kernels.small import affine_into, sandwich_into
 
 PROBIT, LOGISTIC, POISSON, STUDENT, QUANTISED, LAPLACE = range(6)
@@ -240,7 +241,7 @@ def assumed_density(kind, extra, a, q, drift, design, offsets, y, mean0, cov0, m
             at, qt = a[t if len(a) > 1 else 0], q[t if len(q) > 1 else 0]
             b = drift[t if len(drift) > 1 else 0]
             affine_into(b, at, m, pw)
-            m[:] = pw
+            copy_into(m, 0, pw, 0, len(m))
             sandwich_into(qt, at, p, work, p)
         sites[t, 0] = 0.0
         sites[t, 1] = 0.0
@@ -259,8 +260,8 @@ def assumed_density(kind, extra, a, q, drift, design, offsets, y, mean0, cov0, m
                 sites[t, 1] = (new_f - shift) / new_v - (f - shift) / v
             else:
                 log_z += log_likelihood(kind, y[t], f, extra)
-        means[t] = m
-        covs[t] = p
+        copy_into(means[t], 0, m, 0, len(m))
+        copy_matrix(covs[t], p)
     return log_z, -1
 
 

@@ -34,6 +34,15 @@ class ScopeTables(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
+def _widest(offsets):
+    """The length of the longest list between two neighbouring offsets."""
+    widest = offsets[1] - offsets[0]
+    for k in range(2, len(offsets)):
+        widest = max(widest, offsets[k] - offsets[k - 1])
+    return widest
+
+
+@njit(cache=True, error_model="numpy")
 def _strides(regions, region, tables, table, stride):
     """The step in a table of each variable of a region, 0 for those outside its scope."""
     variable_at, variables, cards = regions
@@ -70,7 +79,7 @@ def _advance(regions, region, digit, stride, place):
 @njit(cache=True, error_model="numpy")
 def add_potentials(regions, factor_at, factors, tables, logs, weights, first, last, table_at, out):
     """log phi_r of regions `first` to `last`: the sum of the weighted log-tables of its factors."""
-    widest = np.max(np.diff(regions.variable_at))
+    widest = _widest(regions.variable_at)
     stride, digit = np.empty(widest, np.int64), np.zeros(widest, np.int64)
     for r in range(first, last):
         for i in range(table_at[r], table_at[r + 1]):
@@ -111,7 +120,7 @@ def sums(regions, homes, tables, table_at, values, out, normalised=False):
 
     Marginals are `normalised`: each table is divided by its total.
     """
-    widest = np.max(np.diff(regions.variable_at))
+    widest = _widest(regions.variable_at)
     stride, digit = np.empty(widest, np.int64), np.zeros(widest, np.int64)
     for a in range(len(homes)):
         r = homes[a]
@@ -137,7 +146,7 @@ def map_kinds(regions, large, small):
     The map depends on the cardinalities of the large region and the places of the small one in it.
     """
     variable_at = regions.variable_at
-    widest = np.max(np.diff(variable_at))
+    widest = _widest(variable_at)
     key, other = np.empty(2 * widest + 1, np.int64), np.empty(2 * widest + 1, np.int64)
     slots = 16
     while slots < 2 * len(large):
