@@ -166,7 +166,7 @@ def test_no_training_spoils_the_networks() -> None:
     upper = networks.upper(TABLES)
     with pytest.raises(ModelError, match="tables without zeros"):
         networks.train(np.append(-np.inf, TABLES[1:]), ROWS, steps=3)
-    with pytest.raises(KikuchiError, match="diverged.*smaller rate"):
+    with pytest.raises(KikuchiError, match=r"diverged.*smaller rate"):
         networks.train(TABLES, ROWS, steps=3, rate=1e308)
     assert networks.upper(TABLES) == upper
 
@@ -188,3 +188,16 @@ def test_pickled_networks_answer_the_same(trained: BoundNetworks) -> None:
     again = pickle.loads(pickle.dumps(trained))
     np.testing.assert_array_equal(again.messages(TABLES), trained.messages(TABLES))
     assert again.lower(TABLES, ROWS) == trained.lower(TABLES, ROWS)
+
+
+def test_seconds_end_a_turn_of_many_steps() -> None:
+    fit = AmortisedBound(network_steps=30_000).fit(MODEL, ROWS, seconds=0.2)
+    assert (fit.stopped, fit.iterations) == ("seconds", 0)
+
+
+def test_a_turn_of_many_steps_is_that_of_one_training() -> None:
+    """Looking at the clock in between changes nothing."""
+    fit = AmortisedBound(network_steps=23, max_iterations=1, noise=0.0).fit(MODEL, ROWS)
+    networks = BoundNetworks(MODEL)
+    networks.train(TABLES, ROWS, steps=23)
+    assert fit.diagnostics["certified_lower"] == networks.lower(TABLES, ROWS)

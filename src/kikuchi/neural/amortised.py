@@ -1,12 +1,12 @@
 r"""A message network: belief propagation with learnt corrections, trained on a user's own models.
 
 For spins, BP's message is bp = atanh(tanh J tanh h) of the cavity field h, or half of
-log cosh(J + h) - log cosh(J - h), which stays right where J and h are large. The network mixes it with the old
-message and scales it, new = bp + a (old - bp) + c bp, by two small numbers a and c that a shared
-network reads off the sizes of J, of the fields and of both messages. Corrections act on the edges
-of the graph's 2-core only: on trees the update *is* belief propagation, whatever the weights, so
-its fixed points are kept. Turning all fields turns all answers. Graphs are padded to powers of two:
-one compilation per bucket, none per graph.
+log cosh(J + h) - log cosh(J - h), which stays right where J and h are large. The network mixes it
+with the old message and scales it, new = bp + a (old - bp) + c bp, by two small numbers a and c
+that a shared network reads off the sizes of J, of the fields and of both messages. Corrections act
+on the edges of the graph's 2-core only: on trees the update *is* belief propagation, whatever the
+weights, so its fixed points are kept. Turning all fields turns all answers. Graphs are padded to
+powers of two: one compilation per bucket, none per graph.
 """
 
 from __future__ import annotations
