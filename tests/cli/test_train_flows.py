@@ -39,6 +39,17 @@ def test_mixture_with_page(table):
     assert "epoch by epoch" in text and not table.with_name("m.safetensors.part").exists()
 
 
+def test_samples_as_arrays(table):
+    """The preparation of the columns of a flow was taken for that of patches."""
+    out, rows = table.with_name("s.safetensors"), table.with_name("s.npz")
+    assert run("flow-mixture", table, "-o", out, *SMALL, "--drop", "class").exit_code == 0
+    words = ["sample", str(out), "-o", str(rows), "-n", "3", "--seed", "2"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    drawn = FlowMixture.load(out).sample(3, random_state=2)
+    np.testing.assert_array_equal(np.load(rows)["data"], drawn)
+
+
 def test_classes_with_names_as_json(table):
     named, out = table.with_name("named.csv"), table.with_name("c.safetensors")
     lines = [

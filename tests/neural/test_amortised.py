@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import KikuchiError
+from kikuchi.core.errors import KikuchiError, MethodError
 from kikuchi.neural import MessageNetwork, train_messages
 from kikuchi.neural.amortised import _compiled, _first_weights, padded_spins
 
@@ -36,6 +36,25 @@ def test_trees_are_exact_whatever_the_weights(seed: int) -> None:
     answer, exact = strange().infer(tree), kk.infer(tree, "jt")
     np.testing.assert_allclose(answer.flat_marginals, exact.flat_marginals, atol=1e-5)
     assert answer.log_z == pytest.approx(exact.log_z, abs=1e-3)
+
+
+@pytest.mark.parametrize("strength", [5.0, 50.0])
+def test_strong_trees_are_exact_too(strength: float) -> None:
+    """Messages were cut at 7.2 nats and couplings at 15, so that strong opponents met wrongly."""
+    rng = np.random.default_rng(0)
+    pairs = {(int(rng.integers(0, v)), v): strength * float(rng.normal()) for v in range(1, 12)}
+    tree = kk.ising(pairs, strength * rng.normal(size=12))
+    answer, exact = strange().infer(tree), kk.infer(tree, "jt")
+    np.testing.assert_allclose(answer.flat_marginals, exact.flat_marginals, atol=1e-4)
+    assert answer.log_z == pytest.approx(exact.log_z, abs=1e-3)
+
+
+@pytest.mark.parametrize("iterations", [0, -4, 2.7])
+def test_rounds_of_messages_are_whole_and_at_least_one(iterations: float) -> None:
+    with pytest.raises(MethodError, match="iterations must be a whole number of at least 1"):
+        strange().infer(grid(1), iterations=iterations)  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="iterations must be a whole number of at least 1"):
+        train_messages(grid, 5, iterations=iterations)  # type: ignore[arg-type]
 
 
 def test_loops_are_corrected() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import kikuchi as kk
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import BudgetError, KikuchiError
+from kikuchi.core.errors import BudgetError, KikuchiError, MethodError, ModelError
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun
 from kikuchi.learning.likelihood.bound import HiddenRows, MeanFieldMinusTrw
@@ -151,3 +152,52 @@ def test_what_is_refused() -> None:
         AmortisedBound().fit(kk.example("asia"), -np.ones((3, 8), dtype=int))
     with pytest.raises(BudgetError, match="mean field of"):
         AmortisedBound().fit(MODEL, ROWS, budget=Budget(bytes=2000))
+
+
+def test_a_state_of_weight_zero_bounds_only_the_rows_that_meet_it() -> None:
+    """Both were nan: nothing times minus infinity."""
+    pair = kk.FactorGraph([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    bounds = BoundNetworks(pair).row_bounds([-np.inf, 0.5, 0.0, 0.0], [[0, 0], [0, 1]])
+    assert bounds.tolist() == [-np.inf, 0.5]
+
+
+def test_no_training_spoils_the_networks() -> None:
+    networks = BoundNetworks(MODEL)
+    upper = networks.upper(TABLES)
+    with pytest.raises(ModelError, match="tables without zeros"):
+        networks.train(np.append(-np.inf, TABLES[1:]), ROWS, steps=3)
+    with pytest.raises(KikuchiError, match=r"diverged.*smaller rate"):
+        networks.train(TABLES, ROWS, steps=3, rate=1e308)
+    assert networks.upper(TABLES) == upper
+
+
+@pytest.mark.parametrize("options", [{"steps": -1}, {"steps": 2.5}, {"steps": 1, "rate": -1.0}])
+def test_steps_and_rates_out_of_range_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(MethodError, match="steps must be a whole number and rate positive"):
+        BoundNetworks(MODEL).train(TABLES, ROWS, **options)  # type: ignore[arg-type]
+
+
+def test_tables_of_another_size_are_refused() -> None:
+    networks = BoundNetworks(MODEL)
+    for ask in (networks.row_bounds, lambda tables, rows: networks.train(tables, rows, steps=1)):
+        with pytest.raises(ModelError, match="table entries, there are 3"):
+            ask(np.zeros(3), ROWS)
+
+
+def test_pickled_networks_answer_the_same(trained: BoundNetworks) -> None:
+    again = pickle.loads(pickle.dumps(trained))
+    np.testing.assert_array_equal(again.messages(TABLES), trained.messages(TABLES))
+    assert again.lower(TABLES, ROWS) == trained.lower(TABLES, ROWS)
+
+
+def test_seconds_end_a_turn_of_many_steps() -> None:
+    fit = AmortisedBound(network_steps=30_000).fit(MODEL, ROWS, seconds=0.2)
+    assert (fit.stopped, fit.iterations) == ("seconds", 0)
+
+
+def test_a_turn_of_many_steps_is_that_of_one_training() -> None:
+    """Looking at the clock in between changes nothing."""
+    fit = AmortisedBound(network_steps=23, max_iterations=1, noise=0.0).fit(MODEL, ROWS)
+    networks = BoundNetworks(MODEL)
+    networks.train(TABLES, ROWS, steps=23)
+    assert fit.diagnostics["certified_lower"] == networks.lower(TABLES, ROWS)

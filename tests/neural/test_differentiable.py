@@ -342,6 +342,16 @@ def test_crf_inputs_are_checked() -> None:
         chain_graph(0, 2)
 
 
+@pytest.mark.parametrize(
+    "factors", [[(0, 1), (0,), (1,)], [(1,), (0,), (0, 1)], [(0, 1)], [(0,), (1,), (1,)]]
+)
+def test_scores_are_not_laid_out_for_other_structures(factors: list[tuple[int, ...]]) -> None:
+    """Pairs before variables had the scores of the one in the tables of the other."""
+    graph = kk.FactorGraph([2, 2], [(scope, np.ones((2,) * len(scope))) for scope in factors])
+    with pytest.raises(ModelError, match="make the structure with chain_graph or grid_graph"):
+        pairwise_tables(graph, np.zeros((2, 2)), np.zeros((2, 2)))
+
+
 def test_numpyro_samples_the_posterior_of_a_coupling() -> None:
     numpyro = pytest.importorskip("numpyro")
     graph = chain_graph(6, 2)

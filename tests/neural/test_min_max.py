@@ -110,3 +110,11 @@ def test_what_is_refused() -> None:
         FREE.fit(kk.example("asia"), np.zeros((3, 8), dtype=int))
     with pytest.raises(KikuchiError, match="needs complete rows"):
         FREE.fit(FLAT, -np.ones((2, 6), dtype=int))
+
+
+def test_seconds_end_a_turn_of_many_steps() -> None:
+    learner = replace(FREE, network_steps=100_000)
+    fit = learner.fit(FLAT, ROWS, seconds=0.2)
+    assert (fit.stopped, fit.iterations) == ("seconds", 0)
+    assert fit.diagnostics["network_steps"] < 100_000
+    np.testing.assert_array_equal(fit.graph.log_tables, FLAT.log_tables)

@@ -425,11 +425,13 @@ def write_samples(model: str, out: Path, count: int, seed: int) -> str:
         rows = estimator.sample(count, random_state=seed)[0]
     else:
         rows, how = estimator.sample(count, seed=seed)[1], "one sequence"
-    _write_rows(out, rows, estimator, model)
+    told = getattr(estimator, "preparation_", None) if kind.judged == "energy" else None
+    _write_rows(out, rows, estimator, model, told)
     return f"{out}: {text.count(count, 'row')}, {how}"
 
 
-def _write_rows(out: Path, rows: Any, estimator: Any, model: str) -> None:
+def _write_rows(out: Path, rows: Any, estimator: Any, model: str, told: Any) -> None:
+    """Rows as a table, or as arrays: patches where `told` says how those of the fit were made."""
     import csv
     import dataclasses
 
@@ -437,7 +439,6 @@ def _write_rows(out: Path, rows: Any, estimator: Any, model: str) -> None:
 
     from kikuchi.core.text import spreadsheet_cell
 
-    told = getattr(estimator, "preparation_", None)
     rows = np.asarray(rows)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if suffix_of(out) == ".csv":

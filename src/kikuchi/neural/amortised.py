@@ -1,11 +1,12 @@
 r"""A message network: belief propagation with learnt corrections, trained on a user's own models.
 
-For spins, BP's message is bp = atanh(tanh J tanh(cavity field)). The network mixes it with the old
-message and scales it, new = bp + a (old - bp) + c bp, by two small numbers a and c that a shared
-network reads off the sizes of J, of the fields and of both messages. Corrections act on the edges
-of the graph's 2-core only: on trees the update *is* belief propagation, whatever the weights, so
-its fixed points are kept. Turning all fields turns all answers. Graphs are padded to powers of two:
-one compilation per bucket, none per graph.
+For spins, BP's message is bp = atanh(tanh J tanh h) of the cavity field h, or half of
+log cosh(J + h) - log cosh(J - h), which stays right where J and h are large. The network mixes it
+with the old message and scales it, new = bp + a (old - bp) + c bp, by two small numbers a and c
+that a shared network reads off the sizes of J, of the fields and of both messages. Corrections act
+on the edges of the graph's 2-core only: on trees the update *is* belief propagation, whatever the
+weights, so its fixed points are kept. Turning all fields turns all answers. Graphs are padded to
+powers of two: one compilation per bucket, none per graph.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, KikuchiError, ModelError
+from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
 from kikuchi.core.numerics import entropy
 from kikuchi.graphs.binary import binary_pairwise_fault, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -29,7 +30,6 @@ from kikuchi.training.rule import LossRule
 from kikuchi.training.trainer import train
 
 _LEAST = 64  # nodes and directed edges of the smallest bucket
-_STRONGEST = 15.0  # fields and couplings beyond this decide anyway
 _HIDDEN = 16
 _UPPER_SWEEPS = 20  # of the tree-reweighted bound in an answer's bracket
 
@@ -73,10 +73,10 @@ def padded_spins(graph: FactorGraph) -> PaddedSpins:
     reverse[: 2 * m] = np.concatenate([m + np.arange(m), np.arange(m)])
     core = _two_core(n, first, second)
     coupling, corrected = np.zeros(edges), np.zeros(edges)
-    coupling[: 2 * m] = np.tile(np.clip(factors.couplings, -_STRONGEST, _STRONGEST), 2)
+    coupling[: 2 * m] = np.tile(factors.couplings, 2)
     corrected[: 2 * m] = np.tile(core[first] & core[second], 2)
     field, present = np.zeros(nodes), np.zeros(nodes)
-    field[:n] = np.clip(0.5 * factors.fields, -_STRONGEST, _STRONGEST)
+    field[:n] = 0.5 * factors.fields
     present[:n] = 1.0
     floats = [part.astype(np.float32) for part in (coupling, corrected, field, present)]
     numbers = [part.astype(np.int32) for part in (source, target, reverse)]
@@ -124,8 +124,8 @@ class MessageNetwork(PytreeModel):
             sweeps of the tree-reweighted bound. The bounds hold whatever the network says.
         """
         clock = Budget().start()
+        rounds = _checked_rounds(self.facts["iterations"] if iterations is None else iterations)
         spins = padded_spins(graph)
-        rounds = int(self.facts["iterations"] if iterations is None else iterations)
         messages = np.asarray(_compiled().run(self.parameters, rounds, *spins), dtype=np.float64)
         marginals, log_z = _reading(graph, messages)
         lower = _mean_field_bound(graph, marginals) if bracket else None
@@ -179,6 +179,7 @@ def train_messages(
     """
     if graphs < 5:
         raise DataError(f"at least 5 graphs are needed, a fifth is held out; got {graphs}")
+    _checked_rounds(iterations)
     chosen = parse_method(method)
     rows = [_labelled(generator(seed + k), chosen) for k in range(graphs)]
     sizes = [max(len(part) for part in column) for column in zip(*rows, strict=True)]
@@ -201,6 +202,12 @@ def train_messages(
         patience=epochs,
     )
     return done.model
+
+
+def _checked_rounds(iterations: int) -> int:
+    if iterations != int(iterations) or iterations < 1:
+        raise MethodError(f"iterations must be a whole number of at least 1, got {iterations!r}")
+    return int(iterations)
 
 
 def _labelled(graph: FactorGraph, method: Method) -> tuple[Any, ...]:
@@ -257,8 +264,8 @@ def _compiled() -> _MessageFunctions:
 
     def update(weights: Any, messages: Any, spins: PaddedSpins) -> Any:
         _, cavity = cavities(messages, spins)
-        product = jnp.tanh(spins.coupling) * jnp.tanh(cavity)
-        bp = jnp.arctanh(jnp.clip(product, -1.0 + 1e-6, 1.0 - 1e-6))
+        alike, unlike = spins.coupling + cavity, spins.coupling - cavity
+        bp = 0.5 * (jnp.logaddexp(alike, -alike) - jnp.logaddexp(unlike, -unlike))
         parts = (messages, bp, cavity, spins.coupling, messages * bp, bp - messages)
         even = [jnp.tanh(jnp.abs(x)) if k != 4 else jnp.tanh(x) for k, x in enumerate(parts)]
         hidden = jnp.tanh(jnp.stack(even, axis=1) @ weights["in"] + weights["bias"])
@@ -300,6 +307,8 @@ def _compiled() -> _MessageFunctions:
 
 def _reading(graph: FactorGraph, padded: Array) -> tuple[Array, float]:
     """Marginals, and minus the Bethe free energy of the beliefs that these messages make."""
+    from scipy.special import expit
+
     factors = spin_factors(graph)
     assert factors is not None  # `padded_spins` has looked
     m = len(factors.couplings)
@@ -309,8 +318,7 @@ def _reading(graph: FactorGraph, padded: Array) -> tuple[Array, float]:
     field = 0.5 * factors.fields
     total = field + np.bincount(second, to_second, graph.n_variables)
     total += np.bincount(first, to_first, graph.n_variables)
-    chance = 1.0 / (1.0 + np.exp(-2.0 * total))
-    marginals = np.stack([1.0 - chance, chance], axis=1)
+    marginals = expit(2.0 * np.stack([-total, total], axis=1))
     signs = np.array([-1.0, 1.0])
     out = total[first] - to_first, total[second] - to_second
     logs = factors.couplings[:, None, None] * np.multiply.outer(signs, signs)
@@ -321,7 +329,7 @@ def _reading(graph: FactorGraph, padded: Array) -> tuple[Array, float]:
     degree = np.bincount(first, minlength=graph.n_variables).astype(np.float64)
     degree += np.bincount(second, minlength=graph.n_variables)
     single = -(marginals * np.log(np.maximum(marginals, 1e-300))).sum(axis=1)
-    energy = float(factors.couplings @ agree) + float(field @ (2.0 * chance - 1.0))
+    energy = float(factors.couplings @ agree) + float(field @ (marginals @ signs))
     log_z = energy + float(entropy(pairs.ravel())) + float(((1.0 - degree) * single).sum())
     # fields are log-odds: x in {0, 1} has the weight exp(field * x), half of it a constant
     constant = factors.constant + 0.5 * float(factors.fields.sum())

@@ -18,7 +18,7 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, check_undirected
 from kikuchi.learning.likelihood.bound import noise_where_flat
 from kikuchi.neural.bound_networks import BoundNetworks
-from kikuchi.neural.turns import TurnLearner, Turns
+from kikuchi.neural.turns import UNWATCHED, TurnLearner, Turns
 from kikuchi.training.checkpoint import part, prefixed
 
 
@@ -67,7 +67,7 @@ class _BoundTurns(Turns):
     def __init__(
         self, learner: AmortisedBound, graph: FactorGraph, data: Data, run: FitRun
     ) -> None:
-        super().__init__(learner, graph)
+        super().__init__(learner, graph, run)
         self.data = data
         self.networks = BoundNetworks(graph, learner.hidden, learner.seed, run.clock.budget)
         self.rows = self.networks.rows(data)
@@ -76,11 +76,8 @@ class _BoundTurns(Turns):
         self._slope = np.zeros(0)
 
     def steps(self) -> Iterator[Step]:
-        learner = self.learner
         while True:
-            self.networks.train(
-                self.tables, self.data, steps=learner.network_steps, rate=learner.rate
-            )
+            self._follow()
             value, largest = self._evaluate()
             self.objective = value - self.penalty
             slope = float(np.abs(self._slope).max(initial=0.0))
@@ -88,6 +85,15 @@ class _BoundTurns(Turns):
             lower = self.networks.lower(self.tables, self.data)
             yield Step(self.done, max(slope, largest), self.objective, lower=lower)
             self._move()
+
+    def _follow(self) -> None:
+        """Steps on the networks at the present tables."""
+        learner = self.learner
+        for done in range(0, learner.network_steps, UNWATCHED):
+            if done:
+                self.require_time()
+            steps = min(UNWATCHED, learner.network_steps - done)
+            self.networks.train(self.tables, self.data, steps=steps, rate=learner.rate)
 
     def _evaluate(self) -> tuple[float, float]:
         """The bound, and the largest slope of the networks; keeps the slope by theta."""

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import DataError, MissingExtraError, ModelError
-from kikuchi.core.numerics import entropy
+from kikuchi.core.errors import DataError, KikuchiError, MethodError, MissingExtraError, ModelError
+from kikuchi.core.numerics import entropy, xlogy
 from kikuchi.core.run import State
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.expansions.table_response import factor_groups
@@ -82,12 +82,27 @@ class BoundNetworks:
         """
         import jax
 
-        tables = np.asarray(log_tables, dtype=np.float64)
-        filled, open_cells, weights = self.rows(rows)
-        with jax.enable_x64(True):
-            self.networks, self.moments = self.functions.train(
-                self.networks, self.moments, tables, (filled, open_cells, weights), rate, steps
+        if steps != int(steps) or steps < 0 or not 0 < rate < np.inf:
+            raise MethodError(
+                f"steps must be a whole number and rate positive, got {steps!r} and {rate!r}"
             )
+        tables = self._tables(log_tables)
+        if not np.all(np.isfinite(tables)):
+            raise ModelError("networks of the bound are trained at tables without zeros")
+        data = self.rows(rows)
+        with jax.enable_x64(True):
+            start = self.networks, self.moments
+            trained = self.functions.train(*start, tables, data, rate, int(steps))
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(trained)):
+            raise KikuchiError(
+                "the training of the bound's networks diverged, and they are as before it; give a "
+                "smaller rate"
+            )
+        self.networks, self.moments = trained
+
+    def _tables(self, log_tables: ArrayLike) -> Array:
+        """The `log_tables`, refused where they are not those of a model of this structure."""
+        return self.graph.with_log_tables(np.array(log_tables, dtype=np.float64)).log_tables
 
     def rows(self, rows: Data | ArrayLike) -> tuple[Array, Mask, Array]:
         """The `rows` as one-hot states (zeros where hidden), which states are open, and their
@@ -113,7 +128,7 @@ class BoundNetworks:
 
         Counted in 64 bits from the network's q; rows need not be those of the training.
         """
-        tables = np.asarray(log_tables, dtype=np.float64)
+        tables = self._tables(log_tables)
         filled, open_cells, _ = self.rows(rows)
         q = self._q(filled, open_cells)
         bound = np.array([float(entropy(row)) for row in q])
@@ -121,7 +136,7 @@ class BoundNetworks:
             weight = np.ones((len(q), *group.entries.shape))
             for k in range(len(group.shape)):
                 weight = weight * q[:, group.states[:, group.onto[:, k]]]
-            bound += (weight * tables[group.entries]).sum(axis=(1, 2))
+            bound += xlogy(weight, tables[group.entries]).sum(axis=(1, 2))
         return bound
 
     def upper(self, log_tables: ArrayLike) -> float:
@@ -152,6 +167,18 @@ class BoundNetworks:
 
         with jax.enable_x64(True):
             return np.array(self.functions.mean_field(self.networks, filled, open_cells))
+
+    def __getstate__(self) -> State:
+        import jax
+
+        # as arrays of NumPy: those of JAX would be read back in 32 bits
+        held = jax.tree.map(np.asarray, (self.networks, self.moments))
+        made = {"structure": None, "functions": None}
+        return {**self.__dict__, **made, "networks": held[0], "moments": held[1]}
+
+    def __setstate__(self, state: State) -> None:
+        self.__dict__.update(state)
+        self.structure, self.functions = _compiled(self.graph, self.weights, self.parents)
 
     def state(self) -> State:
         """Weights and moments, leaf by leaf."""

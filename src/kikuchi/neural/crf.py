@@ -86,6 +86,16 @@ def pairwise_tables(graph: FactorGraph, unary: Any, pair: Any) -> Any:
 
     n, states = graph.n_variables, int(graph.cardinalities[0])
     n_pairs = graph.n_factors - n
+    orders = np.repeat([1, 2], [n, max(n_pairs, 0)])
+    if (
+        np.any(graph.cardinalities != states)
+        or not np.array_equal(np.diff(graph.scope_offsets), orders)
+        or not np.array_equal(graph.scopes[:n], np.arange(n))
+    ):
+        raise ModelError(
+            "scores are laid out for a factor of each variable in turn and then pairs, all of one "
+            "number of states; make the structure with chain_graph or grid_graph"
+        )
     unary, pair = jnp.asarray(unary), jnp.asarray(pair)
     if unary.shape != (n, states) or pair.shape not in (
         (states, states),

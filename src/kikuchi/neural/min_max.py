@@ -31,7 +31,7 @@ from kikuchi.inference.regions.engine import RegionBeliefs
 from kikuchi.learning.data import Data
 from kikuchi.learning.learner import FitRun, Learned, check_undirected
 from kikuchi.neural.region_energy import EnergyDescent, EnergySettings
-from kikuchi.neural.turns import TurnLearner, Turns
+from kikuchi.neural.turns import UNWATCHED, TurnLearner, Turns
 from kikuchi.training.checkpoint import part, prefixed
 
 _LEAST_STEPS = 10  # on the network in a turn that `network_tol` may end
@@ -88,7 +88,7 @@ class _MinMaxTurns(Turns):
     """The state of a fit: theta under Adam, the descent of the network, and the present slopes."""
 
     def __init__(self, learner: RegionMinMax, graph: FactorGraph, data: Data, run: FitRun) -> None:
-        super().__init__(learner, graph)
+        super().__init__(learner, graph, run)
         self.data, self.graph = data, graph
         self.counts = data.factor_counts(graph) / data.total
         budget = run.clock.budget
@@ -115,6 +115,8 @@ class _MinMaxTurns(Turns):
         """Steps on the network at the present tables; answers the penalised energy after them."""
         learner, known = self.learner, None
         for done in range(learner.network_steps):
+            if done and done % UNWATCHED == 0:
+                self.require_time()
             self.descent.evaluate()
             if learner.network_tol > 0:
                 found = self.beliefs.factor_marginals()

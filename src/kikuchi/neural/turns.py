@@ -11,11 +11,14 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.options import option
-from kikuchi.core.run import State, Step
+from kikuchi.core.run import State, Step, StepAborted
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.learner import FitRun, Learned, Learner
 from kikuchi.learning.ties import Parameters
 from kikuchi.neural.region_energy import AdamVector
+
+UNWATCHED = 10
+"""Steps on a network that are taken without a look at the clock."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class TurnLearner(Learner):
 class Turns(ABC):
     """The state of a fit: theta under Adam, and how many turns are done."""
 
-    def __init__(self, learner: Any, graph: FactorGraph) -> None:
-        self.learner = learner
+    def __init__(self, learner: Any, graph: FactorGraph, run: FitRun) -> None:
+        self.learner, self.clock = learner, run.clock
         self.parameters = Parameters(graph, learner.ties)
         self.theta = AdamVector(self.parameters.start.copy(), learner.learning_rate)
         self.objective = np.nan
@@ -61,6 +64,11 @@ class Turns(ABC):
     def slow_down(self) -> None:
         """The step size of this turn."""
         self.theta.rate = self.learner.learning_rate / (1.0 + self.learner.decay * (self.done - 1))
+
+    def require_time(self) -> None:
+        """End the fit within a turn whose time is up; its tables are those of the turn before."""
+        if self.clock.expired:
+            raise StepAborted("seconds")
 
     @abstractmethod
     def steps(self) -> Iterator[Step]:
