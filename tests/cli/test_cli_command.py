@@ -134,7 +134,8 @@ def test_given_options_reach_the_estimator() -> None:
     words = ["walk", "--legs", 4, "--speed", 1.5, "--backwards", "--gait", "trot", "--json", "-"]
     data = json.loads(run(*words).stdout)
     assert data == {"n_legs": 4, "gait": "trot", "speed": 1.5, "backwards": True, "pace": 100}
-    assert json.loads(run("swim", "--json", "-").stdout) == {"speed": None, "stroke": "crawl"}
+    data = json.loads(run("swim", "--json", "-").stdout)
+    assert data == {"speed": None, "stroke": "crawl", "pace": 40}
 
 
 @pytest.mark.parametrize(
