@@ -33,6 +33,7 @@ class Walker:
     gait: Literal["walk", "trot"] = option("walk", "How it moves.")
     speed: float | None = option(None, "Metres per second.", above=0)
     backwards: bool = option(False, "Go backwards.")
+    pace: int = option(100, "Steps a minute.", low=1)
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Swimmer:
 
     speed: float | None = option(None, "Metres per second.", above=0)
     stroke: str = option("crawl", "Which stroke.")
+    pace: int = option(40, "Strokes a minute.", low=0)
 
 
 OPTIONS = EstimatorOptions(
@@ -52,6 +54,7 @@ OPTIONS = EstimatorOptions(
         "speed": "--speed X",
         "backwards": "--backwards",
         "stroke": "--stroke TEXT",
+        "pace": "--pace N",
     },
 )
 
@@ -120,14 +123,19 @@ def test_options_come_from_the_fields_of_the_estimators() -> None:
     assert "--gait G How it moves; one of walk, trot; only of walk. [default: walk]" in text
     assert "--speed X Metres per second; in (0, inf). " in text
     assert "--backwards Go backwards; only of walk. " in text
+    assert (
+        "--pace N Steps a minute; in [1, inf) (walk). Strokes a minute; in [0, inf) (swim). "
+        "By default 100 (walk), 40 (swim)." in text
+    )
     assert text.index("--name") < text.index("--legs") < text.index("--seconds")
 
 
 def test_given_options_reach_the_estimator() -> None:
     words = ["walk", "--legs", 4, "--speed", 1.5, "--backwards", "--gait", "trot", "--json", "-"]
     data = json.loads(run(*words).stdout)
-    assert data == {"n_legs": 4, "gait": "trot", "speed": 1.5, "backwards": True}
-    assert json.loads(run("swim", "--json", "-").stdout) == {"speed": None, "stroke": "crawl"}
+    assert data == {"n_legs": 4, "gait": "trot", "speed": 1.5, "backwards": True, "pace": 100}
+    data = json.loads(run("swim", "--json", "-").stdout)
+    assert data == {"speed": None, "stroke": "crawl", "pace": 40}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ def test_suggestions() -> None:
     assert errors.suggestion("dampin", ["damping", "tol"]).startswith("did you mean 'damping'?")
     assert errors.suggestion("xyz", ["damping", "tol"]) == "known: damping, tol"
     assert errors.suggestion("tl", iter(["tol"])) == "did you mean 'tol'? known: tol"
+    assert errors.suggestion("bq", ["auto", "bp"]) == "did you mean 'bp'? known: auto, bp"
+    assert errors.suggestion("maybe", ["no", "yes"]) == "known: no, yes"
+    assert errors.suggestion("belief", ["bp", "plefka"]) == "known: bp, plefka"
 
 
 def test_seeds_give_the_same_numbers() -> None:

@@ -102,6 +102,21 @@ def test_facts_say_what_an_option_takes() -> None:
     assert option_facts(Toy, fields["count"])["default"] == "none"
 
 
+def test_the_docstring_lists_every_option_also_inherited_ones() -> None:
+    from kikuchi.inference.registry import METHODS
+    from kikuchi.learning.registry import LEARNERS
+
+    for cls in (*METHODS.values(), *LEARNERS.values()):
+        document = cls.__doc__ or ""
+        options = dataclasses.fields(cls)
+        assert document.count("Parameters\n----------") == bool(options), cls
+        for f in options:
+            assert f"\n{f.name} : {f.metadata['help']}" in document, (cls, f.name)
+    assert "seed : seed of the random starts and orders. In [0, inf). Default: 0." in (
+        METHODS["mf"].__doc__ or ""
+    )
+
+
 def test_a_registry_finds_parses_and_lists() -> None:
     assert list(TOYS) == ["plain", "other"] and len(TOYS) == 2 and "plain" in TOYS
     assert TOYS.find("other") is Other and TOYS["plain"] is Toy
@@ -110,7 +125,9 @@ def test_a_registry_finds_parses_and_lists() -> None:
     assert TOYS.help() == "plain  a toy\nother  a toy"
     with pytest.raises(MethodError, match="there is no toy 'plan'; did you mean 'plain'"):
         TOYS.find("plan")
-    with pytest.raises(MethodError, match="a toy is a text such as 'plain' or an object, got 3"):
+    with pytest.raises(
+        MethodError, match="toy: a text such as 'plain' or an object is needed, got 3"
+    ):
         TOYS.parse(3)  # type: ignore[arg-type]
 
 

@@ -106,7 +106,7 @@ class EstimatorOptions:
         return list(typer.main.get_command(app).params)
 
     def _parameter(self, name: str) -> inspect.Parameter:
-        from kikuchi.core.options import option_hints, option_range, option_text, option_types
+        from kikuchi.core.options import option_hints, option_text, option_types
 
         words = [word for word in self.classes if name in self.fields[word]]
         if not words:  # of another package: taken, and refused by `make`
@@ -116,27 +116,44 @@ class EstimatorOptions:
         field = self.fields[words[0]][name]
         kinds, _ = option_types(option_hints(self.find(words[0]))[field.name])
         kind = str if str in kinds else next((k for k in kinds if k in (int, float, bool)), str)
-        first = {self._place(w)[0]: w for w in reversed(words)}  # one for each package
-        texts = [str(self.fields[w][name].metadata["help"]).rstrip(".") for w in first.values()]
-        help = "; or ".join(dict.fromkeys(reversed(texts)))
-        choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
-        if not all(str(choice) in help for choice in choices):
-            help += f"; one of {', '.join(map(str, choices))}"
-        if option_range(field):
-            help += f"; in {option_range(field)}"
-        if len(words) < len(self.classes):
-            help += f"; only of {' and '.join(words)}"
+        meanings = {word: self._meaning(word, name) for word in words}
+        several = len(set(meanings.values())) > 1
+        help = ". ".join(_for_whom(meanings)) if several else meanings[words[0]]
+        if not several and len(words) < len(self.classes):
+            help += f"; only of {', '.join(words)}"
         defaults = {word: self._default(word, name) for word in words}
         default = defaults[words[0]]
         if len(set(defaults.values())) > 1:
-            each = [f"{option_text(d)} ({w})" for w, d in defaults.items() if d is not None]
-            help, default = f"{help}; by default {', '.join(each)}", None
+            each = {word: option_text(d) for word, d in defaults.items() if d is not None}
+            help += f"{'. By' if several else '; by'} default {', '.join(_for_whom(each))}"
+            default = None
         hint = kind if kind is bool else kind | None
         return keyword(name, default, Annotated[hint, option(self.flags[name], f"{help}.")])
+
+    def _meaning(self, word: str, name: str) -> str:
+        """What an option means for the class of a word, with its choices and range."""
+        from kikuchi.core.options import option_hints, option_range, option_types
+
+        field = self.fields[word][name]
+        kinds, _ = option_types(option_hints(self.find(word))[field.name])
+        help = str(field.metadata["help"]).rstrip(".")
+        choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in k.__args__]
+        if not all(str(choice) in help for choice in choices):
+            help += f"; one of {', '.join(map(str, choices))}"
+        limits = option_range(field)
+        return f"{help}; in {limits}" if limits else help
 
     def _default(self, word: str, name: str) -> Any:
         field = self.fields[word][name]
         return self.defaults.get(field.name, field.default)
+
+
+def _for_whom(texts: Mapping[str, str]) -> list[str]:
+    """Each text once, followed by the words that it holds for."""
+    return [
+        f"{text} ({', '.join(word for word in texts if texts[word] == text)})"
+        for text in dict.fromkeys(texts.values())
+    ]
 
 
 class EstimatorCommand(TyperCommand):

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kikuchi.cli.startup import BAD_INPUT, OUTPUT_CLOSED
 from kikuchi.core.errors import KikuchiError
+from kikuchi.core.extras import extras_named
 from kikuchi.core.text import one_line, printable
 
 SUMMARIES = {
@@ -104,7 +105,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; `KikuchiError` exits with 2. Ctrl-C is dealt with in `startup.main`."""
         try:
-            return super().invoke(ctx)
+            with extras_named():
+                return super().invoke(ctx)
         except KikuchiError as error:
             _print_error(str(error))
             raise typer.Exit(BAD_INPUT) from None

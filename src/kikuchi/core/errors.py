@@ -84,7 +84,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     "did you mean 'damping'? known: damping, tol"
     """
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    alike = 0.5 if len(word) < 4 else 0.6  # half of two or three letters are one slip of a finger
+    near = difflib.get_close_matches(word, names, n=1, cutoff=alike)
     more = len(names) - _MOST_NAMES
     listing = "known: " + ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
     return f"did you mean '{near[0]}'? {listing}" if near else listing

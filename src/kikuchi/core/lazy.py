@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kikuchi.core.extras import extras_named
+
 
 def read_stub(stub: Path) -> dict[str, str]:
     """Public name -> module, from the import lines of a stub."""
@@ -40,6 +42,7 @@ def public_names(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        with extras_named():
+            return getattr(import_module(homes[name]), name)
 
     return find, lambda: names, names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import types
 import typing
@@ -20,6 +21,7 @@ import numpy as np
 
 from kikuchi.core.errors import MethodError, suggestion
 from kikuchi.core.extensions import extensions
+from kikuchi.core.extras import extras_named
 
 T = TypeVar("T")
 
@@ -52,6 +54,7 @@ class Configured:
     as `class Base(Configured, kind="method")`.
 
     `summary` is the first line of the docstring, without row ids, unless the class says otherwise.
+    The options are listed at the end of the docstring.
     """
 
     kind: ClassVar[str] = "method"
@@ -64,6 +67,7 @@ class Configured:
         if "summary" not in vars(cls) and cls.__doc__:
             line = _ROWS.sub("", cls.__doc__.partition("\n")[0]).removesuffix(".")
             cls.summary = line[:1].lower() + line[1:]
+        list_options(cls)
 
     def __post_init__(self) -> None:
         for name, value in checked_options(self, f"{self.kind} {self.name}").items():
@@ -105,7 +109,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         entry = self._entries[name]
         if isinstance(entry, str):
             module, attribute = entry.split(":")
-            entry = cast("type[T]", getattr(import_module(module), attribute))
+            with extras_named():
+                entry = cast("type[T]", getattr(import_module(module), attribute))
             self._entries[name] = entry
         return entry
 
@@ -152,8 +157,9 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             return cls(**_read_options(cls, options))
         if isinstance(text, Configured) and text.kind == self.kind:
             return text
+        got = f"the class itself; write {text.__name__}()" if isinstance(text, type) else repr(text)
         raise MethodError(
-            f"a {self.kind} is a text such as '{next(iter(self))}' or an object, got {text!r}"
+            f"{self.kind}: a text such as '{next(iter(self))}' or an object is needed, got {got}"
         )
 
     def help(self) -> str:
@@ -187,6 +193,30 @@ def option_range(f: dataclasses.Field[Any]) -> str:
     left = f"[{low:g}" if low is not None else f"({above:g}" if above is not None else "(-inf"
     right = f"{high:g}]" if high is not None else f"{below:g})" if below is not None else "inf)"
     return f"{left}, {right}"
+
+
+def list_options(cls: type) -> None:
+    """Add the options of a class to its docstring: meaning, range and default of each.
+
+    Called while the class is made, before `dataclass` has seen its own fields.
+    """
+    fields: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        fields |= getattr(base, "__dataclass_fields__", {})
+    fields |= {n: f for n, f in vars(cls).items() if isinstance(f, dataclasses.Field)}
+    lines = []
+    for name, f in fields.items():
+        if "help" in f.metadata:
+            limits = option_range(f)
+            where = f" In {limits}." if limits else ""
+            lines.append(f"{name} : {_sentence(f.metadata['help'])}{where} Default: {f.default!r}.")
+    if cls.__doc__ and lines:
+        section = "\n".join(["Parameters", "----------", *lines])
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{section}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def option_facts(cls: Any, f: dataclasses.Field[Any]) -> dict[str, str]:

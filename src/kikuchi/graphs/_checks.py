@@ -27,6 +27,25 @@ def same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
     return bool(np.array_equal(a, b))
 
 
+def check_graph(graph: Any, taker: str) -> None:
+    """Refuse what is no `FactorGraph`; `taker` names the function that needs one."""
+    from kikuchi.graphs.factor_graph import FactorGraph
+
+    if not isinstance(graph, FactorGraph):
+        raise ModelError(
+            f"{taker} takes a FactorGraph, got {type(graph).__name__}; kk.as_model makes one of a "
+            "path or a model of another library"
+        )
+
+
+def part_of_factor(offsets: NDArray[Any], factor: Any) -> slice:
+    """Where the entries of the factor number `factor` are, in an array with these `offsets`."""
+    last = len(offsets) - 2
+    if isinstance(factor, int | np.integer) and 0 <= factor <= last:
+        return slice(offsets[factor], offsets[factor + 1])
+    raise ModelError(f"there is no factor {factor!r}; the model has factors 0..{last}")
+
+
 def as_cardinalities(cardinalities: ArrayLike) -> U4:
     raw = np.asarray(cardinalities)
     if raw.dtype == INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:

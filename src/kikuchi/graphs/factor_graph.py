@@ -28,6 +28,7 @@ from kikuchi.graphs._checks import (
     frozen,
     log_of_weights,
     offsets_of_tables,
+    part_of_factor,
     same,
     scope_and_table,
     scope_rows,
@@ -287,8 +288,7 @@ class FactorGraph:
 
     def scope(self, factor: int) -> tuple[int, ...]:
         """Variables of the factor number `factor`, in table order."""
-        lo, hi = self.scope_offsets[factor], self.scope_offsets[factor + 1]
-        return tuple(int(v) for v in self.scopes[lo:hi])
+        return tuple(int(v) for v in self.scopes[part_of_factor(self.scope_offsets, factor)])
 
     def shape(self, factor: int) -> tuple[int, ...]:
         """Cardinalities of the scope of the factor number `factor`."""
@@ -296,8 +296,8 @@ class FactorGraph:
 
     def log_table(self, factor: int) -> Array:
         """Log-potentials of the factor number `factor`: a read-only view, an axis per variable."""
-        lo, hi = self.table_offsets[factor], self.table_offsets[factor + 1]
-        return self.log_tables[lo:hi].reshape(self.shape(factor))
+        entries = self.log_tables[part_of_factor(self.table_offsets, factor)]
+        return entries.reshape(self.shape(factor))
 
     def table(self, factor: int) -> Array:
         """Potentials of the factor number `factor`, exp(log_table)."""

@@ -18,6 +18,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
 from kikuchi.core.labelled import dataset, html_states, long_frame
 from kikuchi.core.trace import Trace
+from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ class Beliefs:
 
     def factor(self, factor: int) -> Array:
         """Belief of the factor number `factor`: a normalised table over its scope."""
-        lo, hi = self.graph.table_offsets[factor], self.graph.table_offsets[factor + 1]
-        return self.flat_factors[lo:hi].reshape(self.graph.shape(factor))
+        entries = self.flat_factors[part_of_factor(self.graph.table_offsets, factor)]
+        return entries.reshape(self.graph.shape(factor))
 
     @cached_property
     def flat_factors(self) -> Array:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from logging import INFO
 
 from kikuchi.core.budget import Budget, limits
-from kikuchi.core.errors import ModelError
 from kikuchi.core.log import log_warnings, logger
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
@@ -102,11 +102,7 @@ def infer(
     >>> infer(FactorGraph([2], [((0,), [1, 3])]), "bp")[0].round(6).tolist()
     [0.25, 0.75]
     """
-    if not isinstance(graph, FactorGraph):
-        raise ModelError(
-            f"infer takes a FactorGraph, got {type(graph).__name__}; kk.as_model makes one of a "
-            "path or a model of another library"
-        )
+    check_graph(graph, "infer")
     allowed = limits(budget, seconds, memory)
     beliefs = METHODS.parse(method).run(graph, evidence=evidence, budget=allowed, progress=progress)
     if _LOG.isEnabledFor(INFO) and "chosen" in beliefs.diagnostics:

@@ -246,7 +246,9 @@ def merged_rows(
 
 def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
     if rows.ndim != 2:
-        raise DataError(f"data: a table of rows by variables is needed, got shape {rows.shape}")
+        got = f"shape {rows.shape}" if rows.ndim else f"{rows.item()!r:.60}"
+        hint = "; kk.read_data reads a file" if rows.dtype.kind == "U" and not rows.ndim else ""
+        raise DataError(f"data: a table of rows by variables is needed, got {got}{hint}")
     if rows.shape[0] == 0:
         raise DataError("data: there are no rows; give at least one")
     if graph is not None and rows.shape[1] != graph.n_variables:

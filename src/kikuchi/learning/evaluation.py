@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 
@@ -64,6 +65,7 @@ def evaluate(
     >>> round(evaluate(coin, [[1], [1], [0]]).log_likelihood, 6)
     -0.653886
     """
+    check_graph(graph, "evaluate")
     rows = Data.of(data, graph).distinct()
     budget = limits(**within)
     lower, upper, marginals = log_z_bounds(graph, budget)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.budget import Budget, limits
 from kikuchi.core.options import Registry
 from kikuchi.core.progress import ProgressOption
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
@@ -78,6 +79,7 @@ def learn(
     >>> kk.infer(fit.graph, "jt")[0].round(3).tolist()
     [0.333, 0.667]
     """
+    check_graph(graph, "learn")
     chosen = LEARNERS.parse(learner)
     allowed = limits(budget, seconds, memory)
     return chosen.fit(graph, data, budget=allowed, progress=progress, checkpoint=checkpoint)

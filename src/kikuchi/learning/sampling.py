@@ -14,6 +14,7 @@ from kikuchi.core import seeds
 from kikuchi.core.arrays import Ints
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, KikuchiError, MethodError
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.bounds.feasibility import Constraints
 from kikuchi.inference.graph_arrays import flatten
@@ -65,8 +66,9 @@ def draw_samples(
     >>> samples.exact, bool(abs(samples.states.mean() - 0.75) < 0.05)
     (True, True)
     """
-    if n < 0:
-        raise MethodError(f"sample: the number of samples must not be negative, got {n}")
+    check_graph(graph, "draw_samples")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        raise MethodError(f"the number of samples must be a whole number of at least 0, got {n!r}")
     budget = limits(**within)
     try:
         found = plan(graph, evidence=evidence)

@@ -19,6 +19,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, KikuchiError, MethodError, ModelError
+from kikuchi.core.extras import extras_named
 from kikuchi.core.numerics import entropy
 from kikuchi.graphs.binary import binary_pairwise_fault, spin_factors
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -251,6 +252,7 @@ class _MessageFunctions(NamedTuple):
 _made: list[_MessageFunctions] = []
 
 
+@extras_named()
 def _compiled() -> _MessageFunctions:
     """The functions in JAX, made once, so that each bucket is compiled once."""
     if _made:

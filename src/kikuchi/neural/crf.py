@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.extras import extras_named
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.traced import is_traced
 from kikuchi.inference.method import Method
@@ -68,6 +69,7 @@ def _structure(n: int, states: int, pairs: Ints) -> FactorGraph:
     return FactorGraph.from_arrays(np.full(n, states), scopes, offsets, np.zeros(size))
 
 
+@extras_named()
 def pairwise_tables(graph: FactorGraph, unary: Any, pair: Any) -> Any:
     """The flat log-tables of a structure from scores, for `graph.with_log_tables`.
 
@@ -109,6 +111,7 @@ def pairwise_tables(graph: FactorGraph, unary: Any, pair: Any) -> Any:
     return jnp.concatenate([unary.ravel(), pairs.ravel()])
 
 
+@extras_named()
 def crf_loss(
     graph: FactorGraph,
     tables: Any,

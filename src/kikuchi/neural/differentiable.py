@@ -25,6 +25,7 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import ImpossibleEvidenceError, MethodError
+from kikuchi.core.extras import extras_named
 from kikuchi.graphs._checks import all_zero_factors
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.graphs.traced import TracedGraph
@@ -150,6 +151,7 @@ def beliefs(
     return found._replace(log_z=found.log_z + graph.log_constant)
 
 
+@extras_named()
 def kernel_of(
     graph: FactorGraph,
     method: str | Method,

@@ -9,7 +9,6 @@ trainer needs, so that a family writes only its model, its rule and what users d
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import warnings
 from abc import abstractmethod
@@ -24,7 +23,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.log import log_warnings, logger
-from kikuchi.core.options import checked_options, option, option_range
+from kikuchi.core.options import checked_options, list_options, option
 from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
@@ -86,24 +85,6 @@ def validate_data(estimator: Any, X: Any, *arguments: Any, **options: Any) -> An
     return validation.validate_data(estimator, X, *arguments, **{"order": "C"} | options)
 
 
-def _parameters_section(cls: type) -> str:
-    """The options of an estimator as its docstring lists them: meaning, range and default.
-
-    Called while the class is made, before `dataclass` has seen its own fields.
-    """
-    fields: dict[str, Any] = {}
-    for base in reversed(cls.__mro__[1:]):
-        fields |= getattr(base, "__dataclass_fields__", {})
-    fields |= {n: f for n, f in vars(cls).items() if isinstance(f, dataclasses.Field)}
-    lines = ["Parameters", "----------"]
-    for name, field in fields.items():
-        if "help" in field.metadata:
-            limits = option_range(field)
-            where = f" In {limits}." if limits else ""
-            lines.append(f"{name} : {field.metadata['help']}{where} Default: {field.default!r}.")
-    return "\n".join(lines)
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
@@ -126,8 +107,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if cls.__doc__:
-            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{_parameters_section(cls)}"
+        list_options(cls)
 
     # ------------------------------------------------------------------ for the families
 

@@ -427,6 +427,7 @@ class OptaxUpdater(Updater):
 
     def __init__(self, options: Optimiser, model: Trainable, per_epoch: int, epochs: int) -> None:
         super().__init__(options, model, per_epoch, epochs)
+        _optax()  # says what to install where it is missing, and JAX with it
         import jax
 
         self._jax = jax

@@ -39,7 +39,9 @@ class RBM(RestrictedMachine, LearnerEstimator):
     _: KW_ONLY
     learning_rate: float = option(0.1, "First rate of the updates.", above=0)
     schedule: str = option(
-        "linear", 'Learning rate, which falls to 0 by default; "constant" and others as elsewhere.'
+        "linear",
+        'Learning rate: "linear" (falls to 0), "constant", "cosine", "exponential:factor=0.95", '
+        '"inverse-time:decay=0.05" or "warmup-cosine".',
     )
     batch_size: int = option(10, "Rows of each update.", low=1)
     epochs: int = option(30, "Passes over the rows, each in an order of its own.", low=1)

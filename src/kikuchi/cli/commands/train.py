@@ -87,9 +87,9 @@ Kind = Annotated[
     str,
     argument(
         "KIND",
-        "rbm (restricted), machine (any --architecture), energy (experts); Bayesian networks: "
-        "bayesnn (of numbers), bayesnn-classes; belief networks: sbn (sigmoid units), noisy-or, "
-        "threshold (classifier of hard units); flows: flow (one, to a Gaussian mixture), "
+        "rbm (restricted), machine (any --architecture), energy (experts); Bayesian neural "
+        "networks: bayesnn (of numbers), bayesnn-classes; belief networks: sbn (sigmoid units), "
+        "noisy-or, threshold (classifier of hard units); flows: flow (one, to a Gaussian mixture), "
         "flow-mixture, flow-classes.",
     ),
 ]
@@ -102,9 +102,10 @@ class TrainingOptions:
     """How the training is run and measured."""
 
     target: str | None = flag(
-        "--target COLUMN", "Column that Bayesian and threshold networks predict."
+        "--target COLUMN",
+        "Column to predict: needed by bayesnn, bayesnn-classes, threshold and flow-classes.",
     )
-    prune: bool = flag("--prune", "Remove inputs and units of a Bayesian network.", False)
+    prune: bool = flag("--prune", "Remove inputs and units of a Bayesian neural network.", False)
     log_z: str | None = flag("--log-z HOW", "Log-likelihoods too: exact or ais.")
     double: bool = flag("--double", "float64; otherwise float32.", False)
     transposed: bool = flag(

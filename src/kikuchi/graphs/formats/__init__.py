@@ -158,11 +158,10 @@ def _part(module: str, name: str) -> Any:
 
 
 def _known_suffix(path: PathName, known: Iterable[str]) -> str:
-    found = suffix_of(path)
-    if found not in known:
-        listing = ", ".join(known)
-        raise KikuchiError(
-            f"{fspath(path)}: '{found}' is no format of such a file; end its name in one of "
-            f"{listing} (each also with .gz)"
-        )
-    return found
+    found, name = suffix_of(path), str(fspath(path))
+    if found in known:
+        return found
+    if name.startswith("example:"):
+        raise KikuchiError(f"{name} is no file; kk.example('{name[8:]}') is the bundled model")
+    what = f"'{found}' is no format of such a file" if found else "the name has no ending"
+    raise KikuchiError(f"{name}: {what}; end it in one of {', '.join(known)} (each also with .gz)")

@@ -17,6 +17,7 @@ from kikuchi.core.budget import Budget, limits
 from kikuchi.core.errors import BudgetError, FormatError, MethodError, ModelError, suggestion
 from kikuchi.core.files import parse_json, read_text
 from kikuchi.core.text import is_whole
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.elimination import eliminate
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
@@ -92,6 +93,7 @@ def region_graph(
            1 region  of 1 variable, counted +1
     faces of a 3 by 3 grid: a tree-robust cycle basis
     """
+    check_graph(graph, "region_graph")
     name, colon, argument = (part.strip() for part in text.strip().partition(":"))
     if name not in _BUILDERS:
         known = suggestion(name, REGION_TEXTS)

@@ -31,6 +31,7 @@ from kikuchi.core.arrays import Array, Mask
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError
 from kikuchi.core.labelled import html_facts
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import Solution
@@ -154,6 +155,7 @@ def certify(
     >>> certify(kk.grid(4, 4, coupling=2.0)).holds
     False
     """
+    check_graph(graph, "certify")
     clock = limits(**within).start()
     reduced = graph.reduce(graph.resolve(evidence))
     alphas = _alphas(alpha, graph.n_factors)[reduced.factors]

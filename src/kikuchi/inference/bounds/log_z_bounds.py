@@ -19,6 +19,7 @@ from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method, crossed_bounds, rounding_error
@@ -222,6 +223,7 @@ def bounds(
     >>> proved.lower <= exact <= proved.upper
     True
     """
+    check_graph(graph, "bounds")
     budget = limits(**within)
     reduced = graph.reduce(graph.resolve(evidence)).graph
     check_ibound(reduced, ibound)
@@ -292,9 +294,13 @@ def bound_schedule(
 
 
 def check_ibound(graph: FactorGraph, ibound: int | None) -> None:
-    """Refuse an i-bound whose tables cannot hold the largest factor."""
+    """Refuse an i-bound whose tables cannot hold the largest factor, or that is no number."""
+    if ibound is None:
+        return
+    if isinstance(ibound, bool) or not isinstance(ibound, int | np.integer):
+        raise MethodError(f"ibound must be a whole number or None, got {ibound!r}")
     smallest = least_ibound(graph)
-    if ibound is not None and ibound < smallest:
+    if ibound < smallest:
         raise MethodError(
             f"an i-bound of {ibound} is too small for a factor of {smallest + 1} variables; "
             f"use at least {smallest}"

@@ -20,6 +20,7 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget, RunLimits, limits, named_limits
 from kikuchi.core.errors import MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance, Joint
@@ -65,6 +66,7 @@ def plan(
     >>> plan(kk.grid(3, 3, seed=0), evidence={4: 1}).width
     2
     """
+    check_graph(graph, "plan")
     best = make_plan(graph.reduce(graph.resolve(evidence)), order, seed)
     return Plan(best.conditioned, best.order, best.seed, best.elimination, best.tree)
 

