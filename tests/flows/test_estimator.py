@@ -347,7 +347,10 @@ def test_em_that_was_interrupted_says_so(moons):
     def interrupt(done, total, **more):
         raise KeyboardInterrupt
 
-    model = FlowMixture(2, flow="affine", learner="em", tol=0.0, progress=interrupt, random_state=0)
+    endless = {"tol": 0.0, "patience": 10**6, "epochs": 10**6}
+    model = FlowMixture(
+        2, flow="affine", learner="em", progress=interrupt, random_state=0, **endless
+    )
     assert model.fit(moons).stopped_ == "interrupted"
     assert model.warnings_ == ["stopped early (interrupted): the best so far is kept"]
     assert np.isfinite(model.score(moons))

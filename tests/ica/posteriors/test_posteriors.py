@@ -466,7 +466,7 @@ def test_texts() -> None:
         parse_posterior("adatp")
     with pytest.raises(MethodError, match="must be in"):
         parse_posterior("variational:damping=0.1")
-    with pytest.raises(MethodError, match=r"a posterior is a text.*got 5"):
+    with pytest.raises(MethodError, match=r"posterior: a text such as .*got 5"):
         parse_posterior(5)  # type: ignore[arg-type]
 
 
