@@ -17,7 +17,7 @@ Methods = Annotated[
 ]
 
 _SECONDS = 5.0  # of a small problem; compiling does not count
-_LARGEST_FIRST = ("auto", "ups", "wmb", "tree-mf", "is-bp", "gbp", "mixture-mf", "bp")
+_LARGEST_FIRST = ("auto", "ups", "wmb", "tree-mf", "trw", "gibbs", "gbp", "mixture-mf", "bp")
 
 
 @grouped
