@@ -23,7 +23,8 @@ from kikuchi.bayesnn.network import Network, precisions
 from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior
 from kikuchi.bayesnn.regressor import BayesianMLPRegressor, network_outputs
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.errors import MethodError
+from kikuchi.core.extras import extras_named
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.seeds import generator
@@ -258,10 +259,8 @@ class SampledMLPRegressor(_Baseline):
         return self
 
     def _sample(self, problem: NetworkProblem, modes: Array, seed: int) -> Any:
-        try:
+        with extras_named():
             import blackjax
-        except ImportError:
-            raise MissingExtraError("sampled weights need blackjax; pip install blackjax") from None
         network, prior, most = self._network, self.prior, self.largest_tree
         warmup, samples = self.warmup, self.samples
 

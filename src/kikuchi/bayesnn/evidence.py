@@ -39,7 +39,8 @@ from kikuchi.bayesnn.posteriors import (
     Weights,
 )
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.errors import MethodError
+from kikuchi.core.extras import extras_named
 from kikuchi.core.seeds import Seed, generator
 
 if TYPE_CHECKING:
@@ -188,11 +189,9 @@ def _algorithm(given: Any, spread: Any, data: Data, hyper: Hyper) -> Any:
     """Tempering of draws from q to the posterior, by steps that keep most of their effective
     number.
     """
-    try:
+    with extras_named():
         from blackjax import adaptive_tempered_smc, hmc
         from blackjax.smc import resampling
-    except ImportError:
-        raise MissingExtraError("sampled weights need blackjax; pip install blackjax") from None
     family, prior, flat, weights = given
     q = family.read(flat[: family.size], weights)
     return adaptive_tempered_smc(

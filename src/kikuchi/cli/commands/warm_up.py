@@ -227,7 +227,7 @@ def _run_belief_networks() -> None:
 
 
 _FAMILIES: dict[str, Callable[[], None]] = {
-    "questions": _run_questions,  # first: other families share no loops with it, methods do
+    "questions": _run_questions,  # first: at once with a method it would compile the same loops
     "mean field ICA": _run_sources,
     "Gaussian states in time": _run_states,
     "Boltzmann machines": _run_machine,

@@ -35,9 +35,9 @@ class ScopeTables(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def _widest(offsets):
-    """The length of the longest list between two neighbouring offsets."""
-    widest = offsets[1] - offsets[0]
-    for k in range(2, len(offsets)):
+    """The length of the longest list between two neighbouring offsets; 0 if there is none."""
+    widest = offsets[0] - offsets[0]
+    for k in range(1, len(offsets)):
         widest = max(widest, offsets[k] - offsets[k - 1])
     return widest
 

@@ -49,9 +49,7 @@ def _cut(
 def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced, arithmetic, both):
     """Both passes for the tables in `reduced`, or the upward one: (status, log Z)."""
     mem, floors = state.mem, state.floors
-    log_z = multiply_factors(
-        mem, floors, tree, reduced, offsets, scope_offsets, workspace.counters
-    )  # fmt: skip
+    log_z = multiply_factors(mem, floors, tree, reduced, offsets, scope_offsets, workspace.counters)
     if log_z == -np.inf:
         return IMPOSSIBLE, log_z
     n_groups = len(tree.group_tables) - 1
