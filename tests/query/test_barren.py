@@ -56,9 +56,9 @@ def test_questions_use_them_and_keep_them(
     graph: kk.FactorGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = kk.query(graph)
-    monkeypatch.setattr("kikuchi.query.query.marginals_by_parts", None)
-    monkeypatch.setattr("kikuchi.query.cache.ModelCache.tree_for", None)
-    again = kk.query(graph, [0, ROOTS])  # would fail without what was kept
+    monkeypatch.setattr("kikuchi.query.cache.marginals_by_parts", None)
+    monkeypatch.setattr("kikuchi.query.cache.ModelCache.engine", None)
+    again = kk.query(graph)  # would fail without what was kept
     for name in again:
         assert again[name] == first[name]
     assert first.log_evidence == 0.0 and first.converged

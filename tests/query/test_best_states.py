@@ -36,6 +36,17 @@ def test_the_m_best_states_by_enumeration(seed: int) -> None:
     assert found.log_evidence == pytest.approx(np.logaddexp.reduce(possible), abs=1e-9)
 
 
+@pytest.mark.parametrize("far", [400.0, 800.0, 5000.0])
+def test_states_whose_weights_are_far_apart_are_all_found(far: float) -> None:
+    """Also where a ratio of weights is below the smallest floating-point number."""
+    table = [[0.0, -far], [-far, 0.0]]
+    graph = kk.FactorGraph([2] * 3, [((0, 1), table), ((1, 2), table)], log=True)
+    for _ in range(2):
+        found = kk.most_probable(graph, {0: 0}, best=9)
+        assert [item.log_weight for item in found] == [0.0, -far, -far, -2 * far]
+        assert len({tuple(item.numbers.tolist()) for item in found}) == 4
+
+
 def test_best_states_with_evidence_are_labelled() -> None:
     found = kk.most_probable(ASIA, {"xray": "yes", "smoke": "no"}, best=3)
     assert found[0]["xray"] == "yes" and len(found[0]) == 8
@@ -73,6 +84,21 @@ def test_marginal_map_by_enumeration_and_by_bounds(seed: int, monkeypatch) -> No
     assert bounded.exact == (bounded.log_weight == bounded.log_weight_upper)
 
 
+def test_marginal_map_of_a_long_chain_takes_linear_time() -> None:
+    """Minutes where every step looks at all tables."""
+    n, apart = 2000, 10
+    rng = np.random.default_rng(0)
+    tables = rng.random((n - 1, 2, 2)) + 0.1
+    graph = kk.FactorGraph([2] * n, [((v, v + 1), t) for v, t in enumerate(tables)])
+    best = np.zeros(2)  # log-weight of the best states so far, by the state of the last one
+    for first in range(0, n - apart, apart):
+        product_of = np.linalg.multi_dot(tables[first : first + apart])
+        best = (best[:, None] + np.log(product_of)).max(axis=0)
+    rest = np.linalg.multi_dot([*tables[n - apart :], np.ones(2)])
+    found = kk.marginal_map(graph, range(0, n, apart))
+    assert found.exact and found.log_weight == pytest.approx((best + np.log(rest)).max(), rel=1e-12)
+
+
 def test_marginal_map_differs_from_the_most_probable_state() -> None:
     graph = kk.FactorGraph([2, 3], [((0, 1), [[0.2, 0.2, 0.2], [0.3, 0.1, 0.0]])])
     assert kk.most_probable(graph)[0]["0"] == "1"
@@ -108,6 +134,22 @@ def test_sensitivity_by_finite_differences(table: str) -> None:
         slope = (changed - found.probability) / way
         assert derivatives[place] == pytest.approx(slope, abs=2e-4)
     assert len(found.to_pandas()) == derivatives.size and "per unit" in repr(found)
+
+
+def test_sensitivity_of_probabilities_that_floats_barely_hold() -> None:
+    far = -736.0
+    tiny = kk.FactorGraph([2, 2], [((0,), [0.0, -740.0]), ((0, 1), [[3, 1], [1, 1]])], log=True)
+    slope = kk.sensitivity(tiny, 1, 0, tables=[0]).derivatives[0][1]
+    p = 1 / (1 + np.exp(-2))
+    assert slope == pytest.approx(2 * np.e * (0.5 - p) / (np.e**3 + np.e), rel=1e-12)
+    logs = [[0.0, far], [far, 0.0]]
+    graph = kk.FactorGraph([2, 2], [((0,), [0.0, far]), ((0, 1), logs)], log=True)
+    found = kk.sensitivity(graph, 1, 1, tables=[1])
+    assert found.derivatives[1][0, 1] == pytest.approx(1.0, rel=1e-12)
+    tables = [((0,), [-2000.0, 0.0]), ((0, 1), [[0.0, 0.0], [-np.inf, -2000.0]])]
+    large = kk.FactorGraph([2, 2], tables, log=True)
+    with pytest.raises(ModelError, match="factor 1 are too large for floating-point numbers"):
+        kk.sensitivity(large, 1, 0, tables=[1])
 
 
 def test_information_gain_by_joints() -> None:

@@ -52,6 +52,15 @@ def cases(n: int) -> list[dict]:
     ]
 
 
+@pytest.fixture(params=["table", "tree"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both engines of a slice, however small it is."""
+    if request.param == "tree":
+        monkeypatch.setattr("kikuchi.query.dynamic.fits", lambda *_: False)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("engine")
 def test_filtering_and_smoothing_equal_the_unrolled_model(network: TwoSliceNetwork) -> None:
     evidence = cases(7)
     evidence[4] = {}
@@ -108,7 +117,9 @@ def test_long_sequences_stream(network: TwoSliceNetwork) -> None:
     assert smoothed[0].log_evidence == pytest.approx(last.log_evidence, rel=1e-12)
 
 
-def test_tiny_numbers_go_through_the_careful_engine() -> None:
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("slices", [4, 12])
+def test_tiny_numbers_do_not_underflow(slices: int) -> None:
     """Transitions of 1e-200: plain products of a few slices would vanish."""
     rare = [[1.0, 1e-200], [1e-200, 1.0]]
     seen = [[1.0, 1e-150], [1e-150, 1.0]]
@@ -117,13 +128,23 @@ def test_tiny_numbers_go_through_the_careful_engine() -> None:
         {"x": ([], [0.5, 0.5]), "o": (["x"], seen)},
         {"x": (["x[-1]"], rare), "o": (["x"], seen)},
     )
-    evidence = [{"o": t % 2} for t in range(4)]
-    for t, answer in enumerate(net.smooth(evidence)):
-        expected = unrolled(net, evidence, 3, t)
-        assert answer.log_evidence == pytest.approx(expected.log_evidence, rel=1e-12)
-        np.testing.assert_allclose(
-            answer["x"].values_array, expected[f"x[{t}]"].values_array, rtol=1e-9
-        )
+    evidence = [{"o": t // 3 % 2} for t in range(slices)]
+    logs = np.log(rare)
+    score = {x: np.log(0.5) + np.log(seen)[x[0], evidence[0]["o"]] for x in product((0, 1))}
+    for t in range(1, slices):  # every path, in logarithms
+        score = {
+            (*path, x): s + logs[path[-1], x] + np.log(seen)[x, evidence[t]["o"]]
+            for path, s in score.items()
+            for x in (0, 1)
+        }
+    paths, scores = np.array(list(score)), np.array(list(score.values()))
+    total = np.logaddexp.reduce(scores)
+    for answers in (net.smooth(evidence), net.smooth(evidence)):
+        for t, answer in enumerate(answers):
+            assert answer.log_evidence == pytest.approx(total, rel=1e-12)
+            sums = [np.logaddexp.reduce(scores[paths[:, t] == x]) for x in (0, 1)]
+            expected = np.exp(np.array(sums) - total)
+            np.testing.assert_allclose(answer["x"].values_array, expected, rtol=1e-9)
 
 
 def test_bad_networks_and_evidence(network: TwoSliceNetwork) -> None:

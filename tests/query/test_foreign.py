@@ -69,6 +69,29 @@ def test_an_influence_diagram_is_no_model() -> None:
             kk.as_model(diagram)
 
 
+def test_networks_of_two_slices_are_pointed_to_ours() -> None:
+    pytest.importorskip("pgmpy")
+    from pgmpy.factors.discrete import TabularCPD
+    from pgmpy.models import DynamicBayesianNetwork
+
+    filled = DynamicBayesianNetwork([(("R", 0), ("R", 1))])
+    own, later = [[0.5], [0.5]], [[0.7, 0.3], [0.3, 0.7]]
+    filled.add_cpds(TabularCPD(("R", 0), 2, own), TabularCPD(("R", 1), 2, later, [("R", 0)], [2]))
+    for network in (DynamicBayesianNetwork(), filled):
+        with pytest.raises(ModelError, match=r"kk\.TwoSliceNetwork\(variables, initial"):
+            kk.as_model(network)
+
+
+def test_models_without_variables_are_refused() -> None:
+    import networkx as nx
+
+    with pytest.raises(ModelError, match="this DiGraph has no variables; add some"):
+        kk.as_model(nx.DiGraph())
+    gum = pytest.importorskip("pyagrum")
+    with pytest.raises(ModelError, match="this BayesNet has no variables; add some"):
+        kk.as_model(gum.BayesNet())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", [ASIA, LOOP], ids=["directed", "undirected"])
 def test_pgmpy_both_ways(graph: kk.FactorGraph) -> None:

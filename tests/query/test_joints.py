@@ -57,3 +57,23 @@ def test_observed_variables_need_no_factor() -> None:
     beliefs = kk.infer(ASIA, "bp", evidence=SEEN)
     np.testing.assert_allclose(beliefs.joint(["dysp", "lung"])[1], beliefs["lung"])
     assert beliefs.joint(["dysp", "lung"])[0].sum() == 0.0
+
+
+@pytest.mark.parametrize("method", ["auto", "enumerate", "jt", "bp", "mf"])
+def test_models_without_factors_give_products_of_marginals(method: str) -> None:
+    empty = kk.infer(kk.FactorGraph([2, 3], []), method)
+    np.testing.assert_allclose(empty.joint([1, 0]), np.full((3, 2), 1 / 6), rtol=1e-14)
+    again = pickle.loads(pickle.dumps(empty))
+    np.testing.assert_array_equal(again.joint([1, 0]), empty.joint([1, 0]))
+    graph = kk.FactorGraph([2, 3, 2], [((0,), [1, 2])])  # none is left by the evidence
+    table = kk.infer(graph, method, evidence={0: 1}).joint([2, 0, 1])
+    assert not table[:, 0].any()
+    np.testing.assert_allclose(table[:, 1], np.full((2, 3), 1 / 6), rtol=1e-14)
+
+
+def test_joints_of_a_calibrated_tree_without_factors() -> None:
+    tree = kk.plan(kk.FactorGraph([2, 3], [])).calibrate()
+    np.testing.assert_allclose(tree.joint([1, 0]), np.full((3, 2), 1 / 6), rtol=1e-14)
+    many = kk.infer(kk.FactorGraph([2] * 40, []), "jt", memory="1MB")
+    with pytest.raises(kk.KikuchiError, match="the joint of 30 variables needs"):
+        many.joint(range(30))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import DataError, ImpossibleEvidenceError
+from kikuchi.core.errors import BudgetError, DataError, ImpossibleEvidenceError
 from kikuchi.graphs.directed import ancestral_sample
 from kikuchi.query.case_files import predict_file
 from kikuchi.query.cases import read_cases
@@ -96,7 +98,7 @@ def test_files_stream(cases: pd.DataFrame, ending: str, tmp_path, monkeypatch) -
         cases.reset_index(drop=True).to_parquet(source)
     else:
         cases.to_csv(source, sep="\t" if ending == ".tsv" else ",", index=False)
-    done = kk.predict_file(ASIA, source, out, ["lung", "xray"])
+    done = predict_file(ASIA, source, out, ["lung", "xray"])
     assert (done.rows, done.impossible) == (60, 0)
     if ending == ".parquet":
         written = pd.read_parquet(out)
@@ -116,9 +118,9 @@ def test_impossible_cases_are_named_or_left_empty(tmp_path) -> None:
     source = tmp_path / "cases.csv"
     source.write_text("tub,either\nno,no\nyes,no\n")
     with pytest.raises(ImpossibleEvidenceError, match=r"cases\.csv: row 2: "):
-        kk.predict_file(ASIA, source, tmp_path / "out.csv", ["lung"])
+        predict_file(ASIA, source, tmp_path / "out.csv", ["lung"])
     assert not (tmp_path / "out.csv").exists()
-    done = kk.predict_file(ASIA, source, tmp_path / "out.csv", ["lung"], impossible="missing")
+    done = predict_file(ASIA, source, tmp_path / "out.csv", ["lung"], impossible="missing")
     assert done.impossible == 1
     assert (tmp_path / "out.csv").read_text().splitlines()[2] == ",,-inf"
 
@@ -186,3 +188,34 @@ def test_empty_lines_of_a_file_of_cases_end_nothing(
     source.write_text("xray\nyes\n\n\nno\n")
     with pytest.raises(DataError, match="a line before row 2 is empty"):
         predict_file(kk.example("asia"), source, out, ["lung"])
+
+
+def test_a_header_is_read_within_the_limit_and_the_guard(tmp_path: Path) -> None:
+    asia, out = kk.example("asia"), tmp_path / "out.csv"
+    long = tmp_path / "long.csv"
+    long.write_text("smoke," + "x" * 140_000 + "\nyes,1\n")
+    with pytest.raises(DataError, match=r"long\.csv: cannot be read as text"):
+        predict_file(asia, long, out)
+    for name, text in {"head": b"smoke", "row": b"smoke\nyes\n"}.items():
+        bomb = tmp_path / f"{name}.csv.gz"
+        bomb.write_bytes(gzip.compress(text + b"," * 40_000_000, 1))
+        tracemalloc.start()
+        with pytest.raises(BudgetError, match=f"{name}.csv.gz: a line takes"):
+            predict_file(asia, bomb, out, memory="20MB")
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+        tracemalloc.stop()
+    assert not out.exists()
+
+
+def test_wide_rows_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kikuchi.query import case_files
+
+    cases = tmp_path / "cases.csv"
+    cases.write_text("smoke,xray\n" + "yes,no\nno,\n" * 20)
+    whole = predict_file(kk.example("asia"), cases, tmp_path / "whole.csv", ["lung"])
+    monkeypatch.setattr(case_files, "_CELLS_AT_ONCE", 6)
+    monkeypatch.setattr(case_files, "_LETTERS_AT_ONCE", 8)
+    parts = predict_file(kk.example("asia"), cases, tmp_path / "parts.csv", ["lung"])
+    assert whole.rows == parts.rows == 40
+    tables = [pd.read_csv(tmp_path / name) for name in ("whole.csv", "parts.csv")]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-12)

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, EvidenceError, ImpossibleEvidenceError, ModelError
 from kikuchi.query.barren import barren_variables, normalised_tables
 from kikuchi.query.cache import cache_of
-from kikuchi.query.pattern_tree import EvidencePattern, PatternTree
+from kikuchi.query.pattern_table import PatternTable
+from kikuchi.query.pattern_tree import PatternTree
+from kikuchi.query.patterns import EvidencePattern, log_of
 
 ASIA = kk.example("asia")
 
@@ -113,43 +116,90 @@ def test_marked_rows_go_through_the_careful_engine() -> None:
     assert answer.log_evidence == pytest.approx(enumerated.log_z, rel=1e-13)
 
 
-def test_fast_and_careful_rows_agree(mixed: kk.FactorGraph) -> None:
+def test_a_variable_with_an_observed_marginal_stays_in_the_answer() -> None:
+    """Also where the marginal has all its mass on one state; evidence leaves its variable out."""
+    for wanted in ([0.1, 0.9], [0.0, 1.0]):
+        answer = kk.query(ASIA, observed_marginals={"smoke": wanted})
+        assert list(answer) == list(ASIA.names)
+        assert answer["smoke"].values_array == pytest.approx(wanted, abs=1e-9)
+    certain = kk.query(ASIA, observed_marginals={"smoke": [0, 1]})
+    seen = kk.query(ASIA, evidence={"smoke": "yes"})
+    assert set(certain) - set(seen) == {"smoke"}
+    for name in seen:
+        assert certain[name] == seen[name]
+    other = kk.query(ASIA, observed_marginals={"smoke": [0, 1]}, method="bp")
+    assert list(other) == list(ASIA.names) and other["smoke"]["yes"] == 1.0
+
+
+@pytest.mark.parametrize("together", [(), (0, 5)])
+def test_tables_and_fast_and_careful_trees_agree(
+    mixed: kk.FactorGraph, together: tuple[int, ...]
+) -> None:
     clock = Budget().start()
     rng = np.random.default_rng(0)
-    cache = cache_of(mixed)
-    tree = PatternTree(mixed, cache.linear, EvidencePattern((1, 4), (3,)), clock)
+    pattern = EvidencePattern((1, 4), (3,), together)
+    table = PatternTable(mixed, pattern)
+    tree = PatternTree(mixed, cache_of(mixed).linear, pattern, clock)
+    careful = PatternTree(mixed, cache_of(mixed).linear, pattern, clock)
+    assert tree.side_by_side
+    careful.side_by_side = False
     states = np.zeros((7, 2), dtype=np.int32)
     states[:, 0] = rng.integers(0, 3, 7)
-    weights = rng.random((7, 4))
-    weights[2] = [0.0, 0.0, 0.0, 3.0]
-    log_z, out = tree.run(states, weights, clock)
-    assert tree.side_by_side
-    tree.side_by_side = False
-    slow_log_z, slow = tree.run(states, weights, clock)
-    np.testing.assert_allclose(log_z, slow_log_z, atol=1e-12)
-    np.testing.assert_allclose(out, slow, atol=1e-13)
+    weights = log_of(rng.random((7, 4)))
+    weights[2] = [-np.inf, -np.inf, -np.inf, 3.0]
+    weights[3] = -np.inf
+    for logs in (False, True):
+        log_z, out = table.run(states, weights, clock, logs=logs)
+        assert log_z[3] == -np.inf and np.isfinite(np.delete(log_z, 3)).all()
+        for other in (tree, careful):
+            other_log_z, other_out = other.run(states, weights, clock, logs=logs)
+            np.testing.assert_allclose(other_log_z, log_z, atol=1e-12)
+            np.testing.assert_allclose(other_out, out, rtol=1e-12, atol=1e-14)
+    for row, weight in zip(states, weights, strict=True):
+        best, same = table.best(row, weight, clock), tree.best(row, weight, clock)
+        if best is None or same is None:
+            assert best is same is None
+        else:
+            assert best[0].tolist() == same[0].tolist()
+            np.testing.assert_allclose(best[1], same[1], atol=1e-12)
 
 
-def test_plans_are_shared_and_barren_variables_left_out() -> None:
+def test_an_answer_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the fixture of this folder, which asks every question twice."""
+    run, calls = PatternTable.run, []
+
+    def drifting(self: PatternTable, *arguments: Any, **options: Any) -> Any:
+        log_z, out = run(self, *arguments, **options)
+        calls.append(1)
+        return log_z + len(calls), out
+
+    monkeypatch.setattr(PatternTable, "run", drifting)
+    with pytest.raises(AssertionError):
+        kk.predict_proba(ASIA, {"xray": ["yes"]})
+    with pytest.raises(AssertionError):
+        kk.most_probable(ASIA)
+
+
+def test_engines_are_shared_and_barren_variables_left_out() -> None:
     graph = ASIA.replaced()
     cache = cache_of(graph)
-    first = kk.query(graph, "lung", evidence={"xray": "yes"})  # by enumeration
-    second = kk.query(graph, "lung", evidence={"xray": "yes"})  # by the engine that keeps no maps
-    third = kk.query(graph, "tub", evidence={"xray": "no"})  # side by side
+    first = kk.query(graph, "lung", evidence={"xray": "yes"})
+    second = kk.query(graph, "lung", evidence={"xray": "yes"})
+    third = kk.query(graph, "tub", evidence={"xray": "no"})
     fourth = kk.query(graph.replaced(), "tub", evidence={"xray": "no"})
-    assert len(cache._trees) == 1
-    np.testing.assert_allclose(first["lung"].values_array, second["lung"].values_array, atol=1e-14)
-    np.testing.assert_allclose(third["tub"].values_array, fourth["tub"].values_array, atol=1e-14)
+    assert len(cache._engines) == 1
+    assert np.array_equal(first["lung"].values_array, second["lung"].values_array)
+    assert np.array_equal(third["tub"].values_array, fourth["tub"].values_array)
     needed = {graph.index("lung"), graph.index("smoke")}
     barren = barren_variables(graph, needed, normalised_tables(graph))
     assert {graph.label(v) for v in barren} == {"asia", "tub", "bronc", "either", "xray", "dysp"}
-    tree = cache.tree(EvidencePattern((), (), (), barren), Budget().start())
-    log_z, out = tree.run(np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), Budget().start())
+    clock = Budget().start()
+    tree = PatternTree(graph, cache.linear, EvidencePattern((), left_out=barren), clock)
+    log_z, out = tree.run(np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), clock)
     assert log_z[0] == pytest.approx(0.0, abs=1e-14)
     whole = kk.query(graph, ["lung", "smoke"])
-    for k, v in enumerate(tree.variables):
-        at = int(tree.target_at[k])
-        np.testing.assert_allclose(out[0, at : at + 2], whole[graph.label(int(v))].values_array)
+    for v in tree.open.tolist():
+        np.testing.assert_allclose(tree.marginal(out[0], v), whole[graph.label(v)].values_array)
 
 
 def test_unnormalised_tables_are_never_barren() -> None:
@@ -255,12 +305,30 @@ def test_bad_questions_get_one_clear_line(ask: object, kind: type[Exception], sa
 
 
 def test_small_models_are_answered_without_compiled_loops() -> None:
-    """Loading Numba takes longer than all the rest of a question from the command line."""
-    code = (
-        "import sys, kikuchi as kk\n"
-        "kk.query(kk.example('asia'), 'lung', evidence={'xray': 'yes'}, likelihood={3: [1, 2]})\n"
-        "assert not {'numba', 'scipy', 'pandas', 'matplotlib'} & set(sys.modules)"
-    )
+    """Loading Numba takes longer than all the rest of a question from the command line, and
+    compiling far longer: every question is asked twice.
+    """
+    code = """
+import sys
+import kikuchi as kk
+
+asia = kk.example("asia")
+for _ in range(2):
+    kk.query(asia, "lung", evidence={"xray": "yes"}, likelihood={3: [1, 2]})
+    kk.query(asia, joint=["lung", "xray"])
+    kk.query(asia, observed_marginals={"smoke": [0.1, 0.9]})
+    kk.most_probable(asia, {"xray": "yes"}, best=3)
+    kk.marginal_map(asia, ["smoke", "lung"], {"xray": "yes"})
+    kk.information_gain(asia, "lung")
+    kk.sensitivity(asia, "lung", "yes", {"xray": "yes"})
+    try:
+        kk.query(asia, evidence={"tub": "yes", "either": "no"})
+    except kk.KikuchiError:
+        pass
+assert not {"numba", "scipy", "pandas", "matplotlib"} & set(sys.modules)
+kk.predict_proba(asia, {"xray": ["yes", None, "no"] * 100})
+assert "numba" not in sys.modules
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -278,6 +346,24 @@ def test_the_smallest_conflict_is_named() -> None:
     cut = kk.FactorGraph([2, 2], [((0,), [1, 0])], names=["a", "b"])
     with pytest.raises(ImpossibleEvidenceError, match="a=1 alone is impossible"):
         kk.query(cut, evidence={"a": 1, "b": 1})
+
+
+def test_a_conflict_is_sought_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree without the evidence may be far larger than that of the question."""
+    side = 9
+    grid = kk.grid(side, side, seed=0)
+    factors = [(grid.scope(a), grid.table(a)) for a in range(grid.n_factors)]
+    graph = kk.FactorGraph([2] * side**2, [*factors, ((0, 1), np.eye(2))])
+    seen = dict.fromkeys(range(2, side**2, 2), 0) | {0: 0, 1: 1}
+    with pytest.raises(ImpossibleEvidenceError, match="zero: 0=0, 1=1 together are impossible;"):
+        kk.query(graph, [5], evidence=seen)
+    monkeypatch.setattr("kikuchi.query.conflicts._MEMORY", 50_000)
+    monkeypatch.setattr("kikuchi.query.pattern_tree._MOST_ENTRIES", 100)
+    says = (
+        r"0=0, 1=1, 2=0, .*, 16=0 and 32 more together are impossible \(there may be a smaller set"
+    )
+    with pytest.raises(ImpossibleEvidenceError, match=says):
+        kk.query(graph.replaced(), [5], evidence=seen)
 
 
 @pytest.fixture(scope="module")

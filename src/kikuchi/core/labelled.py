@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.errors import MissingExtraError, ModelError
 
 Rows = Sequence[tuple[str, Sequence[str], Array]]
 """The name of a variable, the names of its states, and a number for each."""
@@ -35,6 +35,53 @@ def xarray_module() -> Any:
             "arrays with names need xarray; pip install 'kikuchi[data]'"
         ) from None
     return xarray
+
+
+class Marginal(np.ndarray[Any, Any]):
+    """Probabilities of the states of one variable: an array that also takes names of states.
+
+    Arrays computed from it are plain: only the distribution itself has names.
+
+    >>> coin = Marginal.named(np.array([0.25, 0.75]), "coin", ("heads", "tails"))
+    >>> coin["tails"], coin[0].item(), coin.sum().item()
+    (0.75, 0.25, 1.0)
+    """
+
+    variable: str | None
+    states: tuple[str, ...] | None
+
+    @classmethod
+    def named(cls, values: Array, variable: str, states: Sequence[str] | None) -> Marginal:
+        """The values with the name of the variable and those of its states, if it has any."""
+        marginal = np.asarray(values).view(cls)
+        marginal.variable = variable
+        marginal.states = None if states is None else tuple(states)
+        return marginal
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.variable = None
+        self.states = None
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+    def __getitem__(self, state: Any) -> Any:
+        if not isinstance(state, str):
+            return np.asarray(self)[state]
+        names = self.states if self.states is not None else tuple(map(str, range(len(self))))
+        if state not in names:
+            known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+            raise ModelError(
+                f"variable {self.variable} has no state '{state}'; its states are {known}"
+            )
+        return float(np.asarray(self)[names.index(state)])
+
+    def __reduce__(self) -> Any:
+        return Marginal.named, (np.asarray(self), self.variable, self.states)
+
+    def _repr_html_(self) -> str:
+        names = self.states if self.states is not None else tuple(map(str, range(len(self))))
+        return html_states([(str(self.variable), names, np.asarray(self))])
 
 
 def long_frame(rows: Rows, column: str) -> Any:

@@ -20,8 +20,8 @@ from kikuchi.core.labelled import (
     pandas_module,
     xarray_module,
 )
+from kikuchi.core.labels import required_place
 from kikuchi.core.text import printable
-from kikuchi.query.labels import required_place
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""What queries remember about a model: its plain tables, and the trees of its evidence patterns.
+"""What queries remember about a model: its plain tables, and the engines of its evidence patterns.
 
 A model is immutable, so that nothing here can go stale; what is remembered goes with the model.
 """
@@ -8,44 +8,44 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kikuchi.core.arrays import Array, Mask
-from kikuchi.core.budget import Clock
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.barren import barren_variables, normalised_tables
+from kikuchi.query.barren import barren_variables, marginals_by_parts, normalised_tables
+from kikuchi.query.pattern_table import PatternTable, fits
+from kikuchi.query.patterns import EvidencePattern, PatternEngine, States
 
-if TYPE_CHECKING:  # trees need compiled loops, and answers of small models do not
-    from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree, States
+if TYPE_CHECKING:  # trees need compiled loops, and small models are answered without them
+    from kikuchi.query.pattern_tree import LinearTables, PatternTree
 
-_MOST_TREES = 64
-_MOST_PATTERNS = 10_000
+_MOST_ENGINES = 64
+_MOST_PRIORS = 16
 _SMALL_MODEL = 256  # variables: the tree of all of them is worth having
 _SMALL_TREE = 2**15  # entries of all cliques: reading everything costs less than another tree
 
 Row = tuple[float, Array]
+Engine = TypeVar("Engine", bound=PatternEngine)
 
 
 class ModelCache:
-    """Trees of one model by evidence pattern, the least used forgotten first."""
+    """Engines of one model by evidence pattern, the least used forgotten first.
+
+    Which engine runs a question depends on the question and its limits only, never on what was
+    asked before: the first and the hundredth call give the same numbers.
+    """
 
     def __init__(self, graph: FactorGraph) -> None:
-        self._graph = weakref.ref(graph)
-        self._trees: OrderedDict[EvidencePattern, PatternTree] = OrderedDict()
-        self._last: tuple[PatternTree, bytes, bytes, Row] | None = None
+        # A copy that shares the arrays: engines that held the model itself would keep it for ever.
+        self.graph = graph.replaced(names=None, states=None)
+        self._engines: OrderedDict[Any, Any] = OrderedDict()
+        self._priors: OrderedDict[Any, Array | None] = OrderedDict()
+        self._last: tuple[PatternEngine, bytes, bytes, Row] | None = None
         self._lock = threading.Lock()
-        self._asked: set[tuple[tuple[int, ...], ...]] = set()
-        self.prior: tuple[frozenset[int], Array] | None = None  # of variables asked part by part
-
-    @property
-    def graph(self) -> FactorGraph:
-        """The model."""
-        graph = self._graph()
-        assert graph is not None  # a cache is reached through its model only
-        return graph
 
     @cached_property
     def linear(self) -> LinearTables:
@@ -63,71 +63,90 @@ class ModelCache:
         """Variables that do not matter for the needed ones."""
         return barren_variables(self.graph, needed, self.normalised)
 
-    def tree(self, pattern: EvidencePattern, clock: Clock) -> PatternTree:
-        """The tree of a pattern, made when first asked for."""
-        from kikuchi.query.pattern_tree import PatternTree
-
-        with self._lock:
-            found = self._trees.get(pattern)
-            if found is not None:
-                self._trees.move_to_end(pattern)
-                return found
-        made = PatternTree(self.graph, self.linear, pattern, clock)
-        with self._lock:
-            self._trees[pattern] = made
-            if len(self._trees) > _MOST_TREES:
-                self._trees.popitem(last=False)
-        return made
-
-    def is_new(
-        self, observed: tuple[int, ...], weighted: tuple[int, ...], together: tuple[int, ...]
-    ) -> bool:
-        """Whether nothing was asked with this evidence pattern so far; it counts as asked then."""
-        key = observed, weighted, together
-        if key in self._asked:
-            return False
-        if len(self._asked) > _MOST_PATTERNS:
-            self._asked.clear()
-        self._asked.add(key)
-        return True
-
-    def tree_for(
+    def engine(
         self,
         observed: tuple[int, ...],
         weighted: tuple[int, ...],
         asked: set[int],
         together: tuple[int, ...],
         clock: Clock,
-    ) -> PatternTree:
-        """A tree that answers about `asked`: that of all variables if it is small, so that the next
-        question finds it; else that without the barren ones.
+        rows: int = 1,
+    ) -> PatternEngine:
+        """An engine for so many rows of a pattern that answers about `asked`: a table in NumPy if
+        it is small, else a compiled tree.
         """
-        from kikuchi.query.pattern_tree import EvidencePattern
+        pattern = EvidencePattern(observed, weighted, together)
+        if fits(self.graph, pattern, rows, clock.budget):
+            return self._kept(pattern, lambda: PatternTable(self.graph, pattern))
+        return self._tree_for(pattern, asked, clock)
 
-        whole = EvidencePattern(observed, weighted, together)
+    def _tree_for(self, whole: EvidencePattern, asked: set[int], clock: Clock) -> PatternTree:
+        """The tree of all variables if it is small, so that the next question finds it; else that
+        without the barren ones.
+        """
         graph = self.graph
         if not graph.is_directed:
-            return self.tree(whole, clock)
-        if whole in self._trees or graph.n_variables <= _SMALL_MODEL:
-            tree = self.tree(whole, clock)
+            return self._tree(whole, clock)
+        if graph.n_variables <= _SMALL_MODEL:
+            tree = self._tree(whole, clock)
             if tree.entries <= _SMALL_TREE:
                 return tree
-        left_out = self.barren({*observed, *weighted, *asked, *together})
+        left_out = self.barren({*whole.observed, *whole.weighted, *asked, *whole.together})
         if not left_out:
-            return self.tree(whole, clock)
-        return self.tree(EvidencePattern(observed, weighted, together, left_out), clock)
+            return self._tree(whole, clock)
+        return self._tree(replace(whole, left_out=left_out), clock)
 
-    def row(self, tree: PatternTree, states: States, weights: Array, clock: Clock) -> Row:
+    def _tree(self, pattern: EvidencePattern, clock: Clock) -> PatternTree:
+        """The tree of a pattern, whose plan depends on the limits."""
+        from kikuchi.query.pattern_tree import PatternTree
+
+        return self._kept(
+            (pattern, *_limits(clock.budget)),
+            lambda: PatternTree(self.graph, self.linear, pattern, clock),
+        )
+
+    def _kept(self, key: Any, make: Callable[[], Engine]) -> Engine:
+        """What is kept under a key, made when first asked for."""
+        with self._lock:
+            if key in self._engines:
+                self._engines.move_to_end(key)
+                found: Engine = self._engines[key]
+                return found
+        made = make()
+        with self._lock:
+            self._engines[key] = made
+            if len(self._engines) > _MOST_ENGINES:
+                self._engines.popitem(last=False)
+        return made
+
+    def prior_by_parts(self, asked: set[int], clock: Clock) -> Array | None:
+        """Marginals without evidence from narrow parts of a model; None where one tree is expected
+        to be quicker.
+        """
+        key = frozenset(asked), *_limits(clock.budget)
+        if key not in self._priors:
+            self._priors[key] = marginals_by_parts(
+                self.graph, sorted(asked), self.normalised, clock
+            )
+            if len(self._priors) > _MOST_PRIORS:
+                self._priors.popitem(last=False)
+        return self._priors[key]
+
+    def row(self, engine: PatternEngine, states: States, weights: Array, clock: Clock) -> Row:
         """log Z and targets of one row; the same row asked again is remembered."""
         key = states.tobytes(), weights.tobytes()
         last = self._last
-        if last is not None and last[0] is tree and last[1:3] == key:
+        if last is not None and last[0] is engine and last[1:3] == key:
             return last[3]
-        log_z, out = tree.run(states, weights, clock)
+        log_z, out = engine.run(states, weights, clock)
         answer = float(log_z[0]), out[0]
         answer[1].flags.writeable = False
-        self._last = (tree, *key, answer)
+        self._last = (engine, *key, answer)
         return answer
+
+
+def _limits(budget: Budget) -> tuple[float | None, int | None]:
+    return budget.seconds, budget.bytes
 
 
 _CACHES: dict[int, ModelCache] = {}
@@ -141,8 +160,3 @@ def cache_of(graph: FactorGraph) -> ModelCache:
         found = _CACHES[key] = ModelCache(graph)
         weakref.finalize(graph, _CACHES.pop, key, None)
     return found
-
-
-def empty_weights(rows: int) -> Array:
-    """No likelihoods for so many rows."""
-    return np.zeros((rows, 0))

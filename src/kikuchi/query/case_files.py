@@ -18,7 +18,16 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
 from kikuchi.core.cluster import shared_with
 from kikuchi.core.errors import BudgetError, DataError, MissingExtraError, suggestion
-from kikuchi.core.files import PathName, atomic_write, guarded_reading, is_compressed, suffix_of
+from kikuchi.core.files import (
+    PathName,
+    atomic_write,
+    guarded_reading,
+    is_compressed,
+    limited_lines,
+    open_text,
+    reading_limit,
+    suffix_of,
+)
 from kikuchi.core.progress import ProgressOption, shown
 from kikuchi.core.text import from_cell, spreadsheet_cell
 from kikuchi.graphs.factor_graph import Variable
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _ROWS_AT_ONCE = 2**16
+_CELLS_AT_ONCE = 2**22
+_LETTERS_AT_ONCE = 2**25
 _DELIMITERS = ",;\t"
 
 Chunk = tuple[int, Sequence[Any]]
@@ -100,6 +111,7 @@ def predict_file(
     columns = [*answer_columns(graph, asked), "log_evidence"]
     rows = dead = restless = 0
     with (
+        reading_limit(clock.budget.bytes),
         _reading(source) as (names, chunks),
         _writing(out, columns) as write,
         shown(progress, "cases") as report,
@@ -165,29 +177,24 @@ def _reading(path: PathName) -> Iterator[tuple[list[str], Iterator[Chunk]]]:
         with _parquet(path) as file:
             yield list(file.schema_arrow.names), _parquet_chunks(place, file)
         return
-    with _open_text(place) as file:
-        with guarded_reading(place, "text"):
-            head = next((line for line in file if line.strip()), "")
+    with open_text(place) as file:
+        lines = limited_lines(file, place)
+        head = next((line for line in lines if line.strip()), "")
         if not head:
             raise DataError(f"{path}: the file is empty")
         delimiter = max(_DELIMITERS, key=head.count)
-        names = [from_cell(cell.strip()) for cell in next(csv.reader([head], delimiter=delimiter))]
-        yield names, _text_chunks(place, file, delimiter, len(names))
+        with guarded_reading(place, "text"):
+            cells = next(csv.reader([head], delimiter=delimiter))
+        names = [from_cell(cell.strip()) for cell in cells]
+        yield names, _text_chunks(place, lines, delimiter, len(names))
 
 
-def _open_text(place: Path) -> Any:
-    with guarded_reading(place, "text"):
-        if is_compressed(place):
-            return io.TextIOWrapper(gzip.open(place, "rb"), encoding="utf-8-sig", newline="")
-        return place.open(encoding="utf-8-sig", newline="")
-
-
-def _text_chunks(place: Path, file: Any, delimiter: str, width: int) -> Iterator[Chunk]:
-    reader = csv.reader(file, delimiter=delimiter)
+def _text_chunks(place: Path, lines: Iterator[str], delimiter: str, width: int) -> Iterator[Chunk]:
+    reader = csv.reader(lines, delimiter=delimiter)
     first, gap = 1, False
     while True:
         with guarded_reading(place, "text"):
-            read = list(islice(reader, _ROWS_AT_ONCE))
+            read = _some_rows(reader, width)
         if not read:
             return
         rows = [row for row in read if row]
@@ -202,6 +209,18 @@ def _text_chunks(place: Path, file: Any, delimiter: str, width: int) -> Iterator
                 )
         yield first, [_texts(column) for column in zip(*rows, strict=True)]
         first += len(rows)
+
+
+def _some_rows(reader: Iterator[list[str]], width: int) -> list[list[str]]:
+    """Return the next rows: as many as usual, fewer where they are wide or their cells long."""
+    rows: list[list[str]] = []
+    letters = 0
+    for row in islice(reader, max(min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // width), 1)):
+        rows.append(row)
+        letters += sum(map(len, row))
+        if letters > _LETTERS_AT_ONCE:
+            break
+    return rows
 
 
 def _check_no_gap(place: Path, read: list[list[str]], first: int, gap: bool) -> bool:

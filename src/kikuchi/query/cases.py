@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Ints
 from kikuchi.core.errors import DataError, suggestion
+from kikuchi.core.labels import AmbiguousNumberError, place_of_cell
 from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
-from kikuchi.query.pattern_tree import States
+from kikuchi.query.patterns import States
 from kikuchi.query.question import state_labels
 
 UNSEEN = -1  # a missing cell
@@ -67,7 +68,12 @@ class CellReader:
     def codes(self, k: int, cells: Any, first_row: int, source: str = "") -> NDArray[np.int32]:
         """State numbers of the cells of the k-th used column."""
         distinct, inverse = _distinct(cells)
-        table = np.array([self._code(k, cell) for cell in distinct] or [UNSEEN], dtype=np.int32)
+        try:
+            numbers = [self._code(k, cell) for cell in distinct]
+        except AmbiguousNumberError as error:
+            name = self.columns[self.used[k]]
+            raise DataError(f"{source}column '{name}': state {error}") from None
+        table = np.array(numbers or [UNSEEN], dtype=np.int32)
         out = table[inverse] if len(inverse) else np.zeros(0, dtype=np.int32)
         if (table == UNSEEN - 1).any():
             row = int(np.flatnonzero(out == UNSEEN - 1)[0])
@@ -96,19 +102,11 @@ class CellReader:
             return UNSEEN
         if isinstance(cell, str) and is_missing(cell):
             return self._named(v, cell)
-        if isinstance(cell, float | np.floating) and float(cell).is_integer():
-            cell = int(cell)  # a column of whole numbers with gaps
         if isinstance(cell, str):
             found = self._named(v, cell)
             return UNSEEN - 1 if found == UNSEEN else found
-        word = str(cell)
-        labels = state_labels(self.graph, v)
-        for candidate in (word, word.lower(), word.upper()):
-            if candidate in labels:
-                return labels.index(candidate)
-        whole = isinstance(cell, int | np.integer) and not isinstance(cell, bool | np.bool_)
-        in_range = whole and 0 <= cell < len(labels)
-        return int(cell) if in_range and not any(map(is_whole, labels)) else UNSEEN - 1
+        place = place_of_cell(state_labels(self.graph, v), cell)
+        return UNSEEN - 1 if place is None else place
 
     def _named(self, v: int, word: str) -> int:
         labels = state_labels(self.graph, v)

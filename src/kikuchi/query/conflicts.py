@@ -8,14 +8,16 @@ from itertools import combinations
 
 import numpy as np
 
-from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.cache import cache_of
+from kikuchi.query.patterns import log_of
 from kikuchi.query.question import Given, state_labels
 
 _SECONDS = 1.0  # of a search for a small set
+_MEMORY = 2**28  # bytes of a tree in which all evidence may be taken back
+_SHOWN = 10  # observations of a set in a message
 _MOST_SETS = 2000  # of one size that are tried at once
 
 
@@ -42,44 +44,54 @@ def impossible(graph: FactorGraph, known: Given) -> ImpossibleEvidenceError:
             f"the evidence has probability zero: {texts[0]} alone is impossible; take it out"
         )
     smaller = "" if minimal else " (there may be a smaller set)"
+    named = ", ".join(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        named += f" and {len(texts) - _SHOWN} more"
     return ImpossibleEvidenceError(
-        f"the evidence has probability zero: {', '.join(texts)} together are impossible"
-        f"{smaller}; take one of them out"
+        f"the evidence has probability zero: {named} together are impossible{smaller}; take one of "
+        "them out"
     )
 
 
 def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
     """Variables whose evidence is impossible together, and whether none of them can be spared.
 
-    Single observations and pairs are all tried, so that such a set is the smallest there is. Of
-    larger ones observations are taken away one by one; one without which the rest is possible is
-    kept.
+    There are none if the model is impossible without any evidence. Single observations and pairs
+    are all tried, so that such a set is the smallest there is. Of larger ones observations are
+    taken away one by one; one without which the rest is possible is kept.
     """
-    from kikuchi.query.pattern_tree import EvidencePattern
-
-    evidence = {**{v: _indicator(graph, v, k) for v, k in known.states.items()}, **known.weights}
+    evidence = {v: log_of(np.eye(graph.cardinalities[v])[k]) for v, k in known.states.items()}
+    evidence |= {v: log_of(w) for v, w in known.weights.items()}
     order = tuple(sorted(evidence))
-    clock = Budget(seconds=10 * _SECONDS).start()
-    tree = cache_of(graph).tree(EvidencePattern((), order), clock)
+    clock = Budget(seconds=10 * _SECONDS, bytes=_MEMORY).start()
+    cache = cache_of(graph)
 
     def are_impossible(sets: list[tuple[int, ...]]) -> list[bool]:
         """Of each set of observations, whether it has probability zero."""
-        rows = [
-            np.concatenate([evidence[u] if u in kept else np.ones(len(evidence[u])) for u in order])
-            for kept in sets
-        ]
+        engine = cache.engine((), order, set(), (), clock, rows=len(sets))
+        weights = np.zeros((len(sets), int(engine.weight_at[-1])))
+        for row, kept in zip(weights, sets, strict=True):
+            for k, v in enumerate(order):
+                if v in kept:
+                    row[engine.weight_at[k] : engine.weight_at[k + 1]] = evidence[v]
         states = np.zeros((len(sets), 0), dtype=np.int32)
-        return [bool(log_z == -np.inf) for log_z in tree.run(states, np.array(rows), clock)[0]]
+        return [bool(log_z == -np.inf) for log_z in engine.run(states, weights, clock)[0]]
+
+    def all_of(size: int) -> list[tuple[int, ...]]:
+        """All sets of a size; none where they would take too long."""
+        count = math.comb(len(order), size)
+        engine = cache.engine((), order, set(), (), clock, rows=count)
+        few = count <= (_MOST_SETS if engine.many_rows_are_cheap else 1)
+        return list(combinations(order, size)) if few else []
 
     kept = order
     began = time.perf_counter()
     try:
-        for size in (1, 2):
-            if math.comb(len(order), size) <= (_MOST_SETS if tree.side_by_side else 1):
-                sets = list(combinations(order, size))
-                for found, bad in zip(sets, are_impossible(sets), strict=True):
-                    if bad:
-                        return list(found), True
+        for size in (0, 1, 2):
+            sets = all_of(size)
+            for found, bad in zip(sets, are_impossible(sets), strict=True):
+                if bad:
+                    return list(found), True
         for v in order:
             if time.perf_counter() - began > _SECONDS:
                 return list(kept), False
@@ -89,9 +101,3 @@ def conflicting(graph: FactorGraph, known: Given) -> tuple[list[int], bool]:
     except BudgetError:
         return list(kept), False
     return list(kept), True
-
-
-def _indicator(graph: FactorGraph, v: int, state: int) -> Array:
-    out = np.zeros(int(graph.cardinalities[v]))
-    out[state] = 1.0
-    return out

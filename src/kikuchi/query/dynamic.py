@@ -20,11 +20,12 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Clock, RunLimits, limits, named_limits
 from kikuchi.core.errors import EvidenceError, ImpossibleEvidenceError, ModelError, suggestion
+from kikuchi.core.labels import required_place
 from kikuchi.graphs.directed import bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.answers import Distributions
-from kikuchi.query.labels import required_place
-from kikuchi.query.pattern_tree import EvidencePattern, LinearTables, PatternTree
+from kikuchi.query.pattern_table import PatternTable, fits
+from kikuchi.query.patterns import EvidencePattern, PatternEngine, log_of
 
 _BEFORE = "[-1]"
 
@@ -248,24 +249,40 @@ class _Slice:
         self.graph = FactorGraph(self.cards, factors)
         self.names, self.number, self.switch = names, number, switch
         self.own = [number[n] for n in network.names]
-        self.linear = LinearTables.of(self.graph)
-        self._trees: dict[str, PatternTree] = {}
+        self._engines: dict[str, PatternEngine] = {}
 
     def states(self, name: str) -> tuple[str, ...]:
         given = self.network.variables[name]
         return tuple(map(str, range(given))) if isinstance(given, int) else tuple(given)
 
     def weights(self, seen: Mapping[str, Any], t: int) -> Array:
-        """Weights of all states of the slice's variables: ones, or the observed state alone."""
-        rows = {v: np.ones(self.cards[v]) for v in self.own}
+        """Log-weights of all states of the slice's variables: 0, and -inf where another state was
+        observed.
+        """
+        rows = {v: np.zeros(self.cards[v]) for v in self.own}
         for name, state in seen.items():
             if name not in self.network.variables:
                 hint = suggestion(str(name), self.network.names)
                 raise EvidenceError(f"slice {t}: there is no variable '{name}'; {hint}")
             labels = self.states(name)
             place = required_place(f"slice {t}: {name}", labels, state, EvidenceError)
-            rows[self.number[name]] = np.eye(len(labels))[place]
+            rows[self.number[name]] = log_of(np.eye(len(labels))[place])
         return np.concatenate([rows[v] for v in sorted(self.own)])
+
+    def _engine(self, what: str, together: list[int]) -> PatternEngine:
+        """The engine of one kind of question: a table of a small slice, else a compiled tree."""
+        if what not in self._engines:
+            pattern = EvidencePattern(
+                (self.switch,), tuple(sorted(self.own)), tuple(sorted(together))
+            )
+            if fits(self.graph, pattern, 1, self.clock.budget):
+                self._engines[what] = PatternTable(self.graph, pattern)
+            else:
+                from kikuchi.query.pattern_tree import LinearTables, PatternTree
+
+                linear = LinearTables.of(self.graph)
+                self._engines[what] = PatternTree(self.graph, linear, pattern, self.clock)
+        return self._engines[what]
 
     def _run(
         self,
@@ -275,58 +292,46 @@ class _Slice:
         alpha: Array | None,
         beta: Array | None,
         t: int,
-    ) -> tuple[float, Array, PatternTree]:
-        tree = self._trees.get(what)
-        if tree is None:
-            pattern = EvidencePattern(
-                (self.switch,), tuple(sorted(self.own)), tuple(sorted(together))
-            )
-            tree = self._trees[what] = PatternTree(self.graph, self.linear, pattern, self.clock)
-        values = self.linear.values.copy()
+    ) -> tuple[float, Array, PatternEngine]:
+        engine = self._engine(what, together)
+        if not engine.many_rows_are_cheap:
+            raise ModelError("a slice of this network is too large for the interface algorithm")
+        logs = self.graph.log_tables.copy()
         for factor, table in zip(self.ends, (alpha, beta), strict=True):
             if table is not None:
                 at = int(self.graph.table_offsets[factor])
-                values[at : at + table.size] = table.ravel()
-        tree.linear = LinearTables(values, self.linear.tops)
-        with np.errstate(divide="ignore"):  # the careful engine reads logarithms
-            logs = np.log(values) + np.repeat(self.linear.tops, np.diff(self.graph.table_offsets))
-        tree.graph = self.graph.replaced(log_tables=logs)
-        if not tree.side_by_side:
-            raise ModelError("a slice of this network is too large for the interface algorithm")
-        log_z, out = tree.run(np.zeros((1, 1), dtype=np.int32), weights[None], self.clock)
+                logs[at : at + table.size] = table.ravel()
+        engine.refill(self.graph.replaced(log_tables=logs))
+        states = np.zeros((1, 1), dtype=np.int32)
+        log_z, out = engine.run(states, weights[None], self.clock, logs=bool(together))
         if log_z[0] == -np.inf:
             raise ImpossibleEvidenceError(
                 f"slice {t}: the evidence up to here has probability zero; check it"
             )
-        return float(log_z[0]), out[0], tree
+        return float(log_z[0]), out[0], engine
 
     def marginals(
         self, weights: Array, alpha: Array | None, beta: Array | None, t: int
     ) -> tuple[float, list[Array]]:
         """log Z of the slice and the distribution of each of its variables."""
-        log_z, out, tree = self._run("marginals", [], weights, alpha, beta, t)
-        found = []
-        for v in self.own:
-            at = int(tree.target_at[int(tree.number[v])])
-            found.append(out[at : at + self.cards[v]])
-        return log_z, found
+        log_z, out, engine = self._run("marginals", [], weights, alpha, beta, t)
+        return log_z, [engine.marginal(out, v) for v in self.own]
 
     def forward(
         self, weights: Array, alpha: Array | None, beta: Array | None, t: int
     ) -> tuple[float, Array]:
-        """log Z, and the table over the interface that goes to the next slice."""
+        """log Z, and the log-probabilities of the interface that go to the next slice."""
         if not self.now:
-            return self.marginals(weights, alpha, beta, t)[0], np.ones(1)
+            return self.marginals(weights, alpha, beta, t)[0], np.zeros(1)
         log_z, out, _ = self._run("forward", self.now, weights, alpha, beta, t)
         return log_z, self._ordered(out, self.now)
 
     def backward(self, weights: Array, beta: Array | None, t: int) -> Array:
-        """The table over the interface of the slice before: how well it explains what follows."""
+        """The log-table over the interface of the slice before: how well it explains the rest."""
         if not self.before:
-            return np.ones(1)
+            return np.zeros(1)
         _, out, _ = self._run("backward", self.before, weights, None, beta, t)
-        table = self._ordered(out, self.before)
-        return np.asarray(table / table.max())
+        return self._ordered(out - out.max(), self.before)
 
     def _ordered(self, out: Array, variables: list[int]) -> Array:
         """A joint in the order of the interface; the tree has it by rising number."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from kikuchi.core.errors import MissingExtraError, ModelError
 from kikuchi.graphs.directed import check_directed
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import read
-from kikuchi.graphs.formats.names import with_names
-from kikuchi.graphs.formats.network import ROW_TOLERANCE
+from kikuchi.graphs.formats.directed import ROW_TOLERANCE
 from kikuchi.query.question import state_labels
 
 _TAKEN = (
@@ -48,17 +46,25 @@ def as_model(model: Any) -> FactorGraph:
     if isinstance(model, FactorGraph):
         return model
     if isinstance(model, str | PathLike):
-        return with_names(read(model), Path(model))
+        return read(model)
     convert = _converter(model)
     if convert is None:
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ModelError(f"a model of kind {kind} is not taken; give {_TAKEN}")
-    return convert(model)
+    graph = convert(model)
+    if not graph.n_variables:
+        raise ModelError(f"this {type(model).__name__} has no variables; add some, with tables")
+    return graph
 
 
 def _converter(model: Any) -> Callable[[Any], FactorGraph] | None:
     homes = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
     if "pgmpy" in homes:
+        if hasattr(model, "get_slice_nodes"):
+            raise ModelError(
+                "pgmpy's networks of two time slices are not taken; write the tables into a "
+                "kk.TwoSliceNetwork(variables, initial, transition), whose unroll() gives a model"
+            )
         if hasattr(model, "get_cpds"):
             return _from_pgmpy_directed
         return _from_pgmpy_factors if hasattr(model, "get_factors") else None

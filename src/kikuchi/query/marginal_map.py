@@ -8,6 +8,7 @@ the maximum of the other), from below by the weight of a state that was found by
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -21,7 +22,7 @@ from kikuchi.core.labelled import html_facts
 from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.registry import infer
-from kikuchi.inference.trees.junction_tree import JunctionTree
+from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
 from kikuchi.query.question import Given, asked_variables, given, state_labels
@@ -137,13 +138,14 @@ def _maximised(
     if constant == -np.inf or any(np.max(table) == -np.inf for _, table in inner):
         raise impossible(graph, known)
     part = FactorGraph(graph.cardinalities[free], inner, log=True, log_constant=constant)
-    try:
-        found = JunctionTree(mode="max").run(part, budget=clock.budget)
-    except ImpossibleEvidenceError:
-        raise impossible(graph, known) from None
-    assert found.state is not None  # mode="max" finds it
-    value = float(part.log_score(found.state))
-    return {v: int(found.state[number[v]]) for v in free}, value, value
+    engine = cache_of(part).engine((), (), set(), (), clock)
+    found = engine.best(np.zeros(0, dtype=np.int32), np.zeros(0), clock)
+    if found is None:
+        raise impossible(graph, known)
+    state = np.zeros(len(free), dtype=np.int64)  # 0 where there is a single state
+    state[engine.open] = found[0]
+    value = float(part.log_score(state))
+    return {v: int(state[number[v]]) for v in free}, value, value
 
 
 # ---------------------------------------------------------------------- elimination
@@ -165,29 +167,72 @@ def eliminate(
     A product of more than `limit` entries is refused, or with `split` made in pieces, of which the
     first is reduced as asked and the others by their maximum: an upper bound.
     """
-    cards = graph.cardinalities.astype(np.float64)
-    left, tables = set(variables), list(tables)
-    while left:
-        v = min(left, key=lambda u: (_product_size(cards, tables, u), u))
-        bucket = [t for t in tables if v in t[0]]
-        tables = [t for t in tables if v not in t[0]]
-        if not split and _product_size(cards, bucket, v) > limit:
+    buckets = _EliminationQueue(graph, tables, variables)
+    while buckets.of:
+        v, bucket, size = buckets.pop()
+        if not split and size > limit:
             raise BudgetError("the tables of this elimination do not fit")
-        pieces = _pieces(cards, bucket, limit) if split else [bucket] if bucket else []
+        pieces = _pieces(buckets.cards, bucket, limit) if split else [bucket] if bucket else []
         for k, piece in enumerate(pieces):
             scope, table = _product(graph, piece)
             reduce = how(v) if k == 0 else _maximum
             axis = scope.index(v)
-            tables.append((scope[:axis] + scope[axis + 1 :], reduce(table, axis)))
+            buckets.add((scope[:axis] + scope[axis + 1 :], reduce(table, axis)))
         if not bucket and how(v) is _log_sum:  # a variable without a factor counts its states
-            tables.append(((), np.array(float(np.log(cards[v])))))
-        left.discard(v)
-    return tables
+            buckets.add(((), np.array(float(np.log(buckets.cards[v])))))
+        buckets.update()
+    return list(buckets.tables.values())
 
 
-def _product_size(cards: Array, tables: list[Table], v: int) -> float:
-    scope = set().union(*(scope for scope, _ in tables if v in scope)) if tables else set()
-    return float(np.prod(cards[sorted(scope)])) if scope else 1.0
+class _EliminationQueue:
+    """Tables by number, those of each variable, and the variables that are left in a queue by the
+    size of the product of their tables.
+    """
+
+    def __init__(self, graph: FactorGraph, tables: list[Table], variables: set[int]) -> None:
+        self.cards = graph.cardinalities.astype(np.float64)
+        self.tables: dict[int, Table] = {}
+        self.of: dict[int, set[int]] = {v: set() for v in variables}
+        self.sizes: dict[int, float] = {}
+        self.queue: list[tuple[float, int]] = []
+        self.changed = set(variables)
+        self.count = 0
+        for table in tables:
+            self.add(table)
+        self.update()
+
+    def add(self, table: Table) -> None:
+        """Put a table into the buckets of its variables."""
+        self.tables[self.count] = table
+        for v in table[0]:
+            if v in self.of:
+                self.of[v].add(self.count)
+                self.changed.add(v)
+        self.count += 1
+
+    def update(self) -> None:
+        """Queue the variables whose tables have changed."""
+        for v in self.changed:
+            scope = {u for k in self.of[v] for u in self.tables[k][0]}
+            size = float(np.prod(self.cards[sorted(scope)])) if scope else 1.0
+            if self.sizes.get(v) != size:
+                self.sizes[v] = size
+                heapq.heappush(self.queue, (size, v))
+        self.changed.clear()
+
+    def pop(self) -> tuple[int, list[Table], float]:
+        """Take out the variable with the smallest product: its tables, and the product's size."""
+        size, v = heapq.heappop(self.queue)
+        while self.sizes.get(v) != size:  # it has changed since, or v is eliminated
+            size, v = heapq.heappop(self.queue)
+        del self.sizes[v]
+        bucket = [self.tables.pop(k) for k in sorted(self.of.pop(v))]
+        for scope, _ in bucket:
+            for u in scope:
+                if u in self.of:
+                    self.of[u] &= self.tables.keys()
+                    self.changed.add(u)
+        return v, bucket, size
 
 
 def _pieces(cards: Array, bucket: list[Table], limit: float) -> list[list[Table]]:

@@ -21,7 +21,7 @@ from kikuchi.inference.messages.belief_propagation import BeliefPropagation, for
 from kikuchi.inference.method import Method
 from kikuchi.query.kernels import message_rows as kernels
 from kikuchi.query.kernels.message_rows import RowGraph, RowState
-from kikuchi.query.pattern_tree import States
+from kikuchi.query.patterns import States
 
 _BLOCK_ENTRIES = 2**16  # of messages and rows of a block: they stay in the cache of a core
 _FEWEST_ROWS, _MOST_ROWS = 8, 64

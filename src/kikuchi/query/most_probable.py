@@ -26,7 +26,7 @@ from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
-from kikuchi.query.pattern_tree import PatternTree, States
+from kikuchi.query.patterns import PatternEngine, States, log_of
 from kikuchi.query.question import Given, given, state_labels
 
 _SHOWN_VARIABLES = 12
@@ -177,52 +177,52 @@ class _BestFirst:
             for v in range(graph.n_variables)
             if v not in known.states and (graph.cardinalities[v] > 1 or v in known.weights)
         )
-        self.tree: PatternTree = cache.tree_for(observed, free, set(free), (), clock)
+        self.engine: PatternEngine = cache.engine(observed, free, set(free), (), clock)
         self.row: States = np.array([known.states[v] for v in observed], dtype=np.int32)
         start = [known.weights.get(v, np.ones(int(graph.cardinalities[v]))) for v in free]
-        self.weights = np.concatenate(start) if start else np.zeros(0)
-        self.at = self.tree.weight_at
-        log_z, _ = self.tree.run(self.row[None], self.weights[None], clock)
+        self.log_weights = log_of(np.concatenate([np.zeros(0), *start]))
+        self.at = self.engine.weight_at
+        log_z, _ = self.engine.run(self.row[None], self.log_weights[None], clock)
         if log_z[0] == -np.inf:
             raise impossible(graph, known)
         self.log_z = float(log_z[0])
 
     def states(self, most: int) -> Iterator[tuple[Ints, float]]:
         """The best states and their log-weights."""
-        first = self._solve(self.weights)
+        first = self._solve(self.log_weights)
         assert first is not None  # log Z is above -inf
         yield first[0], self._weight(first[0])
         queue: list[tuple[float, int, int, int, Array, Ints]] = []
         self.count = 0
-        self._push(queue, self.weights, *first)
+        self._push(queue, self.log_weights, *first)
         for _ in range(most - 1):
             if not queue:
                 return
             _, _, variable, state, weights, parent = heapq.heappop(queue)
             inside = weights.copy()
-            inside[self.at[variable] : self.at[variable + 1]] = 0.0
+            inside[self.at[variable] : self.at[variable + 1]] = -np.inf
             place = self.at[variable] + state
             inside[place] = weights[place]
             outside = weights.copy()
-            outside[place] = 0.0
+            outside[place] = -np.inf
             found = self._solve(inside)
-            assert found is not None  # its max-marginal is above zero
+            assert found is not None  # its log max-marginal is finite
             yield found[0], self._weight(found[0])
             self._push(queue, inside, *found)
             rest = self._solve(outside)
             if rest is not None:
                 self._push(queue, outside, parent, rest[1])
 
-    def _solve(self, weights: Array) -> tuple[Ints, Array] | None:
-        """The best state of a part, in numbers of the whole model, and its max-marginals."""
-        if not len(self.tree.open):
-            return self._whole(np.zeros(0, dtype=np.int64)), np.zeros(0)
-        found = self.tree.best(self.row, weights, self.clock)
+    def _solve(self, log_weights: Array) -> tuple[Ints, Array] | None:
+        """The best state of a part, in numbers of the whole model, and the logarithms of its
+        max-marginals.
+        """
+        found = self.engine.best(self.row, log_weights, self.clock)
         return None if found is None else (self._whole(found[0]), found[1])
 
     def _whole(self, state: Ints) -> Ints:
         out = np.zeros(self.graph.n_variables, dtype=np.int64)
-        out[self.tree.open] = state
+        out[self.engine.open] = state
         for v, k in self.known.states.items():
             out[v] = k
         return out
@@ -233,18 +233,17 @@ class _BestFirst:
             total += float(np.log(weights[state[v]]))
         return total
 
-    def _push(self, queue: list[Any], weights: Array, best: Ints, maxima: Array) -> None:
+    def _push(self, queue: list[Any], log_weights: Array, best: Ints, maxima: Array) -> None:
         """Put a part into the queue by its second best state."""
         score = self._weight(best)
         top = (-np.inf, 0, 0)
-        for k, v in enumerate(self.tree.weighted.tolist()):
-            place = int(self.tree.target_at[int(self.tree.number[v])])
-            values = maxima[place : place + int(self.graph.cardinalities[v])].copy()
+        for k, v in enumerate(self.engine.weighted.tolist()):
+            values = self.engine.marginal(maxima, v).copy()
             own = values[best[v]]
-            values[best[v]] = 0.0
+            values[best[v]] = -np.inf
             other = int(np.argmax(values))
-            if values[other] > 0.0:
-                top = max(top, (score + float(np.log(values[other] / own)), k, other))
+            if values[other] > -np.inf:
+                top = max(top, (score + float(values[other] - own), k, other))
         if top[0] > -np.inf:
             self.count += 1
-            heapq.heappush(queue, (-top[0], self.count, top[1], top[2], weights, best))
+            heapq.heappush(queue, (-top[0], self.count, top[1], top[2], log_weights, best))

@@ -1,21 +1,22 @@
-"""One junction tree for all evidence of one pattern: the same variables observed, any states.
+"""One junction tree for all evidence of one pattern.
 
-A tree of moderate size runs rows side by side (`kernels.evidence_rows`); a large one, or a row
-whose numbers might underflow, goes through the engine of `inference.trees`, one row at a time,
-which heeds the clock between cliques and turns to logarithms where it must.
+A tree of moderate size runs rows side by side (`kernels.evidence_rows`) with plain numbers. A large
+tree, and every row whose numbers might underflow, goes through the engine of `inference.trees`, one
+row at a time, which checks the clock between cliques and uses logarithms where it must.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, Ints, Mask
-from kikuchi.core.budget import Clock
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.conditioned import Conditioned
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -31,34 +32,38 @@ from kikuchi.inference.trees.shape import MarginalTargets
 from kikuchi.query.kernels.evidence_rows import (
     DEAD,
     GOOD,
+    MARKED,
     RowProgram,
     answer_rows,
     normalise_rows,
     project,
 )
-
-States = NDArray[np.int32]
+from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, ends_of, log_of
 
 _MOST_ENTRIES = 2**18  # of all cliques: a map of each entry is affordable
 _BLOCK_ENTRIES = 2**15  # of all cliques and rows of a block: they stay in the cache of a core
 _MOST_ROWS = 64
 _SAFE_EXPONENT = 280.0  # products of operands stay above 10 to minus this
+_TINY = 5e-324  # stands for every positive number that a float cannot hold
+_DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
 
 
-@dataclass(frozen=True)
-class EvidencePattern:
-    """Which variables are observed, which have weights, which must be in one clique, and which may
-    be left out (barren ones), all by number and in rising order.
+def positive_exp(logs: Array) -> Array:
+    """exp, with numbers that would underflow to 0 kept above it: only -inf gives 0.
+
+    Rows with such numbers are marked, and then computed with logarithms.
+
+    >>> positive_exp(np.array([-800.0, -np.inf, 0.0])).tolist()
+    [5e-324, 0.0, 1.0]
     """
-
-    observed: tuple[int, ...]
-    weighted: tuple[int, ...] = ()
-    together: tuple[int, ...] = ()
-    left_out: frozenset[int] = frozenset()
+    return np.asarray(np.where(logs > -np.inf, np.maximum(np.exp(logs), _TINY), 0.0))
 
 
 class LinearTables(NamedTuple):
-    """Tables as plain numbers, each divided by its largest entry, whose logarithm is in `tops`."""
+    """Tables as plain numbers, each divided by its largest entry, whose logarithm is in `tops`.
+
+    An entry is 0 only where the table has a zero (see `positive_exp`).
+    """
 
     values: Array
     tops: Array
@@ -70,72 +75,96 @@ class LinearTables(NamedTuple):
             return cls(np.zeros(0), np.zeros(0))
         tops = np.maximum.reduceat(graph.log_tables, graph.table_offsets[:-1])
         sizes = np.diff(graph.table_offsets)
-        return cls(np.exp(graph.log_tables - np.repeat(tops, sizes)), tops)
+        return cls(positive_exp(graph.log_tables - np.repeat(tops, sizes)), tops)
 
 
-@dataclass(eq=False)
-class PatternTree:
-    """The plan and the maps of one evidence pattern; it holds no table of a row.
-
-    `variables` are those whose marginals are read, by number in the graph, and `target_at` says
-    where each begins in a row of answers; a joint of `pattern.together` is a single target.
+class _CutTables(NamedTuple):
+    """Where the entries of all cut tables are among the flat tables of a graph: the place of each
+    where observed variables are in state 0, the factor it belongs to, and the edges to observed
+    variables with their factors, strides and columns in a row.
     """
 
-    graph: FactorGraph
-    linear: LinearTables
-    pattern: EvidencePattern
-    clock: InitVar[Clock]
+    places: Ints
+    factors: Ints
+    edge_factors: Ints
+    strides: Ints
+    columns: Ints
 
-    def __post_init__(self, clock: Clock) -> None:
-        graph, pattern = self.graph, self.pattern
-        is_open = graph.cardinalities > 1
-        is_open[list(pattern.observed)] = False
-        is_open[list(pattern.left_out)] = False
-        is_open[list(pattern.weighted)] = True
-        self.open = np.flatnonzero(is_open)
-        self.number = np.cumsum(is_open) - 1
-        self.column = np.full(graph.n_variables, -1, dtype=np.int64)
-        self.column[list(pattern.observed)] = np.arange(len(pattern.observed))
-        used = _used_factors(graph, pattern.left_out)
-        touching = np.zeros(graph.n_factors, dtype=bool)
-        touching[graph.edge_factors[is_open[graph.scopes]]] = True
-        self.cut = np.flatnonzero(used & touching)
-        self.fixed = np.flatnonzero(used & ~touching)
-        self.constant = float(self.linear.tops[self.cut].sum()) + graph.log_constant
-        self.weighted = np.array(pattern.weighted, dtype=np.int64)
-        self.weight_at = _ends(graph.cardinalities[self.weighted])
-        self.together = [v for v in pattern.together if is_open[v]]
-        template = self._template(is_open)
+    @classmethod
+    def of(cls, owner: PatternEngine) -> _CutTables:
+        """The cuts of a pattern."""
+        graph = owner.graph
+        places: list[Ints] = [np.zeros(0, dtype=np.int64)]
+        edges: list[tuple[int, int]] = []
+        for k, a in enumerate(owner.cut.tolist()):
+            own = np.full((), graph.table_offsets[a], dtype=np.int64)
+            for e in range(int(graph.scope_offsets[a]), int(graph.scope_offsets[a + 1])):
+                v = int(graph.scopes[e])
+                if owner.is_open[v]:
+                    own = np.add.outer(
+                        own, graph.edge_strides[e] * np.arange(graph.cardinalities[v])
+                    )
+                elif owner.column[v] >= 0:
+                    edges.append((k, e))
+            places.append(own.ravel())
+        of, seen = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        return cls(
+            np.concatenate(places),
+            np.repeat(np.arange(len(owner.cut)), [p.size for p in places[1:]]),
+            of,
+            graph.edge_strides[seen].astype(np.int64),
+            owner.column[graph.scopes[seen]],
+        )
+
+    def tables(self, log_tables: Array, states: States) -> Array:
+        """Log-tables of all cut factors at the observed states of one row."""
+        if not len(self.columns):
+            return np.asarray(log_tables[self.places])
+        shifts = np.zeros(int(self.factors.max()) + 1, dtype=np.int64)
+        np.add.at(shifts, self.edge_factors, self.strides * states[self.columns])
+        return np.asarray(log_tables[self.places + shifts[self.factors]])
+
+
+class PatternTree(PatternEngine):
+    """The plan and the maps of one evidence pattern; it holds no table of a row."""
+
+    def __init__(
+        self, graph: FactorGraph, linear: LinearTables, pattern: EvidencePattern, clock: Clock
+    ) -> None:
+        super().__init__(graph, pattern)
+        self.linear = linear
+        template = self._template(self.is_open)
         everything = np.arange(template.n_variables), np.arange(template.n_factors)
         self.plan = make_plan(
             Conditioned(template, template, {}, *everything), "cheapest", None, clock, uses=4
         )
-        self._set_targets()
-        self._least = 0.0  # operands of at least this size cannot make a product that underflows
         self.side_by_side = self.entries <= _MOST_ENTRIES  # whether maps are affordable
-        self._is_open = is_open
         self._program: RowProgram | None = None
-        self._runs = 0
+        self._log_base = 0.0  # of the products of constant tables
+        self._least = 0.0  # operands of at least this size cannot make a product that underflows
 
     @property
     def entries(self) -> float:
         """Entries of all cliques; infinite if the search for a tree was given up."""
         return float(self.plan.tree.clique_size.sum()) if self.plan.tree is not None else np.inf
 
-    # ------------------------------------------------------------------ what is asked
+    @property
+    def many_rows_are_cheap(self) -> bool:
+        """Whether rows run side by side."""
+        return self.side_by_side
 
-    def _set_targets(self) -> None:
-        cards = self.graph.cardinalities.astype(np.int64)
-        if self.pattern.together:
-            self.variables = np.zeros(0, dtype=np.int64)
-            sizes = np.array([int(np.prod(cards[self.together], initial=1))])
-        else:
-            self.variables = self.open
-            sizes = cards[self.open]
-        ends = np.cumsum(sizes)
-        self.target_at = (ends - sizes).astype(np.int64)
-        self.target_size = sizes.astype(np.int64)
-        self.width = int(ends[-1]) if len(ends) else 0
+    def affordable(self, budget: Budget) -> bool:
+        """Whether a row fits the memory and the time of a budget."""
+        if self.side_by_side:
+            return True
+        if not self.plan.complete or (budget.bytes is not None and self.plan.bytes > budget.bytes):
+            return False
+        limit = _DEFAULT_SECONDS if budget.seconds is None else 0.5 * budget.seconds
+        return self.plan.seconds() <= limit
+
+    def refill(self, graph: FactorGraph) -> None:
+        """Use the tables of another graph with the same scopes."""
+        self.graph, self.linear = graph, LinearTables.of(graph)
 
     def _template(self, is_open: Mask) -> FactorGraph:
         """The reduced graph: cut factors, one factor of each weighted variable, the joint."""
@@ -162,94 +191,102 @@ class PatternTree:
     def program(self) -> RowProgram:
         """The maps, written down when they are first needed."""
         if self._program is None:
-            self._program = _ProgramBuilder(self, self._is_open).program()
+            builder = _ProgramBuilder(self)
+            self._program = builder.program()
+            self._log_base, self._least = builder.log_base, builder.least
         return self._program
 
     # ------------------------------------------------------------------ answers
 
-    def run(self, states: States, weights: Array, clock: Clock) -> tuple[Array, Array]:
-        """log Z of each row, -inf where it is impossible, and its targets, each summing to 1."""
+    def run(
+        self, states: States, log_weights: Array, clock: Clock, *, logs: bool = False
+    ) -> tuple[Array, Array]:
+        """log Z of each row, -inf where it is impossible, and its targets."""
         n = len(states)
-        log_z, status = np.empty(n), np.zeros(n, dtype=np.int64)
+        log_z, status = np.empty(n), np.full(n, MARKED, dtype=np.int64)
         out = np.zeros((n, self.width))
-        scaled, tops = self._scaled(weights)
-        self._runs += 1
-        once = n == 1 and self._runs == 1
-        if not self.side_by_side or once:  # for one row, maps cost more than they save
-            status[:] = GOOD + 1
-        elif n:
-            self._run_blocks(states, scaled, log_z, status, out)
-            log_z += self.constant
-        for row in np.flatnonzero((status != GOOD) & (status != DEAD)).tolist():
-            log_z[row] = self._run_carefully(states[row], scaled[row], out[row], clock)
-        fixed = self._fixed_scores(states)
-        log_z += fixed + tops
+        log_weights, tops = self._scaled(log_weights)
+        if self.side_by_side and n:
+            self._run_blocks(states, positive_exp(log_weights), log_z, status, out)
         if self.pattern.together and not self.together:
             out[:] = 1.0  # variables of a single state each: the joint has one entry
-        out[log_z == -np.inf] = 0.0
+        if logs:
+            out = log_of(out)
+        for row in np.flatnonzero((status != GOOD) & (status != DEAD)).tolist():
+            cells = states[row], log_weights[row]
+            log_z[row] = self._run_carefully(*cells, out[row], clock, logs)
+        log_z += self.fixed_scores(states) + tops
+        out[log_z == -np.inf] = -np.inf if logs else 0.0
         return log_z, out
 
-    def _scaled(self, weights: Array) -> tuple[Array, Array]:
+    def _scaled(self, log_weights: Array) -> tuple[Array, Array]:
+        """The log-weights, those of each variable with a largest entry of 0, and of each row what
+        was taken off.
+        """
         if not len(self.weighted):
-            return weights, np.zeros(len(weights))
-        tops = np.maximum.reduceat(weights, self.weight_at[:-1], axis=1)
+            return log_weights, np.zeros(len(log_weights))
+        tops = np.maximum.reduceat(log_weights, self.weight_at[:-1], axis=1)
+        finite = np.where(tops > -np.inf, tops, 0.0)
         sizes = np.diff(self.weight_at)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scaled = np.nan_to_num(weights / np.repeat(tops, sizes, axis=1), nan=0.0)
-            logs = np.log(tops).sum(axis=1)
-        return scaled, logs
+        return log_weights - np.repeat(finite, sizes, axis=1), tops.sum(axis=1)
 
     def _run_blocks(
         self, states: States, weights: Array, log_z: Array, status: Ints, out: Array
     ) -> None:
+        """Rows side by side; those that might underflow stay marked."""
         program = self.program
+        if self._least == np.inf:
+            return  # every row might underflow
         entries = max(int(program.clique_at[-1]), 1)
-        least = self._least
         block = max(min(_BLOCK_ENTRIES // entries, _MOST_ROWS, len(states)), 1)
         answer_rows(
-            program, self.linear.values, least, block, states, weights, 0, len(states), log_z,
-            status, out,
+            program, self.linear.values, self._least, block, states, weights, 0, len(states),
+            log_z, status, out,
         )  # fmt: skip
+        log_z += float(self.linear.tops[self.cut].sum()) + self.graph.log_constant + self._log_base
         normalise_rows(out, 0, len(states), self.target_at, self.target_size)
         if weights.shape[1]:
-            tiny = ((weights > 0) & (weights < least)).any(axis=1)
-            status[tiny] = GOOD + 1
+            tiny = ((weights > 0) & (weights < self._least)).any(axis=1)
+            status[tiny] = MARKED
 
-    def filled(self, states: States, weights: Array) -> TreePlan:
+    def filled(self, states: States, log_weights: Array) -> TreePlan:
         """The plan with the tables of one row."""
-        with np.errstate(divide="ignore"):
-            logs = [self._cut_tables(states), np.log(weights)]
+        logs = [self._cuts.tables(self.graph.log_tables, states), log_weights]
         size = self.plan.graph.log_tables.size
         rest = np.zeros(size - sum(map(len, logs)))
         template = self.plan.graph.replaced(log_tables=np.concatenate([*logs, rest]))
         every = np.arange(template.n_variables), np.arange(template.n_factors)
         return replace(self.plan, conditioned=Conditioned(template, template, {}, *every))
 
-    def best(self, states: States, weights: Array, clock: Clock) -> tuple[Ints, Array] | None:
-        """The most probable state of the open variables and their max-marginals; None if the row is
-        impossible.
-        """
+    def best(self, states: States, log_weights: Array, clock: Clock) -> tuple[Ints, Array] | None:
+        """The most probable state of the open variables and their max-marginals as logarithms."""
+        if not len(self.open):
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
         try:
             found = propagate(
-                self.filled(states, weights), variable_targets, Watch(clock), mode="max"
+                self.filled(states, log_weights), variable_targets, Watch(clock), mode="max"
             )
         except ImpossibleEvidenceError:
             return None
         assert found.state is not None  # mode="max" finds it
-        return found.state, found.out
+        return found.state, found.log_out
 
-    def _run_carefully(self, states: States, weights: Array, out: Array, clock: Clock) -> float:
+    def _run_carefully(
+        self, states: States, log_weights: Array, out: Array, clock: Clock, logs: bool
+    ) -> float:
         """One row through the engine that watches for underflow."""
-        plan = self.filled(states, weights)
+        plan = self.filled(states, log_weights)
         template = plan.graph
         if not template.n_factors:
-            out[:] = np.repeat(1.0 / self.target_size, self.target_size)
+            even = np.repeat(1.0 / self.target_size, self.target_size)
+            out[:] = np.log(even) if logs else even
             return self.graph.log_constant + float(np.log(template.cardinalities).sum())
         try:
-            found = propagate(plan, self._read, Watch(clock))
+            found = propagate(plan, self._read, Watch(clock), logs=logs)
         except ImpossibleEvidenceError:
             return -np.inf
-        out[: len(found.out)] = found.out
+        size = int(found.targets.sizes.sum())  # none where all asked variables have one state
+        out[:size] = found.log_probabilities if logs else found.out
         return found.log_z + self.graph.log_constant
 
     def _read(self, plan: TreePlan) -> MarginalTargets:
@@ -262,73 +299,47 @@ class PatternTree:
         clique = int(tree.home[tree.rank[numbers].max()])
         return joint_target(plan, numbers, clique)
 
-    def _cut_tables(self, states: States) -> Array:
-        graph = self.graph
-        pieces = []
-        for a in self.cut.tolist():
-            where = tuple(
-                slice(None) if self.number_is_open(v) else self._state(v, states)
-                for v in graph.scope(a)
-            )
-            pieces.append(graph.log_table(a)[where].ravel())
-        return np.concatenate(pieces) if pieces else np.zeros(0)
-
-    def number_is_open(self, v: int) -> bool:
-        """Whether a variable of the graph is in the tree."""
-        place = self.number[v]
-        return bool(place >= 0 and place < len(self.open) and self.open[place] == v)
-
-    def _state(self, v: int, states: Any) -> int:
-        return int(states[self.column[v]]) if self.column[v] >= 0 else 0
-
-    def _fixed_scores(self, states: States) -> Array:
-        """Log-weight of each row from the factors that are all observed."""
-        graph = self.graph
-        total = np.zeros(len(states))
-        for a in self.fixed.tolist():
-            index = np.full(len(states), graph.table_offsets[a])
-            for e in range(graph.scope_offsets[a], graph.scope_offsets[a + 1]):
-                column = self.column[graph.scopes[e]]
-                if column >= 0:
-                    index += graph.edge_strides[e] * states[:, column]
-            total += graph.log_tables[index]
-        return total
+    @cached_property
+    def _cuts(self) -> _CutTables:
+        return _CutTables.of(self)
 
 
 class _ProgramBuilder:
-    """Writes down the maps of a pattern tree."""
+    """Writes down the maps of a pattern tree.
 
-    def __init__(self, owner: PatternTree, is_open: Mask) -> None:
+    `log_base` is the logarithm that was taken off the products of constant tables, `least` the size
+    below which an operand marks its row.
+    """
+
+    def __init__(self, owner: PatternTree) -> None:
         self.owner = owner
         self.graph = owner.graph
-        self.is_open = is_open
         self.tree = owner.plan.found_tree
         self.size = np.rint(self.tree.clique_size).astype(np.int64)
         self.maps: list[NDArray[np.int32]] = []
         self.used = 0
 
     def program(self) -> RowProgram:
-        tree, owner = self.tree, self.owner
+        tree = self.tree
         separator = np.rint(tree.separator_size).astype(np.int64)
         child_map = np.array(
             [self._separator_map(c) if p >= 0 else 0 for c, p in enumerate(tree.parent.tolist())],
             dtype=np.int64,
         )
         base, cut = self._factors()
-        owner.constant += base[1]
         soft = self._weights()
         target = self._targets()
         operands = np.diff(tree.child_offsets) + np.diff(cut[0]) + np.diff(soft[0]) + 2
-        owner._least = 10.0 ** (-_SAFE_EXPONENT / float(operands.max(initial=2)))
-        if ((base[0] > 0) & (base[0] < owner._least)).any():
-            owner._least = np.inf  # every row is left to the careful engine
+        self.least = 10.0 ** (-_SAFE_EXPONENT / float(operands.max(initial=2)))
+        if ((base > 0) & (base < self.least)).any():
+            self.least = np.inf
         fields: list[Any] = [
-            _ends(self.size),
-            _ends(separator),
+            ends_of(self.size),
+            ends_of(separator),
             self.size // separator,
             tree.parent,
             child_map,
-            base[0],
+            base,
             np.concatenate(self.maps) if self.maps else np.zeros(0, dtype=np.int32),
             *cut,
             *soft,
@@ -357,23 +368,26 @@ class _ProgramBuilder:
         names = tree.clique_vars[low:high]
         return self._map(int(tree.parent[c]), names, _strides(tree.card[names]))
 
-    def _factors(self) -> tuple[tuple[Array, float], tuple[Ints, ...]]:
-        """The product of constant tables, and the cut ones with their shifts, by clique."""
+    def _factors(self) -> tuple[Array, tuple[Ints, ...]]:
+        """The product of constant tables of each clique, with a largest entry of 1, and the cut
+        tables with their shifts, by clique.
+        """
         graph, owner, tree = self.graph, self.owner, self.tree
-        at = _ends(self.size)
-        base = np.ones(int(at[-1]))
+        tables = graph.log_tables - np.repeat(owner.linear.tops, np.diff(graph.table_offsets))
+        at = ends_of(self.size)
+        logs = np.zeros(int(at[-1]))
         homes = tree.factor_home[: len(owner.cut)]
         maps: list[int] = []
         offsets, columns, strides, cliques = [0], [], [], []
         for k in np.argsort(homes, kind="stable").tolist():
             a, c = int(owner.cut[k]), int(homes[k])
             edges = range(graph.scope_offsets[a], graph.scope_offsets[a + 1])
-            inside = [e for e in edges if self.is_open[graph.scopes[e]]]
+            inside = [e for e in edges if owner.is_open[graph.scopes[e]]]
             names = tree.rank[owner.number[graph.scopes[inside]]]
-            seen = [e for e in edges if owner.column[graph.scopes[e]] >= 0]
+            seen = owner.observed_edges(a)
             place = self._map(c, names, graph.edge_strides[inside], int(graph.table_offsets[a]))
             if not seen:
-                base[at[c] : at[c + 1]] *= owner.linear.values[self.maps.pop()]
+                logs[at[c] : at[c + 1]] += tables[self.maps.pop()]
                 self.used = place
                 continue
             maps.append(place)
@@ -381,12 +395,12 @@ class _ProgramBuilder:
             columns += [int(owner.column[graph.scopes[e]]) for e in seen]
             strides += [int(graph.edge_strides[e]) for e in seen]
             offsets.append(len(columns))
-        tops = np.maximum.reduceat(base, at[:-1]) if len(base) else np.ones(0)
-        tops[tops == 0.0] = 1.0
-        base /= np.repeat(tops, self.size)
+        tops = np.maximum.reduceat(logs, at[:-1]) if len(logs) else np.zeros(0)
+        tops[tops == -np.inf] = 0.0
+        self.log_base = float(tops.sum())
         by_clique = _offsets(cliques, tree.n_nodes)
         arrays = [np.array(x, dtype=np.int64) for x in (maps, offsets, columns, strides)]
-        return (base, float(np.log(tops).sum())), (by_clique, *arrays)
+        return positive_exp(logs - np.repeat(tops, self.size)), (by_clique, *arrays)
 
     def _weights(self) -> tuple[Ints, ...]:
         owner, tree = self.owner, self.tree
@@ -410,24 +424,13 @@ class _ProgramBuilder:
         smallest = np.zeros(len(tree.rank), dtype=np.int64)
         for c in np.argsort(-self.size, kind="stable").tolist():
             smallest[tree.clique_vars[tree.clique_offsets[c] : tree.clique_offsets[c + 1]]] = c
-        ranks = tree.rank[owner.number[owner.variables]]
+        ranks = tree.rank[owner.number[owner.open]]
         homes = smallest[ranks]
         order = np.argsort(homes, kind="stable")
         maps = np.array(
             [self._map(int(homes[k]), [ranks[k]], [1]) for k in order.tolist()], dtype=np.int64
         )
         return _offsets(homes[order], tree.n_nodes), maps, owner.target_at[order]
-
-
-def _used_factors(graph: FactorGraph, left_out: frozenset[int]) -> Mask:
-    if not left_out:
-        return np.ones(graph.n_factors, dtype=bool)
-    assert graph.children is not None  # only directed models have barren variables
-    return ~np.isin(graph.children, list(left_out))
-
-
-def _ends(sizes: NDArray[Any]) -> Ints:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _offsets(owners: Any, n: int) -> Ints:

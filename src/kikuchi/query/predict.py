@@ -20,16 +20,14 @@ from kikuchi.core.labelled import pandas_module
 from kikuchi.core.log import logger
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.inference.messages.belief_propagation import BeliefPropagation
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import infer, parse_method
-from kikuchi.query.cache import cache_of, empty_weights
+from kikuchi.query.cache import cache_of
 from kikuchi.query.cases import UNSEEN, Cases, read_cases
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
-from kikuchi.query.message_rows import MessageRows, takes
-from kikuchi.query.pattern_tree import EvidencePattern, PatternTree, States
-from kikuchi.query.query import EXACT, affordable
+from kikuchi.query.patterns import EvidencePattern, PatternEngine, States, log_of, no_weights
+from kikuchi.query.query import EXACT
 from kikuchi.query.question import Given, asked_variables, state_labels
 
 if TYPE_CHECKING:
@@ -58,9 +56,9 @@ def predict_proba(
 ) -> Any:
     """Distributions of the targets in every case of a table: a DataFrame, one row an answer.
 
-    Rows with the same cells observed share one junction tree and run through it side by side;
-    equal rows are answered once. With the method `bp` rows run side by side on the whole graph;
-    other approximate methods answer each distinct row by one run.
+    Rows with the same cells observed share one junction tree, or a table of all joint states if
+    they are few and the model is small; equal rows are answered once. With the method `bp` rows run
+    side by side on the whole graph; other approximate methods run once for each distinct row.
 
     The columns of the answer are `variable=state`, and `log_evidence` for the logarithm of the
     probability of each case, empty where a method gives none. Rows whose approximation did not
@@ -191,6 +189,17 @@ class _Cells(NamedTuple):
     clock: Clock
 
 
+class _RowGroup(NamedTuple):
+    """Rows that share an engine: the pattern of their cells, and how many rows there are.
+
+    Groups are made before rows are shared out to workers, so that answers do not depend on the
+    number of workers. Methods without engines have one group without a pattern.
+    """
+
+    pattern: EvidencePattern | None
+    size: int
+
+
 def answer_cases(
     graph: FactorGraph,
     cases: Cases,
@@ -209,26 +218,33 @@ def answer_cases(
     here = parallel.in_this_process(processes)
     time = clock if here else _left(clock)
     work = partial(_answers, graph, cases.variables, list(asked), method, time)
-    parts = np.array_split(np.arange(len(states)), max(len(states) // _CHUNK, 1))
+    largest = _CHUNK
     if not here and len(states) > 1:
         workers = parallel.worker_count(processes, len(states))
-        parts = np.array_split(np.arange(len(states)), max(4 * workers, len(parts)))
+        largest = max(min(_CHUNK, len(states) // (4 * workers)), 1)
+    parts = [
+        _Part(states[rows], rows, group)
+        for group, members in _groups(cases.variables, states, method)
+        for rows in np.array_split(members, -(-len(members) // largest))
+    ]
     width = int(graph.cardinalities[list(asked)].sum()) if asked else 0
     out = CaseAnswers.empty(len(states), width)
 
     def keep(number: int, result: CaseAnswers) -> None:
-        out.put(parts[number], result)
+        out.put(parts[number].rows, result)
 
     if here:
-        for number, rows in enumerate(parts):
+        done = 0
+        for number, part in enumerate(parts):
             if clock.expired:
-                raise _late(int(rows[0]), len(states), clock)
-            keep(number, work(_Part(states[rows])))
+                raise _late(done, len(states), clock)
+            keep(number, work(part))
+            done += len(part.rows)
             progress(number + 1, len(parts), residual=None, objective=None)
         return out.take(inverse)
     mapped = parallel.map(
         work,
-        [_Part(states[rows]) for rows in parts],
+        parts,
         processes=processes,
         budget=_left(clock),
         progress=progress,
@@ -237,16 +253,18 @@ def answer_cases(
     if mapped.stopped == "interrupted":
         raise KeyboardInterrupt
     if not mapped.complete:
-        done = sum(len(parts[number]) for number in mapped.results)
+        done = sum(len(parts[number].rows) for number in mapped.results)
         raise _late(done, len(states), clock)
     return out.take(inverse)
 
 
 @dataclass(frozen=True, repr=False)
 class _Part:
-    """Rows that a worker answers; errors name it."""
+    """Some rows of a group, their numbers among all distinct rows; errors name it."""
 
     states: States
+    rows: Ints
+    group: _RowGroup
 
     def __repr__(self) -> str:
         return f"{len(self.states)} cases"
@@ -296,105 +314,112 @@ def _answers(
 ) -> CaseAnswers:
     """Answers of distinct rows; a function of its own so that workers can call it."""
     clock = clock.start() if isinstance(clock, Budget) else clock
-    states, budget = part.states, clock.budget
     width = int(graph.cardinalities[asked].sum()) if asked else 0
-    out = CaseAnswers.empty(len(states), width)
-    exact = isinstance(method, str) and method in EXACT
-    for rows, tree in _groups(graph, variables, asked, states, clock) if exact else ():
-        if method == "auto" and not affordable(tree, budget):
-            exact = False
-            break
-        _tree_rows(graph, tree, variables, asked, states, rows, out.log_z, out.values, clock)
-    if not exact:
-        out.converged[:] = True
-        _inferred_rows(graph, _Cells(variables, asked, clock), parse_method(method), states, out)
+    out = CaseAnswers.empty(len(part.states), width)
+    pattern, count = part.group
+    cells = _Cells(variables, asked, clock)
+    if pattern is not None:
+        engine = cache_of(graph).engine(
+            pattern.observed, pattern.weighted, set(asked), (), clock, rows=count
+        )
+        if method != "auto" or engine.affordable(clock.budget):
+            _exact_rows(graph, engine, cells, part.states, out)
+            return out
+    _inferred_rows(graph, cells, parse_method(method), part.states, count, out)
     return out
 
 
 def _groups(
-    graph: FactorGraph, variables: list[int], asked: list[int], states: States, clock: Clock
-) -> Iterator[tuple[Ints, PatternTree]]:
-    """Rows that share a tree: those of one pattern if they are many, all others together."""
-    cache = cache_of(graph)
+    variables: list[int], states: States, method: str | Method
+) -> Iterator[tuple[_RowGroup, Ints]]:
+    """Rows of one pattern if they are many, all others together; all rows if there is no engine."""
+    everything = np.arange(len(states))
+    if not (isinstance(method, str) and method in EXACT):
+        if len(states):
+            yield _RowGroup(None, len(states)), everything
+        return
     seen = states != UNSEEN
     patterns, which = np.unique(seen, axis=0, return_inverse=True)
     which = which.ravel()
     counts = np.bincount(which, minlength=len(patterns))
     own = (counts >= _OWN_TREE) | (len(patterns) == 1)
-    needed = set(asked)
     for k in np.flatnonzero(own).tolist():
-        observed = tuple(sorted(v for v, s in zip(variables, patterns[k], strict=True) if s))
-        yield np.flatnonzero(which == k), cache.tree_for(observed, (), needed, (), clock)
+        pattern = EvidencePattern(_chosen(variables, patterns[k]))
+        yield _RowGroup(pattern, int(counts[k])), everything[which == k]
     rest = np.flatnonzero(~own[which])
     if len(rest):
         always, sometimes = seen[rest].all(axis=0), seen[rest].any(axis=0)
-        observed = tuple(sorted(v for v, s in zip(variables, always, strict=True) if s))
-        changing = sometimes & ~always
-        weighted = tuple(sorted(v for v, s in zip(variables, changing, strict=True) if s))
-        yield rest, cache.tree_for(observed, weighted, needed, (), clock)
+        changing = _chosen(variables, sometimes & ~always)
+        yield _RowGroup(EvidencePattern(_chosen(variables, always), changing), len(rest)), rest
 
 
-def _tree_rows(
-    graph: FactorGraph,
-    tree: PatternTree,
-    variables: list[int],
-    asked: list[int],
-    states: States,
-    rows: Ints,
-    log_z: Array,
-    values: Array,
-    clock: Clock,
+def _chosen(variables: list[int], mask: Mask) -> tuple[int, ...]:
+    return tuple(sorted(v for v, chosen in zip(variables, mask, strict=True) if chosen))
+
+
+def _exact_rows(
+    graph: FactorGraph, engine: PatternEngine, cells: _Cells, states: States, out: CaseAnswers
 ) -> None:
-    """Fill the answers of rows that share a tree."""
-    column = {v: k for k, v in enumerate(variables)}
-    pattern: EvidencePattern = tree.pattern
-    here = states[rows]
-    observed = np.ascontiguousarray(here[:, [column[v] for v in pattern.observed]])
-    weights = empty_weights(len(rows))
+    """Fill the answers of rows that share an engine."""
+    column = {v: k for k, v in enumerate(cells.variables)}
+    pattern = engine.pattern
+    observed = np.ascontiguousarray(states[:, [column[v] for v in pattern.observed]])
+    weights = no_weights(len(states))
     if pattern.weighted:
-        weights = np.concatenate([_seen(graph, v, here[:, column[v]]) for v in pattern.weighted], 1)
-    log_z[rows], out = tree.run(observed, weights, clock)
+        seen = [_seen(graph, v, states[:, column[v]]) for v in pattern.weighted]
+        weights = np.concatenate(seen, axis=1)
+    out.log_z[:], found = engine.run(observed, weights, cells.clock)
     at = 0
-    for v in asked:
+    for v in cells.asked:
         size = int(graph.cardinalities[v])
         if v in pattern.observed:
-            values[rows, at + here[:, column[v]]] = 1.0
-        elif size == 1 and v not in pattern.weighted:
-            values[rows, at] = 1.0
+            out.values[np.arange(len(states)), at + states[:, column[v]]] = 1.0
+        elif engine.is_open[v]:
+            k = int(engine.target_at[int(engine.number[v])])
+            out.values[:, at : at + size] = found[:, k : k + size]
         else:
-            k = int(tree.target_at[int(tree.number[v])])
-            values[rows, at : at + size] = out[:, k : k + size]
+            out.values[:, at] = 1.0  # a single state
         at += size
-    values[rows[log_z[rows] == -np.inf]] = 0.0
+    out.values[out.log_z == -np.inf] = 0.0
 
 
 def _seen(graph: FactorGraph, v: int, states: Any) -> Array:
-    """Weights of a variable's states in each row: one state where it is observed, else all."""
+    """Log-weights of a variable's states in each row: one state where it is observed, else all."""
     size = int(graph.cardinalities[v])
     weights: Array = (states[:, None] == np.arange(size)[None, :]).astype(np.float64)
     weights[states == UNSEEN] = 1.0
-    return weights
+    return log_of(weights)
 
 
 def _inferred_rows(
-    graph: FactorGraph, question: _Cells, method: Method, states: States, out: CaseAnswers
+    graph: FactorGraph,
+    cells: _Cells,
+    method: Method,
+    states: States,
+    count: int,
+    out: CaseAnswers,
 ) -> None:
-    """Rows by an approximate method: side by side where it is `bp`, else by a run for each."""
+    """Rows by an approximate method: side by side where it is `bp` and there are several rows in
+    all, else by a run for each.
+    """
+    from kikuchi.inference.messages.belief_propagation import BeliefPropagation
+    from kikuchi.query.message_rows import MessageRows, takes
+
     rows = np.arange(len(states))
-    clock = question.clock
-    if len(rows) > 1 and isinstance(method, BeliefPropagation) and takes(method, graph):
-        found = MessageRows(graph, method).solve(question.variables, states, clock)
+    clock = cells.clock
+    if count > 1 and isinstance(method, BeliefPropagation) and takes(method, graph):
+        found = MessageRows(graph, method).solve(cells.variables, states, clock)
         offsets = graph.state_offsets
-        places = [np.arange(offsets[v], offsets[v + 1]) for v in question.asked]
+        places = [np.arange(offsets[v], offsets[v + 1]) for v in cells.asked]
         done = np.flatnonzero(~found.left)
         out.log_z[done], out.converged[done] = found.log_z[done], found.converged[done]
         if places:
             out.values[done] = found.marginals[done][:, np.concatenate(places)]
         rows = np.flatnonzero(found.left)
-    for count, row in enumerate(rows.tolist()):
+    for number, row in enumerate(rows.tolist()):
         if clock.expired:
-            raise _late(len(states) - len(rows) + count, len(states), clock)
-        _inferred_row(graph, question, method, states, row, len(rows) - count, out)
+            raise _late(len(states) - len(rows) + number, len(states), clock)
+        _inferred_row(graph, cells, method, states, row, len(rows) - number, out)
 
 
 def _inferred_row(

@@ -1,7 +1,8 @@
 """`query`: distributions of named variables given evidence.
 
-Small and moderate models are answered exactly by a junction tree that is kept with the model and
-shared by all questions with the same evidence pattern; where such a tree is too costly, by `auto`.
+Small models are answered exactly from a table of all joint states, larger ones by a junction tree.
+Either is kept with the model and shared by all questions with the same evidence pattern. Where a
+tree is too expensive, `auto` answers.
 
 Reference: HOJ-I4, LIU-M4.
 """
@@ -10,41 +11,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock, limits
-from kikuchi.core.errors import (
-    BudgetError,
-    EvidenceError,
-    ImpossibleEvidenceError,
-    KikuchiError,
-    ModelError,
-)
+from kikuchi.core.errors import EvidenceError, KikuchiError, ModelError
 from kikuchi.core.progress import Progress, ProgressOption, shown
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method
 from kikuchi.inference.registry import METHODS, infer
 from kikuchi.query.answers import Distributions, JointDistribution
-from kikuchi.query.barren import marginals_by_parts, rest_of, without_variables
-from kikuchi.query.cache import ModelCache, cache_of, empty_weights
+from kikuchi.query.barren import rest_of, without_variables
+from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
+from kikuchi.query.patterns import PatternEngine, log_of, no_weights
 from kikuchi.query.question import Given, asked_variables, given, state_labels
-from kikuchi.query.small import SmallAnswer, enumerated
-
-if TYPE_CHECKING:
-    from kikuchi.query.pattern_tree import PatternTree
 
 EXACT = ("auto", "jt", "exact")
 _MATCHED = 1e-10  # largest difference from an observed marginal
 _MOST_SWEEPS = 1000
-_FEW_VARIABLES = 128
-_NO_SEARCH = 16  # variables up to which a search for orders costs more than it gains
-_DEFAULT_SECONDS = 60.0  # of a tree that is propagated where no limit was given
 
 
 def query(
@@ -71,7 +60,8 @@ def query(
     ----------
     model : a `FactorGraph`, a path, or what `as_model` takes. A model of another library is
         converted at every call; convert it once where there are many questions.
-    variables : the variables asked for, by name or number; all that are not observed by default.
+    variables : the variables asked for, by name or number; by default all that are not in
+        `evidence`.
     joint : variables whose joint distribution is asked for, in place of `variables`.
     evidence : observed states, by name or number.
     likelihood : virtual evidence: of a variable, the probability of what was seen given each of its
@@ -107,7 +97,7 @@ def query(
         with shown(progress, "query") as report:
             return _joint_answer(_Question(graph, together, known, method, clock, report))
     if variables is None:
-        asked = [v for v in range(graph.n_variables) if v not in known.states]
+        asked = [v for v in range(graph.n_variables) if v not in known.evidence]
     else:
         asked = asked_variables(graph, variables, "variables")
     with shown(progress, "query") as report:
@@ -146,24 +136,12 @@ def _single_answers(q: _Question) -> Distributions:
     graph, known = q.graph, q.known
     found = _exact_row(q, ())
     if found is not None:
-        tree, log_z, row, warnings = found
-        values = tuple(_marginal(graph, tree, row, known, v) for v in q.asked)
-        return Distributions(q.names, q.states, values, **q.facts(log_z, warnings))
+        values = tuple(found.marginal(graph, known, v) for v in q.asked)
+        facts = q.facts(found.log_z, found.warnings)
+        return Distributions(q.names, q.states, values, **facts)
     beliefs, number = _inferred(graph, set(q.asked), known, q.method, q.clock, q.progress)
     values = tuple(_belief(graph, beliefs, number, known, v) for v in q.asked)
     return Distributions(q.names, q.states, values, **_facts(beliefs, known))
-
-
-def _marginal(
-    graph: FactorGraph, tree: PatternTree | SmallAnswer, row: Array, known: Given, v: int
-) -> Array:
-    if v in known.states:
-        return _point(graph, v, known.states[v])
-    if graph.cardinalities[v] == 1 and v not in known.weights:
-        return np.ones(1)
-    k = int(tree.number[v])
-    at = int(tree.target_at[k])
-    return row[at : at + int(tree.target_size[k])]
 
 
 def _belief(
@@ -193,17 +171,16 @@ def _joint_answer(q: _Question) -> JointDistribution:
         inner = beliefs.joint([number[v] for v in free]) if free else np.ones(())
         facts = _facts(beliefs, known)
     else:
-        _, log_z, row, warnings = found
-        inner = _tree_joint(graph, row, free)
-        facts = q.facts(log_z, warnings)
+        inner = _free_joint(graph, found.row, free)
+        facts = q.facts(found.log_z, found.warnings)
     table = np.zeros(shape)
     where = tuple(known.states.get(v, slice(None)) for v in asked)
     table[where] = inner.reshape(table[where].shape)
     return JointDistribution(q.names, states, table, **facts)
 
 
-def _tree_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
-    """The joint of the variables in the order asked; the tree has them in rising order."""
+def _free_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
+    """The joint of the variables in the order asked; an engine has them in rising order."""
     if not free:
         return np.ones(())
     ordered = sorted(free)
@@ -214,10 +191,25 @@ def _tree_joint(graph: FactorGraph, row: Array, free: tuple[int, ...]) -> Array:
 # ---------------------------------------------------------------------- exact
 
 
-def _exact_row(
-    q: _Question, together: tuple[int, ...]
-) -> tuple[PatternTree | SmallAnswer, float, Array, tuple[str, ...]] | None:
-    """The answer of the tree, or None where the method is another one or the tree costs too much.
+class _ExactRow(NamedTuple):
+    """The answer of an engine to one row, or the marginals of all variables if there is none."""
+
+    engine: PatternEngine | None
+    log_z: float
+    row: Array
+    warnings: tuple[str, ...] = ()
+
+    def marginal(self, graph: FactorGraph, known: Given, v: int) -> Array:
+        """The marginal of one variable."""
+        if v in known.states:
+            return _point(graph, v, known.states[v])
+        if self.engine is None:
+            return self.row[graph.state_offsets[v] : graph.state_offsets[v + 1]]
+        return self.engine.marginal(self.row, v) if self.engine.is_open[v] else np.ones(1)
+
+
+def _exact_row(q: _Question, together: tuple[int, ...]) -> _ExactRow | None:
+    """An exact answer, or None where the method is another one or the tree costs too much.
 
     The tree is insisted upon if the method is; its own errors then say what it lacks.
     """
@@ -227,140 +219,76 @@ def _exact_row(
     cache = cache_of(graph)
     weighted = tuple(sorted({*known.weights, *known.marginals}))
     observed = tuple(sorted(known.states))
-    new = not known.marginals and cache.is_new(observed, weighted, together)
-    plain = not weighted and not together
-    if new or (plain and not observed and cache.prior is not None):
-        first = enumerated(graph, known.states, known.weights, list(together)) if new else None
-        if first is None and plain and not observed:
-            first = _by_parts(graph, asked, clock)
-        if first is None and new and plain:
-            first = _once(graph, known, clock)
-        if first is not None:
-            where, log_z, row = first
-            if log_z == -np.inf:
-                raise impossible(graph, known)
-            return where, log_z, row, ()
-    tree = cache.tree_for(observed, weighted, asked, tuple(sorted(together)), clock)
-    if method == "auto" and not affordable(tree, clock.budget):
+    if not (observed or weighted or together):
+        prior = cache.prior_by_parts(asked, clock)
+        if prior is not None:
+            return _ExactRow(None, graph.log_constant, prior)
+    engine = cache.engine(observed, weighted, asked, tuple(sorted(together)), clock)
+    if method == "auto" and not engine.affordable(clock.budget):
         return None
     states = np.array([[known.states[v] for v in observed]], dtype=np.int32)
     if known.marginals:
-        return tree, *_matched(cache, tree, known, states, clock)
-    weights = empty_weights(1)
+        return _matched(graph, engine, known, states, clock)
+    weights = no_weights(1)
     if weighted:
-        weights = np.concatenate([known.weights[v] for v in weighted])[None]
-    log_z, row = cache.row(tree, states, weights, clock)
+        weights = log_of(np.concatenate([known.weights[v] for v in weighted])[None])
+    log_z, row = cache.row(engine, states, weights, clock)
     if log_z == -np.inf:
         raise impossible(graph, known)
-    return tree, log_z, row, ()
-
-
-def _by_parts(
-    graph: FactorGraph, asked: set[int], clock: Clock
-) -> tuple[SmallAnswer, float, Array] | None:
-    """Marginals without evidence from narrow parts of a model, where these are quicker; they are
-    kept with the model.
-    """
-    cache = cache_of(graph)
-    if cache.prior is None or not asked <= cache.prior[0]:
-        flat = marginals_by_parts(graph, sorted(asked), cache.normalised, clock)
-        if flat is None:
-            return None
-        cache.prior = frozenset(asked), flat
-    return _every_variable(graph), graph.log_constant, cache.prior[1]
-
-
-def _every_variable(graph: FactorGraph) -> SmallAnswer:
-    """Where marginals of all variables are, one after the other."""
-    offsets = graph.state_offsets
-    return SmallAnswer(np.arange(graph.n_variables), offsets[:-1], np.diff(offsets))
-
-
-def _once(
-    graph: FactorGraph, known: Given, clock: Clock
-) -> tuple[SmallAnswer, float, Array] | None:
-    """All marginals of a model of a few variables by one propagation, for a question that may never
-    come again; None where its tree does not fit.
-    """
-    if graph.n_variables > _FEW_VARIABLES:
-        return None
-    from kikuchi.inference.trees.junction_tree import JunctionTree
-
-    try:
-        order: Literal["min-fill", "cheapest"] = (
-            "min-fill" if graph.n_variables <= _NO_SEARCH else "cheapest"
-        )
-        tree = JunctionTree(order=order)
-        found = tree.run(graph, evidence=known.states, budget=clock.budget)
-    except ImpossibleEvidenceError:
-        raise impossible(graph, known) from None
-    except BudgetError:
-        return None
-    assert found.log_z is not None  # jt gives it
-    return _every_variable(graph), found.log_z, found.flat_marginals
-
-
-def affordable(tree: PatternTree, budget: Budget) -> bool:
-    """Whether a tree fits the memory and the time of a budget."""
-    if tree.side_by_side:
-        return True
-    if not tree.plan.complete or (budget.bytes is not None and tree.plan.bytes > budget.bytes):
-        return False
-    limit = _DEFAULT_SECONDS if budget.seconds is None else 0.5 * budget.seconds
-    return tree.plan.seconds() <= limit
+    return _ExactRow(engine, log_z, row)
 
 
 def _matched(
-    cache: ModelCache, tree: PatternTree, known: Given, states: Any, clock: Clock
-) -> tuple[float, Array, tuple[str, ...]]:
-    """Weights of the variables with observed marginals, by iterative proportional fitting."""
-    graph = cache.graph
-    weights = {**known.weights, **{v: np.ones(len(q)) for v, q in known.marginals.items()}}
-    order = [int(v) for v in tree.weighted]
-    if tree.pattern.together:  # the marginals are read from a tree without the joint
-        plain = cache.tree_for(tree.pattern.observed, tree.pattern.weighted, set(), (), clock)
-        _, _, warnings = _matched_weights(graph, plain, known, states, weights, clock)
-    else:
-        _, _, warnings = _matched_weights(graph, tree, known, states, weights, clock)
-    row = np.concatenate([weights[v] for v in order])[None]
-    log_z, out = tree.run(states, row, clock)
-    return float(log_z[0]), out[0], warnings
+    graph: FactorGraph, engine: PatternEngine, known: Given, states: Any, clock: Clock
+) -> _ExactRow:
+    """The answer with weights of the variables with observed marginals that make them match."""
+    pattern, reader = engine.pattern, engine
+    if pattern.together:  # the marginals are read by an engine without the joint
+        reader = cache_of(graph).engine(pattern.observed, pattern.weighted, set(), (), clock)
+    logs = {v: log_of(w) for v, w in known.weights.items()}
+    logs |= {v: np.zeros(len(q)) for v, q in known.marginals.items()}
+    warnings = _match(graph, reader, known, states, logs, clock)
+    log_z, out = engine.run(states, _row(engine, logs), clock)
+    return _ExactRow(engine, float(log_z[0]), out[0], warnings)
 
 
-def _matched_weights(
+def _row(engine: PatternEngine, log_weights: Mapping[int, Array]) -> Array:
+    return np.concatenate([log_weights[v] for v in engine.weighted.tolist()])[None]
+
+
+def _match(
     graph: FactorGraph,
-    tree: PatternTree,
+    engine: PatternEngine,
     known: Given,
     states: Any,
-    weights: dict[int, Array],
+    log_weights: dict[int, Array],
     clock: Clock,
-) -> tuple[float, Array, tuple[str, ...]]:
-    """Change `weights` until every observed marginal is met."""
-    order = [int(v) for v in tree.weighted]
+) -> tuple[str, ...]:
+    """Change `log_weights` until every observed marginal is met, by iterative proportional fitting;
+    a warning where it is not.
+    """
     worst = np.inf
     for _ in range(_MOST_SWEEPS):
         worst = 0.0
         for v, wanted in known.marginals.items():
-            row = np.concatenate([weights[u] for u in order])[None]
-            log_z, out = tree.run(states, row, clock)
+            log_z, out = engine.run(states, _row(engine, log_weights), clock, logs=True)
             if log_z[0] == -np.inf:
                 raise impossible(graph, known)
-            found = _marginal(graph, tree, out[0], known, v)
-            if np.any((found == 0.0) & (wanted > 0.0)):
+            logs = engine.marginal(out[0], v)
+            if np.any((logs == -np.inf) & (wanted > 0.0)):
                 raise EvidenceError(
                     f"variable {graph.label(v)}: an observed marginal gives a chance to a state "
                     "that the model and the evidence exclude"
                 )
-            worst = max(worst, float(np.abs(found - wanted).max()))
-            ratio = np.divide(wanted, found, out=np.zeros_like(found), where=found > 0.0)
-            weights[v] = weights[v] * ratio
-            weights[v] /= weights[v].max()
+            worst = max(worst, float(np.abs(np.exp(logs) - wanted).max()))
+            change = log_of(wanted) - np.where(logs > -np.inf, logs, 0.0)
+            new = log_weights[v] + change
+            log_weights[v] = new - new.max()
         if worst <= _MATCHED:
-            return float(log_z[0]), out[0], ()
+            return ()
         if clock.expired:
             break
-    warning = f"the observed marginals are met to {worst:.2g} only; they may contradict each other"
-    return float(log_z[0]), out[0], (warning,)
+    return (f"the observed marginals are met to {worst:.2g} only; they may contradict each other",)
 
 
 # ---------------------------------------------------------------------- any other method
@@ -379,7 +307,7 @@ def _inferred(
     """
     left_out = cache_of(graph).barren({*known.variables, *asked})
     part, numbers = without_variables(graph, left_out)
-    fields = [(numbers[v], _log(w)) for v, w in known.weights.items()]
+    fields = [(numbers[v], log_of(w)) for v, w in known.weights.items()]
     if fields:
         part = part.with_fields(fields)
     observed: dict[int, Any] = {numbers[v]: k for v, k in known.states.items()}
@@ -391,11 +319,6 @@ def _inferred(
             "`most_probable` for the best state, or query with mode=sum"
         )
     return beliefs, numbers
-
-
-def _log(weights: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(weights))
 
 
 def _facts(beliefs: Beliefs, known: Given) -> dict[str, Any]:

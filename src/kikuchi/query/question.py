@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import EvidenceError, ModelError
+from kikuchi.core.labels import AmbiguousNumberError, place_of
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
-from kikuchi.query.labels import AmbiguousNumberError, place_of
 
 Weights = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
 class Given:
-    """What is known: observed states, likelihoods and observed marginals, by variable number."""
+    """What is known: observed states, likelihoods and observed marginals, by variable number.
+
+    An observed marginal with all its mass on one state is among the `states`; `certain` names the
+    variables with such a marginal.
+    """
 
     states: dict[int, int]
     weights: dict[int, Array]
     marginals: dict[int, Array]
+    certain: frozenset[int] = field(default=frozenset(), repr=False)
+
+    @property
+    def evidence(self) -> set[int]:
+        """Variables that were given as evidence; answers about all others leave these out."""
+        return set(self.states) - self.certain
 
     @property
     def variables(self) -> set[int]:
@@ -63,7 +73,7 @@ def given(
         wanted[v] = _in_order(graph, v, value)
     exact, marginals = graph.observations(wanted)
     _apart(graph, states, weights, {**exact, **marginals})
-    return Given({**states, **exact}, weights, marginals)
+    return Given({**states, **exact}, weights, marginals, frozenset(exact))
 
 
 def _pairs(given: Any, what: str, example: str) -> Iterable[tuple[Any, Any]]:

@@ -16,9 +16,11 @@ from kikuchi.core.text import printable
 from kikuchi.graphs.factor_graph import FactorGraph, State, Variable
 from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.registry import infer
+from kikuchi.inference.trees.enumeration import FEW_STATES
 from kikuchi.query.cache import cache_of
 from kikuchi.query.conflicts import impossible
 from kikuchi.query.foreign import as_model
+from kikuchi.query.patterns import log_of
 from kikuchi.query.question import (
     asked_variables,
     given,
@@ -28,6 +30,7 @@ from kikuchi.query.question import (
 )
 
 _SHOWN = 10
+_WIDE = 300.0  # range of a log-table: beliefs in its smallest entries are still exact
 
 
 # ---------------------------------------------------------------------- sensitivity
@@ -134,22 +137,41 @@ def sensitivity(
         raise ModelError(f"variable {graph.label(v)} is observed; nothing changes its probability")
     k = state_number(graph, v, state)
     chosen = _factors(graph, tables)
+    method = _exact_method(graph)
     try:
-        plain = infer(graph, "jt", evidence=known.states, budget=budget)
+        plain = infer(graph, method, evidence=known.states, budget=budget)
     except ImpossibleEvidenceError:
         raise impossible(graph, known) from None
     p = float(plain[v][k])
     asked = {**known.states, v: k}
-    joint = infer(graph, "jt", evidence=asked, budget=budget) if p > 0.0 else None
+    joint = infer(graph, method, evidence=asked, budget=budget) if p > 0.0 else None
     derivatives = {}
     for a in chosen:
-        table = graph.table(a)
-        if joint is not None and (table > 0.0).all():
-            raw = p * (joint.factor(a) - plain.factor(a)) / table
-        else:
-            raw = _linear(graph, a, known.states, asked, plain, p, budget)
+        logs = graph.log_table(a)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if joint is not None and logs.min() > logs.max() - _WIDE:
+                log_p = _log_z(joint) - _log_z(plain)  # p itself may be too small a number
+                raw = (joint.factor(a) - plain.factor(a)) * np.exp(log_p - logs)
+            else:
+                raw = _linear(graph, a, known.states, asked, plain, p, budget)
+        if not np.isfinite(raw).all():
+            raise ModelError(
+                f"the derivatives by the table of factor {a} are too large for floating-point "
+                f"numbers; multiply the table by {1e200:g}, which divides them by as much"
+            )
         derivatives[a] = _with_row(graph, a, raw) if graph.is_directed else raw
     return Sensitivity(graph, graph.label(v), state_labels(graph, v)[k], p, derivatives)
+
+
+def _log_z(beliefs: Beliefs) -> float:
+    assert beliefs.log_z is not None  # exact methods give it
+    return beliefs.log_z
+
+
+def _exact_method(graph: FactorGraph) -> str:
+    """Enumeration without compiled loops where the model has few states, else a junction tree."""
+    few = float(np.log2(graph.cardinalities).sum()) <= np.log2(FEW_STATES)
+    return "enumerate" if few else "jt"
 
 
 def _factors(graph: FactorGraph, tables: Sequence[Variable] | None) -> list[int]:
@@ -173,21 +195,19 @@ def _linear(
     p: float,
     budget: Budget | None,
 ) -> Array:
-    """Derivatives where entries are zero: from the model with ones in place of the table."""
+    """Derivatives where entries are zero or tiny: from the model with ones for the table."""
     low, high = graph.table_offsets[a], graph.table_offsets[a + 1]
     logs = graph.log_tables.copy()
     logs[low:high] = 0.0
     without = graph.replaced(log_tables=logs, children=None)
-    assert plain.log_z is not None  # jt gives it
 
     def slope(evidence: dict[int, int]) -> Array:
         """dP(evidence)/dt over P(known)."""
         try:
-            found = infer(without, "jt", evidence=evidence, budget=budget)
+            found = infer(without, _exact_method(graph), evidence=evidence, budget=budget)
         except ImpossibleEvidenceError:
             return np.zeros(graph.shape(a))
-        assert found.log_z is not None and plain.log_z is not None
-        return np.asarray(found.factor(a) * np.exp(found.log_z - plain.log_z))
+        return np.asarray(found.factor(a) * np.exp(_log_z(found) - _log_z(plain)))
 
     return np.asarray(slope(asked) - p * slope(known))
 
@@ -249,23 +269,37 @@ def information_gain(
         raise ModelError(f"candidates: {graph.label(wrong[0])} is observed or is the target")
     clock = limits(**within).start()
     observed = tuple(sorted(known.states))
-    tree = cache_of(graph).tree_for(observed, (t,), {t, *chosen}, (), clock)
     count = int(graph.cardinalities[t])
+    engine = cache_of(graph).engine(observed, (t,), {t, *chosen}, (), clock, rows=count)
     rows = np.repeat(np.array([[known.states[v] for v in observed]], np.int32), count, axis=0)
-    log_z, given_state = tree.run(rows, np.eye(count), clock)
+    log_z, given_state = engine.run(rows, log_of(np.eye(count)), clock)
     if np.all(log_z == -np.inf):
         raise impossible(graph, known)
-    weights = np.exp(log_z - log_z.max())
-    weights /= weights.sum()
+    log_weights = log_z - np.logaddexp.reduce(log_z)
     gains = {}
     for v in chosen:
-        if graph.cardinalities[v] == 1:
-            gains[v] = 0.0
-            continue
-        at = int(tree.target_at[int(tree.number[v])])
-        table = weights[:, None] * given_state[:, at : at + int(graph.cardinalities[v])]
-        product = table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True)
-        inside = table > 0.0
-        gains[v] = max(float((table[inside] * np.log(table[inside] / product[inside])).sum()), 0.0)
+        if engine.is_open[v]:
+            at = int(engine.target_at[int(engine.number[v])])
+            size = int(graph.cardinalities[v])
+            gains[v] = _mutual_information(log_weights, given_state[:, at : at + size])
+        else:
+            gains[v] = 0.0  # a single state
     ordered = sorted(gains.items(), key=lambda pair: (-pair[1], pair[0]))
     return {graph.label(v): value for v, value in ordered}
+
+
+def _mutual_information(log_weights: Array, given: Array) -> float:
+    """Sum of w_s KL(p_s | m) over the rows p_s of `given`, with m = sum_s w_s p_s.
+
+    Every term p log(p / m) - p + m is at least 0, so that small gains do not cancel; logarithms
+    keep products of small weights from vanishing.
+    """
+    inside = log_weights > -np.inf
+    log_w, p = log_weights[inside, None], given[inside]
+    log_p = log_of(p)
+    log_m = np.logaddexp.reduce(log_w + log_p, axis=0, keepdims=True)
+    ratio = np.where(p > 0.0, log_p - np.where(log_m > -np.inf, log_m, 0.0), 0.0)
+    terms = p * ratio - p + np.exp(log_m)
+    near = np.abs(ratio) < 1e-4  # p (r - 1 + exp(-r)) = p r^2 / 2 - p r^3 / 6 + ...
+    terms = np.where(near & (p > 0.0), p * ratio**2 * (0.5 - ratio / 6), terms)
+    return float((np.exp(log_w) * np.maximum(terms, 0.0)).sum())

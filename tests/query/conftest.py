@@ -1,0 +1,56 @@
+"""Every question in these tests is asked twice: the second answer must be the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kikuchi as kk
+from kikuchi.core.errors import BudgetError
+from kikuchi.query import query as questions
+
+QUESTIONS = ("information_gain", "marginal_map", "most_probable", "predict_proba", "sensitivity")
+
+
+def plain(answer: Any) -> Any:
+    """What an answer says, as data that can be compared."""
+    if isinstance(answer, kk.Distributions):
+        return answer.log_evidence, [answer[name].values_array.tolist() for name in answer]
+    if isinstance(answer, kk.JointDistribution):
+        return answer.log_evidence, answer.table.tolist()
+    if hasattr(answer, "derivatives"):
+        return answer.probability, {a: t.tolist() for a, t in answer.derivatives.items()}
+    if hasattr(answer, "columns"):
+        numbers = answer.to_numpy()
+        return list(answer.columns), np.where(np.isnan(numbers), None, numbers).tolist()
+    return answer if isinstance(answer, dict) else answer.to_dict()
+
+
+def twice(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A question that compares its answer, or its error, with that to a second call."""
+
+    @wraps(ask)
+    def asked(*arguments: Any, **options: Any) -> Any:
+        try:
+            answer = ask(*arguments, **options)
+        except kk.KikuchiError as error:
+            with pytest.raises(type(error)) as again:
+                ask(*arguments, **options)
+            if not isinstance(error, BudgetError):  # which says how far it came
+                assert str(again.value) == str(error)
+            raise
+        assert plain(ask(*arguments, **options)) == plain(answer)
+        return answer
+
+    return asked
+
+
+@pytest.fixture(autouse=True)
+def _asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in QUESTIONS:
+        monkeypatch.setattr(kk, name, twice(getattr(kk, name)))
+    monkeypatch.setattr(questions, "query", twice(questions.query))
