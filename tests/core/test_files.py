@@ -21,6 +21,8 @@ from kikuchi.core.errors import BudgetError, DataError, FormatError, KikuchiErro
 from kikuchi.core.files import (
     atomic_write,
     guarded_reading,
+    limited_lines,
+    open_text,
     parse_json,
     read_bytes,
     read_text,
@@ -167,7 +169,13 @@ def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
         read_text(place)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "[1, ", "\ud800", "9" * 5000, b"\xff{}"])
+BAD_JSON = [
+    *("[" * 100_000, "[1, ", "\ud800", "9" * 5000, "9" * 309, "-" + "9" * 4300, "[NaN]"),
+    '{"a": -Infinity}',
+]
+
+
+@pytest.mark.parametrize("text", [*BAD_JSON, b"\xff{}"])
 def test_json_that_is_none(text: str | bytes) -> None:
     with pytest.raises(FormatError, match="found no JSON"):
         parse_json("a.json", text, "expected a list")
@@ -192,3 +200,67 @@ def test_ctrl_c_while_the_file_is_opened_leaves_nothing(
     with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "out"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_integers_of_json_fit_into_doubles() -> None:
+    largest = int("9" * 308)
+    assert parse_json("a.json", str(largest), "a number") == largest
+    assert float(parse_json("a.json", f"[-{largest}]", "a list")[0]) == -float(largest)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_a_symbolic_link_is_written_through(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "real.txt").write_text("old")
+    link = tmp_path / "link.txt"
+    link.symlink_to("elsewhere/real.txt")
+    new = tmp_path / "new.txt"
+    new.symlink_to("elsewhere/not-yet.txt")
+    for place in (link, new):
+        with atomic_write(place) as file:
+            file.write("text")
+        assert place.is_symlink()
+    assert sorted(p.name for p in folder.iterdir()) == ["not-yet.txt", "real.txt"]
+    assert {p.read_text() for p in folder.iterdir()} == {"text"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_a_symbolic_link_to_itself_is_one_line(tmp_path: Path) -> None:
+    link = tmp_path / "a.uai"
+    link.symlink_to("a.uai")
+    with pytest.raises(FormatError, match="symbolic link"):
+        read_bytes(link, FormatError)
+    with pytest.raises(KikuchiError, match="points to itself"), atomic_write(link):
+        pass
+    assert link.is_symlink()
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    if not Path(os.devnull).is_char_device():
+        pytest.skip("no such device")
+    link = tmp_path / "out.txt"
+    link.symlink_to(os.devnull)
+    with pytest.raises(KikuchiError, match="not an ordinary file"), atomic_write(link):
+        pass
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_lines_of_any_length_within_the_limit(tmp_path: Path, ending: str) -> None:
+    place = tmp_path / f"a{ending}"
+    text = "\ufeffa,b\r\n" + "x" * 3_000_000 + "\n\nlast"
+    content = text.encode()
+    place.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    with open_text(place) as file:
+        assert "".join(limited_lines(file, place)) == text[1:]
+    with open_text(place) as file:
+        assert [len(line) for line in limited_lines(file, place)] == [5, 3_000_001, 1, 4]
+    tracemalloc.start()
+    with reading_limit(10_000_000), open_text(place) as file:
+        lines = limited_lines(file, place)
+        assert next(lines) == "a,b\r\n"
+        with pytest.raises(BudgetError, match="a line takes"):
+            next(lines)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()

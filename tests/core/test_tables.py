@@ -211,11 +211,14 @@ def test_texts_that_hold_no_letters(tmp_path: Path) -> None:
 
 def test_missing_cells_as_other_programs_write_them(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    words = ["N/A", "n/a", "#N/A", "<NA>", "NULL", "None", "-nan", "?"]
-    path.write_text("a,b,c\n" + "".join(f"1,{word},{word}\n" for word in words) + "2,3,none\n")
+    words = ["N/A", "n/a", "#N/A", "<NA>", "NULL", "-nan", "?"]
+    path.write_text(
+        "a,b,c\n" + "".join(f"1,{word},{word}\n" for word in words) + "2,3,none\n2,None,None\n"
+    )
     table = read_table(path, texts=True)
-    assert np.isnan(table.values[:-1, 1]).all() and table.values[-1, 1] == 3
-    assert table.texts[2].tolist() == ["none"] and np.isnan(table.values[:-1, 2]).all()
+    assert np.isnan(table.values[:-2, 1]).all() and table.values[-2, 1] == 3
+    assert np.isnan(table.values[-1, 1])  # of numbers; among words it is one of them
+    assert table.texts[2].tolist() == ["None", "none"] and np.isnan(table.values[:-2, 2]).all()
 
 
 def test_lines_are_counted_as_in_the_file_and_none_is_lost(tmp_path: Path) -> None:

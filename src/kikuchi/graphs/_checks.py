@@ -50,22 +50,30 @@ def as_cardinalities(cardinalities: ArrayLike) -> U4:
     raw = np.asarray(cardinalities)
     if raw.dtype == INDEX and raw.ndim == 1 and raw.size and raw.min() >= 1:
         return np.ascontiguousarray(raw)
-    if raw.ndim != 1 or (raw.size and not np.issubdtype(raw.dtype, np.integer)):
+    large = raw.dtype == object and all(type(k) is int for k in raw.flat)  # beyond 64 bits
+    if raw.ndim != 1 or (raw.size and not large and not np.issubdtype(raw.dtype, np.integer)):
         raise ModelError("cardinalities must be a list of whole numbers, one for each variable")
     bad = np.flatnonzero((raw < 1) | (raw > MAX_STATES))
     if bad.size:
-        raise ModelError(
-            f"variable {bad[0]} has {raw[bad[0]]} states; every variable needs at least 1"
-        )
+        states = raw[bad[0]]
+        if states < 1:
+            raise ModelError(f"variable {bad[0]} has {states} states; give it at least 1")
+        shown = str(states) if states < 1e15 else f"more than {MAX_STATES}"
+        raise ModelError(f"variable {bad[0]} has {shown} states; give it at most {MAX_STATES}")
     return np.ascontiguousarray(raw, dtype=INDEX)
 
 
 def variable_number(variable: int | str, index: Mapping[str, int], count: int) -> int:
     if isinstance(variable, str):
-        if variable not in index:
-            hint = suggestion(variable, list(index)) if index else "the variables have no names"
+        if variable in index:
+            return index[variable]
+        number = variable.removeprefix("x")  # reports call a variable without a name x3
+        is_number = number.isascii() and number.isdecimal() and len(number) < 10
+        if index or not is_number or int(number) >= count:
+            unnamed = f"the variables have no names; give a number or a text in x0..x{count - 1}"
+            hint = suggestion(variable, list(index)) if index else unnamed
             raise ModelError(f"there is no variable '{variable}'; {hint}")
-        return index[variable]
+        return int(number)
     if not isinstance(variable, int | np.integer) or isinstance(variable, bool | np.bool_):
         raise ModelError(f"{variable!r} is not a variable; give a number or a name")
     if not 0 <= variable < count:
@@ -86,7 +94,7 @@ def scope_and_table(factor: Any, number: int) -> tuple[Sequence[int | str], Arra
 def as_table(table: ArrayLike, shape: tuple[int, ...], number: int) -> Array:
     try:
         values = np.asarray(table, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"factor {number}: the table is not an array of numbers") from error
     if values.size != int(np.prod(shape, dtype=np.int64)) or (
         values.ndim > 1 and values.shape != shape
@@ -215,8 +223,8 @@ def as_distribution(value: ArrayLike, states: int, label: str) -> Array:
     """An observed marginal, normalised; it must be close to a distribution already."""
     try:
         target = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise EvidenceError(f"variable {label}: {value!r} is not a list of numbers") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise EvidenceError(f"variable {label}: {value!r:.60} is not a list of numbers") from error
     if target.shape != (states,):
         raise EvidenceError(
             f"variable {label} has {states} states; an observed marginal needs as many numbers"

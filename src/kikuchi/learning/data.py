@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.labels import AmbiguousNumberError, names_numbers, place_of_cell
 from kikuchi.core.tables import is_missing
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -73,7 +74,11 @@ class Data:
 
         With a `graph` the columns are matched to its variables by name, or by place if there are as
         many as variables; variables without a column are hidden in every row. Without one, the
-        states of a column are those that occur.
+        states of a column are those that occur; `None` is one of them in a column of words.
+
+        Whole numbers in an array are positions of states. In columns with names, a number or truth
+        value is the name of a state if the model has such names, as in `predict_proba`; one that
+        is the name of one state and the position of another is refused. Give names as texts.
         """
         if isinstance(rows, Data):
             return rows if graph is None else rows.matched(graph)
@@ -99,10 +104,12 @@ class Data:
             and np.array_equal(self.cardinalities, graph.cardinalities)
         ):
             return self
+        named = self.names is not None and self.state_names is None and graph.states is not None
         if (
             self.n_variables == graph.n_variables
             and self.names in (None, graph.names)
             and self.state_names in (None, graph.states)
+            and not named  # its numbers may be names of states
         ):
             _check_states(self.states, graph)
             cards = graph.cardinalities.astype(np.int64)
@@ -144,6 +151,20 @@ class Data:
     def complete(self) -> bool:
         """Whether no cell is missing."""
         return self.states.size == 0 or bool(self.states.min() >= 0)
+
+    def require_complete(self, what: str) -> None:
+        """Raise a `DataError` that names the first missing cell; `what` needs complete rows."""
+        if self.complete:
+            return
+        row, v = (int(x) for x in np.argwhere(self.states < 0)[0])
+        name = self.names[v] if self.names else v
+        rows = int(np.count_nonzero((self.states < 0).any(axis=1)))
+        raise DataError(
+            f"data: {what} needs complete rows, but cells are missing in {rows} of {self.n_rows} "
+            f"rows (first: row {row}, column {name}); drop these rows or fill the cells. A state "
+            "that is called NA, nan, null or ? is read as missing: rename it, or make the column a "
+            "pandas.Categorical"
+        )
 
     @cached_property
     def hidden(self) -> Ints:
@@ -251,6 +272,8 @@ def _from_array(rows: NDArray[Any], graph: FactorGraph | None) -> Data:
         raise DataError(f"data: a table of rows by variables is needed, got {got}{hint}")
     if rows.shape[0] == 0:
         raise DataError("data: there are no rows; give at least one")
+    if rows.shape[1] == 0 and (graph is None or graph.n_variables):
+        raise DataError("data: there are no columns; give at least one")
     if graph is not None and rows.shape[1] != graph.n_variables:
         raise DataError(
             f"data: {rows.shape[1]} columns for {graph.n_variables} variables; give one column "
@@ -308,8 +331,57 @@ def _from_columns(rows: Any, graph: FactorGraph | None) -> Data:
     words: list[tuple[str, ...] | None] = [None] * width
     for name, k in places.items():
         known = None if graph is None or graph.states is None else graph.states[k]
-        states[:, k], words[k] = _coded(np.asarray(columns[name]), known, f"column {name}")
+        column = np.asarray(columns[name])
+        declared = _categories(columns[name])
+        if column.dtype.kind == "b" and known is None:
+            states[:, k], words[k] = column, ("False", "True")
+            continue
+        if known is not None:
+            column = _by_name(column, known, f"column {name}")
+        states[:, k], words[k] = _coded(column, known, f"column {name}", declared)
     return _finished(states, graph, names, words)
+
+
+def _categories(column: Any) -> tuple[str, ...]:
+    """Return the categories of a column of pandas that are texts: each is a state."""
+    found = getattr(getattr(column, "dtype", None), "categories", ())
+    return tuple(word for word in found if isinstance(word, str))
+
+
+def _by_name(column: NDArray[Any], known: Sequence[str], label: str) -> NDArray[Any]:
+    """Replace numbers and truth values by the names of their states, as `predict_proba` reads them.
+
+    A number that is the name of one state and the position of another is refused.
+    """
+    if column.dtype.kind in "iuf" and not names_numbers(known):
+        return column  # positions: no state has a number as its name
+    if column.dtype.kind in "US":
+        return column
+    cells = [x.item() if isinstance(x, np.number | np.bool_) else x for x in column.tolist()]
+    values = {(type(x), x) for x in cells if isinstance(x, int | float) and x == x}
+    names: dict[Any, str | None] = {}
+    for kind, value in sorted(values, key=lambda pair: pair[1]):
+        try:
+            names[kind, value] = _name_of(value, known)
+        except (AmbiguousNumberError, DataError) as error:
+            row = next(k for k, x in enumerate(cells) if type(x) is kind and x == value)
+            raise CellError(row, f"{label}: {error}") from None
+    if not names:
+        return column
+    out = np.empty(len(cells), dtype=object)
+    out[:] = [names.get((type(x), x), x) if isinstance(x, int | float) else x for x in cells]
+    return out
+
+
+def _name_of(value: float, known: Sequence[str]) -> str | None:
+    place = place_of_cell(known, value)
+    if value == MISSING:
+        if place is None:
+            return None
+        raise DataError("-1 names a state and marks missing cells; give the names as texts")
+    if place is None:
+        raise DataError(f"{value} is no state; known: {', '.join(known)}")
+    return known[place]
 
 
 def _places(columns: Iterable[str], graph: FactorGraph) -> dict[str, int]:
@@ -332,9 +404,12 @@ def _places(columns: Iterable[str], graph: FactorGraph) -> dict[str, int]:
 
 
 def _coded(
-    column: NDArray[Any], known: Sequence[str] | None, label: str
+    column: NDArray[Any], known: Sequence[str] | None, label: str, declared: Sequence[str] = ()
 ) -> tuple[NDArray[np.int32], tuple[str, ...] | None]:
-    """A column as state numbers, and the words that the states have if it held words."""
+    """A column as state numbers, and the words that the states have if it held words.
+
+    `declared` are words that are states even if they look like missing cells.
+    """
     if column.dtype.kind in "iub":
         return _numbers(column, label), None
     if column.dtype.kind == "f":
@@ -344,7 +419,10 @@ def _coded(
             bad = f"{column[broken[0]]} is not a state; states are whole numbers"
             raise CellError(int(broken[0]), f"{label}: {bad}")
         return _numbers(whole, label), None
-    texts = [_text_of(x, known or ()) for x in column.tolist()]
+    cells = column.tolist()
+    texts = [_text_of(x, known or declared) for x in cells]
+    if known is None and not all(map(_WHOLE.fullmatch, filter(None, set(texts)))):
+        texts = [_text_of(x, (*declared, "None")) for x in cells]  # a word among other words
     number, words = _words(sorted(set(texts)), known or ())
     unknown = next((row for row, text in enumerate(texts) if text and text not in number), None)
     if unknown is not None:
@@ -369,6 +447,8 @@ def _text_of(value: Any, known: Sequence[str]) -> str:
     """A cell as text, "" if it is missing; a state that is named like a missing cell is a state."""
     if value is None or type(value).__name__ == "NAType" or value != value:  # None, NaN, NaT
         return ""
+    if isinstance(value, str) and value in known:
+        return value
     word = str(value).strip()
     if word in known or not (is_missing(word) or word == "-1"):
         return word

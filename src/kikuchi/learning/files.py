@@ -23,8 +23,9 @@ def read_data(path: str | Path, graph: FactorGraph | None = None) -> Data:
     """Rows of a .csv, .tsv, .parquet, .npy or .npz file, matched to `graph` if one is given.
 
     The first line of a text file names its columns, unless it is a row of whole numbers and missing
-    cells itself. Empty cells, `-1` and `?`, `NA`, `nan`, `N/A`, `NULL`, `None` and the like are
-    missing, unless they are states of the `graph`. An .npz file holds an array `states` (or a
+    cells itself. Empty cells, `-1` and `?`, `NA`, `nan`, `N/A`, `NULL` and the like are missing,
+    unless they are states of the `graph`; `None` is missing in a column of numbers and a state in a
+    column of words. An .npz file holds an array `states` (or a
     single array) and perhaps `weights`.
 
     `path` is the file.

@@ -90,7 +90,6 @@ def test_the_text_of_a_directed_graph() -> None:
     ("graph", "message"),
     [
         (FactorGraph([2], [((0,), [1, 1])]), "only directed models can be written as BIF"),
-        (FactorGraph([2], [((0,), [1, 1])], children=[0]), "factor 0 is no conditional table"),
         (
             FactorGraph([2], [((0,), [0.5, 0.5])], children=[0], log_constant=1.0),
             r"cannot hold the constant factor exp\(1\)",

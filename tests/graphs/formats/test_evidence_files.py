@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kikuchi import FactorGraph, KikuchiError, read_evidence
+from kikuchi import FactorGraph, KikuchiError, infer, read_evidence
 from kikuchi.graphs.formats.evidence import parse_evidence
 
 GRAPH = FactorGraph([2, 3, 2, 4], [((0,), [1, 1])])
@@ -104,3 +104,13 @@ def test_bad_evidence_is_one_clear_line(data: bytes, message: str) -> None:
     assert line.startswith("e.evid")
     assert message in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("digits", [309, 4300])
+@pytest.mark.parametrize("value", ["{}", "[{}, 1]", "-{}", "[1e999, 0]", "[NaN, 1]"])
+def test_numbers_that_no_double_holds(value: str, digits: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"rain": {value.format("9" * digits)}}}')
+    with pytest.raises(KikuchiError) as caught:
+        infer(NAMED, "bp", evidence=read_evidence(path, NAMED))
+    assert "\n" not in str(caught.value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -226,3 +228,107 @@ def test_names_that_xml_would_change_are_refused(name: str, tmp_path) -> None:
     else:
         kk.write(model("v", name), path)
         assert kk.read(path).states == (("", "t"),)
+
+
+BIG = "9" * 309  # more than a double holds, fewer digits than Python refuses to read
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"table": [1, 3]', f'"table": [1, {BIG}]'),
+        ('"table": [1, 3]', f'"log_table": [1, -{BIG}]'),
+        ('"log_constant": 0', f'"log_constant": {BIG}'),
+        ('"log_constant": 0', '"log_constant": 1e999'),
+        ('"log_constant": 0', '"log_constant": NaN'),
+        ('"states": 2', f'"states": {BIG}'),
+        ('"scope": [0]', f'"scope": [{BIG}]'),
+        ('"version": 1', f'"version": {BIG}'),
+    ],
+)
+@pytest.mark.parametrize("digits", [309, 4300])
+def test_numbers_of_json_that_no_double_holds(change: tuple[str, str], digits: int) -> None:
+    text = (
+        '{"format": "kikuchi-model", "version": 1, "log_constant": 0, "variables": '
+        '[{"name": "c", "states": 2}], "factors": [{"scope": [0], "table": [1, 3]}]}'
+    )
+    assert parse("a", text.encode(), ".json").n_factors == 1
+    old, new = change
+    assert old in text
+    damaged = text.replace(old, new.replace(BIG, "9" * digits))
+    with pytest.raises(FormatError) as caught:
+        parse("a", damaged.encode(), ".json")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_too_many_states_are_said_to_be_too_many() -> None:
+    for states in (10**12, 10**300):
+        text = (
+            f'{{"format": "kikuchi-model", "version": 1, "variables": [{{"states": {states}}}], '
+            '"factors": []}'
+        )
+        with pytest.raises(FormatError, match="at most 2147483647"):
+            parse("a", text.encode(), ".json")
+    with pytest.raises(ModelError, match="at least 1"):
+        kk.FactorGraph([2, 0], [])
+    with pytest.raises(ModelError, match="not an array of numbers"):
+        kk.FactorGraph([2], [((0,), [10**400, 1])])
+
+
+# ---------------------------------------------------------------------- rows that do not sum to 1
+
+ODD_ROWS = {
+    ".uai": "BAYES 2  2 2  2  1 0  2 0 1  2  0.5 0.5  4  0.3 0.7  0.4 20.0",
+    ".json": json.dumps(
+        {
+            "format": "kikuchi-model",
+            "version": 1,
+            "variables": [{"states": 2}, {"states": 2}],
+            "factors": [
+                {"scope": [0], "child": 0, "table": [0.5, 0.5]},
+                {"scope": [1, 0], "child": 1, "table": [0.3, 0.4, 0.7, 20.0]},
+            ],
+        }
+    ),
+    ".net": "node a { states = (x y); } node b { states = (x y); } potential (a) { data = (0.5 "
+    "0.5); } potential (b | a) { data = ((0.3 0.7) (0.4 0.2)); }",
+}
+
+
+@pytest.mark.parametrize("suffix", ODD_ROWS)
+def test_rows_that_do_not_sum_to_one_are_refused_in_every_format(
+    suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_text(ODD_ROWS[suffix])
+    with pytest.raises(FormatError, match=r"row 1 of the table of '[1b]' sums to .*expected 1"):
+        kk.read(path)
+
+
+@pytest.mark.parametrize("suffix", [".uai", ".json", ".bif", ".xdsl", ".net", ".dsl", ".xmlbif"])
+def test_such_models_are_not_written_as_directed_ones(suffix: str, tmp_path: Path) -> None:
+    tables = [((0,), [0.5, 0.5]), ((1, 0), [[0.3, 0.4], [0.7, 20.0]])]
+    graph = kk.FactorGraph([2, 2], tables, children=[0, 1])
+    with pytest.raises(ModelError, match=r"row 1 of the table of '1' sums to 20\.4.*children=None"):
+        kk.write(graph, tmp_path / f"m{suffix}")
+    assert not list(tmp_path.iterdir())
+    if suffix in (".uai", ".json"):
+        kk.write(graph.replaced(children=None), tmp_path / f"m{suffix}")
+        assert not kk.read(tmp_path / f"m{suffix}").is_directed
+    constant = kk.FactorGraph([2], [((0,), [0.5, 0.5])], children=[0], log_constant=1.0)
+    if suffix == ".json":
+        kk.write(constant, tmp_path / "c.json")
+        assert kk.read(tmp_path / "c.json") == constant
+    else:
+        with pytest.raises(ModelError, match="constant"):
+            kk.write(constant, tmp_path / f"c{suffix}")
+
+
+@pytest.mark.parametrize(("suffix", "count"), [(".xdsl", 3), (".dsl", 3), (".net", 1)])
+def test_names_that_become_identifiers_are_announced(
+    suffix: str, count: int, tmp_path: Path
+) -> None:
+    states = [["[0;1.5[", "-1"]]
+    graph = kk.FactorGraph([2], [((0,), [0.5, 0.5])], names=["a b"], states=states, children=[0])
+    with pytest.warns(UserWarning, match=rf"{count} names .*'a b' as 'a_b'.*\.json"):
+        kk.write(graph, tmp_path / f"m{suffix}")

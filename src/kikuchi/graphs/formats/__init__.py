@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 from os import fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kikuchi.core.errors import FormatError, KikuchiError, ModelError
@@ -65,7 +64,8 @@ def read(path: PathName) -> FactorGraph:
     from kikuchi.graphs.formats.names import with_names
 
     suffix = _known_suffix(path, _MODELS)
-    return with_names(parse(fspath(path), load(path), suffix), fspath(path))
+    data = load(path)
+    return with_names(parse(fspath(path), data, suffix), path, data)
 
 
 def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
@@ -77,6 +77,7 @@ def parse(path: str, data: bytes, suffix: str) -> FactorGraph:
     module, reader, _ = _MODELS[suffix]
     try:
         graph: FactorGraph = _part(module, reader)(path, data)
+        _check_rows(path, graph, suffix)
         return graph
     except FormatError:
         raise
@@ -88,8 +89,10 @@ def write(graph: FactorGraph, path: PathName) -> None:
     """Write a model, whole or not at all; the suffix gives the format.
 
     What is read back has the same tables to the last bit if these came from a file, and to
-    1e-15 otherwise. A `log_constant` is multiplied into the first factor. Names that the format
-    cannot hold are written beside it, to `PATH.names.json`, where `read` finds them.
+    1e-15 otherwise. A `log_constant` is multiplied into the first factor of an undirected model.
+    A directed model whose conditional tables do not sum to 1 is refused, here and by `read`. Names
+    that the format cannot hold are written beside it, to `PATH.names.json`, where `read` finds
+    them; formats that hold identifiers only (.net, .dsl, .xdsl) get changed names, with a warning.
 
     `graph` is the model, `path` the file, perhaps with .gz.
 
@@ -100,11 +103,9 @@ def write(graph: FactorGraph, path: PathName) -> None:
     >>> read(file) == graph
     True
     """
-    from kikuchi.graphs.formats.names import write_names
+    from kikuchi.graphs.formats.names import save_with_names
 
-    module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
-    save(path, _part(module, writer)(graph))
-    write_names(graph, Path(fspath(path)))
+    save_with_names(path, _pieces(graph, path), graph)
 
 
 def check_writable(graph: FactorGraph, path: PathName) -> None:
@@ -116,9 +117,38 @@ def check_writable(graph: FactorGraph, path: PathName) -> None:
     kikuchi.core.errors.ModelError: only directed models can be written as BIF; write .uai or .fg \
 instead
     """
-    module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
-    for _ in _part(module, writer)(graph):
+    for _ in _pieces(graph, path):
         pass
+
+
+def _pieces(graph: FactorGraph, path: PathName) -> Iterable[str]:
+    """The text of a model in pieces; conditional tables whose rows do not sum to 1 are refused."""
+    module, _, writer = _MODELS[_known_suffix(path, _MODELS)]
+    pieces: Iterable[str] = _part(module, writer)(graph)
+    fault = _row_fault(graph)
+    if fault is not None:
+        raise ModelError(
+            f"cannot write {fspath(path)}: {fault}, not to 1; normalise it, or write the model "
+            "without directions: graph.replaced(children=None)"
+        )
+    return pieces
+
+
+def _check_rows(path: str, graph: FactorGraph, suffix: str) -> None:
+    """Refuse a directed model whose tables are not conditional distributions, in any format."""
+    fault = _row_fault(graph)
+    if fault is not None:
+        plain = {".uai": "; MARKOV in place of BAYES allows any weights"}
+        plain[".json"] = '; without the entries "child" any weights are allowed'
+        raise FormatError(path, None, fault, f"expected 1{plain.get(suffix, '')}")
+
+
+def _row_fault(graph: FactorGraph) -> str | None:
+    if not graph.is_directed:
+        return None
+    from kikuchi.graphs.formats.directed import row_fault
+
+    return row_fault(graph)
 
 
 def read_evidence(path: PathName, graph: FactorGraph) -> dict[int, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kikuchi.core.errors import FormatError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats.network import NetworkReader, NetworkWriter, decoded
-from kikuchi.graphs.formats.xml_models import identifiers
+from kikuchi.graphs.formats.xml_models import identifiers, warn_of_new_names
 
 _WORDS = re.compile(
     r"(?P<space>\s++)|(?P<comment>%[^\n]*+|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)"
@@ -187,6 +187,7 @@ def net_text(graph: FactorGraph) -> Iterator[str]:
     """The text of a directed model for Hugin, in pieces; names become identifiers where needed."""
     writer = NetworkWriter(graph, "a .net file")
     names = identifiers(writer.names)
+    warn_of_new_names("a .net file", [writer.names], [names])
     yield "net\n{\n}\n"
     for name, states in zip(names, writer.states, strict=True):
         listing = " ".join(map(_quoted, states))
@@ -249,18 +250,20 @@ def dsl_text(graph: FactorGraph) -> Iterator[str]:
 
     writer = NetworkWriter(graph, "a .dsl file")
     names = identifiers(writer.names)
+    states = [identifiers(group) for group in writer.states]
+    warn_of_new_names("a .dsl file", [writer.names, *writer.states], [names, *states])
     yield "net unknown\n{\n"
     tables = {table.child: table for table in writer.tables()}
     for v in parents_first(writer.graph):  # some readers want parents first
         table = tables[v]
         name = names[table.child]
-        states = ", ".join(identifiers(writer.states[table.child]))
-        parents = ", ".join(names[v] for v in table.parents)
+        listing = ", ".join(states[v])
+        parents = ", ".join(names[u] for u in table.parents)
         numbers = ", ".join(repr(p) for row in table.rows for p in row)
         yield (
             f"  node {name}\n  {{\n    TYPE = CPT;\n    HEADER =\n    {{\n      ID = {name};\n"
             f"      NAME = {_quoted(writer.names[table.child])};\n    }};\n"
             f"    PARENTS = ({parents});\n    DEFINITION =\n    {{\n"
-            f"      NAMESTATES = ({states});\n      PROBABILITIES = ({numbers});\n    }};\n  }};\n"
+            f"      NAMESTATES = ({listing});\n      PROBABILITIES = ({numbers});\n    }};\n  }};\n"
         )
     yield "};\n"

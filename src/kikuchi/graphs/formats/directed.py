@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import Ints
 from kikuchi.graphs.factor_graph import FactorGraph
 
+ROW_TOLERANCE = 1e-2 + 1e-9  # 0.33 + 0.33 + 0.33 is within
+
 
 def child_last(graph: FactorGraph) -> FactorGraph:
     """The same directed model with the child as the last variable of every scope.
@@ -32,6 +34,33 @@ def child_last(graph: FactorGraph) -> FactorGraph:
         lo, hi = graph.table_offsets[a], graph.table_offsets[a + 1]
         log_tables[lo:hi] = np.moveaxis(graph.log_table(a), axis, -1).ravel()
     return graph.replaced(scopes=scopes, log_tables=log_tables)
+
+
+def row_fault(graph: FactorGraph) -> str | None:
+    """Describe the first row of a conditional table that does not sum to 1; None if all do.
+
+    Files may contain rounded numbers, so the tolerance is 0.01, the same in every format.
+
+    >>> row_fault(FactorGraph([2], [((0,), [0.4, 20])], names=["coin"], children=[0]))
+    "row 0 of the table of 'coin' sums to 20.4"
+    """
+    graph = child_last(graph)
+    assert graph.children is not None
+    states = graph.cardinalities[graph.children].astype(np.int64)
+    rows = np.diff(graph.table_offsets).astype(np.int64) // states
+    if not rows.size:
+        return None
+    starts = np.concatenate([[0], np.cumsum(np.repeat(states, rows))[:-1]])
+    with np.errstate(over="ignore"):
+        sums = np.add.reduceat(np.exp(graph.log_tables), starts)
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= ROW_TOLERANCE))
+    if not wrong.size:
+        return None
+    k = int(wrong[0])
+    first_rows = np.concatenate([[0], np.cumsum(rows)])
+    a = int(np.searchsorted(first_rows, k, side="right")) - 1
+    child = graph.label(int(graph.children[a]))
+    return f"row {k - int(first_rows[a])} of the table of '{child}' sums to {sums[k]:.6g}"
 
 
 def directed_cycle(children: NDArray[Any], scopes: NDArray[Any], orders: Ints) -> list[int]:
@@ -75,8 +104,10 @@ def parents_first(graph: FactorGraph) -> list[int]:
     """The variables of a directed model with parents before children: as they are numbered where
     that is so already.
     """
-    from kikuchi.graphs.directed import parents, topological_order
+    from kikuchi.graphs.directed import topological_order
 
-    if all(u < v for v in range(graph.n_variables) for u in parents(graph, v)):
+    assert graph.children is not None
+    owners = np.repeat(graph.children, np.diff(graph.scope_offsets))
+    if np.all(graph.scopes <= owners):
         return list(range(graph.n_variables))
     return [int(v) for v in topological_order(graph)]

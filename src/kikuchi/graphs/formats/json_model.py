@@ -52,13 +52,16 @@ def read_json(path: str, data: bytes) -> FactorGraph:
     variables = reader.listing(content, "variables")
     factors = reader.listing(content, "factors")
     names, states, cards = reader.variables(variables)
-    parts = [reader.factor(k, factor, names, cards) for k, factor in enumerate(factors)]
+    number = {name: v for v, name in enumerate(names or ())}
+    parts = [reader.factor(k, factor, number, cards) for k, factor in enumerate(factors)]
     children = [child for *_, child in parts if child is not None]
     if children and len(children) < len(parts):
         raise FormatError(path, None, "some factors have a child", "expected all or none")
     constant = content.get("log_constant", 0.0)
-    if not isinstance(constant, int | float) or isinstance(constant, bool):
-        raise FormatError(path, None, "found a log_constant that is no number", "expected one")
+    if not _is_finite(constant):
+        raise FormatError(
+            path, None, "found a log_constant that is not a finite number", "expected one"
+        )
     return FactorGraph(
         cards,
         [(scope, table) for scope, table, _ in parts],
@@ -68,6 +71,10 @@ def read_json(path: str, data: bytes) -> FactorGraph:
         children=children or None,
         log_constant=float(constant),
     )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class _ModelReader:
@@ -103,7 +110,7 @@ class _ModelReader:
         return (names if named and names else None), None, states  # type: ignore[return-value]
 
     def factor(
-        self, k: int, factor: dict[str, Any], names: list[str] | None, cards: list[int]
+        self, k: int, factor: dict[str, Any], names: dict[str, int], cards: list[int]
     ) -> tuple[list[int], Array, int | None]:
         scope = factor.get("scope")
         if not isinstance(scope, list):
@@ -117,9 +124,9 @@ class _ModelReader:
         found = None if child is None else self.number(k, child, names, len(cards))
         return numbers, table, found
 
-    def number(self, k: int, v: Any, names: list[str] | None, n: int) -> int:
-        if isinstance(v, str) and names is not None and v in names:
-            return names.index(v)
+    def number(self, k: int, v: Any, names: dict[str, int], n: int) -> int:
+        if isinstance(v, str) and v in names:
+            return names[v]
         if isinstance(v, int) and not isinstance(v, bool) and 0 <= v < n:
             return v
         raise self.error(f"factor {k} names {str(v)[:40]!r}", "expected a variable")
@@ -130,13 +137,9 @@ class _ModelReader:
         if not isinstance(values, list):
             raise self.error(f"factor {k} has no table", 'expected "log_table" or "table"')
         for value in values:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not ((number and math.isfinite(value)) or (log and value is None)):
+            if not (_is_finite(value) or (log and value is None)):
                 raise self.error(f"factor {k} holds {str(value)[:40]!r}", "expected a number")
-        try:
-            array = np.array([-np.inf if v is None else v for v in values], dtype=np.float64)
-        except OverflowError:
-            raise self.error(f"factor {k} holds a number too large", "expected a double") from None
+        array = np.array([-np.inf if v is None else v for v in values], dtype=np.float64)
         if log:
             return array
         if np.any(array < 0):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Iterable
-from os import fspath
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
-from kikuchi.core.errors import FormatError, KikuchiError
+from kikuchi.core.errors import FormatError
 from kikuchi.core.files import PathName, atomic_write, is_compressed, read_bytes, read_stream
 
 _GZIP_START = b"\x1f\x8b"
@@ -30,17 +30,30 @@ def load_stream(file: IO[bytes], name: str) -> bytes:
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
-def save(path: PathName, pieces: Iterable[str]) -> None:
-    """Write text atomically as UTF-8, compressed if the name ends in .gz."""
+def save(
+    path: PathName, pieces: Iterable[str], finished: Callable[[str], None] | None = None
+) -> None:
+    """Write text atomically as UTF-8, compressed if the name ends in .gz.
+
+    `finished` is called with the digest of the text when all of it is written, and before it takes
+    the place of an older file.
+    """
     import gzip
 
-    try:
-        with atomic_write(path, "wb") as file:
-            if is_compressed(path):
-                # No name and no time inside: the same model gives the same bytes.
-                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                    packed.writelines(piece.encode() for piece in pieces)
-            else:
-                file.writelines(piece.encode() for piece in pieces)
-    except OSError as error:
-        raise KikuchiError(f"cannot write {fspath(path)}: {error.strerror or error}") from error
+    digest = hashlib.sha256()
+
+    def encoded() -> Iterator[bytes]:
+        for piece in pieces:
+            data = piece.encode()
+            digest.update(data)
+            yield data
+
+    with atomic_write(path, "wb") as file:
+        if is_compressed(path):
+            # No name and no time inside: the same model gives the same bytes.
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                packed.writelines(encoded())
+        else:
+            file.writelines(encoded())
+        if finished is not None:
+            finished(f"sha256:{digest.hexdigest()}")

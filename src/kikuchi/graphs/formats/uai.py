@@ -21,7 +21,7 @@ from typing import NoReturn
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints
-from kikuchi.core.errors import FormatError
+from kikuchi.core.errors import FormatError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.formats import _walk
 from kikuchi.graphs.formats.directed import child_last, directed_cycle
@@ -260,6 +260,8 @@ def uai_text(graph: FactorGraph) -> Iterator[str]:
     0.5 1.5
     <BLANKLINE>
     """
+    if graph.is_directed and graph.log_constant != 0.0:
+        raise ModelError("a BAYES network cannot have a constant factor; write .json instead")
     graph = child_last(graph) if graph.is_directed else with_room_for_constant(graph)
     weights = text_weights(graph)
     kind = "BAYES" if graph.is_directed else "MARKOV"

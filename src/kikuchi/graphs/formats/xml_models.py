@@ -7,6 +7,7 @@ so that none can grow while it is read, or look elsewhere.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -254,6 +255,7 @@ def xdsl_text(graph: FactorGraph) -> Iterator[str]:
     writer = NetworkWriter(graph, "an .xdsl file")
     names = identifiers(writer.names)
     states = [identifiers(group) for group in writer.states]
+    warn_of_new_names("an .xdsl file", [writer.names, *writer.states], [names, *states])
     tables = {table.child: table for table in writer.tables()}
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<smile version="1.0" id="unknown">\n  <nodes>\n'
     for v in parents_first(writer.graph):
@@ -267,15 +269,35 @@ def xdsl_text(graph: FactorGraph) -> Iterator[str]:
 
 
 def identifiers(names: list[str]) -> list[str]:
-    """Names as words without spaces and signs, each different.
+    """Return names as words without spaces and signs, each different.
 
     >>> identifiers(["a b", "a_b", "1"])
-    ['a_b', 'a_b_', '1']
+    ['a_b', 'a_b_1', '1']
     """
-    found: list[str] = []
+    found: dict[str, str] = {}
+    tails: dict[str, int] = {}
     for name in names:
-        word = re.sub(r"\W", "_", name) or "_"
+        start = word = re.sub(r"\W", "_", name) or "_"
         while word in found:
-            word += "_"
-        found.append(word)
-    return found
+            tails[start] = tails.get(start, 0) + 1
+            word = f"{start}_{tails[start]}"
+        found[word] = name
+    return list(found)
+
+
+def warn_of_new_names(what: str, old: list[list[str]], new: list[list[str]]) -> None:
+    """Warn that a file contains other names than the model, with the first three of them."""
+    pairs = [
+        (name, word)
+        for names, words in zip(old, new, strict=True)
+        for name, word in zip(names, words, strict=True)
+        if name != word
+    ]
+    if not pairs:
+        return
+    listing = ", ".join(f"{name!r} as {word!r}" for name, word in dict(pairs[:3]).items())
+    warnings.warn(
+        f"{what} holds identifiers only: {len(pairs)} names of variables or states are written "
+        f"differently ({listing}); write .json, .bif or .xmlbif to keep them",
+        stacklevel=2,
+    )
