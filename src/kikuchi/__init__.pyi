@@ -8,11 +8,13 @@ from kikuchi.core.divergences import kl_divergence as kl_divergence
 from kikuchi.core.errors import KikuchiError as KikuchiError
 from kikuchi.core.trace import Trace as Trace
 from kikuchi.data.examples import example as example
+from kikuchi.graphs.arrows import network as network
 from kikuchi.graphs.binary import boltzmann_graph as boltzmann_graph
 from kikuchi.graphs.binary import ising as ising
 from kikuchi.graphs.canonical import deterministic as deterministic
 from kikuchi.graphs.canonical import noisy_max as noisy_max
 from kikuchi.graphs.canonical import noisy_or as noisy_or
+from kikuchi.graphs.directed import bayesian_network as bayesian_network
 from kikuchi.graphs.factor_graph import FactorGraph as FactorGraph
 from kikuchi.graphs.formats import read as read
 from kikuchi.graphs.formats import read_evidence as read_evidence
@@ -128,6 +130,7 @@ from kikuchi.query.marginal_map import marginal_map as marginal_map
 from kikuchi.query.most_probable import most_probable as most_probable
 from kikuchi.query.predict import predict_proba as predict_proba
 from kikuchi.query.query import query as query
+from kikuchi.query.show import show as show
 from kikuchi.query.what_matters import information_gain as information_gain
 from kikuchi.query.what_matters import sensitivity as sensitivity
 

@@ -113,8 +113,8 @@ def test_a_network_from_names() -> None:
             r"p\(b \| a = y\) sums to 0.9",
         ),
         ([2, 2], {0: ([1], [HALF, HALF]), 1: ([0], [HALF, HALF])}, "form a cycle: "),
-        ([2, 2], {0: ([], HALF), 1: ([7], [HALF, HALF])}, "there is no variable 7"),
-        ([2, 2], {0: ([], HALF), 1: ([0], HALF)}, "table of shape"),
+        ([2, 2], {0: ([], HALF), 1: ([7], [HALF, HALF])}, "parent 7 of 1 is not a variable"),
+        ([2, 2], {0: ([], HALF), 1: ([0], HALF)}, r"p\(1 \| 0\): the table has shape \(2,\)"),
     ],
 )
 def test_bad_networks_are_refused(variables, tables, message: str) -> None:

@@ -455,3 +455,15 @@ def test_other_tables_keep_the_structure_and_what_it_implies(named: FactorGraph)
         named.with_log_tables(np.zeros(2))
     with pytest.raises(ModelError, match="below infinity"):
         named.with_log_tables(np.full(named.log_tables.size, np.nan))
+
+
+def test_variables_without_names_are_called_as_reports_call_them() -> None:
+    graph = FactorGraph([2, 3, 2], [((0, 1), np.ones(6))])
+    assert [graph.index(v) for v in (1, "1", "x1")] == [1, 1, 1]
+    for unknown in ("x3", "3", "x-1", "x", "", "x" + "9" * 5000, "y1"):
+        with pytest.raises(ModelError, match=r"x0\.\.x2"):
+            graph.index(unknown)
+    named = graph.replaced(names=["a", "x0", "c"])
+    assert named.index("x0") == 1
+    with pytest.raises(ModelError, match="no variable 'x1'"):
+        named.index("x1")

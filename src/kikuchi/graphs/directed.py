@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import U4, Ints
-from kikuchi.core.errors import EvidenceError, ModelError
+from kikuchi.core.errors import EvidenceError, ModelError, suggestion
 from kikuchi.core.seeds import Seed, generator
+from kikuchi.graphs.conditional import TOLERANCE, conditional_table
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 
 Variables = Variable | Iterable[Variable]
-_TOLERANCE = 1e-6
 
 
 def bayesian_network(
     variables: Sequence[int] | Mapping[str, int | Sequence[str]],
-    tables: Mapping[Any, tuple[Sequence[Variable], ArrayLike]],
+    tables: Mapping[Any, tuple[Sequence[Variable], ArrayLike | Mapping[Any, Any]]],
 ) -> FactorGraph:
     """A directed model p(x) = prod_i p(x_i | parents of x_i) from conditional tables.
 
@@ -35,8 +35,10 @@ def bayesian_network(
     ----------
     variables : number of states of each variable, or a mapping from names to a number of states
         or to the names of the states.
-    tables : for each variable its parents and its table, with one axis for each parent and the
-        variable itself as the last axis, so that every row sums to 1.
+    tables : for each variable its parents and its conditional probability table, with one axis
+        for each parent and the variable itself as the last axis, so that every row sums to 1; or
+        cell by cell, as a mapping from states of the parents to probabilities, such as
+        `{"no": 0.1, "yes": [0.2, 0.8]}`.
 
     >>> net = bayesian_network(
     ...     {"rain": ["no", "yes"], "wet": ["no", "yes"]},
@@ -53,15 +55,30 @@ def bayesian_network(
     if missing or unknown:
         what = f"no table for variable {missing[0]}" if missing else f"no variable {unknown[0]!r}"
         raise ModelError(f"there is {what}; every variable needs exactly one table")
-    graph = FactorGraph(
-        cards,
-        [([*tables[key][0], key], tables[key][1]) for key in keys],
-        names=names,
-        states=states,
-        children=keys,
-    )
+    place = {key: v for v, key in enumerate(keys)}
+    labels = states or [[str(state) for state in range(card)] for card in cards]
+    factors = []
+    for key in keys:
+        family = _family(key, tables[key][0], place)
+        own = [labels[place[name]] for name in family]
+        words = [str(name) for name in family]
+        table = conditional_table(words[-1], words[:-1], own, tables[key][1])
+        factors.append((family, table))
+    graph = FactorGraph(cards, factors, names=names, states=states, children=keys)
     check_directed(graph)
     return graph
+
+
+def _family(key: Variable, given: Any, place: Mapping[Any, int]) -> list[Any]:
+    """The parents of a variable, checked, and the variable itself as the last."""
+    own = [given] if isinstance(given, str | int) else list(given)
+    for parent in own:
+        if parent not in place:
+            hint = suggestion(str(parent), [str(name) for name in place])
+            raise ModelError(f"the parent {parent!r} of {key!r} is not a variable; {hint}")
+    if len({key, *own}) <= len(own):
+        raise ModelError(f"the parents of {key!r} are {own}: one is there twice, or is {key!r}")
+    return [*own, key]
 
 
 def parents(graph: FactorGraph, variable: Variable) -> tuple[int, ...]:
@@ -92,7 +109,7 @@ def topological_order(graph: FactorGraph) -> Ints:
         raise ModelError(f"the directions form a cycle: {circle}; a model needs none") from error
 
 
-def check_directed(graph: FactorGraph, *, tolerance: float = _TOLERANCE) -> None:
+def check_directed(graph: FactorGraph, *, tolerance: float = TOLERANCE) -> None:
     """Refuse a model with a cycle of directions or a conditional that does not sum to 1.
 
     >>> check_directed(FactorGraph([2], [((0,), [1, 3])], children=[0]))

@@ -23,7 +23,7 @@ def convergence(traces: Mapping[str, Trace], title: str | None = None) -> Figure
     """Residual (logarithmic) and objective of each trace against iterations.
 
     A panel appears only if some trace has numbers for it; a trace without steps is left out.
-    Objectives of different names are different quantities and get a panel each.
+    Objectives or residuals of different names are different quantities and get a panel each.
 
     >>> trace = Trace()
     >>> for k in range(1, 5):
@@ -62,14 +62,18 @@ def draw_convergence(axes: Axes, trace: Trace) -> None:
 
 
 def _panels(traces: Mapping[str, Trace]) -> list[tuple[str, dict[str, Trace]]]:
-    """Column and traces of each panel: the residuals together, then objectives by their name."""
-    residuals = {name: trace for name, trace in traces.items() if _has(trace, "residual")}
-    panels = [("residual", residuals)] if residuals else []
-    objectives = {name: trace for name, trace in traces.items() if _has(trace, "objective")}
-    for label in dict.fromkeys(trace.objective_name for trace in objectives.values()):
-        same = {name: t for name, t in objectives.items() if t.objective_name == label}
-        panels.append(("objective", same))
+    """Column and traces of each panel: residuals, then objectives, each by their name."""
+    panels = []
+    for column in ("residual", "objective"):
+        some = {name: trace for name, trace in traces.items() if _has(trace, column)}
+        for label in dict.fromkeys(_label(trace, column) for trace in some.values()):
+            same = {name: t for name, t in some.items() if _label(t, column) == label}
+            panels.append((column, same))
     return panels
+
+
+def _label(trace: Trace, column: str) -> str:
+    return trace.residual_name if column == "residual" else trace.objective_name
 
 
 def _look(number: int) -> tuple[str, str]:
@@ -86,10 +90,10 @@ def _draw(
         colour, dash = looks[name]
         mark = "o" if len(x) <= 30 else None
         axes.plot(x, y, dash, color=colour, label=style.plain(name), marker=mark, markersize=3)
+    label = _label(next(iter(shown.values())), column)
     if column == "residual":
-        axes.set(yscale="log", title="Residual", ylabel="largest change in one iteration")
+        axes.set(yscale="log", title="Residual", ylabel=style.plain(label))
     else:
-        label = next(iter(shown.values())).objective_name
         axes.set(title=style.plain(label[:1].upper() + label[1:]), ylabel="nats")
     axes.set_xlabel("iterations")
     style.few_ticks(axes.xaxis, whole=True)

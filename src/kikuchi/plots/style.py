@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,10 +84,28 @@ def new_figure(
     width: float, height: float, columns: int = 1, rows: int = 1
 ) -> tuple[Figure, list[Axes]]:
     """A figure of the given size in inches and its axes, row by row; call inside `styled()`."""
+    figure = notebook_figure()(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def plain_figure(width: float, height: float) -> Figure:
+    """A figure of the given size in inches without axes; call inside `styled()`."""
+    figure: Figure = notebook_figure()(figsize=(width, height))
+    return figure
+
+
+@cache
+def notebook_figure() -> Any:
+    """The class of our figures: matplotlib's, which notebooks also show without pyplot."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+    class NotebookFigure(Figure):
+        """A figure that notebooks show as a PNG picture."""
+
+        def _repr_png_(self) -> bytes:
+            return to_png_bytes(self)
+
+    return NotebookFigure
 
 
 def probability_map() -> LinearSegmentedColormap:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST = 1500  # points of a course
 _ROWS = 6  # panels of a figure
+_NAMED = 12  # states with a name in the legend
 
 
 def bands(
@@ -56,7 +57,8 @@ def bands(
 
 
 def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
-    """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain.
+    """Probabilities of the states (T, K) of each chain as stacked areas, one panel per chain;
+    a legend names the colours of up to twelve states.
 
     >>> len(probabilities([np.full((4, 2), 0.5)]).axes)
     1
@@ -64,13 +66,20 @@ def probabilities(parts: Sequence[Array], names: Sequence[str] = ()) -> Figure:
     shown = list(parts[:_ROWS])
     with style.styled():
         figure, axes = style.new_figure(8.0, 0.7 + 1.5 * len(shown), rows=len(shown))
+        most = max(p.shape[1] for p in shown)
+        colours = style.state_colours(most)
         for k, (panel, p) in enumerate(zip(axes, shown, strict=True)):
             at = _thinned(len(p))
-            panel.stackplot(at, p[at].T, colors=style.state_colours(p.shape[1]), linewidth=0)
+            labels = [f"state {j}" for j in range(p.shape[1])]
+            panel.stackplot(at, p[at].T, colors=colours[: p.shape[1]], linewidth=0, labels=labels)
             panel.set(ylim=(0, 1), xlim=(0, max(len(p) - 1, 1)))
             panel.set_ylabel(style.plain(names[k] if k < len(names) else f"chain {k + 1}"))
             panel.grid(visible=False)
         axes[-1].set_xlabel("time")
+        if most <= _NAMED:
+            widest = next(a for a, p in zip(axes, shown, strict=True) if p.shape[1] == most)
+            handles, labels = widest.get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower left", ncols=min(most, 6))
     return figure
 
 

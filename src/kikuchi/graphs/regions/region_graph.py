@@ -381,7 +381,8 @@ class RegionGraph:
         if np.sum(tops.holders.sizes**2) > _MOST_OVERLAPS:
             return False
         ones = np.ones(len(tops.items))
-        incidence = csr_array((ones, tops.items, tops.offsets), shape=(len(tops), n))
+        places = tops.items.astype(np.int32), tops.offsets.astype(np.int32)  # as SciPy 1.13 needs
+        incidence = csr_array((ones, *places), shape=(len(tops), n))
         overlaps = (incidence @ incidence.T).tocsr()
         overlaps.setdiag(0)
         overlaps.eliminate_zeros()

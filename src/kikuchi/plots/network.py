@@ -1,0 +1,251 @@
+"""A network drawn for people: a box with bars for each variable, arrows from top to bottom."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kikuchi.core.arrays import Array
+from kikuchi.core.errors import ModelError
+from kikuchi.core.text import printable
+from kikuchi.plots import style
+from kikuchi.plots.layered import Edge, LayeredLayout, layered
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_NODES = 100  # boxes: more cannot be read on one page
+
+_ROW, _HEAD, _MARGIN = 0.17, 0.25, 0.06  # inches: a state, the name, the rim
+_LETTER = 0.072  # inches of a letter at the size of the labels
+_BAR, _NUMBER = 0.55, 0.48  # inches: the bar of probability 1, and the figure beside it
+_MOST_STATES = 6
+_LONGEST_NAME, _LONGEST_STATE = 22, 14
+_ARROW = "-|>,head_length=4,head_width=2"
+_RIM, _EDGE = "#9aa4af", "#6c7681"
+_HEAD_FILL, _BODY_FILL, _BAR_FILL = "#e4edf4", "#fbfcfd", style.BLUE
+_SEEN_HEAD, _SEEN_BAR = "#fbe3bd", style.AMBER
+
+
+def draw_network(
+    names: Sequence[str],
+    edges: Sequence[Edge],
+    states: Sequence[Sequence[str]],
+    values: Sequence[ArrayLike | None] | None = None,
+    *,
+    observed: Mapping[int, int] | None = None,
+    directed: bool = True,
+    title: str | None = None,
+) -> Figure:
+    """Draw the variables of a network as boxes with a bar and a percentage for each state.
+
+    Boxes are laid out in layers, so that arrows point downwards. Of variables with more than six
+    states the most probable five are shown.
+
+    Parameters
+    ----------
+    names : name of each variable.
+    edges : pairs (parent, child) of variable numbers, without a cycle; for undirected models any
+        orientation without a cycle.
+    states : names of the states of each variable.
+    values : probability of each state of each variable; None, for one variable or for all, draws
+        the name only.
+    observed : evidence as {variable number: state number}; these boxes have another colour.
+    directed : whether edges have arrowheads.
+    title : text above the picture.
+
+    >>> figure = draw_network(["a", "b"], [(0, 1)], [["n", "y"]] * 2, [[0.9, 0.1], [0.5, 0.5]])
+    >>> [text.get_text() for text in figure.axes[0].texts][:5]
+    ['a', 'n', '90.0%', 'y', '10.0%']
+    """
+    if len(names) > MOST_NODES:
+        raise ModelError(
+            f"a picture of {len(names)} variables cannot be read; at most {MOST_NODES} are drawn. "
+            "Choose some of them with variables=[...]"
+        )
+    seen = dict(observed or {})
+    shown = [
+        _shown_states(list(states[v]), None if values is None else values[v], seen.get(v))
+        for v in range(len(names))
+    ]
+    widths = [_box_width(names[v], shown[v]) for v in range(len(names))]
+    heights = [_HEAD + _MARGIN + (_ROW * len(rows) + _MARGIN if rows else 0.0) for rows in shown]
+    layout = layered(len(names), edges, widths, heights)
+    right = max([float(layout.x[v]) + widths[v] / 2 for v in range(len(names))] + [layout.width])
+    bottom = float(layout.layer_top[-1] + layout.layer_height[-1]) if len(names) else 1.0
+    with style.styled():
+        figure, axes = _blank(right, bottom, title)
+        _draw_edges(axes, layout, edges, widths, heights, directed)
+        for v, rows in enumerate(shown):
+            corner = (float(layout.x[v]) - widths[v] / 2, float(layout.top[v]))
+            _draw_box(axes, corner, widths[v], heights[v], names[v], rows, v in seen)
+    return figure
+
+
+def _blank(right: float, bottom: float, title: str | None) -> tuple[Figure, Axes]:
+    """An empty figure whose units are inches, counted downwards."""
+    head = 0.3 if title else 0.0
+    figure = style.plain_figure(max(right, 1.5) + 0.2, bottom + head + 0.2)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
+    axes.set_xlim(-0.1, max(right, 1.5) + 0.1)
+    axes.set_ylim(bottom + 0.1, -0.1 - head)
+    if title:
+        text = style.plain(printable(title))
+        axes.text(0.0, -0.1 - head / 2, text, fontweight="bold", va="center", fontsize=10)
+    return figure, axes
+
+
+# ---------------------------------------------------------------------- boxes
+
+
+Row = tuple[str, float, bool]
+"""A state: its label, its probability, and whether it was observed."""
+
+
+def _shown_states(labels: list[str], values: ArrayLike | None, observed: int | None) -> list[Row]:
+    if values is None:
+        return []
+    p = np.asarray(values, dtype=np.float64)
+    chosen = list(range(len(labels)))
+    if len(labels) > _MOST_STATES:
+        order = np.argsort(-p, kind="stable")[: _MOST_STATES - 1].tolist()
+        chosen = sorted(order if observed is None or observed in order else [*order[:-1], observed])
+    rows: list[Row] = [(_label(labels[k]), float(p[k]), k == observed) for k in chosen]
+    if len(chosen) < len(labels):
+        rows.append((f"{len(labels) - len(chosen)} more", float(1.0 - p[chosen].sum()), False))
+    return rows
+
+
+def _label(text: str, longest: int = _LONGEST_STATE) -> str:
+    return style.plain(style.shorten(printable(text), longest))
+
+
+def _box_width(name: str, rows: list[Row]) -> float:
+    title = _LETTER * 1.15 * len(_label(name, _LONGEST_NAME))
+    states = _LETTER * max((len(label) for label, *_ in rows), default=0)
+    body = states + 0.06 + _BAR + _NUMBER if rows else 0.0
+    return max(title, body, 0.5) + 2 * _MARGIN
+
+
+def percentage(p: float) -> str:
+    """A probability as a percentage that never rounds to certainty.
+
+    >>> percentage(0.25), percentage(1.0), percentage(0.99999), percentage(1e-5)
+    ('25.0%', '100%', '>99.9%', '<0.1%')
+    """
+    if p in (0.0, 1.0):
+        return f"{100 * p:.0f}%"
+    if p < 0.0005:
+        return "<0.1%"
+    return ">99.9%" if p > 0.9995 else f"{100 * p:.1f}%"
+
+
+def _draw_box(
+    axes: Axes,
+    corner: tuple[float, float],
+    width: float,
+    height: float,
+    name: str,
+    rows: list[Row],
+    observed: bool,
+) -> None:
+    from matplotlib.patches import Rectangle
+
+    left, top = corner
+    axes.add_patch(
+        Rectangle(corner, width, height, facecolor=_BODY_FILL, edgecolor="none", zorder=3)
+    )
+    head = _SEEN_HEAD if observed else _HEAD_FILL
+    head_height = _HEAD if rows else height
+    axes.add_patch(
+        Rectangle(corner, width, head_height, facecolor=head, edgecolor="none", zorder=4)
+    )
+    axes.add_patch(
+        Rectangle(corner, width, height, facecolor="none", edgecolor=_RIM, lw=0.8, zorder=6)
+    )
+    axes.text(
+        left + width / 2, top + head_height / 2, _label(name, _LONGEST_NAME), ha="center",
+        va="center", fontsize=8.5, fontweight="bold", zorder=7,
+    )  # fmt: skip
+    start = left + width - _MARGIN - _NUMBER - _BAR
+    for k, (label, p, seen) in enumerate(rows):
+        y = top + _HEAD + _MARGIN + _ROW * (k + 0.5)
+        axes.text(left + _MARGIN, y, label, ha="left", va="center", fontsize=7.5, zorder=7)
+        axes.add_patch(
+            Rectangle(
+                (start, y - 0.05), _BAR * min(max(p, 0.0), 1.0), 0.10,
+                facecolor=_SEEN_BAR if observed or seen else _BAR_FILL, edgecolor="none", zorder=5,
+            )
+        )  # fmt: skip
+        number = left + width - _MARGIN
+        axes.text(number, y, percentage(p), ha="right", va="center", fontsize=7.5, zorder=7)
+
+
+# ---------------------------------------------------------------------- edges
+
+
+def _draw_edges(
+    axes: Axes,
+    layout: LayeredLayout,
+    edges: Sequence[Edge],
+    widths: Sequence[float],
+    heights: Sequence[float],
+    directed: bool,
+) -> None:
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
+
+    leave = _docks(layout, edges, widths, side=0)
+    arrive = _docks(layout, edges, widths, side=1)
+    for e, (u, v) in enumerate(edges):
+        points = [(leave[e], float(layout.top[u]) + heights[u])]
+        for place, x in layout.routes[e]:
+            top = float(layout.layer_top[place])
+            points += [(x, top), (x, top + float(layout.layer_height[place]))]
+        points.append((arrive[e], float(layout.top[v]) - 0.01))
+        vertices, codes = _smooth(points)
+        axes.add_patch(
+            FancyArrowPatch(
+                path=Path(vertices, codes), arrowstyle=_ARROW if directed else "-",
+                color=_EDGE, lw=0.9, shrinkA=0, shrinkB=0, zorder=2,
+            )
+        )  # fmt: skip
+
+
+def _docks(
+    layout: LayeredLayout, edges: Sequence[Edge], widths: Sequence[float], side: int
+) -> list[float]:
+    """Where each edge meets its box, spread along the side in the order of the other ends."""
+    ends: dict[int, list[tuple[float, int]]] = {}
+    for e, edge in enumerate(edges):
+        route = layout.routes[e]
+        near = route[-side][1] if route else float(layout.x[edge[1 - side]])
+        ends.setdefault(edge[side], []).append((near, e))
+    docks = [0.0] * len(edges)
+    for v, items in ends.items():
+        step = min(0.18, 0.7 * widths[v] / max(len(items), 1))
+        for k, (_, e) in enumerate(sorted(items)):
+            docks[e] = float(layout.x[v]) + step * (k - (len(items) - 1) / 2)
+    return docks
+
+
+def _smooth(points: list[tuple[float, float]]) -> tuple[Array, list[Any]]:
+    """A path through the points whose direction is vertical at each of them."""
+    from matplotlib.path import Path
+
+    vertices, codes = [points[0]], [Path.MOVETO]
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        if x0 == x1:
+            vertices.append((x1, y1))
+            codes.append(Path.LINETO)
+            continue
+        half = (y0 + y1) / 2
+        vertices += [(x0, half), (x1, half), (x1, y1)]
+        codes += [Path.CURVE4] * 3
+    return np.array(vertices), codes
