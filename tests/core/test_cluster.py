@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -204,11 +206,105 @@ def test_bad_numbers_of_workers(address: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "tcp://127.0.0.1:99999"])
-def test_addresses_where_nothing_answers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_module, "_PATIENCE", 1)
-    with pytest.raises(KikuchiError, match="check the address"), open_cluster(address):
+    with pytest.raises(KikuchiError, match="check the address"), open_cluster("tcp://127.0.0.1:1"):
         pass
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "http://127.0.0.1:8786", "tcp://127.0.0.1:99999", "tcp://x", "inproc://x", ""],
+)
+def test_what_is_no_address_never_reaches_a_client(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that begins to wait for it prints a traceback of its own, a minute later."""
+    monkeypatch.setattr("distributed.Client", None)
+    with pytest.raises(KikuchiError, match="no address of a scheduler"), open_cluster(address):
+        pass
+
+
+Running = tuple[str, dict[str, subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """Address of a scheduler, and the processes of it and of a worker that nobody restarts."""
+    program = [sys.executable, "-m"]
+    quiet = ["--no-dashboard"]
+    started: dict[str, subprocess.Popen[str]] = {}
+    try:
+        started["scheduler"] = subprocess.Popen(
+            [*program, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+             *quiet], stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        address = _address(started["scheduler"])
+        started["worker"] = subprocess.Popen(
+            [*program, "distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1",
+             *quiet], stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        yield address, started
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+
+
+def _address(scheduler: subprocess.Popen[str]) -> str:
+    assert scheduler.stderr is not None
+    for line in scheduler.stderr:
+        if found := re.search(r"Scheduler at:\s+(tcp://\S+)", line):
+            return found[1]
+    raise AssertionError("the scheduler has not started")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lost", "message"), [("worker", "no worker for 2 s"), ("scheduler", "scheduler .* has gone")]
+)
+def test_a_cluster_that_is_lost_is_said(
+    running: Running, lost: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, started = running
+    with open_cluster(address) as opened:
+        monkeypatch.setattr(cluster_module, "_PATIENCE", 2)
+        timer = threading.Timer(1.0, started[lost].kill)
+        timer.start()
+        with pytest.raises(KikuchiError, match=message):
+            parallel.map(sleep, [0.2] * 1000, executor=opened, budget=Budget(seconds=60))
+        timer.join()
+
+
+class FakeClient:
+    """Has these numbers of workers at successive looks; an exception is raised."""
+
+    def __init__(self, *looks: int | Exception) -> None:
+        self.looks = list(looks)
+
+    def nthreads(self) -> dict[str, int]:
+        now = self.looks.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        return {f"tcp://{k}": 1 for k in range(now)}
+
+
+def test_waiting_for_workers_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 0.5, 2.0, 15.0, 22.0, 30.0, 36.0, 43.0])
+    monkeypatch.setattr(cluster_module.time, "monotonic", lambda: next(times))
+    watch = cluster_module._Watch(FakeClient(1, 0, 1, 0, 0, 0))  # type: ignore[arg-type]
+    for _ in range(6):  # the look at 0.5 s comes too soon; the worker of 22 s was away for 20
+        watch.look()
+    with pytest.raises(KikuchiError, match="no worker for 20 s"):
+        watch.look()
+
+
+def test_a_scheduler_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_LOOK_EVERY", 0.0)
+    watch = cluster_module._Watch(FakeClient(1, OSError("closed")))  # type: ignore[arg-type]
+    watch.look()
+    with pytest.raises(KikuchiError, match="scheduler of the cluster has gone"):
+        watch.look()
 
 
 def test_a_block_may_name_the_workers_of_every_map(cluster: DaskCluster) -> None:

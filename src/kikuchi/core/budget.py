@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, TypeVar, cast
 
 from kikuchi.core.compiling import COMPILING
@@ -20,6 +20,7 @@ from kikuchi.core.errors import BudgetError, MethodError, OutOfTimeError
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 DEFAULT_BYTES = 4 * 10**9
+_LEAST_SECONDS = 1e-3  # that a run within another is given: budgets are positive
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -171,6 +172,17 @@ class Clock:
         """Seconds until the limit, at least 0; infinite where there is none."""
         limit = self.budget.seconds
         return math.inf if limit is None else max(limit - self.seconds, 0.0)
+
+    def left(self, part: float = 1.0) -> Budget:
+        """What is left of the budget for a run within this one: a part of the seconds, and the
+        other limits as they are.
+
+        >>> Budget(seconds=8.0).start().left(0.5).seconds <= 4.0
+        True
+        """
+        if self.budget.seconds is None:
+            return self.budget
+        return replace(self.budget, seconds=max(part * self.seconds_left, _LEAST_SECONDS))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import logging
 import os
 import queue
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
     from distributed import Future
 
 _CHUNKS_AHEAD = 2  # given to each worker, so that none waits for the next one
-_PATIENCE = 20  # seconds until a scheduler and a first worker must answer
+_PATIENCE = 20  # seconds until a scheduler and a first worker must answer, or a worker comes back
+_LOOK_EVERY = 1.0  # seconds between two looks at how many workers there are
 _LOCAL = "local:"
+_GONE = (
+    "the scheduler of the cluster has gone; start the cluster, then run this again (with --resume, "
+    "where the command has it)"
+)
 
 
 class DaskCluster:
@@ -55,7 +61,7 @@ class DaskCluster:
 
     def _work(self, job: Job, pending: dict[Future, list[int]]) -> Stopped:
         done: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        workers = self.workers
+        workers, watch = self.workers, _Watch(self.client)
         while job.waiting or pending:
             while job.waiting and len(pending) < _CHUNKS_AHEAD * workers:
                 numbers = job.next_chunk(workers)
@@ -65,7 +71,7 @@ class DaskCluster:
             try:
                 future = done.get(timeout=TICK)
             except queue.Empty:
-                pass
+                watch.look()
             else:
                 for number, outcome in job.arrived(pending.pop(future), _report(future)):
                     job.deliver(number, outcome)
@@ -83,6 +89,32 @@ class DaskCluster:
             ) from error
 
 
+class _Watch:
+    """Looks now and then whether a cluster still has workers, and refuses to wait for ever."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.looked = self.seen = time.monotonic()
+
+    def look(self) -> None:
+        """Raise an error if the scheduler has gone, or no worker was there for `_PATIENCE` s."""
+        now = time.monotonic()
+        if now < self.looked + _LOOK_EVERY:
+            return
+        self.looked = now
+        try:
+            workers = self.client.nthreads()
+        except (OSError, RuntimeError) as error:  # RuntimeError: the client has been closed
+            raise KikuchiError(_GONE) from error
+        if workers:
+            self.seen = now
+        elif now > self.seen + _PATIENCE:
+            raise KikuchiError(
+                f"the cluster has had no worker for {_PATIENCE:g} s; start workers for it, then "
+                "run this again (with --resume, where the command has it)"
+            )
+
+
 def _report(future: Future) -> ChunkReport:
     """The report of a chunk; `run_chunk` raises nothing, so an error here is the cluster's."""
     from distributed import CancelledError, KilledWorker
@@ -94,8 +126,8 @@ def _report(future: Future) -> ChunkReport:
             "several workers of the cluster ended while they did the same work (not enough "
             "memory?); give workers more memory, or work without the cluster"
         ) from error
-    except CancelledError as error:
-        raise KikuchiError("the cluster has gone; start it again, and use --resume") from error
+    except (CancelledError, OSError) as error:  # lost connections are OSErrors
+        raise KikuchiError(_GONE) from error
     except Exception as error:
         raise KikuchiError(
             f"a worker of the cluster cannot do the work ({type(error).__name__}: {error}); "
@@ -152,6 +184,8 @@ def open_cluster(address: str) -> Iterator[DaskCluster]:
             "a cluster needs Dask; run: pip install 'kikuchi[cluster]'"
         ) from None
     count = _local_workers(address)
+    if count is None:
+        _check_address(address)
     with ExitStack() as opened:
         with deferred_interrupts():
             cluster = None
@@ -188,6 +222,24 @@ def optional_cluster(address: str | None) -> Iterator[None]:
         return
     with open_cluster(address) as cluster, using(cluster):
         yield
+
+
+def _check_address(address: str) -> None:
+    """Refuse what is no address before a client waits for it."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    try:
+        scheme, location = parse_address(address)
+        get_backend(scheme)
+        host, port = parse_host_port(location)
+        if scheme == "inproc" or not host or not 0 < port < 2**16:
+            raise ValueError("nothing that another process can listen on")
+    except ValueError as error:
+        raise KikuchiError(
+            f"cluster {address}: this is no address of a scheduler; give one as in "
+            "tcp://10.0.0.1:8786, or use local:N"
+        ) from error
 
 
 def _local_workers(address: str) -> int | None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numba
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.registry import CPUDispatcher
 from numba.core.types import IntegerLiteral
 from numba.core.types.misc import unliteral
 
-from kikuchi.core.compiling import COMPILING
+from kikuchi.core.compiling import COMPILING, is_interpreted
+from kikuchi.core.loop_cache import LoopCache
 
 _WARNED = "KIKUCHI_WARNED_BY"  # the process that warned, so that its workers do not
 _unsaid = [True]
@@ -46,6 +47,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
             return loop
         template = loop.get_call_template
         loop.get_call_template = lambda args, kws: template(*_without_values(args, kws))
+        loop.__class__ = Loop
         if cache:
             try:
                 loop._cache = LoopCache(function)
@@ -68,29 +70,14 @@ def _plain(kind: Any) -> Any:
     return unliteral(kind) if isinstance(kind, IntegerLiteral) else kind
 
 
-class LoopCache(FunctionCache):  # type: ignore[misc]
-    """The compiled forms of one loop on disk."""
+class Loop(CPUDispatcher):  # type: ignore[misc]
+    """A compiled function that runs as plain Python within `interpreted`."""
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """A compiled form; None if there is none that this version can read."""
-        COMPILING.begin()
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # whatever unpickling raises; the loop is compiled anew and kept
-            try:
-                self.flush()
-            except OSError:
-                self.disable()
-            return None
-        finally:
-            COMPILING.end(loaded=True)
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled form; on a full disk the loop runs all the same."""
-        try:
-            super().save_overload(sig, data)
-        except OSError:
-            self.disable()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        if is_interpreted():
+            return self.py_func(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
 
 class _CompilingListener(event.Listener):  # type: ignore[misc]

@@ -53,7 +53,10 @@ class Memory:
         """Remember pairs that a memory held before, oldest first, and nothing else."""
         self.clear()
         for step, change in zip(steps, changes, strict=True):
-            self.pairs.append((step, change, float(step @ change)))
+            product = float(step @ change)
+            if not product > 0:  # `add` keeps no such pair
+                raise ValueError("a step of L-BFGS along which the gradient did not grow")
+            self.pairs.append((step, change, product))
 
     def add(self, step: Array, change: Array) -> None:
         """Remember a step of a minimisation, if the gradient grew along it."""
@@ -127,13 +130,25 @@ class Lbfgs:
             self.point = np.array(state["point"], dtype=np.float64)
             self.gradient = np.array(state["gradient"], dtype=np.float64)
             self.smooth = float(state["smooth"])
-            pairs = (np.array(state[name], dtype=np.float64) for name in ("moves", "changes"))
-            self.memory.load(*pairs)
+            moves = np.array(state["moves"], dtype=np.float64)
+            changes = np.array(state["changes"], dtype=np.float64)
+            self._check(point, moves, changes)
+            self.memory.load(moves, changes)
             self.evaluations = int(state["evaluations"])
             self.evaluated = self.point
         else:
             self.point = np.array(point, dtype=np.float64)
             self.smooth, self.gradient = self._at(self.point)
+
+    def _check(self, point: Array, moves: Array, changes: Array) -> None:
+        """Refuse a state that is not one of a descent from such a point."""
+        size = np.shape(point)
+        fits = self.point.shape == self.gradient.shape == size and moves.ndim == 2
+        if not fits or not moves.shape == changes.shape == (len(moves), *size):
+            raise ValueError(f"a state of L-BFGS for another point than one of shape {size}")
+        arrays = self.point, self.gradient, moves, changes
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError("a state of L-BFGS with numbers that are not finite")
 
     # ------------------------------------------------------------------ asking
 

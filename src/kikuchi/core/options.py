@@ -141,11 +141,23 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             raise MethodError(f"there is no {self.kind} '{name}'; {suggestion(name, self)}")
         return self[name]
 
-    def parse(self, text: str | T) -> T:
+    def parse(self, text: str | T, more: Mapping[str, Any] | None = None) -> T:
         """What a text names; an object of this kind is returned as it is.
 
-        A value in parentheses may hold commas, so that one text can contain another.
+        A value in parentheses may hold commas, so that one text can contain another. `more` are
+        further options by name.
         """
+        chosen = self._parse(text)
+        if not more:
+            return chosen
+        known = [f.name for f in dataclasses.fields(cast(Any, chosen))]
+        for name in more:
+            if name not in known:
+                label = f"{self.kind} {cast(Any, chosen).name}"
+                raise MethodError(f"{label} has no option '{name}'; {suggestion(name, known)}")
+        return cast(T, dataclasses.replace(cast(Any, chosen), **more))
+
+    def _parse(self, text: str | T) -> T:
         if isinstance(text, str):
             if text.count(":") > _DEEPEST:
                 raise MethodError(

@@ -22,8 +22,8 @@ class Trace:
     `lower` and `upper` are certified bounds on log Z that the method held at that step. `measures`
     are further quantities by name, such as the acceptance of chains, NaN where one was not told.
 
-    `objective_name` says what `objective` holds, `residual` is the size of the last change,
-    `seconds` the time since the start.
+    `objective_name` says what `objective` holds, `residual_name` what `residual` holds (by default
+    the size of the last change), `seconds` is the time since the start.
 
     >>> trace = Trace(objective_name="lower bound")
     >>> trace.record(1, residual=0.5, objective=-3.0, seconds=0.01)
@@ -39,6 +39,7 @@ class Trace:
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
     measures: dict[str, list[float]] = field(default_factory=dict)
+    residual_name: str = "largest change in one iteration"
 
     def record(
         self,
@@ -99,7 +100,10 @@ class Trace:
             "seconds": np.array(self.seconds, dtype=np.float64),
             "lower": np.array(self.lower, dtype=np.float64),
             "upper": np.array(self.upper, dtype=np.float64),
-        } | {f"{_MEASURE}{name}": np.array(column) for name, column in self.measures.items()}
+        } | {
+            f"{_MEASURE}{name}": np.array(column, dtype=np.float64)
+            for name, column in self.measures.items()
+        }
 
     def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Hold these `columns`, arrays by name, instead: the inverse of `arrays`.
@@ -116,11 +120,14 @@ class Trace:
             raise ValueError(f"the columns of a trace are {', '.join(mine)}")
         if len({column.shape for column in columns.values()}) != 1:
             raise ValueError("the columns of a trace must be equally long")
+        for name, column in columns.items():
+            wanted = mine[name].dtype if name in mine else np.dtype(np.float64)
+            if column.dtype != wanted or column.ndim != 1:
+                raise ValueError(f"the column {name} of a trace must be a line of {wanted} numbers")
         for name in mine:
-            getattr(self, name)[:] = columns[name].astype(mine[name].dtype).tolist()
+            getattr(self, name)[:] = columns[name].tolist()
         self.measures = {
-            name.removeprefix(_MEASURE): columns[name].astype(np.float64).tolist()
-            for name in sorted(measures)
+            name.removeprefix(_MEASURE): columns[name].tolist() for name in sorted(measures)
         }
 
 

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 
+from kikuchi.core.compiling import COMPILING
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.interrupts import deferred_interrupts
 from kikuchi.core.parallel import (
@@ -158,6 +159,7 @@ def _single_threaded() -> Iterator[None]:
 def _serve(connection: Connection) -> None:
     """Do chunks until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    COMPILING.tell = None  # the user would be told by every worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if sys.platform == "linux":  # a compiled loop may keep that thread from running for long
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)

@@ -1,0 +1,68 @@
+"""The wheel, with every loop that `kikuchi warm-up` compiles already compiled.
+
+    python tools/wheel.py            write dist/kikuchi-VERSION-cpXY-cpXY-PLATFORM.whl
+    python tools/wheel.py --plain    the same without compiled loops, for any machine
+
+Loops are compiled for a baseline of processors, x86-64-v3, and are used where the processor has its
+features and Python, Numba and llvmlite have the versions of the environment that runs this tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kikuchi.core.loop_cache import BASELINE
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOPS = ROOT / "src" / "kikuchi" / "_loops"
+_MANIFEST = (
+    "import sys; from pathlib import Path; from kikuchi.core.loop_cache import write_manifest; "
+)
+_MANIFEST += "write_manifest(Path(sys.argv[1]))"
+
+
+def compile_loops(target: Path) -> None:
+    """Compile all loops for the baseline into a folder, with what they were compiled for."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {
+            **os.environ,
+            "NUMBA_CACHE_DIR": cache,
+            "NUMBA_CPU_NAME": BASELINE,
+            "NUMBA_CPU_FEATURES": "",
+        }
+        warm_up = "from kikuchi.cli.startup import main; main()"
+        subprocess.run([sys.executable, "-c", warm_up, "warm-up"], env=environment, check=True)
+        (folder,) = Path(cache).glob("numba-*")
+        subprocess.run([sys.executable, "-c", _MANIFEST, folder], env=environment, check=True)
+        shutil.copytree(folder, target)
+
+
+def build() -> None:
+    """Call hatchling, which finds the loops in the package."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=ROOT, check=True
+    )
+
+
+def main() -> None:
+    """Compile, build, and leave the source tree as it was."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--plain", action="store_true", help="without compiled loops")
+    plain = parser.parse_args().plain
+    shutil.rmtree(LOOPS, ignore_errors=True)
+    try:
+        if not plain:
+            compile_loops(LOOPS)
+        build()
+    finally:
+        shutil.rmtree(LOOPS, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
