@@ -15,6 +15,7 @@ from kikuchi.core.errors import (
     EvidenceError,
     ImpossibleEvidenceError,
     MethodError,
+    ModelError,
     OutOfTimeError,
 )
 from kikuchi.core.options import option_range
@@ -268,3 +269,34 @@ def test_a_set_up_ends_with_its_seconds(text: str, model: kk.FactorGraph) -> Non
 def test_regions_that_do_not_fit_are_refused_before_they_are_listed() -> None:
     with pytest.raises(BudgetError, match="listing the regions needs"):
         kk.infer(kk.grid(20, 20, seed=0), "kikuchi", budget=kk.Budget(bytes=100_000))
+
+
+def test_options_are_given_by_name_too() -> None:
+    import kikuchi as kk
+
+    graph = kk.grid(3, 3, seed=0)
+    by_name = kk.infer(graph, "bp", damping=0.5, schedule="residual")
+    assert by_name.method == kk.infer(graph, "bp:damping=0.5,schedule=residual").method
+    assert kk.infer(graph, kk.BeliefPropagation(), damping=0.5).method == "bp:damping=0.5"
+    with pytest.raises(MethodError, match=r"bp has no option 'dampng'.*damping"):
+        kk.infer(graph, "bp", dampng=0.5)
+    with pytest.raises(MethodError, match="damping"):
+        kk.infer(graph, "bp", damping=2.0)
+
+
+def test_marginals_take_names_of_states_and_are_arrays() -> None:
+    import pickle
+
+    import kikuchi as kk
+
+    asia = kk.example("asia")
+    lung = kk.infer(asia, "jt", evidence={"xray": "yes"})["lung"]
+    assert lung["yes"] == pytest.approx(0.488711, abs=1e-6)
+    assert lung["yes"] == lung[1] and isinstance(lung, np.ndarray)
+    assert type(lung + 1) is np.ndarray and type(lung[::-1]) is np.ndarray
+    assert lung.sum() == pytest.approx(1.0)
+    again = pickle.loads(pickle.dumps(lung))
+    assert again["no"] == lung["no"] and again.states == ("no", "yes")
+    with pytest.raises(ModelError, match="lung has no state 'maybe'; its states are no, yes"):
+        lung["maybe"]
+    assert kk.infer(kk.grid(2, 2, seed=0), "jt")["x1"]["1"] > 0

@@ -16,10 +16,11 @@ import numpy as np
 from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import KikuchiError, ModelError
-from kikuchi.core.labelled import dataset, html_states, long_frame
+from kikuchi.core.labelled import Marginal, dataset, html_states, long_frame
 from kikuchi.core.trace import Trace
 from kikuchi.graphs._checks import part_of_factor
 from kikuchi.graphs.factor_graph import FactorGraph, Variable
+from kikuchi.inference.small_work import loops_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,9 +46,9 @@ class Beliefs:
     A run with mode=max (`max_product` is True) has max-marginals in place of marginals, and says so
     when it is asked for the others. `flat_beliefs` and `variable_beliefs` hold whichever there are.
 
-    `graph` is the model that was asked, `method` the text of the method, `iterations` and `seconds`
-    what it took, `trace` its steps, `warnings` what the user should know, and `diagnostics` further
-    results of the method by name.
+    `graph` is the model that was asked, `evidence` the observed states by variable number, `method`
+    the text of the method, `iterations` and `seconds` what it took, `trace` its steps, `warnings`
+    what the user should know, and `diagnostics` further results of the method by name.
 
     >>> import kikuchi as kk
     >>> beliefs = kk.infer(kk.FactorGraph([2], [((0,), [1, 3])]), "jt")
@@ -71,15 +72,18 @@ class Beliefs:
     state: Ints | None = None
     score: float | None = None
     max_product: bool = False
+    evidence: dict[int, int] = field(default_factory=dict)
     _factor_tables: FactorTables | None = None
     _covariance: Covariance | None = None
     _joint: Joint | None = None
 
-    def __getitem__(self, variable: Variable) -> Array:
-        """Marginal of one variable, given by number or name."""
+    def __getitem__(self, variable: Variable) -> Marginal:
+        """Marginal of one variable, given by number or name; its entries by number or state."""
         v = self.graph.index(variable)
         offsets = self.graph.state_offsets
-        return self.flat_marginals[offsets[v] : offsets[v + 1]]
+        values = self.flat_marginals[offsets[v] : offsets[v + 1]]
+        states = None if self.graph.states is None else self.graph.states[v]
+        return Marginal.named(values, self.graph.label(v), states)
 
     @property
     def flat_marginals(self) -> Array:
@@ -130,7 +134,8 @@ class Beliefs:
         """Beliefs of all factors, laid out as `graph.log_tables`; computed when first asked for."""
         if self._factor_tables is None:
             raise KikuchiError(f"{self.method} gives no factor beliefs; use another method")
-        return self._factor_tables()
+        with loops_for(self.graph):
+            return self._factor_tables()
 
     def joint(self, variables: Sequence[Variable]) -> Array:
         """Joint distribution of `variables`, given by number or name: an axis for each, in this
@@ -171,7 +176,8 @@ class Beliefs:
         free = [v for v in variables if v not in certain]
         inner = self[free[0]] if len(free) == 1 else self._factor_joint(free)
         if inner is None and self._joint is not None:
-            inner = self._joint(free)
+            with loops_for(self.graph):
+                inner = self._joint(free)
         if inner is None or not certain:
             return inner
         table = np.zeros([int(self.graph.cardinalities[v]) for v in variables])
@@ -216,12 +222,13 @@ class Beliefs:
             able = [name for name, cls in METHODS.items() if cls.gives_covariance]
             raise KikuchiError(f"{self.method} gives no covariances; use one of {', '.join(able)}")
         if variables is None:
-            return self._covariance(np.arange(self.graph.n_variables))
+            variables = range(self.graph.n_variables)
         asked = [variables] if isinstance(variables, int | str | np.integer) else list(variables)
         chosen = [self.graph.index(v) for v in asked]
         if len(set(chosen)) != len(chosen):
             raise ModelError(f"covariance: a variable is asked twice in {asked}")
-        return self._covariance(np.array(chosen, dtype=np.int64))
+        with loops_for(self.graph):
+            return self._covariance(np.array(chosen, dtype=np.int64))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the names are a contract that other programs read."""
@@ -288,9 +295,24 @@ class Beliefs:
         return {**state, "_factor_tables": None, "_covariance": None}
 
     def plot(self) -> Figure:
-        """Figure of the convergence and the marginals: bars, an image of a grid, or a histogram."""
+        """The beliefs as a figure.
+
+        A Bayesian network of up to 100 variables is drawn as `kk.show` draws it: a box with bars
+        for each variable, in another colour where it is observed. For other models the figure has
+        the convergence beside the marginals as bars, as the image of a grid, or as a histogram.
+
+        >>> import kikuchi as kk
+        >>> figure = kk.infer(kk.example("asia"), "jt", evidence={"xray": "yes"}).plot()
+        >>> figure.savefig("asia.png")  # doctest: +SKIP
+        """
+        from kikuchi.graphs.picture import is_drawable, network_picture
         from kikuchi.graphs.shapes import grid_shape
         from kikuchi.plots.beliefs import overview
+
+        if is_drawable(self.graph) and not self.max_product:
+            return network_picture(
+                self.graph, dict(enumerate(self.marginals)), observed=self.evidence
+            )
 
         return overview(
             self.variable_beliefs,

@@ -35,6 +35,7 @@ from kikuchi.inference.beliefs import Beliefs, Covariance, FactorTables, Joint
 from kikuchi.inference.bounds.feasibility import require_possible
 from kikuchi.inference.expansions.linear_response import product_covariance
 from kikuchi.inference.graph_arrays import flatten
+from kikuchi.inference.small_work import SMALL, loops_for
 
 __all__ = [
     "Method",
@@ -140,6 +141,8 @@ class Method(Configured, ABC):
         Whether an answer holds an estimate of log Z, a belief of each factor, and covariances.
     caveat_with_zeros
         What to beware of where tables have zeros.
+    most_interpreted
+        Table entries up to which the method runs as plain Python, without compiled loops.
 
     >>> from kikuchi import BeliefPropagation
     >>> BeliefPropagation(damping=0.5).text, BeliefPropagation.exactness
@@ -160,6 +163,7 @@ class Method(Configured, ABC):
     gives_factor_beliefs: ClassVar[bool] = True
     gives_covariance: ClassVar[bool] = False
     caveat_with_zeros: ClassVar[str] = ""
+    most_interpreted: ClassVar[int] = SMALL
 
     @property
     def gives_marginals(self) -> bool:
@@ -183,7 +187,7 @@ class Method(Configured, ABC):
         True draws a bar.
         """
         allowed = limits(budget, seconds, memory)
-        with shown(progress, self.text) as report:
+        with loops_for(graph, self.most_interpreted), shown(progress, self.text) as report:
             beliefs = self._run(graph, evidence, allowed.start(), report)
         if _LOG.isEnabledFor(DEBUG):
             _LOG.debug("%r of %r in %.3g s", beliefs, graph, beliefs.seconds)
@@ -224,7 +228,7 @@ class Method(Configured, ABC):
         method.
         """
         if graph.n_factors == 0:
-            return _independent(graph, run.targets)
+            return _independent(graph, run)
         with run.clock.watching():
             return self._solve(graph, run)
 
@@ -259,6 +263,7 @@ class Method(Configured, ABC):
             state=None if solution.state is None else reduced.expand_states(solution.state),
             score=_shift(solution.score, constant),
             max_product=not self.gives_marginals,
+            evidence={v: k for v, k in reduced.observed.items() if graph.cardinalities[v] > 1},
             _factor_tables=None if tables is None else lambda: expand_factors(reduced, tables()),
             _covariance=self._covariance(reduced, solution, run),
             _joint=None if solution.joint is None else partial(_joint, reduced, solution.joint),
@@ -360,11 +365,11 @@ def more_damping(damping: float) -> str:
 # ---------------------------------------------------------------------- checks
 
 
-def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
+def _independent(graph: FactorGraph, run: MethodRun) -> Solution:
     """The answer of every method when no factor is left: uniform but for observed marginals."""
     cards = graph.cardinalities.astype(np.float64)
     marginals = np.repeat(1.0 / cards, graph.cardinalities)
-    for v, target in targets.items():
+    for v, target in run.targets.items():
         marginals[graph.state_offsets[v] : graph.state_offsets[v + 1]] = target
     log_z = float(entropy(marginals))
     return Solution(
@@ -374,9 +379,24 @@ def _independent(graph: FactorGraph, targets: dict[int, Array]) -> Solution:
         log_z_upper=log_z,
         factor_tables=lambda: np.zeros(0),
         covariance=lambda variables: product_covariance(graph, marginals, variables),
+        joint=partial(_product_joint, graph, marginals, Budget(bytes=run.clock.budget.bytes)),
         state=np.zeros(graph.n_variables, dtype=np.int64),
         score=0.0,
     )
+
+
+def _product_joint(
+    graph: FactorGraph, marginals: Array, budget: Budget, variables: list[int]
+) -> Array:
+    """The joint of independent variables."""
+    cards = graph.cardinalities[variables].tolist()
+    needed = 8 * math.prod(map(int, cards))
+    budget.require_bytes(needed, f"the joint of {len(cards)} variables", "ask for fewer")
+    joint = np.ones(())
+    for v in variables:
+        own = marginals[graph.state_offsets[v] : graph.state_offsets[v + 1]]
+        joint = np.multiply.outer(joint, own)
+    return joint
 
 
 def warn_outside_bounds(graph: FactorGraph, solution: Solution) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logging import INFO
+from typing import Any
 
 from kikuchi.core.budget import Budget, limits
 from kikuchi.core.log import log_warnings, logger
@@ -76,8 +77,9 @@ def infer(
     seconds: float | None = None,
     memory: int | str | None = None,
     progress: ProgressOption = None,
+    **options: Any,
 ) -> Beliefs:
-    """Marginals and log Z of `graph` by `method`.
+    """Return the marginals and log Z of `graph`, computed by `method`.
 
     Parameters
     ----------
@@ -91,6 +93,7 @@ def infer(
     seconds : most seconds; iterations end with the best answer so far, marked as not converged.
     memory : most memory that the run may add, in bytes or as a text such as "2GB"; 4 GB by default.
     progress : True for a bar, or a function that is told how far the run is.
+    **options : options of the method by name, as in `kk.infer(graph, "bp", damping=0.5)`.
 
     Returns
     -------
@@ -104,7 +107,8 @@ def infer(
     """
     check_graph(graph, "infer")
     allowed = limits(budget, seconds, memory)
-    beliefs = METHODS.parse(method).run(graph, evidence=evidence, budget=allowed, progress=progress)
+    chosen_method = METHODS.parse(method, options)
+    beliefs = chosen_method.run(graph, evidence=evidence, budget=allowed, progress=progress)
     if _LOG.isEnabledFor(INFO) and "chosen" in beliefs.diagnostics:
         chosen, why = beliefs.diagnostics["chosen"], beliefs.diagnostics.get("why")
         _LOG.info("%s chose %s: %s", beliefs.method, chosen, why)

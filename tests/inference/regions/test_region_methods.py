@@ -5,6 +5,7 @@ Rows TEH-I10, TEH-M27, LIU-D7, LIU-I13, LIU-I14 (tests T11; C14, C16, C17).
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -155,7 +156,7 @@ def test_the_free_energy_never_rises_when_the_inner_loop_is_run_out() -> None:
 
 def test_divergence_returns_the_best_point_and_says_so() -> None:
     graph = kk.grid(8, 8, seed=1, coupling=2.0, field=0.1)
-    beliefs = kk.infer(graph, "gbp:regions=faces,damping=0,max_iterations=60")
+    beliefs = kk.infer(graph, "gbp:regions=faces,damping=0,schedule=parallel,max_iterations=60")
     assert not beliefs.converged
     assert beliefs.stopped == "diverged"
     assert np.isfinite(beliefs.log_z)
@@ -339,3 +340,45 @@ def test_an_estimate_outside_certain_bounds_comes_with_a_warning(
     words = found.warnings[-1].split("from ")[1].split(":")[0].split(" to ")
     assert float(words[0]) <= exact <= float(words[1])
     assert "do not trust" in found.warnings[-1]
+
+
+# ---------------------------------------------------------------------- poor fixed points
+
+
+def weak_complete_graph(seed: int) -> kk.FactorGraph:
+    rng = np.random.default_rng(seed)
+    pairs = itertools.combinations(range(5), 2)
+    return kk.FactorGraph([3] * 5, [(p, np.exp(0.3 * rng.normal(size=(3, 3)))) for p in pairs])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gbp_finds_the_minimum_on_weakly_coupled_complete_graphs(seed: int) -> None:
+    graph = weak_complete_graph(seed)
+    exact, found = kk.infer(graph, "enumerate"), kk.infer(graph, "gbp")
+    assert found.converged and found.warnings == ()
+    assert abs(found.log_z - exact.log_z) < 0.03
+    assert np.abs(found.flat_marginals - exact.flat_marginals).max() < 0.02
+
+
+@pytest.mark.parametrize("regions", ["faces", "loops:4"])
+def test_gbp_converges_on_grids_of_weak_couplings(regions: str) -> None:
+    grid = kk.grid(10, 10, coupling=0.3, field=0.1, seed=0)
+    found = kk.infer(grid, f"gbp:regions={regions}")
+    assert found.converged
+    assert abs(found.log_z - kk.infer(grid, "jt").log_z) < 1e-3
+
+
+def test_a_poor_fixed_point_is_told() -> None:
+    """All messages at once end far below log Z, and say that they converged."""
+    graph = weak_complete_graph(1)
+    found = kk.infer(graph, "gbp:schedule=parallel,damping=0.6")
+    assert found.converged and found.log_z < kk.infer(graph, "enumerate").log_z - 0.5
+    assert any("below the lower bound" in warning for warning in found.warnings)
+
+
+def test_regions_that_spoil_belief_propagation_are_told() -> None:
+    """On this graph `kikuchi` ends 6.5 nats above log Z, `bp` 0.14 below."""
+    graph = kk.random_graph(13, 0.5, seed=50, coupling=2.0, field=0.2)
+    found, exact = kk.infer(graph, "kikuchi"), kk.infer(graph, "jt").log_z
+    wrong = abs(found.log_z - exact) > abs(kk.infer(graph, "bp").log_z - exact) + 0.5
+    assert any("far from" in warning for warning in found.warnings) == wrong

@@ -55,6 +55,33 @@ def test_auto_is_exact_within_the_memory() -> None:
     np.testing.assert_allclose(found.flat_factors, exact.flat_factors, atol=1e-10)
 
 
+@pytest.mark.parametrize("state", [0, 1, 2])
+def test_slices_of_states_that_a_table_forbids_have_weight_zero(state: int) -> None:
+    """One state of every variable is impossible, which no plan may take for all of the model."""
+    free = kk.grid(9, 9, states=2, seed=1)
+    kept = [k for k in range(3) if k != state]
+    factors = []
+    for a in range(free.n_factors):
+        shape = [3] * len(free.scope(a))
+        table = np.ones(shape)
+        table[np.ix_(*[kept] * len(shape))] = free.table(a)
+        factors.append((free.scope(a), table))
+    allowed = np.array([0.0 if k == state else 1.0 for k in range(3)])
+    graph = kk.FactorGraph([3] * 81, [*factors, *(((v,), allowed) for v in range(81))])
+    exact = kk.infer(free, "jt")
+    plan = kk.plan(graph)
+    clock = kk.Budget(bytes=plan.bytes // 4).start()
+    sliced = sliced_plan(plan, clock)
+    assert sliced is not None and sliced.count > 1
+    log_z, marginals = sliced.solve(Watch(clock))
+    assert log_z + free.log_constant == pytest.approx(exact.log_z, abs=1e-9)
+    found = marginals.reshape(81, 3)
+    assert not found[:, state].any()
+    np.testing.assert_allclose(found[:, kept].ravel(), exact.flat_marginals, atol=1e-10)
+    answer = kk.infer(graph, "auto", memory=plan.bytes // 4)
+    assert answer.log_z == pytest.approx(exact.log_z, abs=1e-9)
+
+
 def test_impossible_in_every_slice() -> None:
     graph = _tied([(70, 71)], EQUAL, 1 - EQUAL)
     sliced = sliced_plan(kk.plan(graph), kk.Budget(bytes=400_000).start())

@@ -35,6 +35,7 @@ from kikuchi.graphs._checks import check_graph
 from kikuchi.graphs.factor_graph import Evidence, FactorGraph
 from kikuchi.inference.graph_arrays import flatten
 from kikuchi.inference.method import Solution
+from kikuchi.inference.small_work import loops_for
 
 NOTE_EDGES = 20_000  # beyond it the note would cost more than the run
 _NOTE_WORK = 5e7  # nor where the tables need more elementary steps than this
@@ -160,7 +161,8 @@ def certify(
     reduced = graph.reduce(graph.resolve(evidence))
     alphas = _alphas(alpha, graph.n_factors)[reduced.factors]
     common = float(np.ravel(alpha)[0]) if np.ndim(alpha) == 0 else None
-    return _Proof(reduced.graph, alphas, clock).certificate(common)
+    with loops_for(graph):
+        return _Proof(reduced.graph, alphas, clock).certificate(common)
 
 
 def quick_certificate(graph: FactorGraph, alpha: ArrayLike = 1.0) -> Certificate | None:

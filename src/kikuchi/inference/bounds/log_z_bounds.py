@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from kikuchi.core.budget import Budget, Clock, RunLimits, limits, named_limits
+from kikuchi.core.compiling import is_interpreted
 from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.labelled import html_facts
 from kikuchi.core.progress import Progress, ProgressOption, shown, silent
@@ -25,6 +26,7 @@ from kikuchi.inference.beliefs import Beliefs
 from kikuchi.inference.method import Method, crossed_bounds, rounding_error
 from kikuchi.inference.mini_buckets.plan import least_ibound, mini_bucket_plan
 from kikuchi.inference.registry import METHODS
+from kikuchi.inference.small_work import loops_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -227,6 +229,14 @@ def bounds(
     budget = limits(**within)
     reduced = graph.reduce(graph.resolve(evidence)).graph
     check_ibound(reduced, ibound)
+    with loops_for(graph):
+        return _schedule(reduced, budget, ibound, progress)
+
+
+def _schedule(
+    reduced: FactorGraph, budget: Budget, ibound: int | None, progress: ProgressOption
+) -> LogZBounds:
+    """Attempt one method after the other until the bounds meet or the time is over."""
     load_loops(LOOPS, reduced)
     clock = budget.start()
     limit = DEFAULT_SECONDS if budget.seconds is None else budget.seconds
@@ -247,6 +257,8 @@ def load_loops(texts: tuple[str, ...], graph: FactorGraph) -> None:
     """Load the compiled loops that methods will need on a graph, which takes a while once per
     process: those for binary pairwise positive models, or those for all others.
     """
+    if is_interpreted():
+        return
     plain = np.all(graph.cardinalities == 2) and np.all(np.diff(graph.scope_offsets) <= 2)
     _load_loops(texts, not (plain and np.isfinite(graph.log_tables).all()))
 

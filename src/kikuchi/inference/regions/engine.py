@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kikuchi.core.arrays import U8, Array, Ints
+from kikuchi.core.arrays import U4, U8, Array, Ints
 from kikuchi.core.budget import Budget, require_time
 from kikuchi.core.errors import ImpossibleEvidenceError
 from kikuchi.graphs.factor_graph import FactorGraph
@@ -230,22 +231,37 @@ class RegionBeliefs:
     def propagations(self, damping: float, parallel: bool) -> Iterator[float]:
         """Sweeps of generalised belief propagation; yields the residual of each."""
         receiver_at, receivers = self.receivers()
-        rows = len(self.edge_link) if parallel else 1
-        factors = np.empty((max(rows, 1), self.width))
+        state = (self.table_at, self.b, self.edge_link, self.links, receiver_at, receivers, damping)
+        if parallel:
+            work = np.empty((len(self.edge_link) + 1, self.width))
+            while True:
+                yield float(kernels.propagate_together(*state, work))
+        visits, renewals = self.visits()
+        work = np.empty((2, self.width))
         while True:
-            yield float(
-                kernels.propagate(
-                    self.table_at,
-                    self.b,
-                    self.edge_link,
-                    self.links,
-                    receiver_at,
-                    receivers,
-                    damping,
-                    parallel,
-                    factors,
-                )
-            )
+            yield float(kernels.propagate(*state, visits, renewals, work))
+
+    def visits(self) -> tuple[U4, NDArray[np.bool_]]:
+        """The edges of a sweep in their order, and which visits are renewals.
+
+        To each region, large ones first, come the messages of its parents; then all messages below
+        it are renewed without damping. Messages from P to R contain those that leave regions beside
+        R for smaller ones. Were these a sweep behind, complete graphs of five variables and more
+        would turn away from the minimum of the free energy, however weak the couplings are: for
+        triangles that share a variable the update then has the eigenvalues
+        (n - 5 +- sqrt((n - 5)^2 - 8)) / 2, whose real part is not negative.
+        """
+        parent, child = self.regions.edges.T
+        above = self.regions.above
+        places, edge = spread(above.offsets[parent], above.sizes[parent])
+        own = np.arange(len(parent))
+        after = np.concatenate([child, parent, above.items[places]])  # the region whose turn it is
+        order = np.concatenate([own, own, edge])
+        renewals = np.arange(len(after)) >= len(own)
+        inner = after >= self.regions.n_roots  # no message comes to a root
+        after, order, renewals = after[inner], order[inner], renewals[inner]
+        turn = np.lexsort((order, renewals, after))
+        return order[turn].astype(np.uint32), renewals[turn]
 
 
 def scope_tables(graph: FactorGraph) -> layout.ScopeTables:

@@ -15,6 +15,7 @@ import numpy as np
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method, MethodRun, Solution, Step, option
 from kikuchi.inference.regions.engine import RegionBeliefs, region_beliefs
+from kikuchi.inference.regions.plausibility import warn_if_implausible
 
 _LARGE = 50_000  # entries of all region tables
 
@@ -25,7 +26,9 @@ class GeneralisedBP(Method):
 
     With `regions=bethe` this is belief propagation, with `regions=junction-tree` it is exact. It
     may diverge where couplings are strong; then the beliefs that agreed best are returned, marked
-    as not converged, and `kikuchi` minimises the same free energy with a guarantee.
+    as not converged, and `kikuchi` minimises the same free energy with a guarantee. A converged
+    answer is compared with belief propagation and mean field, and a warning says where it is far
+    from both.
 
     >>> import kikuchi as kk
     >>> grid = kk.grid(3, 3, seed=0, coupling=0.3)
@@ -42,7 +45,9 @@ class GeneralisedBP(Method):
     regions: str = option("auto", "which regions; `kikuchi regions --help` lists them")
     damping: float = option(0.5, "weight on the old message, in the logarithm", low=0, below=1)
     schedule: Literal["sequential", "parallel"] = option(
-        "sequential", "edges one after the other, large regions first, or all at once"
+        "sequential",
+        "one region after the other, large ones first, or all messages at once, which may end at "
+        "a poor fixed point",
     )
     tol: float = option(1e-9, "largest disagreement of beliefs to stop at; 0 runs on", low=0)
     max_iterations: int = option(1000, "most sweeps over all edges", low=1)
@@ -51,7 +56,7 @@ class GeneralisedBP(Method):
         beliefs = region_beliefs(graph, self.regions, run)
         best = _SmallestResidual(beliefs)
         iterations, converged = self._propagate(beliefs, best, run)
-        return read_regions(beliefs, iterations, converged, best.residual)
+        return read_regions(beliefs, run, iterations, converged, best.residual)
 
     def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
         """Move the `beliefs` to a fixed point by messages, within the limits of the `run`; answers
@@ -109,6 +114,7 @@ def mark_diverged(beliefs: RegionBeliefs, run: MethodRun) -> bool:
 
 def read_regions(
     beliefs: RegionBeliefs,
+    run: MethodRun,
     iterations: int,
     converged: bool,
     residual: float,
@@ -140,4 +146,6 @@ def read_regions(
         solution.warnings.append(
             f"not converged: regions still disagree by {residual:.2g}; try {advice}"
         )
+    if not beliefs.regions.is_exact:
+        warn_if_implausible(beliefs.graph, solution, run)
     return solution

@@ -64,7 +64,7 @@ class Kikuchi(Method):
             return self._by_penalty(beliefs, run)
         iterations, converged = self.minimise(beliefs, run)
         residual = run.trace.last_residual
-        return read_regions(beliefs, iterations, converged, residual, _ADVICE)
+        return read_regions(beliefs, run, iterations, converged, residual, _ADVICE)
 
     def minimise(self, beliefs: RegionBeliefs, run: MethodRun) -> tuple[int, bool]:
         """Move the `beliefs` to the minimum by the double loop, within the limits of the `run`;
@@ -103,7 +103,7 @@ class Kikuchi(Method):
         penalised = PenalisedEnergy(beliefs)
         iterations, converged = penalised.minimise(run, self.max_iterations, self.tol)
         residual = beliefs.disagreement()
-        solution = read_regions(beliefs, iterations, converged, residual, _ADVICE)
+        solution = read_regions(beliefs, run, iterations, converged, residual, _ADVICE)
         solution.diagnostics["penalty"] = penalised.weight
         return solution
 

@@ -52,6 +52,7 @@ class Gibbs(Method):
     (True, 4)
     """
 
+    most_interpreted: ClassVar[int] = 0
     name: ClassVar[str] = "gibbs"
     summary: ClassVar[str] = "Gibbs sampling with several chains, R-hat and effective sample size"
     objective_name: ClassVar[str] = "mean log-weight of the chains"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -147,10 +148,33 @@ class Propagation:
             np.exp(products, out=products)
         return float(log_scale)
 
-    @property
+    @cached_property
     def out(self) -> Array:
-        """The targets, after both passes."""
+        """The targets, each summing to 1, after both passes."""
+        return self._probabilities(self.workspace.out, self.targets)
+
+    @property
+    def log_out(self) -> Array:
+        """Logarithms of the targets, each with a largest entry of 0, after both passes with
+        logarithms: nothing underflows.
+        """
+        assert self.logs  # plain numbers have lost what is small
         return self.workspace.out
+
+    @property
+    def log_probabilities(self) -> Array:
+        """Logarithms of the targets, each summing to 1, where `log_out` is there."""
+        targets, logs = self.targets, self.log_out
+        if not len(targets.sizes):
+            return logs
+        sums = np.log(np.add.reduceat(np.exp(logs), targets.places))
+        return np.asarray(logs - np.repeat(sums, targets.sizes))
+
+    def _probabilities(self, answers: Array, targets: MarginalTargets) -> Array:
+        if not self.logs or not len(targets.sizes):
+            return answers
+        p = np.exp(answers)
+        return np.asarray(p / np.repeat(np.add.reduceat(p, targets.places), targets.sizes))
 
     @property
     def logs(self) -> bool:
@@ -250,7 +274,7 @@ class Propagation:
         program, scratch = self._reading_program(clique, targets)
         workspace = _workspace(n_results, size, *scratch)
         self._execute(program, 0, 1, workspace=workspace)
-        return workspace.out
+        return self._probabilities(workspace.out, targets)
 
     def _reading_program(
         self, c: int, targets: MarginalTargets

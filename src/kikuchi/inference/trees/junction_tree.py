@@ -26,6 +26,7 @@ from kikuchi.graphs.factor_graph import Evidence, FactorGraph, Variable
 from kikuchi.inference.beliefs import Covariance, Joint
 from kikuchi.inference.expansions.linear_response import clamped_covariance
 from kikuchi.inference.method import Method, MethodRun, Solution, expand_factors, option
+from kikuchi.inference.small_work import loops_for
 from kikuchi.inference.trees.engine import (
     Propagation,
     Read,
@@ -67,7 +68,8 @@ def plan(
     2
     """
     check_graph(graph, "plan")
-    best = make_plan(graph.reduce(graph.resolve(evidence)), order, seed)
+    with loops_for(graph):
+        best = make_plan(graph.reduce(graph.resolve(evidence)), order, seed)
     return Plan(best.conditioned, best.order, best.seed, best.elimination, best.tree)
 
 
@@ -217,8 +219,9 @@ class CalibratedTree:
     def _propagate(
         self, plan: TreePlan, read: Read, *, keep: bool = False, logs: bool = False
     ) -> Propagation:
-        watch = Watch(self.budget.start())
-        return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
+        with loops_for(self._original):
+            watch = Watch(self.budget.start())
+            return propagate(plan, read, watch, propagation=self.propagation, keep=keep, logs=logs)
 
     @property
     def log_z(self) -> float:
@@ -272,7 +275,8 @@ class CalibratedTree:
         self.budget.require_bytes(needed, f"the joint of {len(asked)} variables", "ask for fewer")
         table = np.zeros(shape)
         where = tuple(conditioned.observed.get(v, slice(None)) for v in asked)
-        table[where] = self._free_joint(free).reshape(table[where].shape)
+        with loops_for(graph):
+            table[where] = self._free_joint(free).reshape(table[where].shape)
         return table
 
     def _free_joint(self, variables: list[int]) -> Array:
@@ -305,8 +309,9 @@ class CalibratedTree:
 
     def max_state(self) -> tuple[Ints, float]:
         """The most probable state and its log-weight; of equals always the same."""
-        watch = Watch(self.budget.start())
-        run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
+        with loops_for(self._original):
+            watch = Watch(self.budget.start())
+            run = propagate(self.plan, no_targets, watch, mode="max", distribute=False)
         assert run.state is not None  # mode="max" finds it
         state = self.plan.conditioned.expand_states(run.state)
         return state, float(self._original.log_score(state))

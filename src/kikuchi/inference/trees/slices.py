@@ -61,9 +61,10 @@ class SlicedPlan:
     ) -> tuple[float, Array]:
         """log Z and what `read` asks for, carried back to the whole graph by `expand`."""
         log_zs, marginals = [], []
-        for number, part in enumerate(self._slices()):
-            plan = dataclasses.replace(self.plan, conditioned=part)
+        for number, states in enumerate(self._slices()):
             try:
+                part = self.graph.reduce(states)
+                plan = dataclasses.replace(self.plan, conditioned=part)
                 run = propagate(plan, read, Watch(watch.clock))
             except ImpossibleEvidenceError:
                 continue  # a slice of weight zero
@@ -79,16 +80,18 @@ class SlicedPlan:
         weights = np.exp(np.array(log_zs) - log_z)
         return log_z, np.asarray(weights @ np.array(marginals))
 
-    def _slices(self) -> Iterator[Conditioned]:
+    def _slices(self) -> Iterator[dict[int, int]]:
         ranges = (range(int(self.graph.cardinalities[v])) for v in self.variables)
         for states in itertools.product(*ranges):
-            yield self.graph.reduce(dict(zip(self.variables, states, strict=True)))
+            yield dict(zip(self.variables, states, strict=True))
 
 
 def sliced_plan(plan: TreePlan, clock: Clock) -> SlicedPlan | None:
     """The fewest slices found that fit the memory of a budget; None if there are too many."""
     graph, memory = plan.graph, clock.budget.bytes
-    plan = dataclasses.replace(plan, conditioned=graph.reduce({}))
+    # Plans need scopes alone: no table is empty in a state that a slice holds.
+    positive = graph.replaced(log_tables=np.zeros_like(graph.log_tables))
+    plan = dataclasses.replace(plan, conditioned=positive.reduce({}))
     held: list[int] = []
     count = 1
     while plan.complete and memory is not None and plan.bytes > memory:
@@ -97,7 +100,7 @@ def sliced_plan(plan: TreePlan, clock: Clock) -> SlicedPlan | None:
         count *= int(plan.graph.cardinalities[v])
         if count > _MOST_SLICES or clock.expired:
             return None
-        part = graph.reduce(dict.fromkeys(held, 0))
+        part = positive.reduce(dict.fromkeys(held, 0))
         plan = make_plan(part, "min-fill" if len(held) % 4 else "cheapest", None, clock)
     return SlicedPlan(graph, tuple(held), plan) if plan.complete and held else None
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget
+from kikuchi.core.compiling import is_interpreted
 from kikuchi.core.errors import KikuchiError
 from kikuchi.core.files import atomic_write
 from kikuchi.graphs.generators import grid
@@ -54,9 +55,17 @@ NOMINAL = Speed(3.5e-10, 1.2e-9, 1.8e-8, 2.5e-6, 5e-10)
 """A usual machine: what plans are compared by, so that they are the same on every machine."""
 
 
-@functools.cache
+INTERPRETED = Speed(2e-7, 4e-7, 6e-6, 1e-4, 5e-10)
+"""A usual machine where loops run as plain Python."""
+
+
 def measured() -> Speed:
-    """The speed of this machine."""
+    """The speed of this machine; a usual one where loops are not compiled."""
+    return INTERPRETED if is_interpreted() else _compiled_speed()
+
+
+@functools.cache
+def _compiled_speed() -> Speed:
     path = _place()
     kept = None if path is None else _read(path)
     if kept is not None:

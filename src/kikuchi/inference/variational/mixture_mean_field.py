@@ -87,6 +87,7 @@ class MixtureMeanField(Method):
     0.82
     """
 
+    most_interpreted: ClassVar[int] = 0
     name: ClassVar[str] = "mixture-mf"
     objective_name: ClassVar[str] = "lower bound"
     certifies = ("lower",)

@@ -105,33 +105,52 @@ def _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, stat
         multiply(b, table_at[region], table_at[region + _U1], links.maps, at, factor)
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _wanted(link, table_at, b, links, wanted):
+    """The marginal of a parent's belief on its child, and the child with the size of its table."""
+    parent = links.large[link]
+    child = links.small[link]
+    states = table_at[child + _U1] - table_at[child]
+    begin, end = table_at[parent], table_at[parent + _U1]
+    marginal(b, begin, end, links.maps, links.map_at[link], wanted, states)
+    return child, states
+
+
 @njit(cache=True, error_model="numpy")
-def propagate(table_at, b, edge_link, links, receiver_at, receivers, damping, parallel, factors):
-    """One sweep of parent-to-child generalised belief propagation.
+def propagate(
+    table_at, b, edge_link, links, receiver_at, receivers, damping, visits, renewals, work
+):
+    """One sweep of parent-to-child generalised belief propagation over the edges in `visits`.
 
     Equating the parent's marginal with the child's belief and cancelling what both contain gives
     m_new = m_old * marginal(b_parent) / b_child; the quotient is put into every belief that the
-    message enters: the child, and the regions above it that are not above the parent.
+    message enters: the child, and the regions above it that are not above the parent. The visits
+    that are `renewals` are not damped. `work` has two rows.
     """
-    large, small, map_at, maps = links
     residual = 0.0
-    wanted = np.empty(factors.shape[1])
+    wanted, factor = work[0], work[1]
+    for k in range(visits.size):
+        edge = np.uint64(visits[k])
+        child, states = _wanted(edge_link[edge], table_at, b, links, wanted)
+        kept = 0.0 if renewals[k] else damping
+        residual = max(residual, _ratio(wanted, b, table_at[child], states, kept, factor))
+        _apply(edge, child, table_at, b, receiver_at, receivers, links, factor, states)
+    return residual
+
+
+@njit(cache=True, error_model="numpy")
+def propagate_together(table_at, b, edge_link, links, receiver_at, receivers, damping, work):
+    """As `propagate`, over all edges at once: `work` has a row for each, and one more."""
+    residual = 0.0
+    wanted = work[edge_link.size]
     for edge in range(np.uint64(edge_link.size)):
-        link = edge_link[edge]
-        parent = large[link]
-        child = small[link]
+        child, states = _wanted(edge_link[edge], table_at, b, links, wanted)
         begin = table_at[child]
-        states = table_at[child + _U1] - begin
-        marginal(b, table_at[parent], table_at[parent + _U1], maps, map_at[link], wanted, states)
-        row = edge if parallel else np.uint64(0)
-        residual = max(residual, _ratio(wanted, b, begin, states, damping, factors[row]))
-        if not parallel:
-            _apply(edge, child, table_at, b, receiver_at, receivers, links, factors[row], states)
-    if parallel:
-        for edge in range(np.uint64(edge_link.size)):
-            child = small[edge_link[edge]]
-            states = table_at[child + _U1] - table_at[child]
-            _apply(edge, child, table_at, b, receiver_at, receivers, links, factors[edge], states)
+        residual = max(residual, _ratio(wanted, b, begin, states, damping, work[edge]))
+    for edge in range(np.uint64(edge_link.size)):
+        child = links.small[edge_link[edge]]
+        states = table_at[child + _U1] - table_at[child]
+        _apply(edge, child, table_at, b, receiver_at, receivers, links, work[edge], states)
     return residual
 
 

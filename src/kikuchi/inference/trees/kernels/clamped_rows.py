@@ -70,6 +70,18 @@ def _propagate(tree, offsets, scope_offsets, up, down, state, workspace, reduced
 
 
 @njit(cache=True, error_model="numpy")
+def _exponentiate(logs, offsets, n):
+    """Turn the logarithms of n tables, each with a largest entry of 0, into probabilities."""
+    for k in range(n):
+        total = 0.0
+        for e in range(offsets[k], offsets[k + 1]):
+            logs[e] = np.exp(logs[e])
+            total += logs[e]
+        for e in range(offsets[k], offsets[k + 1]):
+            logs[e] /= total
+
+
+@njit(cache=True, error_model="numpy")
 def clamped_rows(
     states, start, stop, weights, log_tables, places, offsets, shift_offsets, shift_columns,
     shift_strides, seen_columns, shifts, reduced, tree, scope_offsets, up, down, propagation,
@@ -94,6 +106,8 @@ def clamped_rows(
                 tree, offsets, scope_offsets, up, down, propagation, workspace, reduced, LOG_SUM,
                 both,
             )  # fmt: skip
+            if both and status == OK:
+                _exponentiate(out, offsets, len(shift_offsets) - 1)
         log_z[row] = value if status == OK else -np.inf
         if not both or status != OK:
             continue

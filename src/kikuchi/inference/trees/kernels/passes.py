@@ -117,17 +117,21 @@ def _normalise(x, source, size, mem, to, arithmetic):
 
 @njit(cache=True, error_model="numpy")
 def _answer(x, place, size, out, to, arithmetic):
-    """Turn a result into probabilities."""
-    top = 0.0 if arithmetic == LINEAR else _largest(x, place, size)
+    """Turn a result into probabilities, or where it holds logarithms, scale them to a largest
+    entry of 0.
+    """
+    if arithmetic != LINEAR:
+        top = _largest(x, place, size)
+        for k in range(size):
+            out[to + k] = x[place + k] - top
+        return OK
     total = 0.0
     for k in range(size):
-        y = x[place + k] if arithmetic == LINEAR else np.exp(x[place + k] - top)
-        out[to + k] = y
-        total += y
-    if arithmetic == LINEAR and total < _SAFE:
+        total += x[place + k]
+    if total < _SAFE:
         return UNDERFLOW
     for k in range(size):
-        out[to + k] /= total
+        out[to + k] = x[place + k] / total
     return OK
 
 
