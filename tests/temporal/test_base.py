@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
 
 from kikuchi.core.errors import DataError
 from kikuchi.temporal import (
@@ -55,7 +56,7 @@ def test_columns_of_data_frames_keep_their_names(family: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_complex_numbers_are_refused(family: Any) -> None:
-    with pytest.raises(DataError, match="Y has complex numbers; give their parts as columns"):
+    with pytest.raises(DataError, match="Y has complex numbers; give their real"):
         family(max_iter=1).fit(ROWS + 1j)
 
 
@@ -63,3 +64,33 @@ def test_complex_numbers_are_refused(family: Any) -> None:
 def test_one_row_is_nothing_to_learn_from(family: Any) -> None:
     with pytest.raises(DataError, match="give at least 2 rows"):
         family(1).fit([[1.0, 2.0]])
+
+
+BY_DESIGN = {
+    "check_fit1d": "one column may be given as a vector",
+    "check_methods_sample_order_invariance": "rows follow each other in time",
+    "check_methods_subset_invariance": "rows follow each other in time",
+}
+
+
+@pytest.mark.parametrize("family", [HMM, FactorialHMM, LinearGaussianSSM])
+@pytest.mark.filterwarnings("ignore")
+def test_conventions_of_scikit_learn(family: Any) -> None:
+    found = check_estimator(family(max_iter=2), on_skip=None, expected_failed_checks=BY_DESIGN)
+    assert len(found) > 30
+
+
+def test_entries_that_are_no_numbers_are_refused() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    bad = {
+        r"Y is sparse.*use Y.toarray\(\)": sparse.csr_array(ROWS),
+        "Y is not a table of numbers": [[{"a": 1}, 2.0], [1.0, 2.0]],
+        r"Y is empty: 0 feature\(s\)": ROWS[:, :0],
+        r"Y is empty: 0 sample\(s\)": ROWS[:0],
+    }
+    for message, rows in bad.items():
+        with pytest.raises(DataError, match=message):
+            HMM(2).fit(rows)
+    model = HMM(2, max_iter=1).fit(ROWS)
+    with pytest.raises(DataError, match=r"1 features.*expecting 2.*Reshape your data to \(time, 2"):
+        model.predict(ROWS[:, 0])

@@ -319,3 +319,38 @@ def test_a_fit_that_was_interrupted_goes_on_bit_for_bit(
     assert again.n_iter_ == 12
     for name, array in whole.model_.to_arrays().items():
         assert np.array_equal(again.model_.to_arrays()[name], array), name
+
+
+def test_pseudo_counts_keep_zeros_and_are_part_of_what_is_maximised() -> None:
+    rng = np.random.default_rng(0)
+    left = np.array([[0.9, 0.1], [0.0, 1.0]])
+    start = HiddenChains(
+        (np.array([1.0, 0.0]), np.array([0.5, 0.5])), (left, np.full((2, 2), 0.5)), (1, 1),
+        AdditiveGaussian(np.array([[0.0], [3.0], [0.0], [1.0]]), np.eye(1)),
+    )  # fmt: skip
+    rows = 3.0 * (np.arange(80)[:, None] > 30) + rng.integers(0, 2, (80, 1)) + rng.normal(
+        size=(80, 1)
+    )  # fmt: skip
+    for learner in ("em", "gradient"):
+        fit = FactorialHMM(
+            (2, 2), start=start, pseudo_count=3.0, learner=learner, max_iter=60, random_state=0
+        ).fit(rows)
+        model = fit.model_
+        assert model.transitions[0][1, 0] == 0.0 and model.starts[0][1] == 0.0
+        assert model.transitions[0][1, 1] == 1.0
+        prior = 3.0 * sum(np.log(p[p > 0]).sum() for p in (*model.starts, *model.transitions))
+        assert np.isclose(fit.trace_.objective[-1], fit.log_likelihood_ + prior)
+        assert np.diff(fit.trace_.objective).min() > -1e-3
+
+
+def test_a_large_offset_does_not_change_a_fit() -> None:
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(0, 2, 20), 10), np.repeat(rng.integers(0, 2, 40), 5)
+    rows = np.round(64 * ((2.0 * states[0] + states[1])[:, None] + 0.5 * rng.normal(size=(200, 1))))
+    near, far = (
+        FactorialHMM((2, 2), max_iter=15, restarts=2, random_state=0).fit(rows / 64 + offset)
+        for offset in (0.0, 2.0**30)
+    )
+    assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-3)
+    ahead = near.forecast(rows / 64, 2), far.forecast(rows / 64 + 2.0**30, 2)
+    assert np.allclose(ahead[0].deviation, ahead[1].deviation, rtol=1e-3)

@@ -97,3 +97,15 @@ def test_small_real_scans(tmp_path: Path) -> None:
     brain.save(tmp_path / "b.safetensors")
     again = HaemodynamicHMM.load(tmp_path / "b.safetensors")
     assert np.array_equal(again.smooth(course[:, None]).probability, found.probability)
+
+
+def test_a_large_offset_does_not_change_a_fit() -> None:
+    rng = np.random.default_rng(1)
+    on = np.repeat([0.0, 1.0, 0.0, 1.0, 0.0], 12)
+    rows = np.convolve(on, blood_response(4, 2.0))[:60][:, None] + 0.2 * rng.normal(size=(60, 1))
+    rows = np.round(256 * rows) / 256
+    near, far = (HaemodynamicHMM(lags=4, max_iter=15).fit(rows + k) for k in (0.0, 2.0**24))
+    assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-4)
+    assert np.isclose(near.log_likelihood_, near.log_likelihood(rows))
+    ahead = near.forecast(rows, 2), far.forecast(rows + 2.0**24, 2)
+    assert np.allclose(ahead[0].deviation, ahead[1].deviation, rtol=1e-4)

@@ -211,3 +211,91 @@ def test_a_mixture_is_a_chain_without_memory() -> None:
     found = hmm.smooth(y)
     assert np.allclose(found.probabilities, joint / joint.sum(axis=1, keepdims=True))
     assert np.isclose(found.log_likelihood, np.log(joint.sum(axis=1)).sum())
+
+
+def sticky_rows(steps: int = 300) -> tuple[HiddenMarkov, Any]:
+    emission = GaussianEmission([[0.0], [1.5], [3.0]], [[[1.0]]] * 3)
+    chain = HiddenMarkov(
+        [1.0, 0.0, 0.0], [[0.98, 0.02, 0.0], [0.0, 0.98, 0.02], [0.0, 0.0, 1.0]], emission
+    )
+    return chain, HMM.from_parameters(chain).sample(steps, seed=0)[1]
+
+
+@pytest.mark.parametrize("learner", ["em", "gradient"])
+@pytest.mark.parametrize("pseudo_count", [5.0, 50.0])
+def test_pseudo_counts_converge_to_the_largest_posterior(learner: Any, pseudo_count: float) -> None:
+    rows = gaussian_rows(400)
+    options: dict[str, Any] = {"pseudo_count": pseudo_count, "random_state": 0}
+    fit = HMM(3, learner=learner, max_iter=2000, tol=1e-8, **options).fit(rows)
+    limit = HMM(3, max_iter=1000, tol=0.0, **options).fit(rows).model_
+    assert fit.converged_ and np.allclose(fit.model_.transition, limit.transition, atol=0.01)
+    prior = pseudo_count * sum(np.log(p).sum() for p in (fit.model_.start, fit.model_.transition))
+    assert np.isclose(fit.log_likelihood_, fit.log_likelihood(rows), rtol=1e-9)
+    assert np.isclose(fit.trace_.objective[-1], fit.log_likelihood_ + prior, rtol=1e-9)
+    assert np.diff(fit.trace_.objective).min() > -1e-7
+
+
+def gaussian_rows(steps: int) -> Any:
+    model = HiddenMarkov(
+        [1.0, 0.0, 0.0], 0.85 * np.eye(3) + 0.05, GaussianEmission([[0.0], [2.0], [4.0]],
+        [[[1.0]]] * 3),
+    )  # fmt: skip
+    return HMM.from_parameters(model).sample(steps, seed=3)[1]
+
+
+@pytest.mark.parametrize("learner", ["em", "gradient"])
+@pytest.mark.parametrize("pseudo_count", [0.0, 0.1, 5.0])
+def test_structural_zeros_stay(learner: Any, pseudo_count: float) -> None:
+    chain, rows = sticky_rows()
+    fit = HMM(
+        3, start=chain, learner=learner, pseudo_count=pseudo_count, max_iter=30, random_state=0
+    ).fit([rows, rows[:80]])
+    for now, before in ((fit.model_.start, chain.start), (fit.model_.transition, chain.transition)):
+        assert not now[before == 0.0].any()
+        assert (now[before > 0.0] > 0.0).all() or not pseudo_count
+    zeros = CategoricalEmission(np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]))
+    start = HiddenMarkov([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], zeros)
+    codes = np.random.default_rng(0).choice([0.0, 1.0, 1.0, 2.0], size=(60, 1))
+    found = HMM(2, emission="categorical", start=start, learner=learner, max_iter=20).fit(codes)
+    assert not found.model_.emission.probabilities[zeros.probabilities == 0.0].any()
+
+
+@pytest.mark.parametrize("pseudo_count", [0.0, 2.0])
+def test_slopes_with_pseudo_counts_and_zeros(pseudo_count: float) -> None:
+    chain, rows = sticky_rows(60)
+    hmm, sequences = HMM(3, pseudo_count=pseudo_count), read_sequences([rows])
+    at = hmm._pack(chain)
+    slope = hmm._gradient(chain, hmm._expectation(chain, sequences)[1])
+    assert len(at) == len(slope) == 1 + 5 + 6
+    for i, step in enumerate(1e-5 * np.eye(len(at))):
+        high, low = (
+            hmm._expectation(hmm._unpack(chain, at + s), sequences)[0] for s in (step, -step)
+        )
+        assert np.isclose(slope[i], (high - low) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"emission": "mixture"}, {"learner": "gradient"}])
+def test_a_large_offset_does_not_change_a_fit(options: dict[str, Any]) -> None:
+    rows = np.round(64 * gaussian_rows(200)) / 64
+    rows[7] = np.nan
+    near, far = (
+        HMM(2, max_iter=10, random_state=0, **options).fit(rows + offset)
+        for offset in (0.0, 2.0**30)
+    )
+    assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-4)
+    one, two = near.forecast(rows, 3), far.forecast(rows + 2.0**30, 3)
+    assert np.allclose(one.deviation, two.deviation, rtol=1e-4)
+
+
+def test_restarts_leave_a_poor_optimum() -> None:
+    """States that differ in their spread alone: all starts by k-means are alike."""
+    rng = np.random.default_rng(0)
+    transition = 0.9 * np.eye(5) + 0.1 * rng.dirichlet(np.ones(5), size=5)
+    spreads = np.exp(rng.normal(size=(5, 1, 1))) * np.eye(2)
+    truth = HiddenMarkov(
+        np.full(5, 0.2), transition, GaussianEmission(2 * rng.normal(size=(5, 2)), spreads)
+    )
+    y = HMM.from_parameters(truth).sample(600, seed=0)[1]
+    one = HMM(5, max_iter=60, random_state=0).fit(y)
+    best = HMM(5, max_iter=60, restarts=8, random_state=0).fit(y)
+    assert best.log_likelihood_ > one.log_likelihood_ + 2

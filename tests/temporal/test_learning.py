@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,17 @@ from kikuchi.temporal import (
     TemporalICA,
 )
 from kikuchi.temporal.sequences import read_sequences
-from kikuchi.temporal.state_space.inference import sample_states
+from kikuchi.temporal.state_space.inference import filter_states, sample_states
 from kikuchi.temporal.state_space.learning import (
     StateConstraints,
     expected_statistics,
     gradient,
     maximise,
+    noise_covariance,
     pack,
     unpack,
 )
+from kikuchi.temporal.state_space.parameters import local_level
 
 
 def true_model(k: int = 0) -> StateSpace:
@@ -71,12 +75,35 @@ def structured(model: StateSpace, c: StateConstraints) -> StateSpace:
     return unpack(noisy, pack(noisy, c), c)
 
 
+FIRST = ("fixed", "mean", "noise", "free", "flat")
+
+
+def first_state(
+    name: str, first: Any, k: int = 1
+) -> tuple[StateSpace, StateConstraints, Callable[[StateSpace, Any, Any], float]]:
+    """A model, constraints with this way to learn the first state, and what is maximised."""
+    c = replace(CONSTRAINTS[name], first="noise" if first == "flat" else first)
+    model = structured(true_model(k), c)
+    if first == "flat":
+        model = model.updated(initial_covariance=None)
+
+    def objective(m: StateSpace, sequences: Any, inputs: Any) -> float:
+        value = expected_statistics(m, sequences, inputs)[0]
+        if first != "flat":
+            return value
+        steps = [np.linalg.matrix_power(m.transition, j) for j in range(m.n_states)]
+        spread = sum(a @ m.state_noise @ a.T for a in steps)
+        return value - 0.5 * len(inputs) * np.linalg.slogdet(2 * np.pi * spread)[1]
+
+    return model, c, objective
+
+
+@pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_gradient_is_that_of_finite_differences(name: str) -> None:
-    c, (y, u) = CONSTRAINTS[name], data(40, 1, k=1)
-    sequences = read_sequences([y, y[:11]])
-    inputs = [u, u[:11]]
-    model = structured(true_model(1), c)
+def test_gradient_is_that_of_finite_differences(name: str, first: str) -> None:
+    y, u = data(40, 1, k=1)
+    model, c, objective = first_state(name, first)
+    sequences, inputs = read_sequences([y, y[:11], y[20:]]), [u, u[:11], u[20:]]
     at = pack(model, c)
     _, statistics = expected_statistics(model, sequences, inputs)
     slope = gradient(model, statistics, c)
@@ -84,23 +111,20 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
     for i in range(len(at)):
         step = np.zeros(len(at))
         step[i] = 1e-5
-        high, low = (
-            expected_statistics(unpack(model, at + s, c), sequences, inputs)[0]
-            for s in (step, -step)
-        )
-        assert np.isclose(slope[i], (high - low) / 2e-5, rtol=1e-4, atol=1e-3), i
+        high, low = (objective(unpack(model, at + s, c), sequences, inputs) for s in (step, -step))
+        assert np.isclose(slope[i], (high - low) / 2e-5, rtol=1e-6, atol=1e-5), i
 
 
+@pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_em_never_lowers_the_likelihood_and_keeps_constraints(name: str) -> None:
-    c, (y, u) = CONSTRAINTS[name], data(60, 2, k=1)
+def test_em_never_lowers_the_likelihood_and_keeps_constraints(name: str, first: str) -> None:
+    y, u = data(60, 2, k=1)
     sequences, inputs = read_sequences([y, y[:20], y[30:]]), [u, u[:20], u[30:]]
-    model = structured(true_model(1), c)
+    model, c, objective = first_state(name, first)
     start, values = model, []
     for _ in range(25):
-        value, statistics = expected_statistics(model, sequences, inputs)
-        values.append(value)
-        model = maximise(model, statistics, c)
+        values.append(objective(model, sequences, inputs))
+        model = maximise(model, expected_statistics(model, sequences, inputs)[1], c)
     assert np.diff(values).min() > -1e-8 * abs(values[0]) and values[-1] > values[0] + 1
     if name == "fixed":
         for kept in ("output", "state_noise", "state_offset"):
@@ -112,6 +136,96 @@ def test_em_never_lowers_the_likelihood_and_keeps_constraints(name: str) -> None
     if name != "free":
         off = model.output_noise - np.diag(np.diagonal(model.output_noise))
         assert not off.any()
+
+
+def wandering(state: int = 1, steps: int = 200) -> Any:
+    """A series that the noise of so many states explains alone."""
+    rng, out = np.random.default_rng(0), np.zeros((steps, 1))
+    for t in range(2, steps):
+        before = out[t - 1] if state == 1 else 1.6 * out[t - 1] - 0.7 * out[t - 2]
+        out[t] = before + rng.normal(size=1) / 8
+    return out + 5.0
+
+
+@pytest.mark.parametrize("initial", ["learnt", "flat"])
+@pytest.mark.parametrize("state", [1, 2])
+def test_the_unit_of_the_state_does_not_raise_the_likelihood(state: int, initial: Any) -> None:
+    """Output noise tends to zero here; with a first state in a unit of its own the density of the
+    first row would grow with it, and so would the state noise.
+    """
+    y = wandering(state)
+    em, up = (
+        LinearGaussianSSM(
+            state, learner=learner, initial=initial, tol=1e-9, max_iter=400, random_state=0
+        ).fit(y)
+        for learner in ("em", "gradient")
+    )
+    assert abs(em.trace_.objective[-1] - up.trace_.objective[-1]) < 1.5
+    assert np.diagonal(up.model_.state_noise).max() < 1e3
+    if initial == "learnt":  # the largest log-density of a row with deviation 1/8 is 1.16
+        for fit in (em, up):
+            assert filter_states(fit.model_, y[:state]).log_likelihood < 1.5 * state
+
+
+@pytest.mark.parametrize("first", ["noise", "free", "flat"])
+def test_what_is_maximised_does_not_depend_on_the_unit(first: str) -> None:
+    y, u = data(40, 1, k=1)
+    model, c, objective = first_state("free", first)
+    unit = np.array([[20.0, 3.0], [-1.0, 0.1]])
+    back = np.linalg.inv(unit)
+    other = model.updated(
+        transition=unit @ model.transition @ back, output=model.output @ back,
+        state_noise=unit @ model.state_noise @ unit.T, state_offset=unit @ model.state_offset,
+        state_input=unit @ model.state_input, initial_mean=unit @ model.initial_mean,
+        initial_covariance=None if first == "flat" else unit @ model.initial_covariance @ unit.T,
+    )  # fmt: skip
+    one, two = (
+        objective(unpack(m, pack(m, c), c), read_sequences([y]), [u]) for m in (model, other)
+    )
+    assert np.isclose(one, two, rtol=1e-9)
+
+
+def test_the_first_covariance_is_learnt_from_more_sequences_than_states() -> None:
+    y, _ = data(60, 8)
+    fits = [
+        LinearGaussianSSM(2, learner=learner, max_iter=30, random_state=0).fit([y, y[:30], y[30:]])
+        for learner in ("em", "gradient")
+    ]
+    for fit in fits:
+        found = fit.model_.initial_covariance
+        assert not np.allclose(found, np.eye(2), atol=1e-3)
+        assert not np.allclose(
+            found, noise_covariance(fit.model_.transition, fit.model_.state_noise)
+        )
+    one = LinearGaussianSSM(2, max_iter=3, random_state=0).fit(y).model_
+    assert np.allclose(one.initial_covariance, noise_covariance(one.transition, one.state_noise))
+
+
+def test_a_pinned_unit_keeps_the_first_covariance() -> None:
+    y = wandering(steps=40)
+    start = local_level(0.1, 0.1).updated(initial_covariance=[[7.0]])
+    pinned: list[dict[str, Any]] = [
+        {"fixed": ["output"]}, {"fixed": ["state_noise"]}, {"fixed": ["initial_covariance"]},
+        {"patterns": {"output": [[1.0]]}},
+    ]  # fmt: skip
+    for options in pinned:
+        fit = LinearGaussianSSM(1, start=start, max_iter=3, **options).fit(y)
+        assert fit.model_.initial_covariance == [[7.0]]
+    with pytest.raises(KikuchiError, match=r"give start and fixed=\['output'\]"):
+        LinearGaussianSSM(1, initial="fixed", start=start).fit(y)
+    fit = LinearGaussianSSM(1, initial="fixed", start=start, fixed=["output"], max_iter=3).fit(y)
+    assert fit.model_.initial_mean == [0.0] and fit.model_.initial_covariance == [[7.0]]
+
+
+@pytest.mark.parametrize("learner", ["em", "gradient"])
+def test_a_large_offset_does_not_change_the_fit(learner: Any) -> None:
+    y = np.round(64 * data(80, 9)[0]) / 64
+    near, far = (
+        LinearGaussianSSM(2, learner=learner, max_iter=15, random_state=0).fit(y + offset)
+        for offset in (0.0, 2.0**30)
+    )
+    assert np.isclose(near.log_likelihood_, far.log_likelihood_, rtol=1e-3)
+    assert np.allclose(near.model_.output_noise, far.model_.output_noise, rtol=1e-2)
 
 
 def test_both_learners_come_near_the_truth_and_each_other() -> None:
@@ -164,7 +278,7 @@ def test_one_clear_line_for_bad_data() -> None:
         ).fit(y),
         "must be in": lambda: LinearGaussianSSM(0).fit(y),
         "the model has none": lambda: LinearGaussianSSM(1, max_iter=2).fit(y).smooth(y, inputs=u),
-        "columns, but the model": lambda: LinearGaussianSSM(1, max_iter=2).fit(y).smooth(y[:, :2]),
+        "X has 2 features, but": lambda: LinearGaussianSSM(1, max_iter=2).fit(y).smooth(y[:, :2]),
         "pattern of transition": lambda: LinearGaussianSSM(
             2, patterns={"transition": [["a"]]}, start=true_model()
         ).fit(y),

@@ -18,11 +18,11 @@ from kikuchi.temporal.moments.inference import (
     particle_filter,
     particle_smoother,
 )
-from kikuchi.temporal.moments.learning import _KEPT, evidence_slope
+from kikuchi.temporal.moments.learning import _DYNAMICS, evidence_slope
 from kikuchi.temporal.moments.models import MomentSSM
 from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import filter_states
-from kikuchi.temporal.state_space.learning import StateConstraints, pack, unpack
+from kikuchi.temporal.state_space.learning import pack, unpack
 from kikuchi.temporal.state_space.parameters import StateSpace
 
 TEXTS = ["probit", "logistic", "poisson", "student:dof=3,scale=0.2", "quantised:edges=-1;0.5;2"]
@@ -251,14 +251,14 @@ def test_gradient_of_the_evidence_and_its_ascent() -> None:
     )
     counts = MomentSSM(walk, "poisson")
     y = counts.sample(150, seed=1)[1]
-    sequences, held = read_sequences(y), StateConstraints(_KEPT)
-    at = pack(walk, held, first=False)
+    sequences, held = read_sequences(y), _DYNAMICS
+    at = pack(walk, held)
     slope = evidence_slope(walk, counts.emission, sequences)[1]
     for i in range(len(at)):
         step = np.zeros(len(at))
         step[i] = 1e-4
         high, low = (
-            evidence_slope(unpack(walk, at + s, held, first=False), counts.emission, sequences)[0]
+            evidence_slope(unpack(walk, at + s, held), counts.emission, sequences)[0]
             for s in (step, -step)
         )
         assert np.isclose(slope[i], (high - low) / 2e-4, rtol=1e-3, atol=1e-2)

@@ -383,7 +383,7 @@ def test_one_clear_line_for_bad_parameters() -> None:
         "singular noise has no information form": lambda: filter_states(
             StateSpace(eye, eye, 0 * eye, eye), np.zeros((2, 2))
         ),
-        "determined beforehand": lambda: filter_states(
+        "covariance of the outputs of step 0 is singular": lambda: filter_states(
             StateSpace(eye, eye, eye, 0 * eye, initial_covariance=0 * eye), np.zeros((2, 2))
         ),
         "do not determine the state": lambda: filter_states(

@@ -19,6 +19,7 @@ from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.lbfgs import Lbfgs, Objective
+from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.run import Run, State, Step
 from kikuchi.core.seeds import generator
@@ -35,6 +36,8 @@ from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import Estimator, check_is_fitted
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import TrainingTrace
+
+_RESIDUAL = "change of the objective per row"
 
 
 class ArrayModel(Protocol):
@@ -53,6 +56,8 @@ class ExpectationMaximisation(Generic[Model]):
     `expectation` answers the objective and statistics of a model, `maximisation` the model of
     statistics. The step that is reported is that of the model in hand, whose objective is known.
     """
+
+    varying = ("carried/",)
 
     def __init__(
         self,
@@ -84,23 +89,23 @@ class ExpectationMaximisation(Generic[Model]):
         self._statistics = self.expectation(self.model)[1]
 
     def steps(self) -> Iterator[Step]:
-        """One step per round; the residual is the gain of the objective per row."""
+        """One step per round; the residual is the change of the objective per row."""
         while True:
             if self._statistics is not None:
                 self.model = self.maximisation(self.model, self._statistics)
             objective, self._statistics = self.expectation(self.model)
             if not math.isfinite(objective):
                 return
-            gain = (objective - self.before) / self.rows
+            change = abs(objective - self.before) / self.rows
             self.iterations += 1
             self.before = objective
-            yield Step(
-                self.iterations, max(gain, 0.0) if math.isfinite(gain) else math.inf, objective
-            )
+            yield Step(self.iterations, change, objective)
 
 
 class GradientAscent:
     """L-BFGS steps up the log-likelihood, `objective` being minus it per row with its gradient."""
+
+    varying = ("moves", "changes")
 
     def __init__(self, objective: Objective, start: Array, rows: int) -> None:
         self.objective, self.rows = objective, rows
@@ -114,7 +119,7 @@ class GradientAscent:
     def restore(self, state: State) -> None:
         """Go on where the state was taken."""
         self.iterations = int(state["iterations"])
-        self.descent = Lbfgs(self.objective, state["point"], state=state)
+        self.descent = Lbfgs(self.objective, self.descent.point, state=state)
 
     def steps(self) -> Iterator[Step]:
         """One step per round; the residual is the gain per row, 0 where no step goes up."""
@@ -139,7 +144,9 @@ class SequenceEstimator(Estimator):
 
     max_iter: int = option(200, "Largest number of iterations.", low=1)
     tol: float = option(
-        1e-6, "The fit has converged when an iteration gains less log-likelihood per row.", low=0
+        1e-6,
+        "The fit has converged when an iteration changes the log-likelihood per row by less.",
+        low=0,
     )
 
     # ------------------------------------------------------------------ for the families
@@ -150,7 +157,9 @@ class SequenceEstimator(Estimator):
 
     @abstractmethod
     def _expectation(self, model: Any, sequences: Sequences) -> tuple[float, Any]:
-        """Log-likelihood (or bound) and the statistics that maximisation needs."""
+        """What is maximised, and the statistics that maximisation needs: the log-likelihood (or a
+        bound on it) and `_beside`.
+        """
 
     @abstractmethod
     def _maximisation(self, model: Any, statistics: Any) -> Any:
@@ -171,6 +180,10 @@ class SequenceEstimator(Estimator):
     def _gradient(self, model: Any, statistics: Any) -> Array:
         """Gradient of the log-likelihood along the free parameters, from the statistics."""
         raise NotImplementedError
+
+    def _beside(self, model: Any) -> float:
+        """What is maximised beside the log-likelihood, such as the logarithm of a prior."""
+        return 0.0
 
     def _carried(self) -> Arrays:
         """What expectations begin with, beside the model."""
@@ -198,7 +211,7 @@ class SequenceEstimator(Estimator):
             if names is not None:
                 self.feature_names_in_ = np.array(names, dtype=object)
         else:
-            check_width(sequences, self.n_features_in_)
+            check_width(sequences, self.n_features_in_, type(self).__name__)
             check_names(names, getattr(self, "feature_names_in_", names or []))
         return sequences
 
@@ -208,6 +221,11 @@ class SequenceEstimator(Estimator):
         self.log_likelihood_ = math.nan
         self._ended(0, "given", True, [], self._sequence_run("log-likelihood").trace)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     # ------------------------------------------------------------------ learning
 
@@ -225,7 +243,7 @@ class SequenceEstimator(Estimator):
 
     def _sequence_run(self, name: str) -> Run:
         trace = TrainingTrace()
-        trace.objective_name = name
+        trace.objective_name, trace.residual_name = name, _RESIDUAL
         return Run(Budget(seconds=self.seconds).start(), self._told(), trace)
 
     def _learn_em(self, model: Any, sequences: Sequences, rows: Array) -> None:
@@ -245,6 +263,7 @@ class SequenceEstimator(Estimator):
             run, em, em.steps(), store, tol=self.tol, limit=self.max_iter
         )
         self._conclude(em.model, run, done, converged)
+        self.log_likelihood_ -= self._beside(em.model)
 
     def _learn_gradient(self, model: Any, sequences: Sequences, rows: Array) -> None:
         count = sequences.rows
@@ -264,7 +283,9 @@ class SequenceEstimator(Estimator):
         done, converged = iterate_resumable(
             run, ascent, ascent.steps(), store, tol=self.tol, limit=self.max_iter
         )
-        self._conclude(self._unpack(model, ascent.descent.point), run, done, converged)
+        found = self._unpack(model, ascent.descent.point)
+        self._conclude(found, run, done, converged)
+        self.log_likelihood_ -= self._beside(found)
 
     def _conclude(self, model: Any, run: Run, done: int, converged: bool) -> None:
         if not done:
@@ -297,6 +318,7 @@ class SequenceEstimator(Estimator):
         if not isinstance(value, float):
             raise DataError(f"its log_likelihood is {value!r}")
         self.log_likelihood_ = value
+        self.trace_.residual_name = _RESIDUAL
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -355,10 +377,10 @@ class ChainEstimator(RowsEstimator):
     """Base of the hidden chains with emissions."""
 
     pseudo_count: float = option(
-        0.0, "Added to each expected transition and start before rows are normalised.", low=0
+        0.0, "Added to each expected number of starts and transitions not fixed at 0.", low=0
     )
 
-    @classmethod
+    @constructor
     def from_parameters(cls, model: Any, **options: Any) -> Self:
         """An estimator that holds the parameters of `model`, as if it had been fitted to them;
         `options` are those of the class.

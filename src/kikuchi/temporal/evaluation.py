@@ -24,8 +24,9 @@ class TemporalEvaluation(Answer):
     Attributes
     ----------
     estimator, kind (word of the command line), task, tables (the sequences), names (of columns),
-    seconds (of the fit), columns (names of `rows`), rows (the answer as one table; sequences below
-    each other), result (the object that the estimator answered for the first sequence).
+    seconds (of the fit and of the task), columns (names of `rows`), rows (the answer as one table;
+    sequences below each other), result (the object that the estimator answered for the first
+    sequence).
     """
 
     estimator: Any
@@ -129,27 +130,31 @@ def carry_out(
     smooth: bool,
     seed: int,
     method: str | None = None,
+    names: list[str] | None = None,
 ) -> tuple[list[str], Array, Any]:
     """Columns, rows and the estimator's own answer of a task (not of `fit`, nor of probit).
 
-    `method` is that of the posterior, where the estimator has several.
+    `method` is that of the posterior, where the estimator has several; `names` are those of the
+    outputs.
     """
+    width = tables[0].shape[1]
+    outputs_named = names or [f"output{k}" for k in range(width)]
     how = {} if method is None else {"method": method}
     if task == "forecast":
         found = estimator.forecast(tables, steps, **how)
-        parts = [_named(kind, f, "output") for f in found]
+        parts = [_moments(f, outputs_named) for f in found]
     elif task == "sample":
         states, outputs = estimator.sample(steps, seed=seed)
         if isinstance(states, list):
             states = np.stack(states, axis=1)
         states = np.asarray(states, dtype=np.float64).reshape(len(outputs), -1)
         columns = [f"state{k}" for k in range(states.shape[1])]
-        columns += [f"output{k}" for k in range(outputs.shape[1])]
+        columns += outputs_named
         return columns, np.hstack([states, outputs]), (states, outputs)
     elif task == "filter":
         with warnings.catch_warnings(action="ignore"):  # the answer has them as `warnings`
             found = estimator.smooth(tables, **how) if smooth else estimator.filter(tables, **how)
-        parts = [_named(kind, f, "state") for f in found]
+        parts = [_states(kind, f) for f in found]
     else:
         raise MethodError(f"there is no task '{task}'; known: {', '.join(TASKS)}")
     columns, rows = parts[0][0], [r for _, r in parts]
@@ -159,15 +164,19 @@ def carry_out(
     return columns, rows[0], found[0]
 
 
-def _named(kind: str, answer: Any, what: str) -> tuple[list[str], Array]:
-    """An answer as columns with names."""
-    if what == "state" and kind == "hmm":
+def _states(kind: str, answer: Any) -> tuple[list[str], Array]:
+    """States as columns with names."""
+    if kind == "hmm":
         p = answer.probabilities
         return [f"p{k}" for k in range(p.shape[1])], p
-    if what == "state" and kind in ("factorial", "hopping"):
+    if kind in ("factorial", "hopping"):
         names = [f"chain{c}_p{k}" for c, p in enumerate(answer.probabilities)
                  for k in range(p.shape[1])]  # fmt: skip
         return names, np.hstack(answer.probabilities)
-    n = answer.mean.shape[1]
-    names = [f"{what}{k}" for k in range(n)] + [f"{what}{k}_sd" for k in range(n)]
-    return names, np.hstack([answer.mean, answer.deviation])
+    return _moments(answer, [f"state{k}" for k in range(answer.mean.shape[1])])
+
+
+def _moments(answer: Any, names: list[str]) -> tuple[list[str], Array]:
+    """Means and standard deviations as columns with names."""
+    columns = [*names, *(f"{name}_sd" for name in names)]
+    return columns, np.hstack([answer.mean, answer.deviation])

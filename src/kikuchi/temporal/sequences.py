@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
+
+
+class EntryTypeError(DataError, TypeError):
+    """An entry of a table that is neither a number nor a text; scikit-learn expects a TypeError."""
 
 
 class Sequences(NamedTuple):
@@ -95,10 +100,15 @@ def check_columns(sequences: Sequences, what: str = "Y") -> None:
         raise DataError(f"column {empty[0]} of {what} has no value at all; leave it out")
 
 
-def check_width(sequences: Sequences, width: int, what: str = "Y") -> None:
-    """Refuse tables of another width than the model's."""
-    if sequences.width != width:
-        raise DataError(f"{what} has {sequences.width} columns, but the model has {width} outputs")
+def check_width(sequences: Sequences, width: int, model: str) -> None:
+    """Refuse tables of another width than that of the fitted model, in scikit-learn's words."""
+    if sequences.width == width:
+        return
+    advice = f". Reshape your data to (time, {width})" if sequences.width == 1 else ""
+    raise DataError(
+        f"X has {sequences.width} features, but {model} is expecting {width} features as input"
+        + advice
+    )
 
 
 def column_names(data: Any, what: str = "Y") -> list[str] | None:
@@ -134,18 +144,28 @@ def _is_list_of_tables(data: Any) -> bool:
 
 
 def _table(part: Any, what: str, where: str) -> Array:
+    if issparse(part):
+        raise DataError(f"{what}{where} is sparse, which is not supported; use {what}.toarray()")
     if np.iscomplexobj(part):
-        raise DataError(f"{what}{where} has complex numbers; give their parts as columns")
+        raise DataError(
+            f"Complex data not supported: {what}{where} has complex numbers; give their real and "
+            "imaginary parts as columns"
+        )
     try:
         table = np.ascontiguousarray(part, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{what}{where} is no table of numbers ({error})") from None
+        kind = EntryTypeError if isinstance(error, TypeError) else DataError
+        raise kind(f"{what}{where} is not a table of numbers ({error})") from None
     if np.ndim(part) == 1:
         table = table.reshape(-1, 1)
     if table.ndim != 2:
         raise DataError(f"{what}{where} has shape {table.shape}; give (time, outputs)")
     if not table.size:
-        raise DataError(f"{what}{where} is empty (shape {table.shape}); give at least one row")
+        lacking = "sample" if not len(table) else "feature"
+        raise DataError(
+            f"{what}{where} is empty: 0 {lacking}(s) (shape={table.shape}) while a minimum of 1 is "
+            "required."
+        )
     if np.isinf(table).any():
         row, column = np.argwhere(np.isinf(table))[0]
         raise DataError(f"{what}{where} has an infinite value in row {row}, column {column}")

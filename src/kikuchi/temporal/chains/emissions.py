@@ -16,6 +16,13 @@ from scipy.special import logsumexp
 
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.temporal.chains.shares import (
+    learnt_shares,
+    pack_shares,
+    shares_slope,
+    softmax,
+    unpack_shares,
+)
 from kikuchi.temporal.covariances import (
     covariance_slope,
     pack_covariance,
@@ -159,9 +166,7 @@ class CategoryTable:
 
     def relative(self, statistics: tuple[Array, ...]) -> Self:
         """Relative counts of `statistics`; an empty state stays as it is."""
-        totals = statistics[0].sum(axis=-1, keepdims=True)
-        shares = statistics[0] / np.maximum(totals, _LEAST)
-        return type(self)(np.where(totals > _LEAST, shares, self.probabilities))
+        return type(self)(learnt_shares(statistics[0], self.probabilities))
 
     def drawn(self, states: Any, rng: np.random.Generator) -> Array:
         """Categories at these `states` (an array per chain), by the generator `rng`."""
@@ -174,16 +179,16 @@ class CategoryTable:
         return {"probabilities": self.probabilities}
 
     def pack(self) -> Array:
-        """Logarithms of the probabilities."""
-        return np.log(np.maximum(self.probabilities, 1e-12)).ravel()
+        """Logarithms of the probabilities that are not zero."""
+        return pack_shares(self.probabilities)
 
     def unpack(self, vector: Array) -> Self:
         """The table of a `vector` that `pack` made: normalised exponentials."""
-        return type(self)(softmax(vector.reshape(self.probabilities.shape)))
+        return type(self)(unpack_shares(self.probabilities, vector))
 
     def gradient(self, statistics: tuple[Array, ...]) -> Array:
         """Counts minus expected counts, from `statistics`."""
-        return softmax_slope(statistics[0], self.probabilities)
+        return shares_slope(statistics[0], self.probabilities)
 
 
 class CategoricalEmission(CategoryTable, Emission):
@@ -225,8 +230,9 @@ class CategoricalEmission(CategoryTable, Emission):
 
     def variance(self) -> Array:
         """Variance of the code."""
-        codes = np.arange(self.probabilities.shape[1])[:, None]
-        return np.asarray(self.probabilities @ codes**2 - self.mean() ** 2)
+        codes = np.arange(self.probabilities.shape[1])
+        squares = self.probabilities * (codes - self.mean()) ** 2
+        return np.asarray(squares.sum(axis=1, keepdims=True))
 
     def sample(self, states: Ints, rng: np.random.Generator) -> Array:
         """Draw categories."""
@@ -247,16 +253,6 @@ def category_codes(rows: Array, categories: int) -> tuple[Ints, Any]:
             f"numbers from 0 to {categories - 1}"
         )
     return codes.astype(np.int64), known
-
-
-def softmax(logits: Array) -> Array:
-    """Normalised exponentials of the last axis."""
-    return np.asarray(np.exp(logits - logsumexp(logits, axis=-1, keepdims=True)))
-
-
-def softmax_slope(counts: Array, probabilities: Array) -> Array:
-    """Slope of sum counts * log softmax(logits)."""
-    return np.asarray(counts - counts.sum(axis=-1, keepdims=True) * probabilities).ravel()
 
 
 # ---------------------------------------------------------------------- Gaussians
@@ -332,13 +328,12 @@ class GaussianEmission(Emission):
         )  # fmt: skip
 
     def statistics(self, rows: Array, posterior: Array) -> Any:
-        """Weights, sums and sums of squares about the present means of the states."""
+        """Weights, sums and sums of squares about the present `_centre`."""
         d = self.n_columns
         missing = np.isnan(rows)
         if missing.any():
             return self._statistics_with_gaps(rows, missing, posterior)
-        centre = self.means.mean(axis=0)
-        centred = rows - centre
+        centred = rows - self._centre
         i, j = np.tril_indices(d)
         products = centred[:, i] * centred[:, j]
         first = posterior.T @ centred
@@ -346,11 +341,19 @@ class GaussianEmission(Emission):
         second = np.empty((self.n_states, d, d))
         second[:, i, j] = low
         second[:, j, i] = low
-        total = posterior.sum(axis=0)
-        outer = first[:, :, None] * centre
-        second = second + outer + np.swapaxes(outer, 1, 2)
-        second = second + total[:, None, None] * np.outer(centre, centre)
-        return total, first + total[:, None] * centre, second
+        return posterior.sum(axis=0), first, second
+
+    @property
+    def _centre(self) -> Array:
+        return np.asarray(self.means.mean(axis=0))
+
+    @staticmethod
+    def _scatter(statistics: Any, means: Array) -> Array:
+        """Sums of squares about these means, which are relative to the centre."""
+        total, first, second = statistics
+        cross = means[:, :, None] * first[:, None]
+        squares = total[:, None, None] * means[:, :, None] * means[:, None]
+        return np.asarray(second - cross - np.swapaxes(cross, 1, 2) + squares)
 
     def _statistics_with_gaps(self, rows: Array, missing: Array, posterior: Array) -> Any:
         """Missing values are expected given what is known, in each state."""
@@ -369,18 +372,18 @@ class GaussianEmission(Emission):
                     gain = np.linalg.solve(cov[np.ix_(known, known)], cov[np.ix_(known, gone)])
                     filled[:, gone] += (filled[:, known] - mean[known]) @ gain
                     rest[np.ix_(gone, gone)] -= cov[np.ix_(gone, known)] @ gain
-                w = weight[:, s]
+                w, filled = weight[:, s], filled - self._centre
                 first[s] += w @ filled
                 second[s] += (filled * w[:, None]).T @ filled + w.sum() * rest
         return total, first, second
 
     def maximised(self, statistics: Any) -> Emission:
         """Weighted means and covariances; an empty state stays as it is."""
-        total, first, second = statistics
-        enough = total > 1e-6
-        means = np.where(enough[:, None], first / np.maximum(total, _LEAST)[:, None], self.means)
-        scatter = second - means[:, :, None] * first[:, None] - first[:, :, None] * means[:, None]
-        scatter = scatter + total[:, None, None] * means[:, :, None] * means[:, None]
+        total, first, _ = statistics
+        enough, centre = total > 1e-6, self._centre
+        means = first / np.maximum(total, _LEAST)[:, None]
+        means = np.where(enough[:, None], means, self.means - centre)
+        scatter = self._scatter(statistics, means)
         floor = self.floor
         if floor is None:
             floor = 1e-8 * np.diagonal(scatter.sum(axis=0)) / max(total.sum(), _LEAST) + 1e-300
@@ -394,7 +397,7 @@ class GaussianEmission(Emission):
                     for s, t, ok, old in zip(scatter, total, enough, self.covariances, strict=True)
                 ]
             )
-        return GaussianEmission(means, covariances, self.structure, self.tied, self.floor)
+        return GaussianEmission(centre + means, covariances, self.structure, self.tied, self.floor)
 
     def mean(self) -> Array:
         """The means."""
@@ -434,12 +437,11 @@ class GaussianEmission(Emission):
 
     def gradient(self, statistics: Any) -> Array:
         """Slopes of the expected log-density."""
-        total, first, second = statistics
-        m = self.means
-        errors = first - total[:, None] * m
+        total, first, _ = statistics
+        means = self.means - self._centre
+        errors = first - total[:, None] * means
         slopes = np.linalg.solve(self.covariances, errors[:, :, None])[:, :, 0]
-        scatter = second - m[:, :, None] * first[:, None] - first[:, :, None] * m[:, None]
-        scatter = scatter + total[:, None, None] * m[:, :, None] * m[:, None]
+        scatter = self._scatter(statistics, means)
         if self.tied:
             scatter, total = scatter.sum(axis=0)[None], total.sum()[None]
         parts = [
@@ -490,9 +492,7 @@ class MixtureEmission(Emission):
 
     def maximised(self, statistics: Any) -> Emission:
         """Shares of the components, and their Gaussians."""
-        counts = statistics[0].reshape(self.weights.shape)
-        totals = counts.sum(axis=1, keepdims=True)
-        weights = np.where(totals > _LEAST, counts / np.maximum(totals, _LEAST), self.weights)
+        weights = learnt_shares(statistics[0].reshape(self.weights.shape), self.weights)
         parts = self.parts.maximised(statistics)
         assert isinstance(parts, GaussianEmission)
         return MixtureEmission(weights, parts)
@@ -505,8 +505,9 @@ class MixtureEmission(Emission):
     def variance(self) -> Array:
         """Variances of the mixtures."""
         shape = (*self.weights.shape, -1)
-        second = self.parts.variance().reshape(shape) + self.parts.means.reshape(shape) ** 2
-        return np.asarray(np.einsum("km,kmd->kd", self.weights, second) - self.mean() ** 2)
+        away = self.parts.means.reshape(shape) - self.mean()[:, None]
+        each = self.parts.variance().reshape(shape) + away**2
+        return np.asarray(np.einsum("km,kmd->kd", self.weights, each))
 
     def sample(self, states: Ints, rng: np.random.Generator) -> Array:
         """Draw a component, then a row."""
@@ -521,19 +522,19 @@ class MixtureEmission(Emission):
 
     def pack(self) -> Array:
         """Logarithms of the weights, then the Gaussians."""
-        return np.concatenate([np.log(np.maximum(self.weights, 1e-12)).ravel(), self.parts.pack()])
+        return np.concatenate([pack_shares(self.weights), self.parts.pack()])
 
     def unpack(self, vector: Array) -> Emission:
         """The inverse of `pack`."""
-        size = self.weights.size
+        size = np.count_nonzero(self.weights)
         parts = self.parts.unpack(vector[size:])
         assert isinstance(parts, GaussianEmission)
-        return MixtureEmission(softmax(vector[:size].reshape(self.weights.shape)), parts)
+        return MixtureEmission(unpack_shares(self.weights, vector[:size]), parts)
 
     def gradient(self, statistics: Any) -> Array:
         """Slopes of the expected log-density."""
         counts = statistics[0].reshape(self.weights.shape)
-        slopes = softmax_slope(counts, self.weights)
+        slopes = shares_slope(counts, self.weights)
         return np.concatenate([slopes, self.parts.gradient(statistics)])
 
 

@@ -11,16 +11,25 @@ import numpy as np
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.base import ChainEstimator, Fitted, total_log_likelihood
-from kikuchi.temporal.chains.emissions import add, softmax, softmax_slope, variance_floor
+from kikuchi.temporal.chains.emissions import add, variance_floor
 from kikuchi.temporal.chains.exact import exact_chains
 from kikuchi.temporal.chains.propagation import filter_chains, propagate_chains
+from kikuchi.temporal.chains.shares import (
+    learnt_shares,
+    log_prior,
+    pack_shares,
+    shares_slope,
+    unpack_shares,
+)
 from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
     EmissionTable,
     HiddenChains,
+    check_complete,
     mean_field_chains,
 )
 from kikuchi.temporal.sequences import Sequences, check_steps
@@ -117,6 +126,11 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
         if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
             raise MethodError(f"chains are whole numbers of states, at least 1 each, got {sizes}")
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.emission == "categorical"
+        return tags
+
     # ------------------------------------------------------------------ learning
 
     def _learn(self, Y: Any, method: str) -> Self:
@@ -169,8 +183,7 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
                 raise DataError(f"categories are whole numbers from 0, got {highest:g}")
             table = rng.dirichlet(np.full(int(highest) + 1, 2.0), size=sizes)
             return EmissionTable(table)
-        if np.isnan(rows).any():
-            raise DataError("chains with Gaussian outputs take no missing values; fill them in")
+        check_complete(rows)
         spread = (
             np.cov(rows.T).reshape(rows.shape[1], -1) if len(rows) > 1 else np.eye(rows.shape[1])
         )
@@ -202,30 +215,35 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
             for c in range(count):
                 first[c] += p.probabilities[c][: model.lags[c]].sum(axis=0)
                 transitions[c] += p.transitions[c]
-        return total, _ChainsStatistics(first, transitions, emission)
+        return total + self._beside(model), _ChainsStatistics(first, transitions, emission)
+
+    def _beside(self, model: HiddenChains) -> float:
+        return log_prior((*model.starts, *model.transitions), self.pseudo_count)
 
     def _maximisation(self, model: HiddenChains, statistics: Any) -> HiddenChains:
-        extra = self.pseudo_count
+        counts = [*statistics.first, *statistics.transitions]
+        before = [*model.starts, *model.transitions]
+        tables = [
+            learnt_shares(c, old, self.pseudo_count) for c, old in zip(counts, before, strict=True)
+        ]
+        chains = len(model.sizes)
         return HiddenChains(
-            tuple(_normalised(f + extra) for f in statistics.first),
-            tuple(
-                _rows(t + extra, old)
-                for t, old in zip(statistics.transitions, model.transitions, strict=True)
-            ),
+            tuple(tables[:chains]),
+            tuple(tables[chains:]),
             model.lags,
             model.emission.maximised(statistics.emission, self._floor),
         )
 
     def _pack(self, model: HiddenChains) -> Array:
-        tables = [*model.starts, *model.transitions]
-        logs = [np.log(np.maximum(t, 1e-12)).ravel() for t in tables]
-        return np.concatenate([*logs, model.emission.pack()])
+        tables = [pack_shares(t) for t in (*model.starts, *model.transitions)]
+        return np.concatenate([*tables, model.emission.pack()])
 
     def _unpack(self, model: HiddenChains, vector: Array) -> HiddenChains:
         tables, at = [], 0
         for old in [*model.starts, *model.transitions]:
-            tables.append(softmax(vector[at : at + old.size].reshape(old.shape)))
-            at += old.size
+            size = int(np.count_nonzero(old))
+            tables.append(unpack_shares(old, vector[at : at + size]))
+            at += size
         n = len(model.sizes)
         emission = model.emission.unpack(vector[at:])
         return HiddenChains(tuple(tables[:n]), tuple(tables[n:]), model.lags, emission)
@@ -233,7 +251,8 @@ class FactorialHMM(ChainEstimator, Fitted[HiddenChains]):
     def _gradient(self, model: HiddenChains, statistics: Any) -> Array:
         tables = [*model.starts, *model.transitions]
         counts = [*statistics.first, *statistics.transitions]
-        slopes = [softmax_slope(c, t) for c, t in zip(counts, tables, strict=True)]
+        extra = self.pseudo_count
+        slopes = [shares_slope(c, t, extra) for c, t in zip(counts, tables, strict=True)]
         return np.concatenate([*slopes, model.emission.gradient(statistics.emission)])
 
     def _carried(self) -> Arrays:
@@ -345,7 +364,7 @@ class FrameHoppingHMM(FactorialHMM):
         (1, 2), "Frames that a transition of each chain spans."
     )
 
-    @classmethod
+    @constructor
     def from_parameters(cls, model: HiddenChains, **options: Any) -> Self:
         """An estimator that holds the parameters of `model`, as if it had been fitted to them;
         `options` are those of the class.
@@ -384,16 +403,7 @@ def _forecast(model: HiddenChains, probabilities: list[Array], steps: int) -> Ch
         out = emission.outputs[first : first + len(start)]
         part = later @ out
         mean += part
-        variance += later @ out**2 - part**2
+        variance += (later[:, :, None] * (out - part[:, None]) ** 2).sum(axis=1)
         parts.append(later)
         first += len(start)
     return ChainsForecast(parts, mean, variance)
-
-
-def _normalised(counts: Array) -> Array:
-    return np.asarray(counts / counts.sum())
-
-
-def _rows(counts: Array, before: Array) -> Array:
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.where(totals > 1e-300, counts / np.maximum(totals, 1e-300), before)

@@ -20,7 +20,7 @@ from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.base import Fitted, RowsEstimator
 from kikuchi.temporal.chains.inference import chain_posterior, sample_chain
 from kikuchi.temporal.sequences import Sequences, check_steps
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.checkpoint import Arrays, check_sizes
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -59,6 +59,7 @@ class BloodModel:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> BloodModel:
         """The inverse of `to_arrays`."""
+        check_sizes(arrays, {"base": "columns", "response": "columns lags", "noise": "columns"})
         rise, fall = (float(v) for v in arrays["switches"])
         return cls(rise, fall, *(np.array(arrays[n]) for n in ("base", "response", "noise")))
 
@@ -124,11 +125,13 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
     Gaussian prior around the gamma response of its own amplitude, each probability of switching a
     prior worth one switch and one stay. Columns are voxels or regions, each with its response.
 
+    The parameters are point estimates. Posteriors of the on-off state are exact given them; there
+    is no posterior of the response, and no effect that differs between repeated trials.
+
     Attributes
     ----------
-    model_ (switching probabilities, base, response, noise), log_likelihood_ (with the logarithms
-    of the priors), trace_, converged_,
-    stopped_, n_iter_, warnings_.
+    model_ (switching probabilities, base, response, noise), log_likelihood_, trace_ (its objective
+    also has the logarithms of the priors), converged_, stopped_, n_iter_, warnings_.
 
     >>> rng = np.random.default_rng(0)
     >>> on = np.repeat([0.0, 1.0, 0.0, 1.0, 0.0], 15)
@@ -167,14 +170,14 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
         design = np.hstack([np.ones((len(windows), 1)), windows])
         start, transition = model.chain()
         d, size = len(model.base), self.lags + 1
-        total = -self._penalty(model)
+        total = self._beside(model)
         zz, zy = np.zeros((d, size, size)), np.zeros((d, size))
         yy, counts, switches = np.zeros(d), np.zeros(d), np.zeros((2, 2))
         for rows in sequences.tables:
             p = chain_posterior(start, transition, model.log_likelihood(rows), counts=True)
             total += p.log_likelihood
             known = ~np.isnan(rows)
-            filled = np.nan_to_num(rows)
+            filled = np.nan_to_num(rows - model.base)
             weights = known.T.astype(np.float64) @ p.probabilities
             zz += np.einsum("ki,dk,kj->dij", design, weights, design)
             zy += filled.T @ p.probabilities @ design
@@ -194,11 +197,12 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
         size = model.response @ shape / (shape @ shape)
         return size[:, None] * shape, self.stiffness / model.noise
 
-    def _penalty(self, model: BloodModel) -> float:
+    def _beside(self, model: BloodModel) -> float:
+        """Logarithm of the priors, up to a constant."""
         centre, weight = self._prior(model)
         away = 0.5 * float((weight * ((model.response - centre) ** 2).sum(axis=1)).sum())
         switches = np.array([model.rise, model.fall])
-        return away - float(np.log(switches * (1.0 - switches)).sum())
+        return float(np.log(switches * (1.0 - switches)).sum()) - away
 
     def _stiff(self) -> Array:
         """Precision of the prior of (base, response) in units of the noise: that of what is not
@@ -220,7 +224,8 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
         noise = np.maximum(scatter / np.maximum(counts, 1.0), 1e-8 * yy / np.maximum(counts, 1.0))
         rows = switches.sum(axis=1) + 2.0
         rise, fall = (switches[0, 1] + 1.0) / rows[0], (switches[1, 0] + 1.0) / rows[1]
-        return BloodModel(float(rise), float(fall), w[:, 0], w[:, 1:], np.maximum(noise, 1e-300))
+        base = model.base + w[:, 0]
+        return BloodModel(float(rise), float(fall), base, w[:, 1:], np.maximum(noise, 1e-300))
 
     def _pack(self, model: BloodModel) -> Array:
         chances = np.array([model.rise, model.fall])
@@ -236,7 +241,7 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
 
     def _gradient(self, model: BloodModel, statistics: Any) -> Array:
         zz, zy, yy, counts, switches = statistics
-        w, both = np.column_stack([model.base, model.response]), zz + self._stiff()
+        w, both = np.column_stack([0.0 * model.base, model.response]), zz + self._stiff()
         chances, moved = np.array([model.rise, model.fall]), switches[[0, 1], [1, 0]] + 1.0
         slopes = moved - chances * (switches.sum(axis=1) + 2.0)
         along = (zy - np.einsum("dij,dj->di", both, w)) / model.noise[:, None]
@@ -281,7 +286,8 @@ class HaemodynamicHMM(RowsEstimator, Fitted[BloodModel]):
             ahead.append(now)
         found = np.array(ahead)
         mean = found @ means
-        variance = found @ means**2 - mean**2 + model.noise
+        away = means - mean[:, None]
+        variance = (found[:, :, None] * away**2).sum(axis=1) + model.noise
         return BloodForecast(found @ windows[:, 0], mean, variance)
 
     def sample(self, steps: int, *, seed: Seed = None) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
@@ -21,8 +23,6 @@ from kikuchi.temporal.chains.emissions import (
     MixtureEmission,
     add,
     read_emission,
-    softmax,
-    softmax_slope,
     variance_floor,
 )
 from kikuchi.temporal.chains.inference import (
@@ -31,8 +31,17 @@ from kikuchi.temporal.chains.inference import (
     most_probable_path,
     sample_chain,
 )
+from kikuchi.temporal.chains.shares import (
+    learnt_shares,
+    log_prior,
+    pack_shares,
+    shares_slope,
+    unpack_shares,
+)
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.training.checkpoint import Arrays
+
+_TRIAL = 40  # steps of EM of each start
 
 EmissionKind = Literal["gaussian", "categorical", "mixture", "given"]
 
@@ -106,6 +115,10 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     Outputs are Gaussian, mixtures of Gaussians, one column of categories 0, 1, ..., or `given`:
     then the rows are log-likelihoods of each state from a model of your own. NaN is missing.
 
+    Starts and transitions that are zero in `start` stay zero, as in left-right chains. With a
+    `pseudo_count`, the objective (`trace_.objective`) is the log-likelihood plus the pseudo-count
+    times the logarithms of all other starts and transitions; `log_likelihood_` is without it.
+
     Attributes
     ----------
     model_ (start, transition, emission), log_likelihood_, trace_, converged_, stopped_, n_iter_,
@@ -134,6 +147,9 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
     )
     tied: bool = option(False, "One covariance for all states.")
     components: int = option(2, "Gaussians of each state of a mixture.", low=1)
+    restarts: int = option(
+        1, "Starts: k-means, then random ones; the best after 40 iterations is kept.", low=1
+    )
     start: HiddenMarkov | None = option(None, "Parameters before learning; by default by k-means.")
 
     @staticmethod
@@ -147,14 +163,34 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             if self.start.n_states != self.states:
                 raise DataError(f"start has {self.start.n_states} states, asked for {self.states}")
             return self.start
+        best, highest = self._guess(sequences.stacked(), rng), -np.inf
+        if self.restarts == 1:
+            return best
+        model, clock = best, Budget(seconds=self.seconds).start()
+        for number in range(self.restarts):
+            if number:
+                model = self._guess(sequences.stacked(), rng, random=True)
+            value, statistics = self._expectation(model, sequences)
+            for _ in range(_TRIAL):
+                model = self._maximisation(model, statistics)
+                value, statistics = self._expectation(model, sequences)
+            if value > highest:
+                best, highest = model, value
+            if clock.expired:
+                break
+        return best
+
+    def _guess(self, rows: Array, rng: np.random.Generator, random: bool = False) -> HiddenMarkov:
+        """Parameters before learning: emissions of clusters, or random ones, in lasting states."""
         k = self.states
-        rows = sequences.stacked()
         stay = np.full((k, k), 0.1 / max(k - 1, 1)) + (0.9 - 0.1 / max(k - 1, 1)) * np.eye(k)
         return HiddenMarkov(
-            np.full(k, 1.0 / k), stay / stay.sum(axis=1, keepdims=True), self._first(rows, rng)
+            np.full(k, 1.0 / k),
+            stay / stay.sum(axis=1, keepdims=True),
+            self._first(rows, rng, random),
         )
 
-    def _first(self, rows: Array, rng: np.random.Generator) -> Emission:
+    def _first(self, rows: Array, rng: np.random.Generator, random: bool) -> Emission:
         """Emissions before learning."""
         k = self.states
         if self.emission == "given":
@@ -166,12 +202,12 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             categories = int(highest) + 1 if highest == int(highest) and highest >= 0 else 1
             return CategoricalEmission(rng.dirichlet(np.full(max(categories, 1), 2.0), size=k))
         if self.emission == "mixture":
-            parts = self._gaussians(rows, k * self.components, rng, k)
+            parts = self._gaussians(rows, k * self.components, rng, random)
             return MixtureEmission(np.full((k, self.components), 1.0 / self.components), parts)
-        return self._gaussians(rows, k, rng, k)
+        return self._gaussians(rows, k, rng, random)
 
     def _gaussians(
-        self, rows: Array, k: int, rng: np.random.Generator, states: int
+        self, rows: Array, k: int, rng: np.random.Generator, random: bool
     ) -> GaussianEmission:
         from sklearn.cluster import KMeans
 
@@ -180,7 +216,10 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         scale = np.sqrt(np.maximum(known.var(axis=0), 1e-300))
         seed = int(rng.integers(2**31))
         distinct = len(np.unique(known, axis=0))
-        centres = KMeans(min(k, distinct), n_init=5, random_state=seed).fit(known / scale)
+        how: dict[str, Any] = {"init": "random", "max_iter": 1, "tol": 0.0} if random else {}
+        clusters = KMeans(min(k, distinct), n_init=1 if random else 5, random_state=seed, **how)
+        with warnings.catch_warnings(action="ignore"):  # one iteration is what is wanted
+            centres = clusters.fit(known / scale)
         means = centres.cluster_centers_ * scale
         if len(means) < k:
             means = means[np.arange(k) % len(means)] + 1e-3 * scale * rng.normal(
@@ -193,6 +232,8 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
         if self.covariance == "isotropic":
             covariance = np.eye(len(covariance)) * np.diagonal(covariance).mean()
         covariances = np.broadcast_to(covariance, (k, *covariance.shape)).copy()
+        if random and not self.tied:  # states may differ in their spread alone
+            covariances *= np.exp(rng.normal(size=(k, 1, 1)))
         return GaussianEmission(means[order], covariances, self.covariance, self.tied, floor)
 
     def _expectation(self, model: HiddenMarkov, sequences: Sequences) -> tuple[float, Any]:
@@ -206,32 +247,36 @@ class HMM(ChainEstimator, Fitted[HiddenMarkov]):
             first += p.probabilities[0]
             transitions += p.transitions
             emission = add(emission, model.emission.statistics(rows, p.probabilities))
-        return total, _ChainStatistics(first, transitions, emission)
+        return total + self._beside(model), _ChainStatistics(first, transitions, emission)
+
+    def _beside(self, model: HiddenMarkov) -> float:
+        return log_prior((model.start, model.transition), self.pseudo_count)
 
     def _maximisation(self, model: HiddenMarkov, statistics: Any) -> HiddenMarkov:
         return HiddenMarkov(
-            _shares(statistics.first[None] + self.pseudo_count, model.start[None])[0],
-            _shares(statistics.transitions + self.pseudo_count, model.transition),
+            learnt_shares(statistics.first, model.start, self.pseudo_count),
+            learnt_shares(statistics.transitions, model.transition, self.pseudo_count),
             model.emission.maximised(statistics.emission),
         )
 
     def _pack(self, model: HiddenMarkov) -> Array:
-        logs = [np.log(np.maximum(p, 1e-12)).ravel() for p in (model.start, model.transition)]
-        return np.concatenate([*logs, model.emission.pack()])
+        tables = [pack_shares(p) for p in (model.start, model.transition)]
+        return np.concatenate([*tables, model.emission.pack()])
 
     def _unpack(self, model: HiddenMarkov, vector: Array) -> HiddenMarkov:
-        k = model.n_states
+        first = np.count_nonzero(model.start)
+        both = first + np.count_nonzero(model.transition)
         return HiddenMarkov(
-            softmax(vector[:k]),
-            softmax(vector[k : k + k * k].reshape(k, k)),
-            model.emission.unpack(vector[k + k * k :]),
+            unpack_shares(model.start, vector[:first]),
+            unpack_shares(model.transition, vector[first:both]),
+            model.emission.unpack(vector[both:]),
         )
 
     def _gradient(self, model: HiddenMarkov, statistics: Any) -> Array:
         return np.concatenate(
             [
-                softmax_slope(statistics.first, model.start),
-                softmax_slope(statistics.transitions, model.transition),
+                shares_slope(statistics.first, model.start, self.pseudo_count),
+                shares_slope(statistics.transitions, model.transition, self.pseudo_count),
                 model.emission.gradient(statistics.emission),
             ]
         )
@@ -307,10 +352,5 @@ def forecast_chain(model: HiddenMarkov, probabilities: Array, steps: int) -> Cha
         p[t] = probabilities
     means, variances = model.emission.mean(), model.emission.variance()
     mean = p @ means
-    return ChainForecast(p, mean, p @ (variances + means**2) - mean**2)
-
-
-def _shares(counts: Array, before: Array) -> Array:
-    """Rows of counts as distributions; empty ones stay as they were."""
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.where(totals > 1e-300, counts / np.maximum(totals, 1e-300), before)
+    away = means - mean[:, None]
+    return ChainForecast(p, mean, p @ variances + (p[:, :, None] * away**2).sum(axis=1))

@@ -19,6 +19,7 @@ from kikuchi.temporal.chains.structured import (
     AdditiveGaussian,
     ChainsPosterior,
     HiddenChains,
+    check_complete,
     check_product,
 )
 from kikuchi.temporal.kernels import chains as kernels
@@ -67,8 +68,8 @@ class _Messages:
 
     def __init__(self, model: HiddenChains, rows: Array) -> None:
         self.model = model
-        if isinstance(model.emission, AdditiveGaussian) and np.isnan(rows).any():
-            raise DataError("chains with Gaussian outputs take no missing values; fill them in")
+        if isinstance(model.emission, AdditiveGaussian):
+            check_complete(rows)
         logs = model.emission.table(rows, model.sizes).reshape(len(rows), -1)
         self.top = logs.max(axis=1)
         if not np.isfinite(self.top).all():

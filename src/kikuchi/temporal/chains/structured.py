@@ -28,7 +28,7 @@ from kikuchi.temporal.covariances import (
 )
 from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.kernels import chains as kernels
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.checkpoint import Arrays, check_sizes
 
 COUPLED = 0.025
 """Coupling of a frame, in nats per state of a chain, above which mean field is said to be too sure.
@@ -83,25 +83,32 @@ class AdditiveGaussian:
         return out.reshape(len(rows), *sizes)
 
     def statistics(self, rows: Array, beliefs: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Sums of y y', y s' and s s' of `rows` y and indicators s of all states of all chains,
-        with probabilities `beliefs` (T, sum of `sizes`).
+        """Sums of e e', e s' and s s' of the errors e of the present outputs for `rows` and of
+        indicators s of all states of all chains, with probabilities `beliefs` (T, sum of `sizes`).
         """
+        e = rows - beliefs @ self.outputs
         products = beliefs.T @ beliefs
-        first = 0
+        spread, away, first = np.zeros_like(products), self.outputs.copy(), 0
         for k in sizes:
             block = slice(first, first + k)
-            products[block, block] = np.diag(beliefs[:, block].sum(axis=0))
+            full = np.diag(beliefs[:, block].sum(axis=0))
+            spread[block, block] = full - products[block, block]
+            products[block, block] = full
+            away[block] -= away[block].mean(axis=0)  # a constant has no spread
             first += k
-        return rows.T @ rows, rows.T @ beliefs, products, np.array(float(len(rows)))
+        moved = away.T @ spread
+        return e.T @ e + moved @ away, e.T @ beliefs - moved, products, np.array(float(len(rows)))
 
     def maximised(self, statistics: tuple[Array, ...], floor: Array) -> AdditiveGaussian:
         """Outputs of least squares and least norm from `statistics`; variances above `floor`."""
-        yy, ys, ss, count = statistics
-        w = ys @ np.linalg.pinv(ss, hermitian=True)
-        cross = w @ ys.T
-        scatter = (yy - cross - cross.T + w @ ss @ w.T) / count
+        ee, es, ss, count = statistics
+        inverse = np.linalg.pinv(ss, hermitian=True)
+        change = es @ inverse
+        cross = change @ es.T
+        scatter = (ee - cross - cross.T + change @ ss @ change.T) / count
         covariance = structured(scatter, self.structure, floor)
-        return AdditiveGaussian(np.ascontiguousarray(w.T), covariance, self.structure)
+        outputs = inverse @ (ss @ (self.outputs + change.T))
+        return AdditiveGaussian(np.ascontiguousarray(outputs), covariance, self.structure)
 
     def sample(self, states: list[Ints], sizes: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Rows of these `states`, one array per chain of `sizes` states, by the generator `rng`."""
@@ -129,16 +136,10 @@ class AdditiveGaussian:
 
     def gradient(self, statistics: tuple[Array, ...]) -> Array:
         """Slope of the expected log-density along `pack`, from `statistics`."""
-        yy, ys, ss, count = statistics
-        w = self.outputs.T
-        cross = w @ ys.T
-        scatter = yy - cross - cross.T + w @ ss @ w.T
-        slope = np.linalg.solve(self.covariance, ys - w @ ss).T
+        ee, es, _, count = statistics
+        slope = np.linalg.solve(self.covariance, es).T
         return np.concatenate(
-            [
-                slope.ravel(),
-                covariance_slope(scatter, float(count), self.covariance, self.structure),
-            ]
+            [slope.ravel(), covariance_slope(ee, float(count), self.covariance, self.structure)]
         )
 
 
@@ -222,6 +223,10 @@ class HiddenChains:
     def from_arrays(cls, arrays: Arrays, structure: str) -> HiddenChains:
         """The inverse of `to_arrays`, with the `structure` of a covariance; `arrays` by name."""
         count = len(arrays["lags"])
+        if "outputs" in arrays:
+            states = sum(len(arrays[f"start{c}"]) for c in range(count))
+            layout = {"outputs": "states columns", "covariance": "columns columns"}
+            check_sizes(arrays, layout, states=states)
         emission: AdditiveGaussian | EmissionTable
         if "outputs" in arrays:
             outputs, covariance = (np.array(arrays[n]) for n in ("outputs", "covariance"))
@@ -335,12 +340,15 @@ def mean_field_chains(
 class _AdditiveSums(NamedTuple):
     """What the loops need to know of chains with additive Gaussian outputs.
 
-    `projected` are outputs over the covariance, `halves` half their products; `constants` the parts
-    of the log-weights of all combinations of states that do not depend on the row, if there are
-    not too many combinations: those of the states of the last chain (rows) with the combinations of
-    states of the others (columns), whose places among all states are `places`.
+    `outputs` are about the mean of those of each chain, and rows about the sum of these means,
+    `shift`: a large constant in the data would otherwise cost digits. `projected` are outputs over
+    the covariance, `halves` half their products; `constants` the parts of the log-weights of all
+    combinations of states that do not depend on the row, if there are not too many combinations:
+    those of the states of the last chain (rows) with the combinations of states of the others
+    (columns), whose places among all states are `places`.
     """
 
+    shift: Array
     outputs: Array
     projected: Array
     halves: Array
@@ -354,14 +362,17 @@ class _AdditiveSums(NamedTuple):
 def _sums(model: HiddenChains) -> _AdditiveSums:
     emission = model.emission
     assert isinstance(emission, AdditiveGaussian)
-    outputs = np.ascontiguousarray(emission.outputs)
+    blocks = np.split(emission.outputs, np.cumsum(model.sizes)[:-1])
+    centres = [block.mean(axis=0) for block in blocks]
+    outputs = np.concatenate([b - c for b, c in zip(blocks, centres, strict=True)])
     projected = np.ascontiguousarray(np.linalg.solve(emission.covariance, outputs.T).T)
     halves = 0.5 * np.einsum("kd,kd->k", outputs, projected)
     constants = None
     if len(model.sizes) > 1 and math.prod(model.sizes) <= _MOST_START:
         constants = _constants(model, outputs @ projected.T, halves)
     return _AdditiveSums(
-        outputs, projected, halves, np.asarray(np.linalg.inv(emission.covariance)),
+        np.sum(centres, axis=0), outputs, projected, halves,
+        np.asarray(np.linalg.inv(emission.covariance)),
         float(np.linalg.slogdet(2 * np.pi * emission.covariance)[1]),
         np.array(model.sizes, dtype=np.int64), constants, _places(model.sizes[:-1]),
     )  # fmt: skip
@@ -396,9 +407,8 @@ class _GaussianFields:
     """Expected log-likelihoods of additive Gaussian outputs, linear in the number of chains."""
 
     def __init__(self, model: HiddenChains, rows: Array, beliefs: Array | None) -> None:
-        if np.isnan(rows).any():
-            raise DataError("chains with Gaussian outputs take no missing values; fill them in")
-        self.sums = model.sums
+        check_complete(rows)
+        self.sums, rows = model.sums, rows - model.sums.shift
         self.coupling: float | None = None
         start = self._frames(model, rows) if beliefs is None else np.array(beliefs)
         self.beliefs = np.ascontiguousarray(start)
@@ -515,6 +525,14 @@ def _outer(parts: list[Array]) -> Array:
     for part in parts[1:]:
         joint = joint[..., None] * part.reshape(len(part), *[1] * (joint.ndim - 1), -1)
     return joint
+
+
+def check_complete(rows: Array) -> None:
+    """Refuse missing values."""
+    if np.isnan(rows).any():
+        raise DataError(
+            "Y contains NaN, but chains with Gaussian outputs take no missing values; fill them in"
+        )
 
 
 def check_product(sizes: tuple[int, ...], most: int, what: str) -> None:

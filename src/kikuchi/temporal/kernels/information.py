@@ -29,6 +29,18 @@ from kikuchi.temporal.kernels.small import (
 )
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_ALL_DIGITS = 1e14  # magnification of rounding that leaves none
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def lost_digits(matrix, factor):
+    """Sum over rows of the diagonal of a matrix over the squared one of its Cholesky factor: by how
+    much its inverse and determinant magnify rounding. 1 each for a diagonal matrix.
+    """
+    s = 0.0
+    for i in range(len(matrix)):
+        s += matrix[i, i] / (factor[i, i] * factor[i, i])
+    return s
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -41,7 +53,8 @@ def information_forward(
     What the smoother needs goes into gains (G), inverses (K^-1 with K = Lambda + A' Lq A) and
     centres (the mean of x_t if x_t+1 were its drift), if they have room. Evidence of step t is
     evidence[which[t]] and shifts[t]. Answers (log of the integral over all states, without the
-    constants of evidence and noise; failure step or -1).
+    constants of evidence and noise; the size of the terms of this sum, by which rounding is
+    magnified; failure step or -1).
     """
     steps, n = shifts.shape
     gamma, precision = gamma0.copy(), lambda0.copy()
@@ -50,7 +63,7 @@ def information_forward(
     centre, pull = np.empty(n), np.empty(n)
     whole_a, whole_q, whole_b = len(a) > 1, len(noise_precision) > 1, len(drift) > 1
     keep = len(gains) > 0
-    log_z = 0.0
+    log_z, size = 0.0, 0.0
     for t in range(steps):
         j = evidence[which[t]]
         for i in range(n):
@@ -73,14 +86,17 @@ def information_forward(
             centre[i] = s
         sandwich_into(precision, at.T, lq, gain, k_matrix)  # gain = A' Lq for now
         if not cholesky(k_matrix, factor):
-            return log_z, t
+            return log_z, size, t
         work[:] = gain.T
         solve_rows(factor, work)  # rows of Lq A K^-1 = G'
         affine_into(pull, work, centre, gamma)  # A' Lq at its centre, before that is solved for
         forward_solve(factor, centre)
         log_z += 0.5 * (n * _LOG_2PI - constant)
+        size += 0.5 * abs(constant) + lost_digits(k_matrix, factor)
         for i in range(n):
-            log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
+            square = 0.5 * centre[i] * centre[i]
+            log_z += square - math.log(factor[i, i])
+            size += square
         backward_solve(factor, centre)
         gain[:] = work.T
         if keep:
@@ -91,13 +107,16 @@ def information_forward(
         sandwich_into(zero, gain.T, precision, work, k_matrix)
         sandwich_into(k_matrix, residual.T, lq, work, precision)
     if not cholesky(precision, factor):
-        return log_z, steps - 1
+        return log_z, size, steps - 1
     centre[:] = gamma
     forward_solve(factor, centre)
     log_z += 0.5 * n * _LOG_2PI
+    size += lost_digits(precision, factor)
     for i in range(n):
-        log_z += 0.5 * centre[i] * centre[i] - math.log(factor[i, i])
-    return log_z, -1
+        square = 0.5 * centre[i] * centre[i]
+        log_z += square - math.log(factor[i, i])
+        size += square
+    return log_z, size, -1
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -120,16 +139,25 @@ def information_backward(gammas, lambdas, gains, inverses, centres, means, covs,
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def moments(gammas, lambdas, means, covs, proper):
-    """Mean and covariance of each canonical pair; proper[t] says whether it has them."""
+def moments(gammas, lambdas, means, covs, lost):
+    """Mean and covariance of each canonical pair, where it has them.
+
+    lost[t] is the largest factor by which a diagonal entry of the inverse precision exceeds the
+    inverse of that of the precision: rounding is magnified by it. It is infinite, and there are no
+    moments, where all digits are lost.
+    """
     steps, n = gammas.shape
     factor, work = np.empty((n, n)), np.empty((n, n))
     for t in range(steps):
-        proper[t] = cholesky(lambdas[t], factor)
+        lost[t] = math.inf
+        if not cholesky(lambdas[t], factor):
+            continue
+        inverse_from_cholesky(factor, work, covs[t])
+        largest = 0.0
         for i in range(n):
-            proper[t] &= factor[i, i] > 1e-7 * math.sqrt(lambdas[t, i, i])
-        if proper[t]:
-            inverse_from_cholesky(factor, work, covs[t])
+            largest = max(largest, lambdas[t, i, i] * covs[t, i, i])
+        if largest < _ALL_DIGITS:
+            lost[t] = largest
             means[t] = gammas[t]
             forward_solve(factor, means[t])
             backward_solve(factor, means[t])

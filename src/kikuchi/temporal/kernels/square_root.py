@@ -1,5 +1,9 @@
-"""Filter in square-root covariance form, smoother by adjoint recursions: nothing is ever inverted
-but the covariance of the innovations, so that state and output noise may be singular or zero.
+"""Filter and smoother on roots of covariances, by reflections of rows that stand below each other.
+
+With L a root of the covariance of the filter, the state is x_t = m_t + L_t z_t, z_t ~ N(0, I). The
+reflections of both halves of a step are orthogonal maps between z_t, z_t+1 and independent noise,
+and the smoother runs on z alone. A covariance is always a root times its transpose, so that it has
+no negative eigenvalues, and none is ever inverted: state and output noise may be singular or zero.
 """
 
 from __future__ import annotations
@@ -12,28 +16,35 @@ from kikuchi.core.compiled import njit
 from kikuchi.temporal.kernels.small import forward_solve
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_ROUNDING = 1e-14  # deviation of a state that is rounding, relative to what it was computed from
+_DETERMINED = 1e-12  # deviation of an output with too few digits for a density, likewise
 
 
-@njit(cache=True, error_model="numpy")
-def lower_factor(x, rows, columns):
-    """Turn x[:rows, :columns] by reflections of its columns into a lower triangle, in place."""
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def lower_factor(x, rows, more, columns, scale):
+    """Turn x[:rows, :columns] by reflections of its columns into a lower triangle, in place; the
+    `more` rows below are reflected too.
+
+    A row that depends on those above it, up to the rounding of numbers of size scale[i], gets a
+    zero on the diagonal.
+    """
     for i in range(min(rows, columns)):
         s = 0.0
         for k in range(i, columns):
             s += x[i, k] * x[i, k]
         norm = math.sqrt(s)
-        if norm == 0.0:
+        if not norm > _ROUNDING * scale[i]:
+            for k in range(i, columns):
+                x[i, k] = 0.0
             continue
         alpha = -norm if x[i, i] > 0.0 else norm
         first = x[i, i] - alpha
-        scale = s - alpha * x[i, i]  # half the squared length of the reflector
-        if scale <= 0.0:
-            continue
-        for r in range(i + 1, rows):
+        half = s - alpha * x[i, i]  # half the squared length of the reflector
+        for r in range(i + 1, rows + more):
             d = first * x[r, i]
             for k in range(i + 1, columns):
                 d += x[i, k] * x[r, k]
-            d /= scale
+            d /= half
             x[r, i] -= d * first
             for k in range(i + 1, columns):
                 x[r, k] -= d * x[i, k]
@@ -42,69 +53,95 @@ def lower_factor(x, rows, columns):
             x[i, k] = 0.0
 
 
-@njit(cache=True, error_model="numpy")
-def root_forward(
-    a, q_root, drift, c, r_root, which, count, y, mean0, root0,
-    means, roots, pred_means, pred_roots, updates, pulls, infos
-):  # fmt: skip
-    """Means and roots of covariances before and after each step.
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _put_product(weights, root, noise, x, at, scale, norms):
+    """Write [noise, weights root] into the first rows of x, weights root from column `at` on.
 
-    For the smoother, if there is room: updates[t] = I - K C, pulls[t] = C' S^-1 e and infos[t] =
-    C' S^-1 C of each step. Answers (log-likelihood, failure step or -1).
+    scale gets the sizes of the terms of each row, norms the lengths of the rows of root.
+    """
+    n = len(root)
+    beside = 0 if at else n
+    for k in range(n):
+        s = 0.0
+        for j in range(n):
+            s += root[k, j] * root[k, j]
+        norms[k] = math.sqrt(s)
+    for i in range(len(weights)):
+        s = 0.0
+        for j in range(noise.shape[1]):
+            x[i, beside + j] = noise[i, j]
+            s += noise[i, j] * noise[i, j]
+        scale[i] = math.sqrt(s)
+        for k in range(n):
+            scale[i] += abs(weights[i, k]) * norms[k]
+        for j in range(n):
+            s = 0.0
+            for k in range(n):
+                s += weights[i, k] * root[k, j]
+            x[i, at + j] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _put_identity(x, row, column, n):
+    """Write the rows [0, I, 0] from `row` on, the identity from `column` on."""
+    for i in range(n):
+        for j in range(x.shape[1]):
+            x[row + i, j] = 0.0
+        x[row + i, column + i] = 1.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def root_forward(
+    a, q_root, drift, c, r_root, which, count, y, mean0, root0, means, roots, links, fresh, shifts
+):  # fmt: skip
+    """Means and roots of covariances after each step.
+
+    For the smoother, if there is room: z_t = links[t] z_t+1 + shifts[t] + fresh[t] N(0, I), given
+    the outputs up to t + 1. Answers (log-likelihood, the step whose outputs have a singular
+    covariance or -1).
     """
     steps, n = means.shape
     most = c.shape[1]
-    m, centre = mean0.copy(), np.empty(n)
+    m, centre, e = mean0.copy(), np.empty(n), np.empty(most)
     root = root0.copy()
-    wide = np.empty((n, 2 * n))
-    block = np.empty((most + n, most + n))
-    e = np.empty(most)
-    solved = np.empty((n, most))  # rows: S^-T-solved columns of C
+    wide, block = np.empty((2 * n, 2 * n)), np.empty((most + 2 * n, most + n))
+    scale, norms = np.empty(most + n), np.empty(n)
     whole_a, whole_q, whole_b = len(a) > 1, len(q_root) > 1, len(drift) > 1
-    keep = len(updates) > 0
-    log_likelihood, smallest = 0.0, 1e-150
+    more = n if len(links) > 0 else 0
+    log_likelihood = 0.0
     for t in range(steps):
         if t > 0:
-            at, qt = a[t if whole_a else 0], q_root[t if whole_q else 0]
-            b = drift[t if whole_b else 0]
+            at, b = a[t if whole_a else 0], drift[t if whole_b else 0]
             for i in range(n):
                 s = b[i]
                 for k in range(n):
                     s += at[i, k] * m[k]
                 centre[i] = s
-                for j in range(n):
-                    x = 0.0
-                    for k in range(n):
-                        x += at[i, k] * root[k, j]
-                    wide[i, j] = x
-                    wide[i, n + j] = qt[i, j]
             m[:] = centre
-            lower_factor(wide, n, 2 * n)
-            root[:] = wide[:, :n]
-        pred_means[t] = m
-        pred_roots[t] = root
+            _put_product(at, root, q_root[t if whole_q else 0], wide, 0, scale, norms)
+            if more:
+                _put_identity(wide, n, 0, n)  # z before, by (z predicted, noise)
+            lower_factor(wide, n, more, 2 * n, scale)
+            root[:] = wide[:n, :n]
         w = which[t]
         o = count[w]
-        ct, rt = c[w], r_root[w]
+        ct = c[w]
         for i in range(o):
             e[i] = y[t, i]
             for k in range(n):
                 e[i] -= ct[i, k] * m[k]
-            for j in range(o):
-                block[i, j] = rt[i, j]
-            for j in range(n):
-                x = 0.0
-                for k in range(n):
-                    x += ct[i, k] * root[k, j]
-                block[i, o + j] = x
+        _put_product(ct[:o], root, r_root[w, :o, :o], block, o, scale, norms)
         for i in range(n):
-            for j in range(o):
-                block[o + i, j] = 0.0
+            scale[o + i] = norms[i]
             for j in range(n):
                 block[o + i, o + j] = root[i, j]
-        lower_factor(block, o + n, o + n)
+            for j in range(o):
+                block[o + i, j] = 0.0
+        if more:
+            _put_identity(block, o + n, o, n)  # z predicted, by (errors, z after)
+        lower_factor(block, o + n, more, o + n, scale)
         for i in range(o):
-            if not abs(block[i, i]) > smallest:
+            if not abs(block[i, i]) > _DETERMINED * scale[i]:
                 return log_likelihood, t
             log_likelihood -= math.log(abs(block[i, i])) + 0.5 * _LOG_2PI
         forward_solve(block, e[:o])
@@ -117,55 +154,80 @@ def root_forward(
                 root[i, j] = block[o + i, o + j]
         means[t] = m
         roots[t] = root
-        if keep:
-            for k in range(n):
-                for i in range(o):
-                    solved[k, i] = ct[i, k]
-                forward_solve(block, solved[k, :o])
-            for i in range(n):
-                s = 0.0
-                for h in range(o):
-                    s += solved[i, h] * e[h]
-                pulls[t, i] = s
-                for k in range(n):
-                    s, x = 0.0, 1.0 if i == k else 0.0
-                    for h in range(o):
-                        s += solved[i, h] * solved[k, h]
-                        x -= block[o + i, h] * solved[k, h]
-                    infos[t, i, k] = s
-                    updates[t, i, k] = x
+        if more and t > 0:
+            _link(wide, block, o, e, links[t - 1], fresh[t - 1], shifts[t - 1])
     return log_likelihood, -1
 
 
-@njit(cache=True, error_model="numpy")
-def root_backward(a, pred_means, pred_roots, updates, pulls, infos, means, covs, pairs):
-    """Means, covariances and covariances of neighbours given all outputs.
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _link(wide, block, o, e, link, fresh, shift):
+    """z before a step by z after it, from the reflected identities below both halves of it."""
+    n = len(link)
+    for i in range(n):
+        s = 0.0
+        for k in range(n):
+            for h in range(o):
+                s += wide[n + i, k] * block[o + n + k, h] * e[h]
+            fresh[i, k] = wide[n + i, n + k]
+        shift[i] = s
+        for j in range(n):
+            s = 0.0
+            for k in range(n):
+                s += wide[n + i, k] * block[o + n + k, o + j]
+            link[i, j] = s
 
-    With r and N the score of the later outputs and its covariance at the predicted state,
-    mean = m + P r, covariance = P - P N P, Cov(x_t, x_t+1) = P_t F_t' A' (I - N_t+1 P_t+1).
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def root_backward(filtered, roots, links, fresh, shifts, means, covs, pairs):
+    """Means, covariances and covariances of neighbours given all outputs: by the mean and a root of
+    the covariance of z, which [link root, fresh] gives for the step before.
     """
-    steps, n = pred_means.shape
-    r, r_new = np.zeros(n), np.zeros(n)
-    space = np.zeros((6, n, n))
-    big, later, p, p_later, work, one = space[0], space[1], space[2], space[3], space[4], space[5]
-    whole_a = len(a) > 1
+    steps, n = filtered.shape
+    z, z_new, z_root = np.zeros(n), np.zeros(n), np.eye(n)
+    wide, scale, norms = np.empty((n, 2 * n)), np.empty(n), np.empty(n)
+    space = np.empty((2, n, n))
+    now, later = space[0], space[1]  # roots of the smoothed covariances
     for t in range(steps - 1, -1, -1):
-        root, f = pred_roots[t], updates[t]
-        p[:] = root @ root.T
+        root = roots[t]
         if t < steps - 1:
-            at = a[t + 1 if whole_a else 0]
-            af = at @ f  # state at t + 1 by the predicted state at t
-            later[:] = np.eye(n) - big @ p_later
-            pairs[t] = p @ af.T @ later
-            r_new[:] = pulls[t] + af.T @ r
-            work[:] = infos[t] + af.T @ big @ af
-        else:
-            r_new[:] = pulls[t]
-            work[:] = infos[t]
-        r[:] = r_new
-        big[:] = 0.5 * (work + work.T)
-        means[t] = pred_means[t] + p @ r
-        one[:] = np.eye(n) - root.T @ big @ root
-        covs[t] = root @ one @ root.T
-        p_later[:] = p
-    return True
+            for i in range(n):
+                s = shifts[t, i]
+                for k in range(n):
+                    s += links[t, i, k] * z[k]
+                z_new[i] = s
+            z[:] = z_new
+            _put_product(links[t], z_root, fresh[t], wide, 0, scale, norms)
+            _product(root, wide, now)
+            for i in range(n):
+                for j in range(n):
+                    s = 0.0
+                    for k in range(n):
+                        s += now[i, k] * later[j, k]
+                    pairs[t, i, j] = s
+            lower_factor(wide, n, 0, 2 * n, scale)
+            z_root[:] = wide[:, :n]
+        _product(root, z_root, now)
+        later[:] = now
+        for i in range(n):
+            s = filtered[t, i]
+            for k in range(n):
+                s += root[i, k] * z[k]
+            means[t, i] = s
+            for j in range(i + 1):
+                s = 0.0
+                for k in range(n):
+                    s += now[i, k] * now[j, k]
+                covs[t, i, j] = s
+                covs[t, j, i] = s
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _product(one, other, out):
+    """out = one other, of whose columns only the first len(one) are used."""
+    n = len(one)
+    for i in range(n):
+        for j in range(n):
+            s = 0.0
+            for k in range(n):
+                s += one[i, k] * other[k, j]
+            out[i, j] = s

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.gaussian import is_positive
+from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import tilted as kernels
 from kikuchi.temporal.moments.emissions import ScalarEmission
@@ -29,7 +29,7 @@ from kikuchi.temporal.state_space.inference import (
     smooth_states,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
-from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates
+from kikuchi.temporal.state_space.results import EqualSteps, SmoothedStates, deviations
 
 _HALVINGS = 20
 _WEAK = 1e-12  # precision of a site that is as good as none
@@ -55,7 +55,7 @@ class MomentStates:
     @property
     def deviation(self) -> Array:
         """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+        return deviations(self.covariance)
 
 
 def _checked(model: StateSpace, emission: ScalarEmission, y: Array) -> Array:
@@ -191,14 +191,13 @@ class _SiteChain:
             return self._pseudo_outputs(sites)
         m, n = self.model, self.model.n_states
         noise = _leading(m.state_noise, 2)
-        precision = np.asarray(np.linalg.inv(m.initial_covariance), dtype=np.float64)
+        precision = symmetric_inverse(m.initial_covariance)
         pull = precision @ m.initial_mean
         evidence = sites[:, :1, None] * self.design[:, :, None] * self.design[:, None, :]
-        log_z, kept = canonical_chain(
-            _leading(m.transition, 2), np.asarray(np.linalg.inv(noise), dtype=np.float64),
-            _leading(m.state_offset, 1), np.ascontiguousarray(evidence),
-            np.arange(self.steps, dtype=np.uint32), sites[:, 1:] * self.design, pull, precision,
-            keep=True,
+        log_z, _, kept = canonical_chain(
+            _leading(m.transition, 2), symmetric_inverse(noise), _leading(m.state_offset, 1),
+            np.ascontiguousarray(evidence), np.arange(self.steps, dtype=np.uint32),
+            sites[:, 1:] * self.design, pull, precision, keep=True,
         )  # fmt: skip
         constant = 0.5 * float(np.linalg.slogdet(2 * np.pi * m.initial_covariance)[1])
         constant += 0.5 * float(pull @ m.initial_mean) + noise_constant(noise, self.steps)

@@ -14,38 +14,30 @@ from kikuchi.temporal.moments.emissions import ScalarEmission
 from kikuchi.temporal.moments.inference import site_smoother
 from kikuchi.temporal.sequences import Sequences
 from kikuchi.temporal.state_space.learning import (
-    Regression,
     StateConstraints,
     StateStatistics,
     gradient,
     maximise,
     pack,
-    state_regression,
     unpack,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
 
-_KEPT = frozenset({"output", "output_offset", "output_input", "output_noise"})
+_DYNAMICS = StateConstraints(
+    frozenset({"output", "output_offset", "output_input", "output_noise"}), first="fixed"
+)
 
 
 def expected_dynamics(
     model: StateSpace, emission: ScalarEmission, sequences: Sequences
 ) -> tuple[float, StateStatistics]:
     """Approximate log-evidence of a model, and expected products of neighbouring states."""
-    n = model.n_states
-    total = StateStatistics(
-        Regression.zero(n, n + 1), Regression.zero(1, n + 1), np.zeros(n), np.zeros((n, n)),
-        len(sequences.tables),
-    )  # fmt: skip
+    total = StateStatistics.zero(model, len(sequences.tables))
     evidence = 0.0
     for y in sequences.tables:
         value, s = site_smoother(model, emission, y)
         evidence += value
-        sum_v, sum_pair, first, last = s.covariance_sums()
-        nothing = np.zeros((len(y), 0))
-        total.state += state_regression(s, nothing, sum_v - first, sum_v - last, sum_pair)
-        total.first_mean += s.mean[0]
-        total.first_second += first + np.outer(s.mean[0], s.mean[0])
+        total.add_states(model, s, np.zeros((len(y), 0)))
     return evidence, total
 
 
@@ -54,7 +46,7 @@ def em_step(
 ) -> tuple[float, StateSpace]:
     """Approximate log-evidence of a model, and the model with dynamics of one step of EM."""
     evidence, total = expected_dynamics(model, emission, sequences)
-    return evidence, maximise(model, total, StateConstraints(_KEPT), first=False)
+    return evidence, maximise(model, total, _DYNAMICS)
 
 
 def evidence_slope(
@@ -67,7 +59,7 @@ def evidence_slope(
     """
     evidence, total = expected_dynamics(model, emission, sequences)
     quiet = model.updated(output_noise=np.eye(1))  # not used, and often zero
-    return evidence, gradient(quiet, total, StateConstraints(_KEPT), first=False)
+    return evidence, gradient(quiet, total, _DYNAMICS)
 
 
 def ascend(
@@ -79,19 +71,19 @@ def ascend(
     """
     if not is_positive(np.asarray(model.state_noise)):
         raise ModelError("the gradient needs state noise that is not singular; use fit_em")
-    held, rows = StateConstraints(_KEPT), sequences.rows
+    rows = sequences.rows
 
     def objective(vector: Array) -> tuple[float, Array]:
         try:
-            trial = unpack(model, vector, held, first=False)
+            trial = unpack(model, vector, _DYNAMICS)
             value, slope = evidence_slope(trial, emission, sequences)
         except (ModelError, ValueError, np.linalg.LinAlgError):  # outside: the search steps back
             return math.inf, np.zeros_like(vector)
         return -value / rows, -slope / rows
 
-    descent = Lbfgs(objective, pack(model, held, first=False))
+    descent = Lbfgs(objective, pack(model, _DYNAMICS))
     for _ in range(max_iterations):
         before = descent.value
         if not descent.step() or before - descent.value <= tol:
             break
-    return unpack(model, descent.point, held, first=False)
+    return unpack(model, descent.point, _DYNAMICS)

@@ -27,7 +27,7 @@ from kikuchi.temporal.sequences import read_sequences
 from kikuchi.temporal.state_space.inference import forecast_states, sample_states
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import Forecast
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
 from kikuchi.training.trainer import TrainingTrace
 
@@ -247,7 +247,7 @@ class ProbitFilter(ClassifierMixin, Estimator, _ProbitFit):  # type: ignore[misc
         self.mean_, self.covariance_ = np.array(arrays["mean"]), np.array(arrays["covariance"])
         if "predicted" in arrays:  # files of version 0.1.0 lack it
             self.predicted_ = np.array(arrays["predicted"])
-        self.classes_ = np.array(about["classes"])
+        self.classes_ = read_labels(about, "classes")
         self.log_evidence_, self.n_seen_ = float(about["log_evidence"]), int(about["seen"])
         self.evidence_kind_ = str(about.get("evidence_kind", "one pass"))
         if len(self.classes_) != 2 or self.covariance_.shape != (len(self.mean_),) * 2:

@@ -17,6 +17,7 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, ModelError
+from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.temporal.base import Fitted, RowsEstimator, total_log_likelihood
@@ -30,7 +31,7 @@ from kikuchi.temporal.state_space.inference import (
     smooth_states,
 )
 from kikuchi.temporal.state_space.parameters import StateSpace
-from kikuchi.temporal.state_space.results import EqualSteps, Forecast, SmoothedStates
+from kikuchi.temporal.state_space.results import EqualSteps, Forecast, SmoothedStates, deviations
 from kikuchi.training.checkpoint import Arrays
 
 Scheme = Literal["kalman", "tap", "ep"]
@@ -135,7 +136,7 @@ class WalkPosterior(NamedTuple):
     @property
     def deviation(self) -> Array:
         """Standard deviation of each source."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+        return deviations(self.covariance)
 
 
 def walk_posterior(
@@ -203,7 +204,7 @@ class _StepChain:
         precision = np.zeros((steps, m, m))
         precision[:, np.arange(m), np.arange(m)] = sites[:, :, 0]
         drift = sites[:, :, 1] / sites[:, :, 0]
-        log_z, kept = canonical_chain(
+        log_z, _, kept = canonical_chain(
             self.model.persistence * np.eye(m)[None], precision, np.ascontiguousarray(drift),
             np.ascontiguousarray(self.evidence), self.which, self.shifts,
             np.ascontiguousarray(sites[0, :, 1]), precision[0].copy(), keep=True,
@@ -348,7 +349,7 @@ class TemporalICA(RowsEstimator, Fitted[LaplaceWalks]):
     )  # fmt: skip
     start: LaplaceWalks | None = option(None, "Parameters before learning; by default random.")
 
-    @classmethod
+    @constructor
     def from_parameters(cls, model: LaplaceWalks, **options: Any) -> Self:
         """An estimator that holds the parameters of `model`, as if it had been fitted to them;
         `options` are those of the class.

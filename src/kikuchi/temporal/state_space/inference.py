@@ -1,8 +1,9 @@
 """Filtering, smoothing, forecasting and sampling of a `StateSpace`.
 
 Three forms of the same recursions: `covariance` (fast, steady state detected), `information` (flat
-priors) and `square-root` (singular noise: deterministic dynamics, outputs without noise). `auto`
-takes the first that fits.
+priors) and `square-root` (accurate for any noise: tiny, singular or none). `auto` takes the
+covariance form where noise is regular and not tiny beside the signal, `information` for flat
+priors, and roots otherwise or where the covariance form turns out to lose its digits.
 
 Reference: HOJ-I6, HOJ-I7.
 """
@@ -10,14 +11,15 @@ Reference: HOJ-I6, HOJ-I7.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from kikuchi.core.arrays import U4, Array, Ints, Mask
 from kikuchi.core.errors import DataError, MethodError, ModelError
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.temporal.gaussian import is_positive
+from kikuchi.temporal.gaussian import is_positive, symmetric_inverse
 from kikuchi.temporal.kernels import covariance as cov_kernels
 from kikuchi.temporal.kernels import information as info_kernels
 from kikuchi.temporal.kernels import square_root as root_kernels
@@ -34,14 +36,21 @@ from kikuchi.temporal.state_space.results import (
     FilteredStates,
     Forecast,
     SmoothedStates,
+    StateMoments,
+    check_variances,
 )
 
+_Moments = TypeVar("_Moments", bound=StateMoments)
 Form = Literal["auto", "covariance", "information", "square-root"]
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _STEADY = 1e-14  # relative change of a covariance that counts as none
 _ROOM = 1024  # steps within which covariances of a long sequence are expected to become steady
 _LONG = 16 * _ROOM  # steps from which on the others get no room at first
+_EPSILON = float(np.finfo(np.float64).eps)
+_DIGITS = 1e-5  # largest relative error of moments in information form
+_NATS = 1e-2, 1e-5  # largest error of a log-likelihood in that form: absolute, relative
+_LOUD = 1e10  # variance of outputs over that of their noise from which on roots are used
 _GROWTH = 1e3  # of a state within a forecast that is no forecast any more
 
 
@@ -69,18 +78,24 @@ def filter_states(
     [1.0, 2.0]
     """
     kind, work = _prepared(model, y, inputs, form, threads)
-    n, steps = model.n_states, len(y)
+    return _or_roots(_filter, model, work, kind, form, steady, threads)
+
+
+def _filter(
+    model: StateSpace, work: _Prepared, kind: str, steady: bool, threads: int
+) -> FilteredStates:
+    steps = len(work.y)
     if kind == "information":
         log_z, kept = _information(model, work, False)
-        means, covs, proper = canonical_moments(kept.gammas, kept.lambdas)
+        means, covs, proper = _filtered_moments(model, kept)
         return FilteredStates(means, log_z, kind, EqualSteps(covs), steps, proper)
     every = np.ones(steps, dtype=bool)
     if kind == "square-root":
-        means = np.empty((steps, n))
-        log_z, roots = _square_root(model, work, means, False)
-        covs = roots.filtered @ np.swapaxes(roots.filtered, 1, 2)
-        return FilteredStates(means, log_z, kind, EqualSteps(covs), steps, every)
+        r = _square_root(model, work, False)
+        covs = r.roots @ np.swapaxes(r.roots, 1, 2)
+        return FilteredStates(r.means, r.log_z, kind, EqualSteps(covs), steps, every)
     f = _covariance(model, work, steady, threads, keep=False)
+    check_variances(f.covs[: f.first])
     matrices = EqualSteps(f.covs[: f.first], f.first, steps, f.covs[f.first - 1])
     return FilteredStates(f.means, f.log_z, kind, matrices, f.first, every)
 
@@ -99,36 +114,61 @@ def smooth_states(
     [0.5, 1.0, 1.5]
     """
     kind, work = _prepared(model, y, inputs, form, threads)
+    return _or_roots(_smooth, model, work, kind, form, steady, threads)
+
+
+def _smooth(
+    model: StateSpace, work: _Prepared, kind: str, steady: bool, threads: int
+) -> SmoothedStates:
     if kind == "covariance":
         f = _covariance(model, work, steady, threads, keep=True)
         if f.blocks is None:
             return _smooth_covariance(work, f, steady)
-    n, steps = model.n_states, len(y)
+    n, steps = model.n_states, len(work.y)
     out, covs = np.empty((steps, n)), np.empty((steps, n, n))
     pairs = np.empty((steps - 1, n, n))
     if kind == "information":
         log_z, kept = _information(model, work, True)
         info_kernels.information_backward(*kept, out, covs, pairs)
     elif kind == "square-root":
-        log_z, roots = _square_root(model, work, np.empty((steps, n)), True)
-        root_kernels.root_backward(work.a, *roots[1:], out, covs, pairs)
+        log_z, *roots = _square_root(model, work, True)
+        root_kernels.root_backward(*roots, out, covs, pairs)
     else:
         assert f.blocks is not None
         log_z = f.log_z
         smooth_blocks(f.blocks, (f.means, f.covs, f.predicted), out, covs, pairs, threads)
+        check_variances(covs)
     return SmoothedStates(out, log_z, kind, EqualSteps(covs), EqualSteps(pairs))
 
 
-def canonical_moments(gammas: Array, lambdas: Array) -> tuple[Array, Array, Mask]:
+def _or_roots(
+    infer: Callable[..., _Moments], model: StateSpace, work: _Prepared, kind: str, form: Form,
+    steady: bool, threads: int,
+) -> _Moments:  # fmt: skip
+    """What `infer` answers in the form `kind`; where `auto` took the covariance form and rounding
+    spoils its covariances, in square-root form.
+    """
+    if kind == "covariance" and form == "auto" and threads == 1:
+        try:
+            return infer(model, work, kind, steady, threads)
+        except ModelError:
+            kind = "square-root"
+    return infer(model, work, kind, steady, threads)
+
+
+def _filtered_moments(model: StateSpace, kept: _Canonical) -> tuple[Array, Array, Mask]:
     """Means, covariances and whether they exist, of canonical parameters of each step.
 
     Where they do not, the mean is that of the known directions (pseudo-inverse), and variances of
     coordinates with an unknown part are infinite.
     """
+    gammas, lambdas = kept.gammas, kept.lambdas
     steps, n = gammas.shape
-    means, covs = np.empty((steps, n)), np.empty((steps, n, n))
-    proper = np.empty(steps, dtype=bool)
-    info_kernels.moments(gammas, lambdas, means, covs, proper)
+    means, covs, lost = np.empty((steps, n)), np.empty((steps, n, n)), np.empty(steps)
+    info_kernels.moments(gammas, lambdas, means, covs, lost)
+    proper = np.isfinite(lost)
+    if not model.is_flat or proper[-1]:  # a flat prior may leave the first steps open
+        _check_digits(model, _EPSILON * float(lost[-1] if model.is_flat else lost.max()), _DIGITS)
     for t in np.flatnonzero(~proper):
         values, vectors = np.linalg.eigh(lambdas[t])
         known = values > 1e-12 * max(values[-1], 1e-300)
@@ -137,6 +177,16 @@ def canonical_moments(gammas: Array, lambdas: Array) -> tuple[Array, Array, Mask
         unknown = (vectors[:, ~known] ** 2).sum(axis=1) > 1e-12
         covs[t][np.diag_indices(n)] = np.where(unknown, np.inf, np.diagonal(inverse))
     return means, covs, proper
+
+
+def _check_digits(model: StateSpace, error: float, limit: float) -> None:
+    """Refuse answers of the information form that rounding has spoilt."""
+    if not error <= limit:
+        out = "give an initial_covariance" if model.is_flat else "use form='square-root'"
+        raise ModelError(
+            "the information form loses too many digits with noise this small (estimated error "
+            f"{error:.1g}, limit {limit:.1g}); {out}"
+        )
 
 
 # ---------------------------------------------------------------------- preparation
@@ -169,21 +219,22 @@ def _prepared(
             )
     if y.shape[1] != model.n_outputs:
         raise DataError(f"{y.shape[1]} columns for a model of {model.n_outputs} outputs")
-    kind = _chosen(model, form)
+    kind = _chosen(model, form, threads)
     if threads > 1 and kind != "covariance":
         why = " (a flat prior has no other)" if model.is_flat else ""
         raise MethodError(f"threads > 1 need the covariance form, not {kind}{why}; use threads=1")
     return kind, _work(model, y, inputs)
 
 
-def _chosen(model: StateSpace, form: Form) -> str:
+def _chosen(model: StateSpace, form: Form, threads: int) -> str:
     """The form to use, or why it cannot be used."""
     q_regular, r_regular = _regular(model.state_noise), _regular(model.output_noise)
     if form == "auto":
         if model.is_flat:
             form = "information"
         else:
-            form = "covariance" if q_regular and r_regular else "square-root"
+            digits = threads > 1 or _loudness(model) < _LOUD if r_regular else False
+            form = "covariance" if q_regular and digits else "square-root"
     if form == "information" and not (q_regular and r_regular):
         raise ModelError(
             "singular noise has no information form"
@@ -200,6 +251,16 @@ def _chosen(model: StateSpace, form: Form) -> str:
 
 def _regular(noise: Array) -> bool:
     return all(is_positive(part) for part in noise.reshape(-1, *noise.shape[-2:]))
+
+
+def _loudness(model: StateSpace) -> float:
+    """Variance that the first state and a step of the noise give an output, over that of its own
+    noise: the covariance form subtracts numbers that agree up to this factor.
+    """
+    states = model.initial_covariance + _leading(model.state_noise, 2)[0]
+    c, r = _leading(model.output, 2), _leading(model.output_noise, 2)
+    signal = np.einsum("tmi,ij,tmj->tm", c, states, c)
+    return float((signal / np.diagonal(r, axis1=1, axis2=2)).max())
 
 
 def _work(model: StateSpace, y: Array, inputs: Array | None) -> _Prepared:
@@ -335,9 +396,9 @@ def _smooth_covariance(work: _Prepared, f: _Filter, steady: bool) -> SmoothedSta
             f"the predicted covariance of step {failed + 1} is singular; use form='square-root'"
         )
     gap = steps - len(covs)
-    return SmoothedStates(
-        out, f.log_z, "covariance", _equal(covs, low, high, gap), _equal(pairs, low, high, gap)
-    )
+    matrices = _equal(covs, low, high, gap)
+    check_variances(matrices.rows)
+    return SmoothedStates(out, f.log_z, "covariance", matrices, _equal(pairs, low, high, gap))
 
 
 def _equal(rows: Array, low: int, high: int, gap: int) -> EqualSteps:
@@ -368,16 +429,18 @@ def _information(model: StateSpace, work: _Prepared, keep: bool) -> tuple[float,
     else:
         if not is_positive(model.initial_covariance):
             raise ModelError("a singular initial_covariance has no information form")
-        lambda0 = np.asarray(np.linalg.inv(model.initial_covariance), dtype=np.float64)
+        lambda0 = symmetric_inverse(model.initial_covariance)
         gamma0 = lambda0 @ model.initial_mean
         constant -= 0.5 * float(gamma0 @ model.initial_mean)
         constant -= 0.5 * float(np.linalg.slogdet(2 * np.pi * model.initial_covariance)[1])
     constant -= noise_constant(noise, steps) + log_det
-    log_z, kept = canonical_chain(
-        work.a, np.asarray(np.linalg.inv(noise), dtype=np.float64), work.drift, evidence,
-        work.which, shifts, gamma0, lambda0, keep=keep,
+    log_z, size, kept = canonical_chain(
+        work.a, symmetric_inverse(noise), work.drift, evidence, work.which, shifts, gamma0, lambda0,
+        keep=keep,
     )  # fmt: skip
-    return log_z + constant, kept
+    log_z += constant
+    _check_digits(model, 4 * _EPSILON * (size + abs(constant)), _NATS[0] + _NATS[1] * abs(log_z))
+    return log_z, kept
 
 
 def noise_constant(noise: Array, steps: int) -> float:
@@ -390,9 +453,9 @@ def noise_constant(noise: Array, steps: int) -> float:
 def canonical_chain(
     a: Array, precision: Array, drift: Array, evidence: Array, which: U4, shifts: Array,
     gamma0: Array, lambda0: Array, *, keep: bool,
-) -> tuple[float, _Canonical]:  # fmt: skip
+) -> tuple[float, float, _Canonical]:  # fmt: skip
     """The information filter over any Gaussian evidence: log of the integral over all states
-    without constants, and canonical parameters of each step.
+    without constants, the size of its terms, and canonical parameters of each step.
     """
     steps, n = shifts.shape
     room = steps - 1 if keep else 0
@@ -403,7 +466,7 @@ def canonical_chain(
         np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
         np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
-    log_z, failed = info_kernels.information_forward(
+    log_z, size, failed = info_kernels.information_forward(
         a, np.ascontiguousarray(precision), drift, evidence, which, np.ascontiguousarray(shifts),
         gamma0, lambda0, *kept,
     )  # fmt: skip
@@ -413,45 +476,58 @@ def canonical_chain(
             + (f"of step {failed}" if failed < steps - 1 else "of the last step")
             + "; give a proper initial_covariance"
         )
-    return log_z, kept
+    return log_z, size, kept
 
 
 class _Roots(NamedTuple):
-    filtered: Array
-    pred_means: Array
-    pred_roots: Array
-    updates: Array
-    pulls: Array
-    infos: Array
+    """Means and roots of covariances of the filter, and what links each step to the next."""
+
+    log_z: float
+    means: Array
+    roots: Array
+    links: Array
+    fresh: Array
+    shifts: Array
 
 
-def _square_root(
-    model: StateSpace, work: _Prepared, means: Array, keep: bool
-) -> tuple[float, _Roots]:  # fmt: skip
-    steps, n = means.shape
-    room = steps if keep else 0
-    roots = _Roots(
-        np.empty((steps, n, n)), np.empty((steps, n)), np.empty((steps, n, n)),
-        np.empty((room, n, n)), np.empty((room, n)), np.empty((room, n, n)),
+def _square_root(model: StateSpace, work: _Prepared, keep: bool) -> _Roots:
+    steps, n = len(work.y), model.n_states
+    room = steps - 1 if keep else 0
+    kept = (
+        np.empty((steps, n)), np.empty((steps, n, n)), np.empty((room, n, n)),
+        np.empty((room, n, n)), np.empty((room, n)),
     )  # fmt: skip
     log_z, failed = root_kernels.root_forward(
         work.a, _roots(_leading(model.state_noise, 2)), work.drift, work.c, _noise_roots(work),
         work.which, work.counts, work.y, np.array(model.initial_mean),
-        np.ascontiguousarray(_roots(_leading(model.initial_covariance, 2))[0]),
-        means, *roots,
+        np.ascontiguousarray(_roots(_leading(model.initial_covariance, 2))[0]), *kept,
     )  # fmt: skip
     if failed >= 0 or not math.isfinite(log_z):
         raise ModelError(
-            f"the outputs of step {failed} are determined beforehand: their covariance is "
-            "singular; give them some noise"
+            f"the covariance of the outputs of step {failed} is singular: some of them are "
+            "determined by the others or by earlier ones, and have no density; increase "
+            "output_noise"
         )
-    return log_z, roots
+    return _Roots(log_z, *kept)
 
 
 def _roots(covariances: Array) -> Array:
-    """A square root of each, also of singular ones."""
-    values, vectors = np.linalg.eigh(covariances)
-    return np.ascontiguousarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+    """A square root of each, also of singular ones: the Cholesky factor with the largest remaining
+    share of a variance first; shares that are rounding count as zero. Units do not matter.
+    """
+    rest, out = covariances.copy(), np.zeros(covariances.shape)
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    scale, every = np.where(variances > 0.0, variances, 1.0), np.arange(len(rest))
+    for k in range(rest.shape[-1]):
+        shares = np.diagonal(rest, axis1=1, axis2=2) / scale
+        i = shares.argmax(axis=1)
+        some = shares[every, i] > 2 * rest.shape[-1] * _EPSILON
+        pivot = np.where(some, rest[every, i, i], 1.0)
+        column = np.where(some[:, None], rest[every, :, i] / np.sqrt(pivot)[:, None], 0.0)
+        out[:, :, k] = column
+        rest -= column[:, :, None] * column[:, None, :]
+        rest[every, i, :] = rest[every, :, i] = 0.0
+    return out
 
 
 def _noise_roots(work: _Prepared) -> Array:

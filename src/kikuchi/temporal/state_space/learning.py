@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints, Mask
+from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import MethodError, suggestion
 from kikuchi.temporal.covariances import (
     covariance_slope,
@@ -23,10 +23,11 @@ from kikuchi.temporal.covariances import (
     unpack_covariance,
 )
 from kikuchi.temporal.sequences import Sequences
-from kikuchi.temporal.state_space.inference import output_means, smooth_states
+from kikuchi.temporal.state_space.inference import smooth_states
 from kikuchi.temporal.state_space.parameters import StateSpace
 from kikuchi.temporal.state_space.results import SmoothedStates
 
+FirstState = Literal["fixed", "mean", "noise", "free"]
 STATE = ("transition", "state_input", "state_offset")
 OUTPUT = ("output", "output_input", "output_offset")
 NOISES = {"state_noise": STATE, "output_noise": OUTPUT}
@@ -37,125 +38,227 @@ _FLOOR = 1e-10  # of noise variances, relative to the variance of what they expl
 
 @dataclass
 class Regression:
-    """Sums of expected products: target with target, target with regressors, regressors."""
+    """Sums of expected products of the errors e of an equation and of its regressors z.
 
-    yy: Array
-    yz: Array
+    Errors are those of the present coefficients `base`, so that products of large numbers are never
+    subtracted from each other. `centre` is the mean of the targets, `spread` their sum of squares
+    about it.
+    """
+
+    base: Array
+    ee: Array
+    ez: Array
     zz: Array
     count: float
+    centre: Array
+    spread: Array
 
     @classmethod
     def zero(cls, targets: int, regressors: int) -> Regression:
         """Sums over nothing."""
-        shape = (targets, regressors)
-        return cls(np.zeros((targets,) * 2), np.zeros(shape), np.zeros((regressors,) * 2), 0.0)
+        base, none = np.zeros((targets, regressors)), np.zeros(targets)
+        return cls(
+            base, np.zeros((targets,) * 2), base, np.zeros((regressors,) * 2), 0.0, none, none
+        )
+
+    @classmethod
+    def of_means(cls, base: Array, target: Array, z: Array) -> Regression:
+        """Sums over rows whose `target` (rows, targets) and regressors `z` are known."""
+        e, count = target - z @ base.T, float(len(target))
+        origin = target[0] if len(target) else np.zeros(target.shape[1])
+        away = target - origin
+        mean = np.ones(len(target)) @ away / max(count, 1.0)
+        spread = np.einsum("ti,ti->i", away, away) - count * mean**2
+        return cls(base, e.T @ e, e.T @ z, z.T @ z, count, origin + mean, spread)
 
     def __iadd__(self, other: Regression) -> Regression:
-        self.yy, self.yz = self.yy + other.yy, self.yz + other.yz
-        self.zz, self.count = self.zz + other.zz, self.count + other.count
+        """Add sums of the same base."""
+        count = self.count + other.count
+        if not other.count:
+            return self
+        away = other.centre - self.centre
+        self.spread = self.spread + other.spread + away**2 * (self.count * other.count / count)
+        self.centre = self.centre + away * (other.count / count)
+        self.base, self.count = other.base, count
+        self.ee, self.ez = self.ee + other.ee, self.ez + other.ez
+        self.zz = self.zz + other.zz
         return self
 
     def scatter(self, w: Array) -> Array:
         """Expected sum of squares of target - w regressors."""
-        cross = w @ self.yz.T
-        out = self.yy - cross - cross.T + w @ self.zz @ w.T
+        change = w - self.base
+        cross = change @ self.ez.T
+        out = self.ee - cross - cross.T + change @ self.zz @ change.T
         return np.asarray(0.5 * (out + out.T))
+
+    @property
+    def floor(self) -> Array:
+        """The smallest noise variance of each target."""
+        return np.asarray(_FLOOR * self.spread / max(self.count, 1.0))
 
 
 @dataclass
 class StateStatistics:
-    """What learning needs: both regressions, and moments of the first states."""
+    """What learning needs: both regressions, and the moments of the first states about the present
+    `initial_mean`.
+    """
 
     state: Regression
     output: Regression
-    first_mean: Array
-    first_second: Array
+    first_error: Array
+    first_scatter: Array
     sequences: int
+
+    @classmethod
+    def zero(cls, model: StateSpace, sequences: int) -> StateStatistics:
+        """Sums over nothing."""
+        n, m = model.n_states, model.n_outputs
+        z = n + model.n_inputs + 1
+        return cls(
+            Regression.zero(n, z), Regression.zero(m, z), np.zeros(n), np.zeros((n, n)), sequences
+        )
+
+    def add_states(self, model: StateSpace, s: SmoothedStates, u: Array) -> None:
+        """Add the first state of a sequence, and its steps if the state equation is constant."""
+        sum_v, sum_pair, first, last = s.covariance_sums()
+        error = s.mean[0] - model.initial_mean
+        self.first_error = self.first_error + error
+        self.first_scatter = self.first_scatter + first + np.outer(error, error)
+        if not _varies(model, "state_noise"):
+            self.state += _state_regression(model, s, u, sum_v - first, sum_v - last, sum_pair)
 
 
 def expected_statistics(
     model: StateSpace, sequences: Sequences, inputs: list[Array], form: Any = "auto"
 ) -> tuple[float, StateStatistics]:
     """Log-likelihood of all sequences, and expected sums of products."""
-    n, m = model.n_states, model.n_outputs
-    z = n + model.n_inputs + 1
-    total = StateStatistics(
-        Regression.zero(n, z), Regression.zero(m, z), np.zeros(n), np.zeros((n, n)), len(inputs)
-    )
+    total = StateStatistics.zero(model, len(inputs))
     log_likelihood = 0.0
     for y, u in zip(sequences.tables, inputs, strict=True):
         s = smooth_states(model, y, u, form=form)
         log_likelihood += s.log_likelihood
-        sum_v, sum_pair, first, last = s.covariance_sums()
-        total.first_mean += s.mean[0]
-        total.first_second += first + np.outer(s.mean[0], s.mean[0])
-        total.state += state_regression(s, u, sum_v - first, sum_v - last, sum_pair)
-        total.output += _output_regression(model, s, y, u, sum_v)
+        total.add_states(model, s, u)
+        if not _varies(model, "output_noise"):
+            total.output += _output_regression(model, s, y, u)
     return log_likelihood, total
 
 
-def state_regression(
-    s: SmoothedStates, u: Array, now: Array, before: Array, pair: Array
+def _varies(model: StateSpace, noise: str) -> bool:
+    """Whether a part of the equation with this noise varies in time; it is then not learnt."""
+    return bool({noise, *NOISES[noise]} & set(model.varying))
+
+
+def _present(model: StateSpace, noise: str) -> Array:
+    """The coefficients of an equation side by side."""
+    one, two, offset = (getattr(model, name) for name in NOISES[noise])
+    return np.column_stack([one, two, offset])
+
+
+def _state_regression(
+    model: StateSpace, s: SmoothedStates, u: Array, now: Array, before: Array, pair: Array
 ) -> Regression:
     """Sums of products of states with those before them: covariances of all but the first step,
     of all but the last, and of neighbours are given as sums.
     """
-    n = s.mean.shape[1]
     z = np.column_stack([s.mean[:-1], u[1:], np.ones(len(s.mean) - 1)])
-    x = s.mean[1:]
-    out = Regression(x.T @ x + now, x.T @ z, z.T @ z, float(len(x)))
-    out.zz[:n, :n] += before
-    out.yz[:, :n] += pair.T
+    out = Regression.of_means(_present(model, "state_noise"), s.mean[1:], z)
+    out.spread = out.spread + np.diagonal(now)
+    _add_step(out, model.transition, now, before, pair)
     return out
 
 
-def _output_regression(
-    model: StateSpace, s: SmoothedStates, y: Array, u: Array, sum_v: Array
-) -> Regression:
+def _add_step(out: Regression, a: Array, now: Array, before: Array, pair: Array) -> None:
+    """Add sums of second moments of states x, of the states z before them, and pair = E z x'."""
+    n = len(a)
+    cross = a @ pair
+    out.ee = out.ee + now - cross - cross.T + a @ before @ a.T
+    out.ez[:, :n] += pair.T - a @ before
+    out.zz[:n, :n] += before
+
+
+def _output_regression(model: StateSpace, s: SmoothedStates, y: Array, u: Array) -> Regression:
     """Missing outputs are expected given the state and the outputs beside them."""
-    n = s.mean.shape[1]
+    n, c, noise = s.mean.shape[1], model.output, model.output_noise
     z = np.column_stack([s.mean, u, np.ones(len(y))])
     missing = np.isnan(y)
-    expected = y
-    yy_more, yz_more = np.zeros((y.shape[1],) * 2), np.zeros((y.shape[1], n))
+    base = _present(model, "output_noise")
+    expected, parts, sum_v = y, [], s.covariance_sums()[0]
     if missing.any():
-        expected = y.copy()
-        offsets = np.broadcast_to(output_means(model, u, len(y)), y.shape)
-        for t, gone, weight, noise in _gaps(model, missing):
-            known = ~gone
-            base = offsets[t][:, gone]
+        expected = np.where(missing, z @ base.T, y)
+        patterns, which = np.unique(missing, axis=0, return_inverse=True)
+        for k, gone in enumerate(patterns):
+            if not gone.any():
+                continue
+            t, known = np.flatnonzero(which.reshape(-1) == k), ~gone
+            v, weight, rest = s.covariance[t].sum(axis=0), -c, np.zeros(noise.shape)
+            rest[np.ix_(gone, gone)] = noise[np.ix_(gone, gone)]
+            weight = np.where(gone[:, None], 0.0, weight)
             if known.any():
                 gain = np.linalg.solve(noise[np.ix_(known, known)], noise[np.ix_(known, gone)]).T
-                base = base + (y[t][:, known] - offsets[t][:, known]) @ gain.T
-                rest = noise[np.ix_(gone, gone)] - gain @ noise[np.ix_(known, gone)]
-                slope = weight[gone] - gain @ weight[known]
-            else:
-                rest, slope = noise[np.ix_(gone, gone)], weight[gone]
-            rows = np.ix_(t, np.flatnonzero(gone))
-            expected[rows] = s.mean[t] @ slope.T + base
-            v = s.covariance[t].sum(axis=0)
-            yy_more[np.ix_(gone, gone)] += slope @ v @ slope.T + len(t) * rest
-            yz_more[gone] += slope @ v
-    out = Regression(expected.T @ expected + yy_more, expected.T @ z, z.T @ z, float(len(y)))
-    out.zz[:n, :n] += sum_v
-    out.yz[:, :n] += yz_more
+                error = y[t][:, known] - (z[t] @ base.T)[:, known]
+                expected[np.ix_(t, np.flatnonzero(gone))] += error @ gain.T
+                rest[np.ix_(gone, gone)] -= gain @ noise[np.ix_(known, gone)]
+                weight[gone] = gain @ weight[known]
+            parts.append((weight, v, len(t) * rest))
+            sum_v = sum_v - v
+    parts.append((-c, sum_v, np.zeros(noise.shape)))
+    out = Regression.of_means(base, expected, z)
+    for weight, v, rest in parts:
+        out.ee = out.ee + weight @ v @ weight.T + rest
+        out.ez[:, :n] += weight @ v
+        out.zz[:n, :n] += v
     return out
 
 
-def _gaps(model: StateSpace, missing: Mask) -> list[tuple[Ints, Mask, Array, Array]]:
-    """Steps with the same missing outputs and parameters: (steps, which, C, R)."""
-    varying = {"output", "output_noise"} & set(model.varying)
-    if varying:
-        c = np.broadcast_to(model.output, (len(missing), *model.output.shape[-2:]))
-        r = np.broadcast_to(model.output_noise, (len(missing), *model.output_noise.shape[-2:]))
-        steps = np.flatnonzero(missing.any(axis=1)).tolist()
-        return [(np.array([t]), missing[t], c[t], r[t]) for t in steps]
-    patterns, which = np.unique(missing, axis=0, return_inverse=True)
-    return [
-        (np.flatnonzero(which.reshape(-1) == k), gone, model.output, model.output_noise)
-        for k, gone in enumerate(patterns)
-        if gone.any()
-    ]
+# ---------------------------------------------------------------------- the first state
+
+
+def noise_covariance(transition: Array, noise: Array) -> Array:
+    """Covariance of a state that begins at a fixed value, after as many steps as it has dimensions.
+
+    Whatever the noise ever moves is moved within these steps. As the covariance of the first state
+    it therefore makes no output more certain than later ones are, and it follows the unit of the
+    state: the log-likelihood cannot be raised without limit by a change of unit.
+
+    >>> noise_covariance(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+    return _noise_covariances(transition, noise)[-1]
+
+
+def _noise_covariances(transition: Array, noise: Array) -> list[Array]:
+    out = [np.asarray(noise)]
+    while len(out) < len(noise):
+        out.append(transition @ out[-1] @ transition.T + noise)
+    return out
+
+
+def _noise_steps(model: StateSpace, second: Array, count: int) -> Regression:
+    """The steps from a fixed value to `count` first states, given the sum of the second moments of
+    what they end with; of these steps the offset is no part.
+    """
+    a, q, n = model.transition, model.state_noise, model.n_states
+    prior = _noise_covariances(a, q)
+    out = Regression.zero(n, n + model.n_inputs + 1)
+    out.base, out.ez = _present(model, "state_noise"), np.zeros_like(out.base)
+    out.count, out.spread = float(count * n), np.zeros(n)
+    for j in range(n - 1, 0, -1):
+        gain = np.linalg.solve(prior[j], a @ prior[j - 1]).T
+        kept = np.eye(n) - gain @ a
+        free = kept @ prior[j - 1] @ kept.T + gain @ q @ gain.T
+        before, pair = count * free + gain @ second @ gain.T, gain @ second
+        _add_step(out, a, second, before, pair)
+        second = before
+    out.ee = out.ee + second
+    return out
+
+
+def flat_height(model: StateSpace) -> float:
+    """Log-density of a flat prior that follows the unit of the state: that of `noise_covariance` at
+    its mean.
+    """
+    covariance = noise_covariance(model.transition, model.state_noise)
+    return -0.5 * float(np.linalg.slogdet(2 * np.pi * covariance)[1])
 
 
 # ---------------------------------------------------------------------- constraints
@@ -171,6 +274,9 @@ class StateConstraints:
     patterns : by name of a coefficient (transition, output, offsets, inputs) a table of its shape:
         numbers stay, equal texts are one tied number that is learnt
     state_noise, output_noise : full, diagonal or isotropic
+    first : what is learnt of the first state. "fixed": nothing; "mean": its mean; "noise": its
+        mean, while its covariance is `noise_covariance`; "free": its mean and covariance. A flat
+        prior has neither; with "noise" it follows the unit of the state
 
     >>> StateConstraints(patterns={"transition": [["a", 0.0], [0.0, "a"]]}).check(2, 1)
     """
@@ -179,6 +285,7 @@ class StateConstraints:
     patterns: Mapping[str, Any] | None = None
     state_noise: str = "full"
     output_noise: str = "diagonal"
+    first: FirstState = "mean"
 
     def check(self, n: int, m: int, k: int = 0) -> None:
         """Refuse names and shapes that are not those of the model."""
@@ -230,53 +337,76 @@ class StateConstraints:
     @staticmethod
     def held(model: StateSpace) -> set[str]:
         """Parameters of equations with a part that varies in time, which are not learnt."""
-        out: set[str] = set()
-        for noise, names in NOISES.items():
-            if {noise, *names} & set(model.varying):
-                out |= {noise, *names}
-        return out
+        return {
+            name
+            for noise, names in NOISES.items()
+            if _varies(model, noise)
+            for name in (noise, *names)
+        }
+
+    def learns(self, model: StateSpace, name: str) -> bool:
+        """Whether the mean or the covariance of the first state is a free parameter."""
+        kinds = ("mean", "noise", "free") if name == "initial_mean" else ("free",)
+        return self.first in kinds and name not in self.fixed and not model.is_flat
+
+    def pins_unit(self, model: StateSpace) -> bool:
+        """Whether fixed numbers determine the unit of the state: those of the state noise, or a
+        coefficient of each output.
+        """
+        if {"state_noise", "output"} & (set(self.fixed) | self.held(model)):
+            return True
+        pattern = (self.patterns or {}).get("output", [["free"]])
+        return all(any(not isinstance(v, str) and float(v) != 0.0 for v in row) for row in pattern)
 
 
 # ---------------------------------------------------------------------- maximisation
 
 
 def maximise(
-    model: StateSpace,
-    statistics: StateStatistics,
-    constraints: StateConstraints,
-    *,
-    first: bool = True,
+    model: StateSpace, statistics: StateStatistics, constraints: StateConstraints
 ) -> StateSpace:
-    """The model of greatest expected log-likelihood within the constraints.
-
-    `first` also learns the mean of the first state, and its covariance from two sequences on.
-    """
+    """The model of greatest expected log-likelihood within the constraints."""
     changes: dict[str, Any] = {}
+    second, count = statistics.first_scatter, statistics.sequences
+    if constraints.learns(model, "initial_mean"):
+        error = statistics.first_error / count
+        changes["initial_mean"] = model.initial_mean + error
+        second = second - count * np.outer(error, error)
+    if constraints.learns(model, "initial_covariance"):
+        changes["initial_covariance"] = second / count
     held = constraints.held(model)
     for noise, names in NOISES.items():
         if noise in held:
             continue
         regression = statistics.state if noise == "state_noise" else statistics.output
+        floor = regression.floor
+        if constraints.first == "noise" and noise == "state_noise":
+            regression = _with_noise_steps(model, regression, second, count)
         if not regression.count:
             continue
         number, values = constraints.free(model, names)
         w = _coefficients(regression, number, values, getattr(model, noise))
         changes |= split_coefficients(model, names, w)
         if noise not in constraints.fixed:
-            structure = getattr(constraints, noise)
             scatter = regression.scatter(w) / regression.count
-            floor = _FLOOR * np.diagonal(regression.yy) / regression.count
-            changes[noise] = structured(scatter, structure, floor)
-    if first and not model.is_flat:
-        mean = statistics.first_mean / statistics.sequences
-        if "initial_mean" not in constraints.fixed:
-            changes["initial_mean"] = mean
-        if statistics.sequences > 1 and "initial_covariance" not in constraints.fixed:
-            second = statistics.first_second / statistics.sequences
-            at = changes.get("initial_mean", model.initial_mean)
-            cross = np.outer(at, mean)
-            changes["initial_covariance"] = second - cross - cross.T + np.outer(at, at)
-    return model.updated(**changes)
+            changes[noise] = structured(scatter, getattr(constraints, noise), floor)
+    return _tied(model.updated(**changes), constraints)
+
+
+def _with_noise_steps(
+    model: StateSpace, regression: Regression, second: Array, count: int
+) -> Regression:
+    """The regression of the states with the steps that lead to the first ones."""
+    out = _noise_steps(model, np.zeros_like(second) if model.is_flat else second, count)
+    out += regression
+    return out
+
+
+def _tied(model: StateSpace, constraints: StateConstraints) -> StateSpace:
+    """The model with the covariance of the first state that follows from the others."""
+    if constraints.first != "noise" or model.is_flat:
+        return model
+    return model.updated(initial_covariance=noise_covariance(model.transition, model.state_noise))
 
 
 def split_coefficients(model: StateSpace, names: tuple[str, ...], w: Array) -> dict[str, Array]:
@@ -287,6 +417,11 @@ def split_coefficients(model: StateSpace, names: tuple[str, ...], w: Array) -> d
 
 def _coefficients(s: Regression, number: Ints, values: Array, noise: Array) -> Array:
     """The coefficients that minimise the weighted scatter, with fixed and tied entries."""
+    return np.where(number >= 0, s.base + _change(s, number, values - s.base, noise), values)
+
+
+def _change(s: Regression, number: Ints, values: Array, noise: Array) -> Array:
+    """By how much they differ from the base; `values` are the changes of fixed entries."""
     free = number >= 0
     w = values.copy()
     distinct = len(np.unique(number[free])) == int(free.sum())
@@ -294,7 +429,7 @@ def _coefficients(s: Regression, number: Ints, values: Array, noise: Array) -> A
         return w
     if distinct and (free == free[0]).all():  # whole columns: the noise does not matter
         some = free[0]
-        target = s.yz[:, some] - values[:, ~some] @ s.zz[np.ix_(~some, some)]
+        target = s.ez[:, some] - values[:, ~some] @ s.zz[np.ix_(~some, some)]
         w[:, some] = np.linalg.solve(_ridged(s.zz[np.ix_(some, some)]), target.T).T
         return w
     rows, columns = np.nonzero(free)
@@ -304,7 +439,7 @@ def _coefficients(s: Regression, number: Ints, values: Array, noise: Array) -> A
     weight = np.linalg.inv(noise)
     fixed = np.where(free, 0.0, values)
     gram = weight[np.ix_(rows, rows)] * s.zz[np.ix_(columns, columns)]
-    target = (weight @ (s.yz - fixed @ s.zz))[rows, columns]
+    target = (weight @ (s.ez - fixed @ s.zz))[rows, columns]
     theta = np.linalg.solve(_ridged(design.T @ gram @ design), design.T @ target)
     w[rows, columns] = design @ theta
     return w
@@ -321,7 +456,7 @@ def _ridged(gram: Array) -> Array:
 # ---------------------------------------------------------------------- gradient
 
 
-def pack(model: StateSpace, constraints: StateConstraints, *, first: bool = True) -> Array:
+def pack(model: StateSpace, constraints: StateConstraints) -> Array:
     """Free parameters as one unconstrained vector: coefficients, logarithms and factors."""
     parts = []
     for noise, names in NOISES.items():
@@ -332,14 +467,14 @@ def pack(model: StateSpace, constraints: StateConstraints, *, first: bool = True
         parts.append(theta)
         if noise not in constraints.fixed | constraints.held(model):
             parts.append(pack_covariance(getattr(model, noise), getattr(constraints, noise)))
-    if first and not model.is_flat and "initial_mean" not in constraints.fixed:
+    if constraints.learns(model, "initial_mean"):
         parts.append(np.asarray(model.initial_mean))
+    if constraints.learns(model, "initial_covariance"):
+        parts.append(pack_covariance(model.initial_covariance, "full"))
     return np.concatenate(parts)
 
 
-def unpack(
-    model: StateSpace, vector: Array, constraints: StateConstraints, *, first: bool = True
-) -> StateSpace:
+def unpack(model: StateSpace, vector: Array, constraints: StateConstraints) -> StateSpace:
     """The inverse of `pack`."""
     changes: dict[str, Any] = {}
     held, at = constraints.held(model), 0
@@ -356,36 +491,46 @@ def unpack(
             changes[noise] = unpack_covariance(vector[at : at + length], size,
                                            getattr(constraints, noise))  # fmt: skip
             at += length
-    if first and not model.is_flat and "initial_mean" not in constraints.fixed:
-        changes["initial_mean"] = vector[at:]
-    return model.updated(**changes)
+    n = model.n_states
+    if constraints.learns(model, "initial_mean"):
+        changes["initial_mean"] = vector[at : at + n]
+        at += n
+    if constraints.learns(model, "initial_covariance"):
+        changes["initial_covariance"] = unpack_covariance(vector[at:], n, "full")
+    return _tied(model.updated(**changes), constraints)
 
 
 def gradient(
-    model: StateSpace,
-    statistics: StateStatistics,
-    constraints: StateConstraints,
-    *,
-    first: bool = True,
+    model: StateSpace, statistics: StateStatistics, constraints: StateConstraints
 ) -> Array:
     """Gradient of the log-likelihood along `pack`: that of the expected log-likelihood."""
     parts = []
     for noise, names in NOISES.items():
-        regression = statistics.state if noise == "state_noise" else statistics.output
-        number, values = constraints.free(model, names)
-        theta = np.zeros(int(number.max(initial=-1)) + 1)
         if noise in constraints.held(model):
             continue
+        regression = statistics.state if noise == "state_noise" else statistics.output
+        if constraints.first == "noise" and noise == "state_noise":
+            regression = _with_noise_steps(
+                model, regression, statistics.first_scatter, statistics.sequences
+            )
+        number, values = constraints.free(model, names)
+        theta = np.zeros(int(number.max(initial=-1)) + 1)
         covariance = getattr(model, noise)
-        slope = np.linalg.solve(covariance, regression.yz - values @ regression.zz)
+        change = values - regression.base
+        slope = np.linalg.solve(covariance, regression.ez - change @ regression.zz)
         np.add.at(theta, number[number >= 0], slope[number >= 0])
         parts.append(theta)
         if noise not in constraints.fixed:
             scatter, structure = regression.scatter(values), getattr(constraints, noise)
             parts.append(covariance_slope(scatter, regression.count, covariance, structure))
-    if first and not model.is_flat and "initial_mean" not in constraints.fixed:
-        error = statistics.first_mean - statistics.sequences * model.initial_mean
-        parts.append(np.linalg.solve(model.initial_covariance, error))
+    if constraints.learns(model, "initial_mean"):
+        parts.append(np.linalg.solve(model.initial_covariance, statistics.first_error))
+    if constraints.learns(model, "initial_covariance"):
+        parts.append(
+            covariance_slope(
+                statistics.first_scatter, statistics.sequences, model.initial_covariance, "full"
+            )
+        )
     return np.concatenate(parts)
 
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed
 from kikuchi.temporal.base import Fitted, SequenceEstimator, total_log_likelihood
+from kikuchi.temporal.gaussian import is_positive
 from kikuchi.temporal.sequences import Sequences, read_inputs, read_sequences
 from kikuchi.temporal.state_space.inference import (
     filter_states,
@@ -21,10 +23,12 @@ from kikuchi.temporal.state_space.inference import (
     smooth_states,
 )
 from kikuchi.temporal.state_space.learning import (
+    FirstState,
     StateConstraints,
     StateStatistics,
     expected_statistics,
     first_guess,
+    flat_height,
     gradient,
     maximise,
     pack,
@@ -46,6 +50,13 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
     Learnt by EM or along the gradient of the log-likelihood, from one sequence or several, with
     missing values (NaN) and known inputs. The answers of `filter` and `smooth` hold means,
     covariances and the log-likelihood.
+
+    With `initial="learnt"` the mean of the first state is learnt. Its covariance is learnt too if
+    there are more sequences than dimensions of the state. Otherwise it is the covariance that the
+    state noise builds up in as many steps as the state has dimensions, unless fixed numbers
+    (`fixed` or `patterns` of output, or a fixed state_noise) determine the unit of the state; then
+    it is that of `start`. A constant covariance in a free unit would let the density of the first
+    row grow without limit.
 
     Attributes
     ----------
@@ -75,7 +86,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
         "diagonal", "Covariance of the output noise: full, diagonal, isotropic."
     )
     initial: Literal["learnt", "fixed", "flat"] = option(
-        "learnt", "First state: learnt (covariance from two sequences on), fixed or flat (unknown)."
+        "learnt", "First state: learnt, fixed (as in start) or flat (no prior knowledge)."
     )
     fixed: tuple[str, ...] | list[str] = option((), "Names of parameters that stay as in start.")
     patterns: Mapping[str, Any] | None = option(
@@ -88,7 +99,7 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     # ------------------------------------------------------------------ making
 
-    @classmethod
+    @constructor
     def from_parameters(cls, model: StateSpace, **options: Any) -> Self:
         """An estimator that holds the parameters of `model`, as if it had been fitted to them;
         `options` are those of the class.
@@ -102,8 +113,26 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
 
     def _constraints(self) -> StateConstraints:
         return StateConstraints(
-            frozenset(self.fixed), self.patterns, self.state_noise, self.output_noise
+            frozenset(self.fixed), self.patterns, self.state_noise, self.output_noise, self._kind
         )
+
+    def _first_state(self, model: StateSpace, sequences: int) -> FirstState:
+        """What is learnt of the first state; its covariance, or the height of a flat prior, follows
+        the unit of the state where nothing else determines that unit.
+        """
+        free = not self._constraints().pins_unit(model)
+        if self.initial == "fixed" and (free or self.start is None):
+            raise MethodError(
+                "initial='fixed' keeps the first state of start, but learning may change its unit; "
+                "give start and fixed=['output'] or fixed=['state_noise'], or use initial='learnt'"
+            )
+        if self.initial == "fixed":
+            return "fixed"
+        if self.initial == "learnt" and "initial_covariance" in self.fixed:
+            return "mean"
+        if self.initial == "learnt" and sequences > self.state:
+            return "free"
+        return "noise" if free and is_positive(model.state_noise) else "mean"
 
     # ------------------------------------------------------------------ learning
 
@@ -133,10 +162,16 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
             count = read_sequences([inputs] if sequences.single else inputs, "inputs").width
         self._inputs = read_inputs(inputs, sequences, count)
         beside = np.concatenate([u.ravel() for u in self._inputs])
+        self._kind: FirstState = "mean"
         try:
             return self._fit(sequences, method, beside)
         finally:
-            del self._inputs
+            del self._inputs, self._kind
+
+    def _beside(self, model: StateSpace) -> float:
+        """The height of a flat prior that follows the unit of the state."""
+        follows = model.is_flat and self._kind == "noise"
+        return len(self._inputs) * flat_height(model) if follows else 0.0
 
     def _begin(self, sequences: Sequences, rng: np.random.Generator) -> StateSpace:
         k = self._inputs[0].shape[1]
@@ -150,35 +185,37 @@ class LinearGaussianSSM(SequenceEstimator, Fitted[StateSpace]):
                 f"start has {model.n_states} states, {model.n_outputs} outputs and "
                 f"{model.n_inputs} inputs; asked for are {self.state}, {sequences.width} and {k}"
             )
-        constraints = self._constraints()
-        constraints.check(model.n_states, model.n_outputs, k)
+        self._constraints().check(model.n_states, model.n_outputs, k)
         if self.initial == "flat":
             model = model.updated(initial_covariance=None)
-        elif model.is_flat and self.start is None:
-            model = model.updated(initial_covariance=np.eye(self.state))
-        return unpack(model, pack(_shaped(model, constraints), constraints, first=False),
-                      constraints, first=False)  # fmt: skip
-
-    @property
-    def _first(self) -> bool:
-        return self.initial == "learnt"
+        self._kind = self._first_state(model, len(sequences.tables))
+        constraints = self._constraints()
+        if constraints.learns(model, "initial_covariance") and not is_positive(
+            model.initial_covariance
+        ):
+            raise MethodError(
+                "the initial_covariance of start is singular and cannot be learnt; give a regular "
+                "one, or fixed=['initial_covariance']"
+            )
+        return unpack(model, pack(_shaped(model, constraints), constraints), constraints)
 
     def _expectation(
         self, model: StateSpace, sequences: Sequences
     ) -> tuple[float, StateStatistics]:
-        return expected_statistics(model, sequences, self._inputs, self.form)
+        value, statistics = expected_statistics(model, sequences, self._inputs, self.form)
+        return value + self._beside(model), statistics
 
     def _maximisation(self, model: StateSpace, statistics: StateStatistics) -> StateSpace:
-        return maximise(model, statistics, self._constraints(), first=self._first)
+        return maximise(model, statistics, self._constraints())
 
     def _pack(self, model: StateSpace) -> Array:
-        return pack(model, self._constraints(), first=self._first)
+        return pack(model, self._constraints())
 
     def _unpack(self, model: StateSpace, vector: Array) -> StateSpace:
-        return unpack(model, vector, self._constraints(), first=self._first)
+        return unpack(model, vector, self._constraints())
 
     def _gradient(self, model: StateSpace, statistics: StateStatistics) -> Array:
-        return gradient(model, statistics, self._constraints(), first=self._first)
+        return gradient(model, statistics, self._constraints())
 
     def _read_model(self, arrays: Arrays) -> StateSpace:
         return StateSpace.from_arrays(arrays)

@@ -9,6 +9,29 @@ from typing import NamedTuple
 import numpy as np
 
 from kikuchi.core.arrays import Array, Mask
+from kikuchi.core.errors import ModelError
+
+_ROUNDING = 1e-8  # of a variance, relative to the largest one of its state
+
+
+def check_variances(covariances: Array) -> None:
+    """Refuse covariances (T, n, n) with variances that are negative by more than rounding.
+
+    >>> check_variances(np.array([[[1.0]], [[-1e-12]]]))
+    """
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    low, high = variances.min(axis=0, initial=0.0), variances.max(axis=0, initial=0.0)
+    if (low < -_ROUNDING * high).any():
+        raise ModelError(
+            f"rounding made the variance of a state negative ({low.min():.2g}); use "
+            "form='square-root'"
+        )
+
+
+def deviations(covariances: Array) -> Array:
+    """Standard deviations (T, n) of covariances (T, n, n); negative variances are refused."""
+    check_variances(covariances)
+    return np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))
 
 
 class EqualSteps(NamedTuple):
@@ -71,7 +94,7 @@ class StateMoments:
     @property
     def deviation(self) -> Array:
         """Standard deviation of each state, (T, n)."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
+        return deviations(self.covariance)
 
 
 @dataclass(eq=False)
