@@ -410,10 +410,8 @@ def number_of_sources() -> Row:
         mixing = rng.normal(size=(50, 5))
         bits = (rng.random((500, 5)) < np.array([0.2, 0.25, 0.5, 0.5, 0.8])).astype(float)
         x = bits @ mixing.T + rng.normal(size=(500, 50))
-        choice = MeanFieldICA.choose_sources(
-            x, range(9), prior="binary01", posterior="variational", restarts=5, random_state=seed
-        )
-        right += choice.n_sources == 5
+        ica = MeanFieldICA(prior="binary01", posterior="variational", restarts=5, random_state=seed)
+        right += ica.choose_sources(x, range(9)).n_sources == 5
     return Row(
         "HOJ-E7, seeds in which BIC finds the 5 binary sources",
         float(right),

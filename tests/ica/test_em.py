@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from kikuchi.ica import MeanFieldICA
 from kikuchi.ica.em import Chart, EMIteration, Rules, expectation, maximisation
 from kikuchi.ica.evidence import evidence
-from kikuchi.ica.fitting import RestartFit, choose_fit, collapsed_sources
+from kikuchi.ica.fitting import choose_fit
 from kikuchi.ica.measures import column_angles
 from kikuchi.ica.mixing import FlatMixing, GaussianMixing
 from kikuchi.ica.model import Model, Observations, is_learned
@@ -19,6 +21,7 @@ from kikuchi.ica.noise import make_noise
 from kikuchi.ica.posteriors.posterior import parse_posterior
 from kikuchi.ica.priors.mixture import MixturePrior
 from kikuchi.ica.priors.prior import as_priors, parse_prior
+from kikuchi.ica.restarts import RestartFit, collapsed_sources
 
 FREE = Rules("free", FlatMixing(), "shape")
 
@@ -333,3 +336,51 @@ def test_what_is_learned_of_priors():
     assert min(rate, 1 - rate) == pytest.approx(0.2, abs=0.03)
     assert learning.model.n_parameters("shape") == 4 + 1 + 1
     assert learning.model.n_parameters("none") == 4 + 1
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize(
+    ("options", "precise"),
+    [
+        ({"prior": "binary01", "posterior": "exact"}, 1e-12),
+        ({"prior": "binary01", "posterior": "exact", "optimiser": "over-relaxed"}, 1e-12),
+        ({"posterior": "adatap", "noise": "isotropic"}, 1e-6),
+        ({"posterior": "adatap", "noise": "isotropic", "optimiser": "em"}, 1e-4),
+    ],
+)
+@pytest.mark.parametrize("most", [2, 5, 200])
+def test_the_last_objective_is_that_of_the_parameters_kept(options, precise, most):
+    rng = np.random.default_rng(3)
+    s = rng.integers(0, 2, size=(400, 2)).astype(float)
+    x = s @ rng.normal(size=(2, 3)) + 0.4 * rng.normal(size=(400, 3))
+    with warnings.catch_warnings(action="ignore"):
+        ica = MeanFieldICA(2, max_iter=most, random_state=0, **options).fit(x)
+    assert ica.trace_.objective[-1] == pytest.approx(ica.score(x), abs=precise)
+    assert ica.restarts_[0].objective == ica.trace_.objective[-1]
+
+
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_a_fit_that_did_not_converge_keeps_its_likeliest_model(cut_short):
+    """After a step that made things worse: the model before it; if converged, the last one."""
+    rng = np.random.default_rng(0)
+    x = (rng.integers(0, 2, size=(300, 2)) @ rng.normal(size=(2, 3))).T
+    data = Observations.of(x + 0.3 * rng.normal(size=x.shape))
+    priors = tuple(as_priors("binary01", 2))
+    model = Model(rng.normal(size=(3, 2)), make_noise("isotropic", data.variances), priors)
+    learning = EMIteration(
+        model, data, parse_posterior("exact"), Rules("free", FlatMixing(), "all")
+    )
+    steps = learning.steps("em", None, 0)
+    values = [next(steps).objective for _ in range(5)]
+    good = learning.model
+    next(steps)
+    learning.model = worse = replace(good, mixing=3.0 * good.mixing)
+    learning.conclude(False, cut_short)
+    assert learning.model is good
+    assert learning.objective > max(values)
+    learning.model = worse
+    learning.conclude(True, False)
+    assert learning.model is worse
+    assert learning.objective < max(values)

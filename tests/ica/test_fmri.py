@@ -91,6 +91,20 @@ def test_the_automatic_mask_finds_the_brain(brain):
         brain_mask(np.ones((5, 5)))
 
 
+def test_a_volume_without_background_is_reported():
+    rng = np.random.default_rng(0)
+    for level in (100.0, 0.0):
+        scans = level + rng.normal(size=(10, 10, 6, 20))
+        scans[3:6, 3:6, 2:4] += 8.0
+        with pytest.warns(UserWarning, match="kept 18 of 600 voxels.*mask=None"):
+            brain_mask(scans)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_volume_with_background_is_not_reported(brain):
+    brain_mask(brain.scans)
+
+
 def test_times_in_milliseconds(brain, tmp_path):
     image = nibabel.Nifti1Image(brain.scans, brain.affine)
     image.header.set_zooms((3.0, 3.0, 3.0, 1500.0))

@@ -151,3 +151,18 @@ def test_isotropic_noise_never_makes_a_matrix_of_channels_squared():
 def test_bad_noise_is_one_clear_line(noise, text):
     with pytest.raises(MethodError, match=text):
         make_noise(noise, np.ones(3))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 3), (2, 3)])
+def test_the_unmixing_is_the_inverse_by_weighted_least_squares(shape):
+    rng = np.random.default_rng(4)
+    mixing, root = rng.normal(size=shape), rng.normal(size=(shape[0], shape[0]))
+    spread = rng.uniform(0.1, 3.0, size=shape[0])
+    for noise in (0.7, spread, root @ root.T + np.eye(shape[0])):
+        found = make_noise(noise, np.ones(shape[0])).unmixing(mixing)
+        covariance = noise * np.eye(shape[0]) if np.ndim(noise) < 2 else noise
+        weighted = mixing.T @ np.linalg.inv(covariance)
+        known = np.linalg.pinv(mixing)
+        if shape[0] > shape[1]:
+            known = np.linalg.solve(weighted @ mixing, weighted)
+        np.testing.assert_allclose(found, known, rtol=1e-9, atol=1e-12)

@@ -106,6 +106,23 @@ def test_mean_field_fits_go_on_after_a_crash(
         assert np.array_equal(one.model.mixing, two.model.mixing)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"posterior": "lr"}, {"posterior": "adatap"}, {"posterior": "lr", "batch_size": 70}],
+)
+def test_fits_that_change_the_kind_of_noise_go_on_after_a_crash(
+    options: dict[str, Any], rows: np.ndarray, tmp_path: Path
+) -> None:
+    """Crashes before and after the step at which channels are found to differ."""
+    own = rows + np.random.default_rng(1).normal(size=rows.shape) * [0.1, 0.5, 1.5]
+    options = {**SHARED, "n_sources": 1, **options}
+    whole = fitted(MeanFieldICA, own, **options)
+    again = crash_and_resume(MeanFieldICA, own, tmp_path / "fit", [3, 6], **options)
+    assert whole.noise_.shape == (3,)
+    assert_same(whole, again)
+    assert np.array_equal(whole.noise_, again.noise_)
+
+
 def test_rounds_of_lbfgs_go_on_after_a_crash(rows: np.ndarray, tmp_path: Path) -> None:
     """A round has 25 steps and begins again; crashes are in the second and third."""
     options = {**SHARED, "posterior": "naive", "optimiser": "lbfgs", "max_iter": 70, "tol": 0.0}
@@ -243,4 +260,4 @@ def test_what_no_file_can_hold_is_refused(rows: np.ndarray, tmp_path: Path) -> N
     with pytest.raises(MethodError, match="source 0 has prior log-density, whose functions no"):
         fitted(MeanFieldICA, rows, 1, prior=quartic, max_iter=2, checkpoint=tmp_path / "fit")
     with pytest.raises(MethodError, match="several fits"):
-        MeanFieldICA.choose_sources(rows, [1, 2], checkpoint=tmp_path / "fit")
+        MeanFieldICA(checkpoint=tmp_path / "fit").choose_sources(rows, [1, 2])

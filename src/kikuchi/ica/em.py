@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.run import State, Step
 from kikuchi.ica.mixing import MixingPrior, MixingTask, times_second, update_mixing
 from kikuchi.ica.model import Model, Observations, deviations, is_learned
@@ -27,12 +27,14 @@ from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, Problem
 from kikuchi.ica.priors.prior import SourcePrior
 from kikuchi.ica.scoring import AndersonScoring, Evaluation, evaluate
-from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.checkpoint import check_sizes, part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
 
 WEAK = 0.7  # deviation of sources in units of noise, below which there may be several optima
 OPTIMISERS = ("em", "over-relaxed", "lbfgs", "scoring")
+GRADIENTS = ("lbfgs", "scoring")
 CONSISTENT = ("naive", "variational", "adatap", "exact")  # moments are the gradient of log Z
+LIKELIHOODS = (*CONSISTENT, "importance")  # whose objectives can be compared
 _GROWTH = 1.2  # of over-relaxation after a good step
 _MOST_RELAXED = 20.0
 _WORSE = 1.2  # growth of the EM step that ends over-relaxation where no objective can be trusted
@@ -106,6 +108,30 @@ class Statistics:
         return cls(**named, outer=arrays.get("outer"), priors=priors)
 
 
+_FIELDS = dict.fromkeys(("mean", "gamma", "lam"), "sources samples")
+_SUMS = {"cross": "channels sources", "squares": "channels", "counts": "channels"}
+
+
+def _check_sizes(state: State, data: Observations) -> None:
+    """Refuse a saved state whose parts are not those of one model of these data."""
+    check_sizes(state, {"model/mixing": "channels sources"}, channels=data.channels)
+    sizes = {"channels": data.channels, "sources": state["model/mixing"].shape[1]}
+    for name in {name.partition("/")[0] for name in state}:
+        own = part(state, name)
+        if name == "moments":
+            check_sizes(own, _FIELDS, samples=data.count, **sizes)
+        elif name == "total" or name.startswith("batch"):
+            wide = own["second"].ndim == 3
+            second = {"second": "channels " * wide + "sources sources"}
+            check_sizes(own, _SUMS | second, **sizes)
+            if name != "total":
+                check_sizes(part(own, "moments"), _FIELDS, **sizes)
+        elif name == "fallback":
+            check_sizes(own, {"mixing": "channels sources"}, **sizes)
+    if state["ascent/points"].shape != state["ascent/steps"].shape:
+        raise DataError("its points and steps are not equally many")
+
+
 def expectation(
     model: Model,
     data: Observations,
@@ -169,6 +195,8 @@ class EMIteration:
     the next step depends on, for a checkpoint, and `restore` takes it up again.
     """
 
+    varying = ("ascent/points", "ascent/steps", "moments/")
+
     def __init__(
         self,
         model: Model,
@@ -196,6 +224,8 @@ class EMIteration:
         self._round: State | None = None  # the state at the begin of a round of L-BFGS
         self.ascent = AndersonScoring()
         self.evaluation: Evaluation | None = None  # the last one of scoring
+        self.known: tuple[float, Model] | None = None  # the last objective, and whose it is
+        self.best: tuple[float, Model] | None = None  # the highest of those that are likelihoods
 
     def steps(self, optimiser: str, batch_size: int | None, seed: int) -> Iterator[Step]:
         """Steps of the optimiser that is named."""
@@ -205,6 +235,37 @@ class EMIteration:
         if optimiser in ("lbfgs", "scoring"):
             return self._quasi_newton() if optimiser == "lbfgs" else self._scoring()
         return self._relaxed() if optimiser == "over-relaxed" else self._plain()
+
+    def begin_again(self, model: Model) -> None:
+        """Go on from another model of the same data, with nothing kept but the iterations."""
+        self.model, self.relaxation, self.fallback = model, _NOT_RELAXED, None
+        self.batches, self.total, self._round = [], None, None
+        self.ascent, self.known, self.best = AndersonScoring(), None, None
+
+    def conclude(self, converged: bool, cut_short: bool) -> None:
+        """Set model and objective to those of one and the same point: where the fit has converged
+        the last, else the one of highest likelihood, where the objective is a likelihood. What was
+        cut short makes no other E-step.
+        """
+        if self.total is not None:  # sums of batches, each under a model of its own
+            return
+        if not cut_short and (self.known is None or self.known[1] is not self.model):
+            self._expect()
+        if self.known is None or math.isnan(self.known[0]):
+            return
+        kept = (
+            self.known
+            if converged or self.best is None
+            else max(self.best, self.known, key=lambda pair: pair[0])
+        )
+        self.objective, self.model = kept
+
+    def _note(self, model: Model) -> None:
+        """Keep the objective as that of this model."""
+        self.known = (self.objective, model)
+        trusted = self.posterior.name in LIKELIHOODS
+        if trusted and (self.best is None or self.objective > self.best[0]):
+            self.best = self.known
 
     # ------------------------------------------------------------------ state
 
@@ -225,6 +286,10 @@ class EMIteration:
         if self.fallback is not None:
             state |= prefixed(self.fallback.to_arrays(), "fallback")
             state["fallback_facts"] = json_array(self.fallback.describe())
+        if self.best is not None:
+            state |= prefixed(self.best[1].to_arrays(), "best")
+            state["best_facts"] = json_array(self.best[1].describe())
+            state["best_objective"] = np.array(self.best[0])
         if self.moments is not None:
             state |= prefixed(self.moments.fields(), "moments")
         if self.total is not None:
@@ -236,6 +301,7 @@ class EMIteration:
 
     def restore(self, state: State) -> None:
         """Go on where `state` was taken."""
+        _check_sizes(state, self.data)
         self.model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
         self.iterations = int(state["iterations"])
         self.objective, *numbers = (float(x) for x in state["numbers"])
@@ -246,6 +312,10 @@ class EMIteration:
         if fallback:
             facts = from_json_array(state["fallback_facts"])
             self.fallback = Model.from_arrays(fallback, facts)
+        best = part(state, "best")
+        if best:
+            model = Model.from_arrays(best, from_json_array(state["best_facts"]))
+            self.best = (float(state["best_objective"]), model)
         moments, total = part(state, "moments"), part(state, "total")
         self.moments = Moments.from_fields(moments) if moments else None
         self.total = Statistics.from_arrays(total) if total else None
@@ -314,6 +384,7 @@ class EMIteration:
             self.model, self.data, self.posterior, self.rules.learned, self.moments
         )
         self.objective = statistics.log_likelihood / statistics.count - self._penalty()
+        self._note(self.model)
         return statistics
 
     def _penalty(self) -> float:
@@ -352,7 +423,9 @@ class EMIteration:
                     break
                 self.objective = -descent.value
                 residual = max(begun, descent.residual) if learned else descent.residual
-                yield self._move(chart.model(descent.point), residual)
+                step = self._move(chart.model(descent.point), residual)
+                self._note(self.model)
+                yield step
 
     def _scoring(self) -> Iterator[Step]:
         self._set_draws()
@@ -361,6 +434,7 @@ class EMIteration:
             now = evaluate(self.model, self.data, self.posterior, self.moments, prior, self.pseudo)
             self.moments, self.objective = now.moments, now.value
             self.evaluation = now
+            self._note(self.model)
             if now.is_far:
                 self.ascent = AndersonScoring()
                 plain = maximisation(self.model, self._expect(), self.rules)

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kikuchi.core.arrays import Array
-from kikuchi.core.errors import DataError
+from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import Configured
 from kikuchi.core.run import Run
 from kikuchi.ica.priors.prior import SourcePrior, prior_texts
 from kikuchi.ica.recordings import checked_sources
-from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.checkpoint import Arrays, of_type, part, prefixed
 from kikuchi.training.estimator import (
     Estimator,
     FeatureTransformer,
@@ -86,6 +86,13 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
         options = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         return {name: value for name, value in options.items() if value is not _NOT_STORED}
 
+    file_layout: ClassVar[Mapping[str, str]] = {
+        "fitted/mixing_": "columns sources",
+        "fitted/components_": "sources columns",
+        "fitted/mean_": "columns",
+    }
+    file_values: ClassVar[Mapping[str, type]] = {}  # those that questions need, with their types
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         fitted = {n: v for n, v in vars(self).items() if n.endswith("_") and n not in _OF_THE_SHELL}
         fitted = {n: v for n, v in fitted.items() if not n.endswith("_in_")}
@@ -96,13 +103,28 @@ class IcaEstimator(FeatureTransformer, Estimator, _Fitted):
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
+        for name, kind in self.file_values.items():
+            of_type(about["values"], name, kind)
         for name, value in {**part(arrays, "fitted"), **about["values"]}.items():
             if not name.endswith("_") or hasattr(type(self), name):
                 raise DataError(f"{name} is no result of a fit")
             setattr(self, name, value)
-        sensors, sources = self.mixing_.shape
-        if (self.components_.shape, self.mean_.shape) != ((sources, sensors), (sensors,)):
-            raise DataError("the shapes of its arrays do not agree")
+
+
+def drawn_seeds(random_state: Any, count: int) -> list[int]:
+    """Return `count` seeds drawn from a generator, or from one seeded by a whole number."""
+    from sklearn.utils import check_random_state
+
+    if isinstance(random_state, np.random.Generator):
+        return [int(seed) for seed in random_state.integers(2**31 - 1, size=count)]
+    try:
+        drawn = check_random_state(random_state).randint(2**31 - 1, size=count)
+    except ValueError:
+        raise MethodError(
+            "MeanFieldICA: random_state must be a whole number from 0 to 2**32 - 1 or a generator, "
+            f"got {random_state!r}"
+        ) from None
+    return [int(seed) for seed in drawn]
 
 
 _NOT_STORED = object()

@@ -83,6 +83,15 @@ class SourceEvaluation(Answer):
         return None if self.recording.rate is None else 1.0 / self.recording.rate
 
     @property
+    def mixing_rows(self) -> tuple[str, list[str]]:
+        """What the rows of `mixing` are (sensors, scans or voxels), and the name of each."""
+        if self.orientation is None:
+            return "sensor", list(self.recording.names)
+        count = range(len(self.mixing))
+        kind = "scan" if self.orientation == "spatial" else "voxel"
+        return kind, [_row_name(self.recording, k, self.orientation) for k in count]
+
+    @property
     def lost(self) -> list[str]:
         """Names of sources whose column has collapsed."""
         return [source.name for source in self.sources if source.lost]
@@ -295,9 +304,15 @@ def _kurtosis(values: Array) -> float:
 
 def _strongest(recording: Recording, column: Array, where: str | None) -> str:
     largest = int(np.argmax(np.abs(column)))
+    name = _row_name(recording, largest, where)
+    return name if where is None else f"{'scan' if where == 'spatial' else 'voxel'} {name}"
+
+
+def _row_name(recording: Recording, row: int, where: str | None) -> str:
+    """The sensor, the number of the scan or the place of the voxel."""
     if where is None:
-        return recording.names[largest]
+        return recording.names[row]
     if where == "spatial":
-        return f"scan {largest + 1}"
+        return str(row + 1)
     assert recording.mask is not None
-    return "voxel " + ", ".join(str(int(axis[largest])) for axis in np.nonzero(recording.mask))
+    return ", ".join(str(int(axis[row])) for axis in np.nonzero(recording.mask))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.arrays import Array
 from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import DataError, MethodError, ModelError
+from kikuchi.core.errors import DataError, ModelError
 from kikuchi.core.parallel import in_this_process
 from kikuchi.core.parallel import map as parallel_map
 from kikuchi.core.progress import Progress, silent
-from kikuchi.core.run import Run, State
+from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
+from kikuchi.ica.channels import channels_differ, with_channel_variances
 from kikuchi.ica.em import (
-    CONSISTENT,
+    GRADIENTS,
     WEAK,
     EMIteration,
     Rules,
@@ -29,15 +30,23 @@ from kikuchi.ica.evidence import Evidence, evidence
 from kikuchi.ica.initialisation import factor_noise, has_factors, initial_model
 from kikuchi.ica.measures import column_angles
 from kikuchi.ica.model import Model, Observations, deviations
-from kikuchi.ica.noise import AUTO, KINDS, restore_noise
+from kikuchi.ica.noise import AUTO, KINDS
 from kikuchi.ica.posteriors.importance import ImportancePosterior
 from kikuchi.ica.posteriors.posterior import Moments, Posterior
 from kikuchi.ica.priors.prior import SourcePrior
-from kikuchi.ica.scoring import Precision, evaluate, point_of
-from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
-from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable, json_array
+from kikuchi.ica.restarts import (
+    CUT_SHORT,
+    OBJECTIVE,
+    RestartFile,
+    RestartFit,
+    RestartState,
+    channels_at_floor,
+    collapsed_sources,
+)
+from kikuchi.ica.scoring import Precision, evaluate, has_information, point_of
+from kikuchi.training.checkpoint import Checkpoint, check_sizes, part, restoring
+from kikuchi.training.resuming import StateStore, from_json_array, iterate_resumable
 
-_OBJECTIVE = "mean log-likelihood"
 _MANY = 8000  # samples from which on L-BFGS begins with a part of them
 _PART = 4000
 _WARM_UP = 20_000  # of 100 000 and more, for EM
@@ -51,8 +60,8 @@ _NEXT = 4  # times as many are the next
 _STRONG = 1.0  # deviation of sources in units of noise that lets few samples do
 _MORE = 2500  # samples to begin with where it is less
 _OTHERS = 2500  # that fits to these are compared on
-_TESTED = 8000  # that tell whether channels differ, where fewer leave it open:
-_OPEN = 0.25  # of the gain that BIC asks for
+_TESTED = 8000  # that tell whether channels differ, where fewer leave it open
+_EQUAL = 50  # iterations after which channels are compared, unless the fit converged before
 _PRECISE, _PRECISE_DRAWS = 1000, 512  # samples and draws that tell how precise a fit is
 _SOON = 8  # steps in which a good start comes near
 _PART_TIMES = 2  # as many draws as usual, at most
@@ -62,10 +71,7 @@ _NOISE_FRACTIONS = (1.8, 1.0, 0.4, 0.1, 0.02, 1e-3)
 _START_SAMPLES = 400
 _STARTS = 3  # where sources are more than channels
 _SAME = 5.0  # degrees between columns of fits that found the same
-CUT_SHORT = ("seconds", "interrupted")
-GRADIENTS = ("lbfgs", "scoring")
 _LEAST_SIGNAL = 0.05  # of the variance of a direction that sources must explain at the start
-COLLAPSED = 0.05  # of the largest source: below it a column has been lost
 
 
 @dataclass(frozen=True)
@@ -91,113 +97,18 @@ class RestartTask:
         return f"start {name} with seed {self.seed}"
 
 
-@dataclass(frozen=True)
-class RestartFit:
-    """What one restart ended with."""
-
-    model: Model
-    trace: Trace
-    converged: bool
-    stopped: str
-    objective: float
-    collapsed: tuple[int, ...]
-    precision: Precision | None = None  # known after scoring
-
-    @property
-    def complete(self) -> bool:
-        """Whether it ended by itself, not by the clock or by Ctrl-C."""
-        return self.stopped not in CUT_SHORT
-
-    def to_state(self) -> State:
-        """The restart as arrays."""
-        facts = {
-            "model": self.model.describe(),
-            "converged": self.converged,
-            "stopped": self.stopped,
-            "objective": self.objective,
-        }
-        trace = prefixed(self.trace.arrays(), "trace")
-        precise = {} if self.precision is None else prefixed(vars(self.precision), "precision")
-        return self.model.to_arrays() | trace | precise | {"facts": json_array(facts)}
-
-    @classmethod
-    def from_state(cls, state: State) -> RestartFit:
-        """The inverse of `to_state`."""
-        facts = from_json_array(state["facts"])
-        model = Model.from_arrays(state, facts["model"])
-        trace = Trace(_OBJECTIVE)
-        trace.restore(part(state, "trace"))
-        how = facts["converged"], facts["stopped"], facts["objective"]
-        known = part(state, "precision")
-        precision = Precision(**known) if known else None
-        return cls(model, trace, *how, collapsed_sources(model), precision)
-
-
-class RestartFile:
-    """A checkpoint file with the restarts that are complete and the state of the one that runs.
-
-    `seeds` are those of the restarts; a file that exists brings its own.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, seeds: Sequence[int]) -> None:
-        self.checkpoint = checkpoint
-        self.seeds = list(seeds)
-        self.complete: dict[int, RestartFit] = {}
-        self.running: State = {}
-        self.number = 0  # of the restart that runs
-        saved = checkpoint.load()
-        if saved is not None:
-            with reading(checkpoint.path, "a state of this fit"):
-                self.seeds, self.number = saved.progress["seeds"], saved.progress["running"]
-                self.running = part(saved.arrays, "running")
-                for number in saved.progress["complete"]:
-                    state = part(saved.arrays, f"restart{number}")
-                    self.complete[number] = RestartFit.from_state(state)
-
-    def keep(self, number: int, fit: RestartFit) -> None:
-        """Note a restart, if it is complete."""
-        if fit.complete:
-            self.complete[number] = fit
-            self.write(number, {})
-
-    def write(self, number: int, state: State) -> None:
-        """Write the file with this state of this restart."""
-        self.number, self.running = number, state
-        arrays = prefixed(state, "running")
-        for k, fit in self.complete.items():
-            arrays |= prefixed(fit.to_state(), f"restart{k}")
-        progress = {"seeds": self.seeds, "running": number, "complete": list(self.complete)}
-        self.checkpoint.save(arrays, progress)
-
-
-@dataclass(frozen=True)
-class _RestartState:
-    """The place of one restart in the file of all."""
-
-    file: RestartFile
-    number: int
-
-    @property
-    def due(self) -> bool:
-        return self.file.checkpoint.due
-
-    def load(self) -> State | None:
-        same = self.file.running and self.file.number == self.number
-        return self.file.running if same else None
-
-    def save(self, state: State) -> None:
-        self.file.write(self.number, state)
-
-
 def fit_once(
     task: RestartTask, progress: Progress = silent, store: StateStore | None = None
 ) -> RestartFit:
     """Run one restart to its end, from its state in `store` if there is one."""
     clock = Budget(seconds=task.seconds).start()
-    trace = Trace(objective_name=_OBJECTIVE)
+    trace = Trace(objective_name=OBJECTIVE)
     model, settled = None, True
     if store is not None and (state := store.load()) is not None:
-        model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
+        with restoring(store.path):
+            model = Model.from_arrays(part(state, "model"), from_json_array(state["facts"]))
+            sizes = {"channels": task.data.channels, "sources": len(task.priors)}
+            check_sizes(state, {"model/mixing": "channels sources"}, **sizes)
     if model is None:
         model, stopped, settled = _first_model(task, clock)
         if stopped in CUT_SHORT:  # no state is kept: the search begins anew
@@ -205,21 +116,63 @@ def fit_once(
     learning = EMIteration(model, task.data, task.posterior, task.rules)
     learning.settled = settled
     run = Run(clock, progress, trace)
-    steps = learning.steps(task.optimiser, task.batch_size, task.seed)
+    steps = _steps(learning, task)
     _, converged = iterate_resumable(run, learning, steps, store, tol=task.tol, limit=task.max_iter)
+    cut_short = run.stopped in CUT_SHORT
+    learning.conclude(converged, cut_short)
+    if len(trace):
+        trace.objective[-1] = learning.objective
     _check_model(learning.model)
     lost, stopped, precision = collapsed_sources(learning.model), run.stopped, None
     if stopped == "diverged" and task.optimiser == "scoring":
         stopped = "stalled"
+    measured = task.optimiser == "lbfgs" and has_information(len(task.priors), task.data)
+    if measured and not cut_short:
+        learning.evaluation = evaluate(
+            learning.model, task.data, learning.posterior, learning.moments, task.rules.mixing_prior
+        )
     if learning.evaluation is not None:
         precision = _precision(learning)
-    if converged and precision is not None and precision.leaves_open:
+    open_noise = channels_at_floor(learning.model) if precision is None else ()
+    if converged and (open_noise or (precision is not None and precision.leaves_open)):
         stopped = "unresolved"
     if converged and not learning.settled:
         stopped = "ambiguous"
     converged = converged and stopped == "converged"
     how = converged, stopped, learning.objective
     return RestartFit(learning.model, trace, *how, lost, precision)
+
+
+def _steps(learning: EMIteration, task: RestartTask) -> Iterator[Step]:
+    """Steps of the optimiser. Noise "auto" begins with one variance for all channels; where BIC
+    prefers a variance for each, the steps go on with those. Scoring has made that choice in its
+    search for a start, unless the start was given.
+    """
+    open_kind = task.optimiser != "scoring" or isinstance(task.start, Model)
+    choose = isinstance(task.noise, str) and task.noise == AUTO and open_kind
+    early = min(_EQUAL, max(1, task.max_iter // 2))
+    while True:
+        equal = choose and learning.model.noise.kind == KINDS[0] and task.data.channels > 1
+        for step in learning.steps(task.optimiser, task.batch_size, task.seed):
+            due = equal and (step.iterations == early or step.residual <= task.tol)
+            if due and _channels_of_fit_differ(learning, task):
+                learning.begin_again(with_channel_variances(learning.model))
+                break
+            yield step
+        else:
+            return
+
+
+def _channels_of_fit_differ(learning: EMIteration, task: RestartTask) -> bool:
+    some, more = (learning.data.spread(count) for count in (_OTHERS, _TESTED))
+    return _differ(learning.model, some, task, more)
+
+
+def _differ(
+    model: Model, data: Observations, task: RestartTask, more: Observations | None = None
+) -> bool:
+    posterior = posterior_within_em(task.posterior)
+    return channels_differ(model, data, posterior, task.rules, more)
 
 
 def _precision(learning: EMIteration) -> Precision:
@@ -282,7 +235,7 @@ def _scored_model(
     few = task.data.take(np.sort(order[:size]))
     others = task.data.take(np.sort(order[size : size + _OTHERS] if size < order.size else order))
     choose = learned == AUTO and task.data.channels > 1
-    if choose and tall and _channels_differ(models[0], few, task):
+    if choose and tall and _differ(models[0], few, task):
         models, choose = _own_starts(models[0], seen, rng), False
     fits = [_fit_to_part(models[0], few, task, clock)]
     for model in models[1:]:
@@ -293,9 +246,9 @@ def _scored_model(
     apart = [float(column_angles(m, best.model.mixing).max()) for m in mixings]
     settled = not several or sum(angle < _SAME for angle in apart) > 1
     choose = choose and not tall and stopped not in CUT_SHORT
-    rest = np.sort(order[size : size + _TESTED] if size < order.size else order)
-    if own or (choose and _channels_differ(best.model, others, task, rest)):
-        start = _with_variances(best.model, None)
+    more = order[size : size + _TESTED] if size < order.size else order
+    if own or (choose and _differ(best.model, others, task, task.data.take(np.sort(more)))):
+        start = with_channel_variances(best.model)
         best, stopped = _fit_to_part(start, few, task, clock, best.moments)
     if task.start == "ica" and few.observed is None and weakest(best.model) < WEAK:
         best, stopped = _turned_again((best, stopped), few, others, task, clock, rng)
@@ -353,55 +306,19 @@ def _likelihoods(model: Model, data: Observations, task: RestartTask) -> Array:
     return np.asarray(moments.log_z + model.log_base(data))
 
 
-def _channels_differ(
-    model: Model, data: Observations, task: RestartTask, rest: Ints | None = None
-) -> bool:
-    """Whether BIC prefers a variance for each channel to one for all, by the score test: the gain
-    that the gradient and the information at equal variances promise. Where some samples leave that
-    open, `rest` are the places of more.
-    """
-    gain = _gain_of_channels(model, data, task)
-    if rest is not None and _OPEN < gain <= 1.0 and rest.size > data.count:
-        gain = _gain_of_channels(model, task.data.take(rest), task)
-    return gain > 1.0
-
-
-def _gain_of_channels(model: Model, data: Observations, task: RestartTask) -> float:
-    """What a variance for each channel would add to the log-likelihood, over what BIC asks for."""
-    own = _with_variances(model, None)
-    posterior = posterior_within_em(task.posterior)
-    now = evaluate(own, data, posterior, None, task.rules.mixing_prior)
-    size = model.mixing.size
-    merge = np.zeros((size + 1, size + data.channels))  # one variance moves all of them
-    merge[:size, :size], merge[size, size:] = np.eye(size), 1.0
-    together = merge @ now.information @ merge.T
-    same = replace(now, gradient=merge @ now.gradient, information=together)
-    less, more = (float(e.gradient @ e.solve(e.gradient)) for e in (same, now))
-    return data.count * (more - less) / ((data.channels - 1) * math.log(data.count))
-
-
-def _with_variances(model: Model, variances: Array | None) -> Model:
-    """The model with a variance for each channel: these, or those that it has."""
-    floor = np.asarray(model.noise.floor)
-    variances = model.noise.channel_variances(model.channels) if variances is None else variances
-    return replace(
-        model, noise=restore_noise("diagonal", np.maximum(variances, floor), floor, True)
-    )
-
-
 def _own_starts(model: Model, task: RestartTask, rng: np.random.Generator) -> list[Model]:
     """Starts with a variance for each channel: independent components in units of the noise of a
     factor analysis, as large noise of one channel hides sources from principal components. Where
     the covariance does not determine that noise, the one with equal variances remains another.
     """
-    same = _with_variances(model, None)
+    same = with_channel_variances(model)
     if task.start != "ica" or task.data.observed is not None:
         return [same]
     unit = np.sqrt(factor_noise(task.data.outer / task.data.count, model.sources))
     scaled = replace(task.data, x=task.data.x / unit[:, None])
     start = _best_start(replace(task, data=scaled, noise=KINDS[0]), rng)
     variances = start.noise.channel_variances(model.channels) * unit**2
-    own = _with_variances(replace(model, mixing=unit[:, None] * start.mixing), variances)
+    own = with_channel_variances(replace(model, mixing=unit[:, None] * start.mixing), variances)
     return [own] if has_factors(model.channels, model.sources) else [own, same]
 
 
@@ -504,7 +421,7 @@ def fit_all(
         return replace(tasks[number], seconds=left, number=number)
 
     def here(task: RestartTask) -> RestartFit:
-        store = None if file is None else _RestartState(file, task.number)
+        store = None if file is None else RestartState(file, task.number)
         return fit_once(limited(task.number), progress, store)
 
     def keep(number: int, fit: RestartFit) -> None:
@@ -532,7 +449,8 @@ def fit_all(
 def choose_fit(
     fits: Sequence[RestartFit], data: Observations, posterior: Posterior
 ) -> tuple[RestartFit, Evidence]:
-    """The restart of greatest likelihood among those that lost the fewest sources.
+    """The restart of greatest likelihood among those that lost the fewest sources; each variance of
+    the noise costs what BIC asks for it, as some may have more of them.
 
     Never the one of greatest mean field energy, which prefers collapse (see `evidence`).
     """
@@ -542,50 +460,14 @@ def choose_fit(
         return kept[0], Evidence(kept[0].objective, "the only one")
     estimates = [evidence(f.model, data, posterior) for f in kept]
     values = [e.value if math.isfinite(e.value) else -math.inf for e in estimates]
+    cost = 0.5 * math.log(data.count) / data.count
+    sizes = [f.model.noise.n_parameters(data.channels) for f in kept]
+    values = [value - cost * size for value, size in zip(values, sizes, strict=True)]
     best = int(np.argmax(values))
     if values[best] == -math.inf:  # no likelihood at all: the least noise that is left
         best = int(np.argmin([float(np.mean(f.model.noise.value)) for f in kept]))
         return kept[best], Evidence(math.nan, "least noise")
     return kept[best], estimates[best]
-
-
-def collapsed_sources(model: Model) -> tuple[int, ...]:
-    """Sources whose column has shrunk to almost nothing beside the largest."""
-    sizes = model.sizes()
-    largest = float(sizes.max())
-    if not largest > 0:
-        return tuple(range(model.sources))
-    return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
-
-
-def check_optimiser(
-    optimiser: str,
-    posterior: Posterior,
-    rules: Rules,
-    priors: Sequence[SourcePrior],
-    noise: str | Array,
-) -> None:
-    """What follows gradients needs moments that give them, and no constraints."""
-    if optimiser not in GRADIENTS:
-        return
-    unknown = sorted({prior.name for prior in priors if not prior.has_log_partition})
-    if unknown:
-        raise MethodError(
-            f"optimiser {optimiser}: prior {', '.join(unknown)} has no likelihood to maximise; "
-            "use em"
-        )
-    if optimiser == "lbfgs" and posterior.name not in CONSISTENT:
-        raise MethodError(
-            f"optimiser lbfgs: the energy of posterior {posterior.name} does not belong to its "
-            f"moments; use scoring or over-relaxed, or one of {', '.join(CONSISTENT)}"
-        )
-    if rules.mixing != "free" or rules.mixing_prior.beta > 0:
-        raise MethodError(
-            f"optimiser {optimiser} takes free mixing with a flat or gaussian prior; "
-            "use em or over-relaxed"
-        )
-    if optimiser == "scoring" and isinstance(noise, str) and noise == "full":
-        raise MethodError("optimiser scoring learns isotropic or diagonal noise; use em for full")
 
 
 def _check_model(model: Model) -> None:

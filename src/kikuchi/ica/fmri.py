@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ Orientation = Literal["temporal", "spatial"]
 
 _TIME_UNITS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6, "unknown": 1.0}
 _BINS = 256
+_BACKGROUND = 0.5  # brightness of dark voxels, relative to bright ones, that is no background
+_FEW = 0.05  # share of all voxels that is less than a brain
 
 
 # ---------------------------------------------------------------------- files
@@ -146,7 +149,8 @@ def brain_mask(scans: ArrayLike) -> Mask:
     """Voxels of the brain: the largest bright piece of the mean scan, without holes.
 
     Bright is above the threshold that separates dark from bright voxels best (Otsu); an opening
-    cuts thin bridges to the skull, where the volume is thick enough for one.
+    cuts thin bridges to the skull, where the volume is thick enough for one. Warns if the volume
+    seems to have no dark background: the mask then selects the brightest part of the brain.
 
     >>> ball = sum((x - 7.5) ** 2 for x in np.indices((16, 16, 16))) < 36
     >>> bool((brain_mask(100.0 * ball) == ball).all())
@@ -161,11 +165,20 @@ def brain_mask(scans: ArrayLike) -> Mask:
     if np.ptp(mean) <= 1e-9 * np.abs(mean).max() + 1e-300:  # too little for a histogram
         raise DataError("all voxels are alike: there is no brain to find; give a mask")
     bright = mean > otsu_threshold(mean)
+    level = float(mean[~bright].mean() / mean[bright].mean())
     opened = ndimage.binary_opening(bright, ndimage.generate_binary_structure(3, 1))
     cut = opened if opened.sum() >= 0.5 * bright.sum() else bright
     pieces, count = ndimage.label(cut)
     sizes = ndimage.sum_labels(cut, pieces, np.arange(1, count + 1))
-    return np.asarray(ndimage.binary_fill_holes(pieces == 1 + int(np.argmax(sizes))), dtype=bool)
+    inside = ndimage.binary_fill_holes(pieces == 1 + int(np.argmax(sizes)))
+    if level > _BACKGROUND or inside.sum() < _FEW * inside.size:
+        warnings.warn(
+            f"the automatic mask kept {inside.sum()} of {inside.size} voxels, but the volume seems "
+            f"to have no dark background (dark voxels have {max(level, 0.0):.0%} of the brightness "
+            "of bright ones); use mask=None to keep every voxel, or give a mask",
+            stacklevel=2,
+        )
+    return np.asarray(inside, dtype=bool)
 
 
 def otsu_threshold(values: ArrayLike) -> float:

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,24 +17,20 @@ from numpy.typing import ArrayLike
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
+from kikuchi.core.methods import instance_method
 from kikuchi.core.options import option
 from kikuchi.core.trace import Trace
 from kikuchi.ica.em import Rules, Statistics, expectation, maximisation
-from kikuchi.ica.estimator import IcaEstimator
-from kikuchi.ica.fitting import (
-    RestartFit,
-    RestartTask,
-    check_optimiser,
-    choose_fit,
-    collapsed_sources,
-    fit_all,
-)
+from kikuchi.ica.estimator import IcaEstimator, drawn_seeds
+from kikuchi.ica.fitting import RestartTask, choose_fit, fit_all
 from kikuchi.ica.initialisation import initial_model, start_kinds
 from kikuchi.ica.mixing import RULES, parse_mixing_prior
 from kikuchi.ica.model import Model, Observations
+from kikuchi.ica.optimisers import check_optimiser
 from kikuchi.ica.posteriors.posterior import Moments, Posterior, parse_posterior
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
-from kikuchi.ica.scoring import Precision
+from kikuchi.ica.restarts import RestartFit, collapsed_sources
+from kikuchi.ica.scoring import Precision, has_enough_samples
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import check_is_fitted, validate_data
 from kikuchi.training.resuming import fit_checkpoint
@@ -44,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _MOST_DRAWN = 12  # sources that draws can follow
+_MOST_STATES = 1024  # joint states of discrete sources that auto enumerates
 _TOLERANCE = 1e-3
 _ERRORS = 0.3  # standard errors that scoring stops at
 _FORGETTING = 0.7  # partial_fit: the k-th batch has weight (k + 1)^-0.7
@@ -59,11 +56,14 @@ class MeanFieldICA(IcaEstimator):
 
     Attributes
     ----------
-    mixing_ (D, I), noise_, priors_, mean_, components_ (I, D; unmixing), trace_, converged_,
+    mixing_ (D, I), noise_, priors_, mean_, components_ (I, D), posterior_, trace_, converged_,
     stopped_, n_iter_, warnings_, collapsed_ (numbers of lost sources), restarts_ (all fits),
-    selection_ (how the restart was chosen). After scoring also noise_error_ (standard errors of the
-    logarithms of learned variances) and doubt_ (I; the part of each source that the samples do not
-    tell from others); converged_ is true only if they are small, else stopped_ is "unresolved".
+    selection_ (how the restart was chosen). posterior_ is the posterior of the fit. components_ is
+    the unmixing, the inverse of mixing_ by least squares in units of the noise; `transform` gives
+    posterior means instead, which are not linear. After scoring, and after lbfgs with few
+    parameters, also noise_error_ (standard errors of the logarithms of learned variances) and
+    doubt_ (I; the part of each source that the samples do not tell from others); converged_ is true
+    only if they are small, else stopped_ is "unresolved".
 
     >>> rng = np.random.default_rng(0)
     >>> S = rng.laplace(size=(2000, 2))
@@ -84,8 +84,9 @@ class MeanFieldICA(IcaEstimator):
     posterior: str | Posterior = option(
         "auto",
         "Posterior: naive, variational, lr, adatap, importance or exact, with options. auto takes "
-        "importance (the likelihood itself, by draws around adatap) for at most 12 sources with "
-        "smooth densities and free mixing, adatap for more of them, else lr.",
+        "exact for discrete sources with at most 1024 joint states, importance (the likelihood "
+        "itself, by draws around adatap) for at most 12 sources with smooth densities, free mixing "
+        "and two samples for each parameter, adatap for other smooth densities, else lr.",
     )
     mixing: Literal["free", "nonnegative", "multiplicative"] = option(
         "free", "Mixing matrix: free, nonnegative, or multiplicative (nonnegative by products)."
@@ -98,8 +99,8 @@ class MeanFieldICA(IcaEstimator):
     noise: str | float | Sequence[Any] | Array = option(
         "auto",
         'Noise: "isotropic", "diagonal" or "full", learned; or known: a variance, variances or a '
-        'covariance. "auto" is isotropic, or diagonal if posterior importance finds by BIC that '
-        "channels differ.",
+        'covariance. "auto" is isotropic, or diagonal if BIC finds that channels differ '
+        "(partial_fit: isotropic).",
     )
     learn_prior: Literal["none", "shape", "all"] = option(
         "shape",
@@ -149,7 +150,7 @@ class MeanFieldICA(IcaEstimator):
         rules = self._rules()
         rows = self._rows(X, reset=True)
         priors = tuple(as_priors(self.prior, self._source_count(rows)))
-        posterior, optimiser = self.method_for(priors)
+        posterior, optimiser = self.method_for(priors, rows.shape)
         check_optimiser(optimiser, posterior, rules, priors, self._noise())
         self._check_data(rows, priors)
         data = self._prepared(rows, priors, fit_mean=True)
@@ -157,7 +158,7 @@ class MeanFieldICA(IcaEstimator):
         checkpoint = fit_checkpoint(self, rows)
         fits = fit_all(tasks, self.processes, self.seconds, self._run().progress, checkpoint)
         best, evidence = choose_fit(fits, data, posterior)
-        self.restarts_ = fits
+        self.restarts_, self.posterior_ = fits, posterior.text
         self.selection_ = evidence.method
         self.trace_, self.stopped_, self.converged_ = best.trace, best.stopped, best.converged
         self.n_iter_ = max(1, best.trace.iterations[-1] if len(best.trace) else 0)
@@ -186,12 +187,12 @@ class MeanFieldICA(IcaEstimator):
             self.trace_, self.n_iter_ = Trace("mean log-likelihood"), 0
             self.stopped_, self.converged_ = "iterations", False
             self.restarts_, self.selection_ = [], "partial_fit"
+            self.posterior_ = self.method_for(priors, rows.shape)[0].text
             self._online = None
         else:
             model = self.model_
             data = self._prepared(rows, model.priors, fit_mean=False)
-        posterior, _ = self.method_for(model.priors)
-        statistics, _ = expectation(model, data, posterior, rules.learned)
+        statistics, _ = expectation(model, data, self.posterior_of_fit(), rules.learned)
         self.n_iter_ += 1
         objective = statistics.log_likelihood / statistics.count
         self.trace_.record(self.n_iter_, objective=objective)
@@ -212,9 +213,9 @@ class MeanFieldICA(IcaEstimator):
         rules: Rules,
         models: Sequence[Model],
     ) -> list[RestartTask]:
-        posterior, optimiser = self.method_for(priors)
+        posterior, optimiser = self.method_for(priors, (data.count, data.channels))
         names = start_kinds(self.start, self.restarts, len(priors), data, rules.mixing)
-        seeds = _drawn_seeds(self.random_state, len(names))
+        seeds = drawn_seeds(self.random_state, len(names))
         noise = self._noise()
         usual = _ERRORS / math.sqrt(data.count) if optimiser == "scoring" else _TOLERANCE
         tol = usual if self.tol is None else float(self.tol)
@@ -242,8 +243,7 @@ class MeanFieldICA(IcaEstimator):
         self.mixing_ = model.mixing
         self.noise_ = model.noise.value
         self.priors_ = list(model.priors)
-        components = np.linalg.pinv(model.mixing) if precision is None else precision.unmixing
-        self.components_ = np.ascontiguousarray(components, dtype=np.float64)
+        self.components_ = np.ascontiguousarray(model.noise.unmixing(model.mixing))
         self.doubt_ = None if precision is None else precision.doubt
         self.noise_error_ = None if precision is None else precision.noise_error
         self.collapsed_ = collapsed_sources(model)
@@ -253,19 +253,19 @@ class MeanFieldICA(IcaEstimator):
         if not best.complete:
             texts.append(f"stopped early ({best.stopped}): the best so far is kept")
         elif best.stopped == "unresolved":
-            assert best.precision is not None
-            sources, noises = best.precision.open_sources, best.precision.open_noise
+            sources = [] if best.precision is None else best.precision.open_sources
             if sources:
                 texts.append(
                     "not converged: at the optimum the samples do not tell source "
                     f"{', '.join(map(str, sources))} from others (see doubt_); give more samples, "
                     "or ask for fewer sources"
                 )
-            if noises:
+            if best.open_noise:
+                where = " (see noise_error_)" if best.precision is not None else " (at its floor)"
                 texts.append(
                     "not converged: at the optimum the samples do not determine the noise of "
-                    f"channel {', '.join(map(str, noises))} (see noise_error_); give more samples "
-                    "or channels, or noise='isotropic' or known"
+                    f"channel {', '.join(map(str, best.open_noise))}{where}; give more samples or "
+                    "channels, or noise='isotropic' or known"
                 )
         elif best.stopped == "ambiguous":
             texts.append(
@@ -301,8 +301,7 @@ class MeanFieldICA(IcaEstimator):
     def source_covariance(self, X: ArrayLike) -> Array:
         """Posterior covariance of the sources of each row of `X`, (samples, sources, sources)."""
         moments, data = self._moments(X)
-        posterior, _ = self.method_for(self.model_.priors)
-        return posterior.covariances(self.model_.problem(data), moments)
+        return self.posterior_of_fit().covariances(self.model_.problem(data), moments)
 
     def score_samples(self, X: ArrayLike) -> Array:
         """log p(x) of each row of `X` by the posterior's free energy: a bound only for naive and
@@ -337,32 +336,52 @@ class MeanFieldICA(IcaEstimator):
         check_is_fitted(self)
         if n_samples < 1:
             raise DataError(f"sample: at least 1 sample is needed, got {n_samples}")
-        rng = np.random.default_rng(_drawn_seeds(random_state, 1)[0])
+        rng = np.random.default_rng(drawn_seeds(random_state, 1)[0])
         sources = np.array([p.sample(rng, n_samples) for p in self.priors_])
         noise = self.model_.noise.sample(rng, self.model_.channels, n_samples)
         return (self.mixing_ @ sources + noise).T + self.mean_, sources.T
 
-    @classmethod
+    @instance_method
     def choose_sources(
-        cls, X: ArrayLike, sources: Iterable[int], criterion: str = "bic", **params: Any
+        self, X: ArrayLike, sources: Iterable[int], criterion: str = "bic"
     ) -> Choice:
-        """How many sources there are in the rows of `X`: fits each number of `sources` and compares
-        by the `criterion` "bic", with the full count of parameters, or by the likelihood of
-        "held-out" rows.
+        """Choose the number of sources of the rows `X`.
 
-        `params` are those of the estimator.
+        Each number is fitted by a copy of this estimator with all of its options except
+        `n_sources`; numbers above the first also start from the fit before, grown by a column. The
+        estimator itself is not changed. A `checkpoint` is refused, because it holds one fit.
+
+        Parameters
+        ----------
+        X : (samples, sensors).
+        sources : numbers to try; 0 stands for Gaussians without sources.
+        criterion : "bic", with the full count of parameters, or the likelihood of "held-out" rows.
+
+        Returns
+        -------
+        The `Choice`, whose `best` is the fitted estimator with the chosen number.
+
+        >>> rng = np.random.default_rng(0)
+        >>> S = rng.laplace(size=(1000, 2))
+        >>> X = S @ rng.normal(size=(2, 4)) + 0.1 * rng.standard_normal((1000, 4))
+        >>> MeanFieldICA(random_state=0).choose_sources(X, range(1, 4)).n_sources
+        2
         """
         from kikuchi.ica.order import choose_sources
 
-        return choose_sources(cls, X, sources, criterion, params)
+        return choose_sources(self, X, sources, criterion)
 
-    def method_for(self, priors: Sequence[SourcePrior]) -> tuple[Posterior, str]:
-        """Posterior and optimiser of a fit with these `priors`, one per source, those that are
-        "auto" chosen.
+    def method_for(
+        self, priors: Sequence[SourcePrior], shape: tuple[int, ...] | None = None
+    ) -> tuple[Posterior, str]:
+        """Posterior and optimiser of a fit with these `priors`, one per source, to rows of this
+        `shape`; those that are "auto" are chosen, for many rows if no shape is given.
 
         >>> from kikuchi.ica.priors.prior import as_priors
         >>> MeanFieldICA().method_for(as_priors("laplace", 3))[1]
         'scoring'
+        >>> MeanFieldICA().method_for(as_priors("laplace", 3), (80, 400))[1]
+        'lbfgs'
         """
         smooth = all(p.is_proper and p.log_concave and p.support == "real" for p in priors)
         free = self.mixing == RULES[0] and parse_mixing_prior(self.mixing_prior).beta == 0
@@ -371,13 +390,24 @@ class MeanFieldICA(IcaEstimator):
         posterior: str | Posterior = self.posterior
         optimiser: str = self.optimiser
         if posterior == "auto":
-            drawn = len(priors) <= _MOST_DRAWN and optimiser in ("auto", "scoring")
+            enough = shape is None or has_enough_samples(len(priors), shape[0], shape[1])
+            drawn = len(priors) <= _MOST_DRAWN and (
+                optimiser == "scoring" or (optimiser == "auto" and enough)
+            )
             posterior = ("importance" if drawn else "adatap") if smooth else "lr"
+            posterior = "exact" if _few_states(priors) else posterior
         found = parse_posterior(posterior)
         if optimiser == "auto":
             best = {"importance": "scoring", "adatap": "lbfgs"}
             optimiser = best.get(found.name, "em") if smooth else "em"
         return found, optimiser
+
+    def posterior_of_fit(self) -> Posterior:
+        """The posterior of the sources that `transform` and `score` use: the option, and where that
+        is "auto" the one that the fit has chosen.
+        """
+        check_is_fitted(self)
+        return parse_posterior(self.posterior_ if self.posterior == "auto" else self.posterior)
 
     # ------------------------------------------------------------------ checks
 
@@ -441,8 +471,7 @@ class MeanFieldICA(IcaEstimator):
     def _moments(self, X: ArrayLike) -> tuple[Moments, Observations]:
         check_is_fitted(self)
         data = self._prepared(self._rows(X, reset=False), self.model_.priors, fit_mean=False)
-        posterior, _ = self.method_for(self.model_.priors)
-        return posterior.solve(self.model_.problem(data)), data
+        return self.posterior_of_fit().solve(self.model_.problem(data)), data
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -457,6 +486,8 @@ class MeanFieldICA(IcaEstimator):
         return tags
 
     # ------------------------------------------------------------------ files
+
+    may_be_infinite: ClassVar[tuple[str, ...]] = ("fitted/noise_error_", "restart")
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
@@ -478,24 +509,16 @@ class MeanFieldICA(IcaEstimator):
         self.restarts_ = []
         while state := part(arrays, f"restart{len(self.restarts_)}"):
             self.restarts_.append(RestartFit.from_state(state))
+        self.posterior_of_fit()  # refuses a name that does not exist
         online = part(arrays, "online")
         self._online = Statistics.from_arrays(online) if online else None
 
 
-def _drawn_seeds(random_state: Any, count: int) -> list[int]:
-    """Seeds drawn from a generator of either kind, or from the one that a whole number seeds."""
-    from sklearn.utils import check_random_state
-
-    if isinstance(random_state, np.random.Generator):
-        return [int(seed) for seed in random_state.integers(2**31 - 1, size=count)]
-    try:
-        drawn = check_random_state(random_state).randint(2**31 - 1, size=count)
-    except ValueError:
-        raise MethodError(
-            "MeanFieldICA: random_state must be a whole number from 0 to 2**32 - 1 or a generator, "
-            f"got {random_state!r}"
-        ) from None
-    return [int(seed) for seed in drawn]
+def _few_states(priors: Sequence[SourcePrior]) -> bool:
+    """Whether all sources are discrete, with few joint states."""
+    lists = [prior.states for prior in priors]
+    sizes = [states[0].size for states in lists if states is not None]
+    return len(sizes) == len(lists) and math.prod(sizes) <= _MOST_STATES
 
 
 def _check_positive(values: Array) -> None:

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array, AxisLength, Mask
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import DataError, MethodError
 from kikuchi.ica.noise import FullNoise, Noise, restore_noise
 from kikuchi.ica.posteriors.posterior import Problem
 from kikuchi.ica.priors.prior import SourcePrior, parse_prior, prior_texts
+from kikuchi.training.checkpoint import check_sizes
 
 SCALE_ONLY = frozenset({"laplace", "exponential"})  # what they learn, a column's length can be too
 
@@ -69,6 +70,10 @@ class Observations:
         """Some of the samples."""
         observed = None if self.observed is None else self.observed[:, samples]
         return Observations(np.ascontiguousarray(self.x[:, samples]), observed)
+
+    def spread(self, count: int) -> Observations:
+        """About `count` of the samples at equal distances; all if there are no more."""
+        return self if self.count <= count else self.take(slice(None, None, self.count // count))
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
         """A partition of the samples into random batches of about `size`."""
@@ -135,8 +140,14 @@ class Model:
     def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Model:
         """The model of a file: `facts` are those of `describe`."""
         kind, learned = str(facts["noise"]["kind"]), bool(facts["noise"]["learned"])
+        priors = tuple(map(parse_prior, facts["priors"]))
+        check_sizes(arrays, {"mixing": "channels sources"}, sources=len(priors))
+        channels = (arrays["mixing"].shape[0],)
+        sizes = {"isotropic": (), "diagonal": channels, "full": 2 * channels}
+        if arrays["noise"].shape != sizes[kind] or arrays["floor"].shape not in ((), channels):
+            raise DataError(f"its {kind} noise has the shape {arrays['noise'].shape}")
         noise = restore_noise(kind, arrays["noise"], arrays["floor"], learned)
-        return cls(arrays["mixing"], noise, tuple(map(parse_prior, facts["priors"])))
+        return cls(arrays["mixing"], noise, priors)
 
     def _check_noise_allows_missing(self) -> None:
         if isinstance(self.noise, FullNoise):

@@ -53,6 +53,10 @@ class Noise(ABC):
     def log_det(self, channels: int) -> float:
         """log det of the covariance."""
 
+    @abstractmethod
+    def unmixing(self, mixing: Array) -> Array:
+        """The inverse of `mixing` (channels, sources) by least squares in units of this noise."""
+
     def squares(self, x: Array) -> Array:
         """x^T precision x for every sample, x of shape (channels, samples)."""
         return np.asarray(np.einsum("dn,dn->n", x, self.times_precision(x)))
@@ -111,6 +115,11 @@ class IndependentNoise(Noise):
     def log_det(self, channels: int) -> float:
         """Sum of the log variances of all channels."""
         return float(np.log(self.flat).sum()) * (channels / self.flat.size)
+
+    def unmixing(self, mixing: Array) -> Array:
+        """The pseudo-inverse of the mixing whose channels are divided by their deviations."""
+        root = np.sqrt(self.flat)[:, None]
+        return np.asarray(np.linalg.pinv(mixing / root) / root.T)
 
     def channel_precisions(self, channels: int) -> Array:
         """1 / variance of every channel."""
@@ -216,6 +225,13 @@ class FullNoise(Noise):
     def log_det(self, channels: int) -> float:
         """Twice the sum of the logarithms of the factor's diagonal."""
         return 2.0 * float(np.log(np.diag(self.factor)).sum())
+
+    def unmixing(self, mixing: Array) -> Array:
+        """The pseudo-inverse of the mixing in coordinates in which the noise is white."""
+        from scipy.linalg import solve_triangular
+
+        white = np.linalg.pinv(solve_triangular(self.factor, mixing, lower=True))
+        return np.asarray(solve_triangular(self.factor, white.T, lower=True, trans="T").T)
 
     def sample(self, rng: np.random.Generator, channels: int, count: int) -> Array:
         """The factor times independent draws."""

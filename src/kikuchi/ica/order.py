@@ -10,22 +10,25 @@ Reference: HOJ-L8.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.ica.estimator import drawn_seeds
 from kikuchi.ica.initialisation import principal
 from kikuchi.ica.model import Model, Observations
+from kikuchi.ica.noise import AUTO, restore_noise
 from kikuchi.ica.priors.prior import SourcePrior, as_priors
 
+if TYPE_CHECKING:
+    from kikuchi.ica.mean_field_ica import MeanFieldICA
+
 CRITERIA = ("bic", "held-out")
-RESTARTS = 10
 _HELD_OUT = 0.2
 _MOST_CHANNELS = 500  # for the Gaussian with a free covariance
 _SINGULAR = 1e-10  # least variance of a direction, as a fraction of the greatest
@@ -66,40 +69,50 @@ class Choice:
 
 
 def choose_sources(
-    estimator: Any, X: ArrayLike, sources: Iterable[int], criterion: str, params: Mapping[str, Any]
+    estimator: MeanFieldICA, X: ArrayLike, sources: Iterable[int], criterion: str
 ) -> Choice:
-    """Fit each number of sources, the larger ones also from the smaller ones grown by a column."""
+    """Fit each number of sources with the options of `estimator`, the larger ones also from the
+    smaller ones grown by a column.
+    """
     if criterion not in CRITERIA:
         raise MethodError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
-    if "n_sources" in params:
-        raise MethodError("n_sources is what choose_sources looks for; give a range of numbers")
-    if params.get("checkpoint") is not None:
-        raise MethodError("choose_sources makes several fits, a checkpoint holds one; leave it out")
+    if estimator.checkpoint is not None:
+        raise MethodError(
+            "choose_sources makes several fits, but a checkpoint holds one; set checkpoint=None"
+        )
     numbers = _numbers(sources)
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
         raise DataError(f"choose_sources: rows of data are needed, got shape {rows.shape}")
-    seed = int(check_random_state(params.get("random_state")).randint(2**31 - 1))
-    options = {"restarts": RESTARTS, **params, "random_state": seed}
-    _check_likelihood(estimator(**options).prior)
+    _check_likelihood(estimator.prior)
+    seed = drawn_seeds(estimator.random_state, 1)[0]
     train, test = _split(rows, criterion, seed)
     values: dict[int, float] = {}
     averages: dict[int, float] = {}
-    fitted: dict[int, Any] = {}
-    last: Any = None
+    fitted: dict[int, MeanFieldICA] = {}
+    last: MeanFieldICA | None = None
     for count in (k for k in numbers if k > 0):
-        now = estimator(count, **options)
-        now._fit(train, _grown(last, train, now) if last is not None else ())
+        now = _with_sources(estimator, count, seed)
+        now._fit(train, () if last is None else _grown(last, train, now))
         fitted[count] = last = now
         values[count] = _value(now, train, test, criterion)
         if criterion == "bic":
             averages[count] = _average(now, len(train))
-    centre = _centre(estimator(**options), train)
+    centre = _centre(estimator, train)
     nulls = _null_models(train - centre, test - centre, criterion)
     if 0 in numbers:
         values[0] = max(nulls.values())
     best = max(values, key=lambda k: (values[k], -k))
     return Choice(best, criterion, dict(sorted(values.items())), averages, nulls, fitted)
+
+
+def _with_sources(estimator: MeanFieldICA, count: int, seed: int) -> MeanFieldICA:
+    """An estimator of the same options, but for the number of sources and the seed.
+
+    Options are passed on as they are: copies of a progress bar would draw over each other.
+    """
+    options = estimator.get_params(deep=False) | {"n_sources": count, "random_state": seed}
+    return type(estimator)(**options)
 
 
 def _numbers(sources: Any) -> list[int]:
@@ -136,7 +149,7 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     more = wanted.n_sources - model.sources
     priors = tuple(as_priors(wanted.prior, wanted.n_sources))
     data = Observations.of((train - last.mean_).T)
-    moments = last.method_for(model.priors)[0].solve(model.problem(data))
+    moments = last.posterior_of_fit().solve(model.problem(data))
     rest = data.x - model.mixing @ moments.mean
     if data.observed is not None:
         rest = rest * data.observed
@@ -146,12 +159,15 @@ def _grown(last: Any, train: Array, wanted: Any) -> list[Model]:
     vectors, values, _ = principal(rest, more, np.random.default_rng(0))
     columns = vectors * np.sqrt(_NEW_FRACTION * values)
     kept = (*model.priors, *priors[model.sources :])
+    noise = model.noise
+    if isinstance(wanted.noise, str) and wanted.noise == AUTO:  # chosen again with more sources
+        noise = restore_noise("isotropic", np.asarray(noise.value), np.asarray(noise.floor), True)
     models = []
     for sign in (1.0, -1.0):
         mixing = np.hstack([model.mixing, sign * columns])
         if wanted.mixing != "free":
             mixing = np.abs(mixing)
-        models.append(Model(mixing, model.noise, kept))
+        models.append(Model(mixing, noise, kept))
     return models
 
 

@@ -151,13 +151,29 @@ def write_recording(path: File, recording: Recording) -> float:
         raise DataError(
             f"{place}: cannot write this; {suggestion(suffix, ['.csv', '.tsv', '.npz', '.wav'])}"
         )
-    with atomic_write(place) as file:
-        tab = "\t" if suffix == ".tsv" else ","
-        writer = csv.writer(file, lineterminator="\n", delimiter=tab)
-        writer.writerow(map(spreadsheet_cell, recording.names))
-        for row in recording.data.tolist():
-            writer.writerow(["" if value != value else repr(value) for value in row])
+    write_matrix(place, recording.data, recording.names)
     return 1.0
+
+
+def write_matrix(
+    path: File,
+    values: Array,
+    columns: Sequence[str],
+    rows: Sequence[str] | None = None,
+    of_rows: str = "",
+) -> None:
+    """Write a matrix as .csv or .tsv with a line of column names; with names of the `rows` as first
+    column, `of_rows` being its title. NaN becomes an empty cell.
+    """
+    place = Path(path)
+    head = list(columns) if rows is None else [of_rows, *columns]
+    with atomic_write(place) as file:
+        tab = "\t" if suffix_of(place) == ".tsv" else ","
+        writer = csv.writer(file, lineterminator="\n", delimiter=tab)
+        writer.writerow(map(spreadsheet_cell, head))
+        for k, row in enumerate(values.tolist()):
+            first = [] if rows is None else [spreadsheet_cell(rows[k])]
+            writer.writerow([*first, *("" if value != value else repr(value) for value in row)])
 
 
 def write_wav(path: File, signal: ArrayLike, rate: float, *, peak: float = 0.9) -> float:

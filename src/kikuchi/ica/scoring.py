@@ -29,6 +29,8 @@ _CHUNK = 2**17  # of the numbers that gradients of samples may take
 _LEAST_ROWS = 4000  # that the information is estimated from, or
 _ROWS = 20  # as many for every parameter, if there are so many
 _RIDGE = 1e-4  # of the information in a parameter by itself, where others say the same
+_SAMPLES_EACH = 2  # for each parameter: with fewer the information is singular or nearly so
+_MOST_PARAMETERS = 600
 _LONGEST = 0.5  # that a step may move the mixing in units of the chart
 _LONGEST_NOISE = 1.0  # or the logarithm of a variance
 _REMEMBERED = 4  # steps that Anderson acceleration combines
@@ -82,13 +84,7 @@ class Evaluation:
         """What the samples leave open, by the inverse of their information."""
         model, size = self.model, self.model.mixing.size
         covariance = self.solve(np.eye(len(self.gradient))) / self.count
-        root = np.sqrt(model.noise.channel_variances(model.channels))[:, None]
-        inner = (self.basis / root).T @ (self.basis / root)
-        shape = model.mixing.shape * 2
-        each = covariance[:size, :size].reshape(shape)
-        errors = np.einsum("ef,eifj->ij", inner, each)
-        scaled = model.mixing / root
-        unmixing = np.linalg.solve(scaled.T @ scaled + errors, scaled.T)
+        each = covariance[:size, :size].reshape(model.mixing.shape * 2)
         rows = self.basis @ np.einsum("eifi->ef", each) @ self.basis.T
         outer = model.mixing @ model.mixing.T
         doubt = np.zeros(model.sources)
@@ -99,7 +95,7 @@ class Evaluation:
         if logs.size > 1 or (logs.size and model.sources > model.channels):
             assert isinstance(model.noise, IndependentNoise)
             logs[model.noise.at_floor] = math.inf
-        return Precision(np.asarray(unmixing / root.T), doubt, logs)
+        return Precision(doubt, logs)
 
     def in_chart(self, raw: Array) -> Array:
         """A change of mixing and log variances, in the coordinates of this evaluation."""
@@ -119,16 +115,13 @@ class Evaluation:
 class Precision:
     """How well a mixing matrix and its noise are known.
 
-    `unmixing` (I, D) gives the sources s of least expected |x - A s|^2 in units of the noise, over
-    the errors of A: (U^T U + S)^-1 U^T with U the mixing in these units and S the expected products
-    of its errors; where A is known exactly this is its inverse by least squares. `doubt` is, for
-    each source, how much these errors add to the least expected |w A - e|^2 that any row w of an
-    unmixing can have, e being the row that separates the source: 0 where it is known, 1 where it is
-    not. `noise_error` are the standard errors of the logarithms of the variances, infinite for one
-    that has fallen to its floor unless all channels share it and sources are no more than channels.
+    `doubt` is, for each source, how much the errors of A add to the least expected |w A - e|^2
+    that any row w of an unmixing can have, e being the row that separates the source: 0 where it is
+    known, 1 where it is not. `noise_error` are the standard errors of the logarithms of the
+    variances, infinite for one that has fallen to its floor unless all channels share it and
+    sources are no more than channels.
     """
 
-    unmixing: Array
     doubt: Array
     noise_error: Array
 
@@ -164,6 +157,19 @@ def model_at(model: Model, point: Array) -> Model:
         assert isinstance(noise, IndependentNoise)
         noise = noise.with_variances(np.exp(np.clip(point[size:], -690.0, 690.0)))
     return replace(model, mixing=point[:size].reshape(model.mixing.shape), noise=noise)
+
+
+def has_enough_samples(sources: int, samples: int, channels: int) -> bool:
+    """Whether outer products of the gradients of so many samples are an information matrix."""
+    return samples >= _SAMPLES_EACH * channels * (sources + 1)
+
+
+def has_information(sources: int, data: Observations) -> bool:
+    """Whether the information matrix of a fit to `data` exists, and is small enough for one
+    evaluation by a method that does not need it.
+    """
+    small = data.channels * (sources + 1) <= _MOST_PARAMETERS
+    return small and has_enough_samples(sources, data.count, data.channels)
 
 
 def evaluate(

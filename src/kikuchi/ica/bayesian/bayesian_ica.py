@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -212,6 +212,18 @@ class BayesianICA(IcaEstimator):
 
     # ------------------------------------------------------------------ files
 
+    file_layout: ClassVar[Mapping[str, str]] = {
+        **IcaEstimator.file_layout,
+        "fitted/mixing_covariance_": "sources sources",
+        "fitted/relevance_": "begun",
+        "fitted/relevance_history_": "updates begun",
+        "mixtures/weights": "sources components",
+        "mixtures/means": "sources components",
+        "mixtures/variances": "sources components",
+    }
+    file_values: ClassVar[Mapping[str, type]] = {"n_sources_": int, "noise_variance_": float}
+    positive: ClassVar[tuple[str, ...]] = ("mixtures/variances",)
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
         return arrays | prefixed(vars(self.mixtures_), "mixtures"), facts, about
@@ -221,6 +233,10 @@ class BayesianICA(IcaEstimator):
     ) -> None:
         super()._restore_state(arrays, facts, about)
         self.mixtures_ = Mixtures(**part(arrays, "mixtures"))
+        if self.n_sources_ != self.mixing_.shape[1] or not 0 < self.noise_variance_ < math.inf:
+            raise DataError("its n_sources_ or noise_variance_ is not that of its arrays")
+        if not np.allclose(self.mixtures_.weights.sum(axis=1), 1):
+            raise DataError("its array mixtures/weights has rows that do not sum to 1")
 
 
 def _positive_pair(name: str, value: Any) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from kikuchi.core.arrays import Array
 from kikuchi.core.run import State, Step
 from kikuchi.ica.bayesian.sources import Mixtures
 from kikuchi.ica.bayesian.updates import BayesianPosterior, Hyperpriors
-from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.checkpoint import check_sizes, part, prefixed
 from kikuchi.training.resuming import from_json_array, json_array
 
 _FIRST_NOISE = 0.1  # of the variance of the data
@@ -40,6 +40,8 @@ class PruningSearch:
 
     The state is that after the last update of the hyperparameters, not after each sweep.
     """
+
+    varying = ("history", "current")  # sources are dropped
 
     def __init__(
         self, options: SearchOptions, data: Array, n_sources: int, rng: np.random.Generator
@@ -88,6 +90,8 @@ class PruningSearch:
         self.dropped, self.best_converged = facts["dropped"], facts["best_converged"]
         self.stage, self.rounds = facts["stage"], facts["rounds"]
         self.sweeps = int(state["iterations"])
+        if len(state["history"]):
+            check_sizes(state, {"history": "updates sources"}, sources=self.n_sources)
         self.history = list(state["history"])
         self.current_history = list(state["current_history"])
         given = self.data, self.options.hyperpriors

@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
 from kikuchi.ica.bayesian.sources import (
     Mixing,
     Mixtures,
@@ -26,7 +28,25 @@ from kikuchi.ica.bayesian.sources import (
     expected_error,
     source_posterior,
 )
-from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.checkpoint import check_sizes, part, prefixed
+
+_LAYOUT = {
+    "weights": "channels sources",
+    "weight_covariance": "sources sources",
+    "mean": "channels",
+    "noise": "",
+    "relevance": "sources",
+    "mixtures/weights": "sources components",
+    "mixtures/means": "sources components",
+    "mixtures/variances": "sources components",
+    "sources/mean": "sources samples",
+    "sources/covariance_sum": "sources sources",
+    "sources/log_z": "samples",
+    "sources/counts": "sources components",
+    "sources/sums": "sources components",
+    "sources/squares": "sources components",
+    "numbers": "numbers",
+}
 
 
 @dataclass(frozen=True)
@@ -107,6 +127,7 @@ class BayesianPosterior:
         cls, data: Array, priors: Hyperpriors, arrays: Mapping[str, Array]
     ) -> BayesianPosterior:
         """The posterior of these data that `to_arrays` described."""
+        check_sizes(arrays, _LAYOUT, channels=data.shape[0], samples=data.shape[1], numbers=4)
         fresh = cls.__new__(cls)
         fresh.data, fresh.priors = data, priors
         fresh.mixtures = Mixtures(**part(arrays, "mixtures"))
@@ -117,6 +138,14 @@ class BayesianPosterior:
         fresh.mean_variance, fresh.source_divergence = variance, divergence
         fresh.noise = Gamma(shapes[0], arrays["noise"])
         fresh.relevance = Gamma(shapes[1], arrays["relevance"])
+        positive: tuple[Any, ...] = (
+            *shapes,
+            arrays["noise"],
+            arrays["relevance"],
+            fresh.mixtures.variances,
+        )
+        if not all(np.all((x > 0) & (x < np.inf)) for x in positive):
+            raise DataError("its precisions or variances are not all above 0 and finite")
         return fresh
 
     # ------------------------------------------------------------------ what is known

@@ -197,6 +197,8 @@ class SquareAscent(FilterAscent):
 class OvercompleteAscent(FilterAscent):
     """More filters than sensors: entropy of outputs on a curved manifold."""
 
+    varying = ("lbfgs/moves", "lbfgs/changes")
+
     def __init__(self, data: Array, n_sources: int, rng: np.random.Generator, density: str) -> None:
         if density == "auto":
             raise MethodError("InfomaxICA: density auto needs at most as many sources as sensors")

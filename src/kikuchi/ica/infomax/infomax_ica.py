@@ -6,8 +6,9 @@ Reference: TEH-I19, TEH-L13, TEH-M15, TEH-M16, TEH-M17.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +24,7 @@ from kikuchi.ica.infomax.densities import find_density
 from kikuchi.ica.infomax.most_probable import map_sources
 from kikuchi.ica.infomax.objective import per_source
 from kikuchi.ica.recordings import checked_samples
+from kikuchi.training.checkpoint import Arrays
 from kikuchi.training.estimator import check_is_fitted
 from kikuchi.training.resuming import StateFile, iterate_resumable
 
@@ -184,6 +186,23 @@ class InfomaxICA(IcaEstimator):
         densities = [find_density(name) for name in self.densities_]
         energies = per_source(self.transform(X).T.copy(), densities, "energy").sum(axis=0)
         return np.asarray(float(np.linalg.slogdet(self.components_)[1]) - energies)
+
+    # ------------------------------------------------------------------ files
+
+    file_values: ClassVar[Mapping[str, type]] = {"densities_": list, "overcomplete_": bool}
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        sensors, sources = self.mixing_.shape
+        if self.overcomplete_ != (sources > sensors) or len(self.densities_) != sources:
+            raise DataError(f"{len(self.densities_)} densities for {sources} sources")
+        if self.overcomplete_ and self.view == "causal":
+            if not min(float(self.rate_), float(self.noise_variance_)) > 0:
+                raise DataError("its rate_ or noise_variance_ is not above 0")
+        else:
+            self.densities_ = [find_density(str(name)).name for name in self.densities_]
 
 
 def _whitener(centred: Array, count: int) -> Array:

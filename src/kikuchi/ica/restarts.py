@@ -1,0 +1,157 @@
+"""How one restart of EM ended, and the checkpoint file of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kikuchi.core.errors import DataError
+from kikuchi.core.run import State
+from kikuchi.core.trace import Trace
+from kikuchi.ica.model import Model
+from kikuchi.ica.noise import KINDS, IndependentNoise
+from kikuchi.ica.scoring import Precision
+from kikuchi.training.checkpoint import Checkpoint, check_finite, part, prefixed, restoring
+from kikuchi.training.resuming import from_json_array, json_array
+
+OBJECTIVE = "mean log-likelihood"
+CUT_SHORT = ("seconds", "interrupted")
+_MAY_BE_INFINITE = ("precision/noise_error",)
+COLLAPSED = 0.05  # of the largest source: below it a column has been lost
+
+
+@dataclass(frozen=True)
+class RestartFit:
+    """What one restart ended with."""
+
+    model: Model
+    trace: Trace
+    converged: bool
+    stopped: str
+    objective: float
+    collapsed: tuple[int, ...]
+    precision: Precision | None = None  # known after scoring, and after L-BFGS of few parameters
+
+    @property
+    def open_noise(self) -> tuple[int, ...]:
+        """Channels whose noise the samples do not determine."""
+        known = self.precision
+        return channels_at_floor(self.model) if known is None else tuple(known.open_noise)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended by itself, not by the clock or by Ctrl-C."""
+        return self.stopped not in CUT_SHORT
+
+    def to_state(self) -> State:
+        """The restart as arrays."""
+        facts = {
+            "model": self.model.describe(),
+            "converged": self.converged,
+            "stopped": self.stopped,
+            "objective": self.objective,
+        }
+        trace = prefixed(self.trace.arrays(), "trace")
+        precise = {} if self.precision is None else prefixed(vars(self.precision), "precision")
+        return self.model.to_arrays() | trace | precise | {"facts": json_array(facts)}
+
+    @classmethod
+    def from_state(cls, state: State) -> RestartFit:
+        """The inverse of `to_state`."""
+        facts = from_json_array(state["facts"])
+        for name, array in state.items():
+            if not name.startswith("trace/"):
+                check_finite(name, array, np.array([np.inf]) if name in _MAY_BE_INFINITE else None)
+        model = Model.from_arrays(state, facts["model"])
+        trace = Trace(OBJECTIVE)
+        trace.restore(part(state, "trace"))
+        how = facts["converged"], facts["stopped"], facts["objective"]
+        known = part(state, "precision")
+        precision = Precision(**known) if known else None
+        return cls(model, trace, *how, collapsed_sources(model), precision)
+
+
+class RestartFile:
+    """A checkpoint file with the restarts that are complete and the state of the one that runs.
+
+    `seeds` are those of the restarts; a file that exists brings its own.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, seeds: Sequence[int]) -> None:
+        self.checkpoint = checkpoint
+        self.seeds = list(seeds)
+        self.complete: dict[int, RestartFit] = {}
+        self.running: State = {}
+        self.number = 0  # of the restart that runs
+        saved = checkpoint.load()
+        if saved is not None:
+            with restoring(checkpoint.path):
+                self.seeds, self.number = saved.progress["seeds"], saved.progress["running"]
+                if [type(seed) for seed in self.seeds] != [int] * len(seeds):
+                    raise DataError(f"it has seeds {self.seeds}, and {len(seeds)} are needed")
+                self.running = part(saved.arrays, "running")
+                for number in saved.progress["complete"]:
+                    state = part(saved.arrays, f"restart{number}")
+                    self.complete[number] = RestartFit.from_state(state)
+
+    def keep(self, number: int, fit: RestartFit) -> None:
+        """Note a restart, if it is complete."""
+        if fit.complete:
+            self.complete[number] = fit
+            self.write(number, {})
+
+    def write(self, number: int, state: State) -> None:
+        """Write the file with this state of this restart."""
+        self.number, self.running = number, state
+        arrays = prefixed(state, "running")
+        for k, fit in self.complete.items():
+            arrays |= prefixed(fit.to_state(), f"restart{k}")
+        progress = {"seeds": self.seeds, "running": number, "complete": list(self.complete)}
+        self.checkpoint.save(arrays, progress)
+
+
+@dataclass(frozen=True)
+class RestartState:
+    """The place of one restart in the file of all."""
+
+    file: RestartFile
+    number: int
+
+    @property
+    def path(self) -> Path:
+        """The file of all restarts."""
+        return self.file.checkpoint.path
+
+    @property
+    def due(self) -> bool:
+        """Whether enough time has passed since the file was written."""
+        return self.file.checkpoint.due
+
+    def load(self) -> State | None:
+        """The state of this restart, if it is the one that was cut short."""
+        same = self.file.running and self.file.number == self.number
+        return self.file.running if same else None
+
+    def save(self, state: State) -> None:
+        """Write the file with this state."""
+        self.file.write(self.number, state)
+
+
+def collapsed_sources(model: Model) -> tuple[int, ...]:
+    """Sources whose column has shrunk to almost nothing beside the largest."""
+    sizes = model.sizes()
+    largest = float(sizes.max())
+    if not largest > 0:
+        return tuple(range(model.sources))
+    return tuple(int(i) for i in np.flatnonzero(sizes < COLLAPSED * largest))
+
+
+def channels_at_floor(model: Model) -> tuple[int, ...]:
+    """Channels with a variance of their own that fell as far as it may."""
+    noise = model.noise
+    if not (isinstance(noise, IndependentNoise) and noise.learned and noise.kind == KINDS[1]):
+        return ()
+    return tuple(int(k) for k in np.flatnonzero(noise.at_floor))
