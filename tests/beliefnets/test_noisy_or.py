@@ -111,3 +111,27 @@ def test_what_is_refused():
         model().bracket({1: 2})
     with pytest.raises(DataError, match=r"row 0, column 1 is 0\.5"):
         NoisyOrNetwork(2).fit([[0, 0.5], [1, 1]])
+
+
+def test_small_leaks_are_kept_in_scores_and_files(tmp_path):
+    """A cause that is rarer than the least leak of networks that learn: the bound of a row is below
+    its exact log-probability, and a file holds the network as it was given.
+    """
+    prior, weights, leak = [0.001, 0.02], [[1.0, 0.0], [0.3, 2.0]], [0.0, 1e-6]
+    net = NoisyOrNetwork.from_parameters(prior, weights, leak)
+    net.save(tmp_path / "net")
+    again = NoisyOrNetwork.load(tmp_path / "net")
+    rows = np.array(list(itertools.product((0.0, 1.0), repeat=2)))
+    truth = np.zeros(4)
+    for causes in itertools.product((0, 1), repeat=2):
+        p = np.prod(np.where(causes, prior, 1 - np.array(prior)))
+        on = 1 - np.exp(-(leak + np.array(causes) @ np.array(weights)))
+        truth += p * np.prod(np.where(rows == 1, on, 1 - on), axis=1)
+    for model in (net, again):
+        assert np.all(model.score_samples(rows) <= np.log(truth) + 1e-12)
+        assert model.score_samples(rows)[0] == pytest.approx(np.log(truth[0]), abs=1e-9)
+        assert model.diagnosis_.leak == pytest.approx(leak, rel=1e-9, abs=0)
+        assert model.diagnosis_.weights == pytest.approx(np.array(weights), rel=1e-9, abs=0)
+        assert model.infer({0: 1, 1: 0}).lower == pytest.approx(np.log(truth[2]), abs=1e-9)
+    trained = net.partial_fit(rows)
+    assert np.all(trained.diagnosis_.leak > 1e-5)  # what was given is not reported any more

@@ -52,7 +52,7 @@ def expected_bound(net: SigmoidNetwork, draws: int) -> float:
 
 
 def test_bounds_rise_with_draws_to_the_likelihood(small: SigmoidNetwork) -> None:
-    exact = exact_likelihood(small, small.clamped(ROW)).mean
+    exact = exact_likelihood(small, small.clamped(ROW)).mean()
     one, two, three = (expected_bound(small, k) for k in (1, 2, 3))
     assert one < two < three < exact
     rng = np.random.default_rng(0)
@@ -101,11 +101,11 @@ def test_learning_reaches_a_good_model(learner: str) -> None:
         (2, 8), learner=learner, posterior="recognition", epochs=80, batch_size=50,
         learning_rate=0.03, random_state=0,
     ).fit(X)  # fmt: skip
-    exact = net.log_likelihood(new, "exact").mean
+    exact = net.log_likelihood(new, "exact").mean()
     p = X.mean(axis=0)
     independent = float(np.mean(np.sum(new * np.log(p) + (1 - new) * np.log(1 - p), axis=1)))
     assert exact > independent + 1.0
-    drawn = net.log_likelihood(new, "importance", draws=300).mean
+    drawn = net.log_likelihood(new, "importance", draws=300).mean()
     assert exact - 0.4 < drawn < exact + 0.02
     assert net.trace_.objective[-1] > net.trace_.objective[0]
     means = net.transform(new[:20])

@@ -22,8 +22,22 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("options", [{"visible": "gaussian"}, {"limits": "data"}])
 def test_scikit_learn_accepts_the_estimator(options: dict) -> None:
-    machine = RBM(3, learning_rate=0.01, epochs=3, random_state=0, **options)
-    check_estimator(FreeEnergyClassifier(machine))
+    """Its checks seed estimators that have a `random_state`; the machine has no seed of its own."""
+    check_estimator(FreeEnergyClassifier(RBM(3, learning_rate=0.01, epochs=3, **options)))
+
+
+def test_a_seed_of_the_classifier_makes_fits_of_unseeded_machines_equal() -> None:
+    X, y = digits()
+    keep = y < 3
+    X, y = X[keep], y[keep]
+
+    def energies(seed: int | None) -> np.ndarray:
+        model = FreeEnergyClassifier(RBM(4, epochs=2), random_state=seed)
+        return model.fit(X, y).free_energies(X[:20])
+
+    first = energies(0)
+    assert np.array_equal(first, energies(0))
+    assert not np.array_equal(first, energies(1)) and not np.array_equal(first, energies(None))
 
 
 def test_digits_are_told_apart_better_than_by_pixels() -> None:

@@ -1,12 +1,14 @@
 """The estimators: what they find, files, and input that is refused."""
 
+import re
 import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm
-from sklearn.exceptions import NotFittedError
+from scipy import stats
+from scipy.stats import multivariate_normal, norm
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.energy import EnergyModel, ExpertICA, Whitening, patches
@@ -268,3 +270,82 @@ def test_patches_are_checked_by_a_fitted_model_only():
     made = patches([np.random.default_rng(0).normal(size=(40, 40))], size=4, count=50, seed=0)
     with pytest.raises(NotFittedError):
         EnergyModel().check_patches(made)
+
+
+# ---------------------------------------------------------------------- compared with one Gaussian
+
+
+def _mixed(kind, seed=0):
+    """Four mixed sources, and their mean log-density."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.normal(size=(4, 4))
+    sources = getattr(rng, kind)(size=(5000, 4))
+    density = getattr(stats, kind)().logpdf(sources).sum(axis=1).mean()
+    return sources @ mixing.T, float(density - np.linalg.slogdet(mixing)[1])
+
+
+@pytest.mark.parametrize("epochs", [10, 50])
+def test_score_matching_of_a_density_with_a_kink_says_so(epochs):
+    """Far below the truth after 10 epochs, and without a density after 50."""
+    rows, _ = _mixed("laplace")
+    model = ExpertICA(learner="score-matching", epochs=epochs, random_state=0).fit(rows)
+    assert any("has a kink" in text and "learner='exact'" in text for text in model.warnings_)
+
+
+def test_the_remark_has_the_levels_of_model_and_gaussian():
+    rows, truth = _mixed("laplace")
+    model = ExpertICA(
+        learner="score-matching", epochs=10, validation_fraction=0.0, random_state=0
+    ).fit(rows)
+    gaussian = stats.multivariate_normal(rows.mean(axis=0), np.cov(rows.T, ddof=0))
+    level = gaussian.logpdf(rows).mean()
+    assert model.score(rows) < level < truth
+    found = [float(x) for x in re.findall(r"-\d+\.\d+", model.warnings_[-1])]
+    assert found == pytest.approx([model.score(rows), level], abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "learner", "expert"),
+    [
+        ("laplace", "exact", "student-t"),
+        ("logistic", "exact", "student-t"),
+        ("laplace", "score-matching", "logistic"),
+        ("logistic", "score-matching", "logistic"),
+    ],
+)
+def test_models_better_than_a_gaussian_are_not_remarked_on(kind, learner, expert):
+    rows, truth = _mixed(kind)
+    model = ExpertICA(learner=learner, expert=expert, epochs=10, random_state=0).fit(rows)
+    assert model.warnings_ == []
+    assert model.score(rows) > truth - 0.2
+
+
+def test_a_density_below_that_of_a_normal_distribution_is_a_warning():
+    """Score matching of Laplace rows, whose density has a kink, and the likelihood itself."""
+    rng = np.random.default_rng(0)
+    rows = rng.laplace(size=(2000, 4)) @ rng.normal(size=(4, 4))
+    normal = multivariate_normal(rows.mean(axis=0), np.cov(rows.T)).logpdf(rows).mean()
+    with pytest.warns(ConvergenceWarning, match="below that of a normal.*learner='exact'"):
+        model = EnergyModel("linear", 4, learner="score-matching", random_state=0).fit(rows)
+    assert model.score(rows) < normal - 0.2
+    (text,) = [t for t in model.warnings_ if "below that of a normal" in t]
+    told = [float(x) for x in re.findall(r"-[0-9.]+[0-9]", text)]
+    assert told == pytest.approx([model.score(rows), normal], abs=0.01)
+    exact = EnergyModel("linear", 4, learner="exact", random_state=0).fit(rows)
+    assert exact.score(rows) > normal and exact.warnings_ == []
+
+
+def test_an_annealed_density_below_that_of_a_normal_distribution_is_a_warning():
+    """Rows that are normal but for whitening, and an energy that is too wide for them."""
+
+    def wide(parameters, x):
+        return 0.02 * jnp.sum(x * x, axis=1) + 0.0 * parameters["b"]
+
+    rows = np.random.default_rng(0).normal(size=(500, 2)) * [3.0, 0.5]
+    model = EnergyModel(wide, parameters={"b": np.zeros(())}, epochs=1, random_state=0)
+    model.set_params(learner="score-matching", whiten="none").fit(rows)
+    assert not [t for t in model.warnings_ if "below that of a normal" in t]  # log Z is not known
+    with pytest.warns(ConvergenceWarning, match="below that of a normal distribution"):
+        model.log_z(betas=50, chains=40, batches=1, burn_in=50)
+    assert model.log_z_.estimate == pytest.approx(np.log(2 * np.pi / 0.04), abs=0.2)
+    assert sum("below that of a normal" in t for t in model.warnings_) == 1

@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.image import extract_patches_2d
 
-from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.errors import DataError, KikuchiError, MethodError
 from kikuchi.energy import ExpertICA, Patches, patches
 
 
@@ -163,3 +163,13 @@ def test_whole_pictures_are_held_out_whole():
     assert not set(learnt.places[:, 0]) & set(held.places[:, 0])
     with pytest.raises(DataError, match="cannot be held out"):
         patches(digits[:1], 4, whiten="none").split(0.2)
+
+
+def test_descriptions_that_are_nested_too_deeply(tmp_path):
+    found = patches([np.random.default_rng(0).normal(size=(20, 20))], size=3, count=30, seed=0)
+    found.save(tmp_path / "a.npz")
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    for told in ("[" * 3000, "9" * 400, "{}"):
+        np.savez(tmp_path / "b.npz", **{**arrays, "preparation": np.array(told)})
+        with pytest.raises(KikuchiError, match=r"b\.npz"):
+            Patches.load(tmp_path / "b.npz")

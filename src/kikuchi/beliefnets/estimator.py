@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from kikuchi.beliefnets.learning import BoundRule, random_start, relevance, switched_off
 from kikuchi.beliefnets.likelihood import (
-    RowLikelihoods,
     annealed_likelihood,
     exact_likelihood,
     importance_likelihood,
@@ -23,9 +24,17 @@ from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
-from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, validate_data
+from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.estimator import (
+    ConvergenceWarning,
+    FeatureTransformer,
+    TrainedEstimator,
+    validate_data,
+)
+from kikuchi.training.likelihoods import RowLikelihoods
 from kikuchi.training.rule import Rule
 
+_BOUND = "lower bound on the log-likelihood"
 METHODS = ("exact", "importance", "ais")
 
 
@@ -68,7 +77,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
     >>> on = rng.integers(0, 2, size=(200, 1))
     >>> X = np.repeat(np.concatenate([on, 1 - on], axis=1), 2, axis=1).astype(float)
     >>> net = SigmoidBeliefNetwork(layers=(2,), epochs=60, random_state=0).fit(X)
-    >>> bool(net.score(X) < net.log_likelihood(X).mean < -np.log(2) + 0.05)
+    >>> bool(net.score(X) < net.log_likelihood(X).mean() < -np.log(2) + 0.05)
     True
     >>> net.transform(X).shape, net.sample(3, random_state=0).shape
     ((200, 2), (3, 4))
@@ -171,7 +180,7 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         remarks = []
         family = self._posterior()
         some = self.network_.clamped(np.asarray(rows)[:200])
-        if self.posterior.startswith("mixture"):
+        if self.posterior.startswith("mixture") and self.stopped_ != "seconds":
             remarks += family.fit(self.network_, some, rng=generator(0)).remarks
         if self.ard:
             off = switched_off(self.network_)
@@ -201,6 +210,13 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
                 "set_params(posterior='mean-field')"
             )
         return np.asarray(self._fit_posterior(X).bound)
+
+    @property
+    def score_kind_(self) -> str:
+        """What `score_samples` and `score` are: "log-likelihood" with posterior="exact", otherwise
+        "lower bound on the log-likelihood", which depends on the posterior.
+        """
+        return "log-likelihood" if self.posterior == "exact" else _BOUND
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
@@ -234,19 +250,23 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         draws: int = 1000,
         steps: int = 500,
         chains: int = 16,
+        confidence: float = 0.95,
         random_state: Seed = 0,
     ) -> RowLikelihoods:
-        """Log-likelihood of each row, nearer to the truth than the bound.
+        """Return the log-likelihood of each row, nearer to the truth than the bound.
 
         Parameters
         ----------
         X : rows of data.
         method : "exact" (enumeration, up to 20 hidden units), "importance" (draws from the
-            posterior), "ais" (annealing from the prior there and back: a bracket), or "auto": exact
-            up to 12 hidden units, else importance.
+            posterior: a lower limit), "ais" (annealing from the prior to the posterior and back: a
+            bracket), or "auto": exact up to 12 hidden units, else importance.
         draws : of importance sampling, for each row.
         steps, chains : of annealing, for each row.
+        confidence : probability, for each row, that its log-likelihood is within the bounds.
         random_state : seed of the draws.
+
+        Rows whose bounds are not reliable, because too few draws carry weight, are a warning.
         """
         states = self._states(X)
         network = self.network_
@@ -255,17 +275,23 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         if method == "exact":
             return exact_likelihood(network, states)
         if method == "ais":
-            return annealed_likelihood(
-                network, states, steps=steps, chains=chains, random_state=random_state
-            )
-        if method == "importance":
+            found = annealed_likelihood(
+                network, states, steps=steps, chains=chains, confidence=confidence,
+                random_state=random_state,
+            )  # fmt: skip
+        elif method == "importance":
             family = self._posterior()
             if family.name in ("gibbs", "gibbs-proposals", "exact", "tree-mf"):
                 family = parse_posterior("mean-field")
-            return importance_likelihood(
-                network, states, family, draws=draws, random_state=random_state
-            )
-        raise MethodError(f"method is one of auto, {', '.join(METHODS)}; got {method!r}")
+            found = importance_likelihood(
+                network, states, family, draws=draws, confidence=confidence,
+                random_state=random_state,
+            )  # fmt: skip
+        else:
+            raise MethodError(f"method is one of auto, {', '.join(METHODS)}; got {method!r}")
+        for text in found.warnings:
+            warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=2)
+        return found
 
     def infer(
         self, evidence: Evidence, *, posterior: str | None = None, random_state: Seed = 0
@@ -300,3 +326,11 @@ class SigmoidBeliefNetwork(_NetworkResults, FeatureTransformer, TrainedEstimator
         if isinstance(layers, tuple):
             options["layers"] = list(layers)
         return options
+
+    def _restore_state(
+        self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
+        super()._restore_state(arrays, facts, about)
+        visible = len(self._model.visible)
+        if visible != self.n_features_in_:
+            raise DataError(f"its network has {visible} visible units for {self.n_features_in_}")

@@ -110,17 +110,20 @@ def _measure_bounds(found: BeliefEvaluation, seed: int, annealed: bool, new: boo
         return
     likely = e.log_likelihood(judged, draws=_DRAWS, random_state=seed)
     name = "log-likelihood per row"
-    found.measures[name] = likely.mean
+    found.measures[name] = likely.mean()
     exact = bool(np.array_equal(likely.lower, likely.upper))
     how = "exact" if exact else f"{_DRAWS} draws, ± {likely.error:.2g}"
     found.notes[name] = f"first {len(judged)} rows, {how}"
     if groups:
-        found.measures["gap of the bound there"] = likely.mean - e.score(judged)
+        found.measures["gap of the bound there"] = likely.mean() - e.score(judged)
     if getattr(e, "posterior", "").startswith("recognition"):
         for name in found.measures:
             if "bound" in name:
                 found.notes[name] = "by draws: a bound in expectation"
     if annealed:
         between = e.log_likelihood(judged, "ais", random_state=seed)
-        found.measures["annealed, from below"] = float(between.lower.mean())
-        found.measures["annealed, from above"] = float(between.upper.mean())
+        low, high = between.mean_bounds()
+        found.measures["annealed, from below"] = low
+        found.measures["annealed, from above"] = high
+        for name in ("annealed, from below", "annealed, from above"):
+            found.notes[name] = f"limits at {between.confidence:.0%} confidence"

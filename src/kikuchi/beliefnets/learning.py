@@ -10,9 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, UnitPosterior, parse_posterior
+from kikuchi.beliefnets.posteriors.base import (
+    PosteriorFit,
+    UnitPosterior,
+    parse_posterior,
+    require_time,
+)
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.errors import MethodError
+from kikuchi.core.budget import Budget, Clock
+from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.options import option
 from kikuchi.training.model import Parameters
 from kikuchi.training.rule import GradientEstimate, Rule, State
@@ -56,12 +62,32 @@ class BoundRule(Rule[SigmoidNetwork]):
         self, model: SigmoidNetwork, batch: Any, rows: Ints, state: State, rng: np.random.Generator
     ) -> GradientEstimate:
         """Fit the posteriors of the batch, then the gradient of their bound."""
+        return self._estimate(model, batch, rows, state, rng, Budget().start())
+
+    def gradient_within(
+        self, model: SigmoidNetwork, batch: Any, rows: Ints, state: State,
+        rng: np.random.Generator, clock: Clock,
+    ) -> GradientEstimate | None:  # fmt: skip
+        """As `gradient`; None if the time ended while posteriors were fitted."""
+        try:
+            found = self._estimate(model, batch, rows, state, rng, clock)
+        except BudgetError:
+            if not clock.expired:
+                raise
+            return None
+        return found
+
+    def _estimate(
+        self, model: SigmoidNetwork, batch: Any, rows: Ints, state: State,
+        rng: np.random.Generator, clock: Clock,
+    ) -> GradientEstimate:  # fmt: skip
         family = self._family()
         states = model.clamped(batch)
         start = None
         if np.all(state[_SEEN][rows]):
             start = {name: state[name][rows] for name in state if name not in _OTHERS}
-        fit = family.fit(model, states, rng=rng, start=start)
+        fit = family.fit(model, states, rng=rng, start=start, clock=clock)
+        require_time(clock)  # posteriors that were cut short are not learnt from
         self._remember(fit, rows, state)
         found = family.gradient(model, states, fit)
         ascent = {name: array / len(rows) for name, array in found.items()}

@@ -3,55 +3,35 @@
 Importance sampling draws from a fitted posterior Q: log mean P(h, v) / Q(h) is below the
 log-likelihood in expectation and rises with the number of draws. Annealed importance sampling goes
 from the prior of the hidden units to their posterior in many steps with Gibbs sweeps between.
-Annealing back from a state of the posterior errs on the other side, so that both give a bracket.
+Annealing back from states of the posterior errs on the other side. Limits at a given confidence are
+added to both, so that each row has a bracket.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.special import stdtrit
 
 from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.beliefnets.posteriors.base import UnitPosterior, unknown_groups
 from kikuchi.beliefnets.posteriors.exact import EnumeratedUnits
 from kikuchi.core.arrays import Array, Ints
+from kikuchi.core.errors import MethodError
 from kikuchi.core.numerics import logsumexp
 from kikuchi.core.seeds import Seed, generator, kernel_seeds
+from kikuchi.inference.sampling.annealing import LogZ, WeightMean, bracket
+from kikuchi.training.likelihoods import RowLikelihoods
 
 _BLOCK = 4_000_000  # numbers of one block of draws
-
-
-@dataclass(frozen=True)
-class RowLikelihoods:
-    """Log-likelihoods of rows.
-
-    Attributes
-    ----------
-    estimate : one number per row.
-    lower, upper : a bracket by row. Exact: both are the estimate. Importance sampling: `upper` is
-        infinite, and `lower` is below the log-likelihood in expectation. Annealing: `lower` in
-        expectation, `upper` in expectation if the states from which it goes back are from the
-        posterior, which long annealing makes true to a good approximation.
-    error : standard error of the mean over rows of the estimate that comes from the draws.
-    """
-
-    estimate: Array
-    lower: Array
-    upper: Array
-    error: float
-
-    @property
-    def mean(self) -> float:
-        """Mean over the rows."""
-        return float(np.mean(self.estimate))
+_ROUNDING = 1e-12  # what rounding may add to a sum of probabilities, relative
 
 
 def exact_likelihood(network: SigmoidNetwork, states: Array) -> RowLikelihoods:
-    """By enumeration of the unknown units."""
+    """Return log-likelihoods by enumeration of the unknown units."""
     found = EnumeratedUnits().fit(network, states, rng=generator(0)).bound
-    return RowLikelihoods(found, found, found, 0.0)
+    return RowLikelihoods(found, found, found)
 
 
 def importance_likelihood(
@@ -60,14 +40,16 @@ def importance_likelihood(
     posterior: UnitPosterior,
     *,
     draws: int = 1000,
+    confidence: float = 0.95,
     random_state: Seed = None,
 ) -> RowLikelihoods:
-    """By draws from a posterior that is fitted to each row.
+    """Return log-likelihoods by draws from a posterior that is fitted to each row.
 
     Reference: LIU-L7.
     """
+    _check(draws, "draws", confidence)
     rng = generator(random_state)
-    estimate, spread = np.empty(len(states)), np.empty(len(states))
+    means: dict[int, WeightMean] = {}
     for rows, free in unknown_groups(states):
         fit = posterior.fit(network, states[rows], rng=rng)
         size = max(1, _BLOCK // network.n_units)
@@ -79,9 +61,16 @@ def importance_likelihood(
                 whole = np.repeat(states[row][None], count, axis=0)
                 whole[:, free] = drawn
                 logs.append(network.log_joint(whole) - log_q)
-            estimate[row], spread[row] = _log_mean(np.concatenate(logs))
-    error = float(np.sqrt(np.sum(spread**2)) / len(states))
-    return RowLikelihoods(estimate, estimate, np.full(len(states), np.inf), error)
+            means[int(row)] = WeightMean(np.concatenate(logs), 1.0 - confidence)
+    found = [means[row] for row in range(len(states))]
+    estimate = np.array([mean.log_mean for mean in found])
+    error = _error_of_mean(found)
+    low = float(np.mean(estimate)) - float(stdtrit(draws - 1, confidence)) * error
+    doubtful = sum(bool(mean.doubts("")) for mean in found)
+    return RowLikelihoods(
+        estimate, np.array([mean.low for mean in found]), np.full(len(states), np.inf), confidence,
+        error, (low, np.inf), _warnings(doubtful, len(found), "raise draws, or use method='ais'"),
+    )  # fmt: skip
 
 
 def annealed_likelihood(
@@ -90,33 +79,86 @@ def annealed_likelihood(
     *,
     steps: int = 500,
     chains: int = 16,
+    confidence: float = 0.95,
     random_state: Seed = None,
 ) -> RowLikelihoods:
-    """By annealing from the prior to the posterior, and back from where it ends.
+    """Return log-likelihoods by annealing from the prior to the posterior, and back from there.
 
     The distribution at b is P(h) P(v | h)^b: terms of known units are tempered, others are not.
     """
+    _check(chains, "chains", confidence)
     rng = generator(random_state)
-    lower, upper, spread = (np.empty(len(states)) for _ in range(3))
+    found: dict[int, LogZ] = {}
     for rows, free in unknown_groups(states):
         whole = np.repeat(states[rows], chains, axis=0)
         known = np.setdiff1d(np.arange(network.n_units), free)
         whole = network.sample_states(len(whole), rng, whole)
         forward, ends = _anneal(network, whole, free, known, np.linspace(0, 1, steps + 1), rng)
-        logs = forward.reshape(len(rows), chains)
-        for at, row in enumerate(rows):
-            lower[row], spread[row] = _log_mean(logs[at])
-        start = _resampled(ends.reshape(len(rows), chains, -1), logs, rng)
+        up, last = forward.reshape(len(rows), chains), ends.reshape(len(rows), chains, -1)
+        proven = [_log_sum_of_distinct(network, part) for part in last]
+        start = _resampled(last, up, rng)
         back, _ = _anneal(
             network, start.reshape(-1, network.n_units), free, known,
             np.linspace(1, 0, steps + 1), rng,
         )  # fmt: skip
-        reverse = back.reshape(len(rows), chains)
+        down = back.reshape(len(rows), chains)
         for at, row in enumerate(rows):
-            upper[row] = -_log_mean(reverse[at])[0]
-    upper = np.maximum(upper, lower)
-    error = float(np.sqrt(np.sum(spread**2)) / len(states))
-    return RowLikelihoods(lower, lower, upper, error)
+            found[int(row)] = bracket(
+                0.0, up[at], down[at], confidence, exact_starts=False, stopped="steps",
+                proven=proven[at], ceiling=0.0,
+            )  # fmt: skip
+    return _joined([found[row] for row in range(len(states))], chains, confidence)
+
+
+def _joined(found: list[LogZ], chains: int, confidence: float) -> RowLikelihoods:
+    """The brackets of all rows, and that of their mean.
+
+    Means of the two estimates of a row are on different sides of its log-likelihood, so that their
+    means over the rows, with the limits of these, are a bracket that is much narrower than the mean
+    of the brackets.
+    """
+    estimate, lower, upper = (
+        np.array([getattr(row, name) for row in found]) for name in ("estimate", "lower", "upper")
+    )
+    outside = 0.5 * (1.0 - confidence)
+    up, down = ([WeightMean(getattr(r, n), outside) for r in found] for n in ("forward", "reverse"))
+    wide = float(stdtrit(chains - 1, 1.0 - outside))
+    error = _error_of_mean(up)
+    low = float(np.mean([mean.log_mean for mean in up])) - wide * error
+    high = -float(np.mean([mean.log_mean for mean in down])) + wide * _error_of_mean(down)
+    doubtful = sum(not row.reliable for row in found)
+    limits = (max(low, float(lower.mean())), min(high, float(upper.mean())))
+    return RowLikelihoods(
+        estimate, lower, upper, confidence, error, limits if limits[0] <= limits[1] else None,
+        _warnings(doubtful, len(found), "raise steps and chains"),
+    )  # fmt: skip
+
+
+def _check(count: int, name: str, confidence: float) -> None:
+    if count < 2:
+        raise MethodError(f"log_likelihood: at least 2 {name} are needed, got {count}")
+    if not 0.0 < confidence < 1.0:
+        raise MethodError(f"log_likelihood: confidence is between 0 and 1, got {confidence:g}")
+
+
+def _error_of_mean(rows: list[WeightMean]) -> float:
+    """Standard error of the mean over rows, from independent draws of each."""
+    return float(np.sqrt(sum(row.error**2 for row in rows)) / max(len(rows), 1))
+
+
+def _warnings(doubtful: int, rows: int, remedy: str) -> list[str]:
+    if not doubtful:
+        return []
+    return [
+        f"{doubtful} of {rows} rows: too few draws carry weight, or chains disagree, so the bounds "
+        f"of these rows are not reliable; {remedy}"
+    ]
+
+
+def _log_sum_of_distinct(network: SigmoidNetwork, states: Array) -> float:
+    """log sum of P(h, v) over distinct states of the units: below log P(v) for certain."""
+    total = float(logsumexp(network.log_joint(np.unique(states, axis=0))))
+    return total - _ROUNDING * max(1.0, abs(total))
 
 
 def _anneal(
@@ -146,11 +188,3 @@ def _resampled(ends: Array, logs: Array, rng: np.random.Generator) -> Array:
     weights /= weights.sum(axis=1, keepdims=True)
     chosen = [rng.choice(len(w), size=len(w), p=w) for w in weights]
     return np.stack([ends[row][which] for row, which in enumerate(chosen)])
-
-
-def _log_mean(logs: Array) -> tuple[float, float]:
-    """log mean e^x with its standard error."""
-    total = float(logsumexp(logs))
-    ratios = np.exp(logs - total) * len(logs)
-    error = float(np.std(ratios) / np.sqrt(len(logs)))
-    return total - float(np.log(len(logs))), error

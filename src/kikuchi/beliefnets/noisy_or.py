@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from kikuchi.beliefnets.noisy_or_bounds import DiagnosisModel, FindingBracket
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
+from kikuchi.core.methods import constructor
 from kikuchi.core.options import option
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, validate_data
@@ -24,21 +25,42 @@ from kikuchi.training.trainer import TrainingTrace
 
 _ROUNDS = 15  # of the best q of each row
 _LEAST_LEAK = 1e-4
+_FLOOR = "least_leak"  # name among the facts of a model
+_ZERO = 1e-300  # stands for a weight or leak of 0 in front of the logarithm
 _TINY = 1e-8
 
 
 class NoisyOrParameters(PytreeModel):
-    """Logits of the causes, and weights and leaks before they are made positive."""
+    """Logits of the causes, and weights and leaks before they are made positive.
+
+    Leaks of networks that learn are at least 1e-4, those of a network that was given are as given.
+    """
 
     kind: ClassVar[str] = "noisy-or-network"
+
+    @classmethod
+    def of(cls, known: DiagnosisModel) -> NoisyOrParameters:
+        """The parameters of a network that is known; its zeros are kept."""
+        values = {
+            "prior": np.log(known.prior) - np.log1p(-known.prior),
+            "weights": _inverse_softplus(known.weights, _ZERO),
+            "leak": _inverse_softplus(known.leak, _ZERO),
+        }
+        return cls(values, {_FLOOR: 0.0})
+
+    @property
+    def least_leak(self) -> float:
+        """What is added to every leak."""
+        return float(self.facts.get(_FLOOR, _LEAST_LEAK))
 
     def positive(self) -> DiagnosisModel:
         """The same in the terms of the model."""
         with precision(self.parameters):
             p = {name: jnp.asarray(array) for name, array in self.parameters.items()}
             weights = np.asarray(jax.nn.softplus(p["weights"]), dtype=np.float64)
-            leak = np.asarray(_LEAST_LEAK + jax.nn.softplus(p["leak"]), dtype=np.float64)
+            leak = np.asarray(self.least_leak + jax.nn.softplus(p["leak"]), dtype=np.float64)
             prior = np.asarray(jax.nn.sigmoid(p["prior"]), dtype=np.float64)
+        weights, leak = (np.where(a <= 2 * _ZERO, 0.0, a) for a in (weights, leak))
         return DiagnosisModel(np.clip(prior, 1e-12, 1 - 1e-12), weights, leak)
 
 
@@ -46,13 +68,13 @@ def _log_on(z: Any) -> Any:
     return jnp.log(-jnp.expm1(-z))
 
 
-def _tilted_odds(parameters: Any, rows: Any) -> tuple[Any, Any]:
+def _tilted_odds(parameters: Any, rows: Any, least: float) -> tuple[Any, Any]:
     """Log-odds of the causes of each row in its best lower bound, and what does not depend on them.
 
     The derivative of the bound by the best q vanishes, so that q is held.
     """
     weights = jax.nn.softplus(parameters["weights"])  # (causes, findings)
-    leak = _LEAST_LEAK + jax.nn.softplus(parameters["leak"])
+    leak = least + jax.nn.softplus(parameters["leak"])
     odds = parameters["prior"] - (1.0 - rows) @ weights.T
     base = _log_on(leak)
 
@@ -78,9 +100,9 @@ def _tilted_odds(parameters: Any, rows: Any) -> tuple[Any, Any]:
     return odds + shifts, constant + jnp.sum(jax.nn.log_sigmoid(-parameters["prior"]))
 
 
-def lower_bounds(parameters: Any, rows: Any) -> Any:
-    """Lower bound on the log-probability of each row of findings."""
-    odds, constant = _tilted_odds(parameters, rows)
+def lower_bounds(parameters: Any, rows: Any, least: float = _LEAST_LEAK) -> Any:
+    """Lower bound on the log-probability of each row of findings; leaks are at least `least`."""
+    odds, constant = _tilted_odds(parameters, rows, least)
     return constant + jnp.sum(jax.nn.softplus(odds), axis=1)
 
 
@@ -111,6 +133,11 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     """
 
     model_class: ClassVar[Any] = NoisyOrParameters
+    file_layout: ClassVar[Mapping[str, str]] = {
+        "parameters/prior": "causes",
+        "parameters/weights": "causes columns",
+        "parameters/leak": "columns",
+    }
 
     n_hidden: int = option(8, "Number of causes.", low=1)
     _: KW_ONLY
@@ -120,7 +147,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     optimiser: str = option("adam", 'Optimiser: "sgd", or one of optax such as "adam:b1=0.8".')
     epochs: int = option(100, "Passes over the rows, each in an order of its own.", low=1)
 
-    @classmethod
+    @constructor
     def from_parameters(
         cls, prior: ArrayLike, weights: ArrayLike, leak: ArrayLike, **options: Any
     ) -> Self:
@@ -135,14 +162,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         """
         known = DiagnosisModel(*(np.asarray(a, dtype=np.float64) for a in (prior, weights, leak)))
         net = cls(n_hidden=len(known.prior), **options)
-        net._known = known
-        net.model_ = NoisyOrParameters(
-            {
-                "prior": np.log(known.prior) - np.log1p(-known.prior),
-                "weights": _inverse_softplus(known.weights),
-                "leak": _inverse_softplus(np.maximum(known.leak - _LEAST_LEAK, 1e-12)),
-            }
-        )
+        net.model_ = NoisyOrParameters.of(known)
         net.n_features_in_ = len(known.leak)
         net._ended(0, "given", True, [], TrainingTrace("loss per row"))
         net._rng, net._state = generator(0), None
@@ -169,7 +189,6 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         return rows
 
     def _begin(self, rows: Array, rng: np.random.Generator) -> NoisyOrParameters:
-        self.__dict__.pop("_known", None)
         means = np.clip(rows.mean(axis=0), 0.01, 0.9)
         chosen = rows[rng.integers(len(rows), size=self.n_hidden)]
         weights = np.clip(0.2 + 0.8 * chosen + 0.2 * rng.random(chosen.shape), 0.05, None)
@@ -183,18 +202,26 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
     def _rule(self, model: Any) -> LossRule:
         return LossRule(negative_bound)
 
+    def _keep(self, training: Any, rng: np.random.Generator) -> None:
+        super()._keep(training, rng)
+        self.model_.facts.pop(_FLOOR, None)  # a network that was given has learnt
+
     # ------------------------------------------------------------------ answers
 
     @property
     def diagnosis_(self) -> DiagnosisModel:
         """The network with its probabilities."""
         model: NoisyOrParameters = self._model
-        known: DiagnosisModel | None = self.__dict__.get("_known")
-        return model.positive() if known is None else known
+        return model.positive()
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Lower bound on the log-probability of each row of `X` (rows, findings)."""
         return self._computed(lower_bounds, X)
+
+    @property
+    def score_kind_(self) -> str:
+        """What `score_samples` and `score` are."""
+        return "lower bound on the log-likelihood"
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
@@ -202,15 +229,15 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
 
     def transform(self, X: ArrayLike) -> Array:
         """Probability of each cause in the lower bound of each row of `X` (rows, findings)."""
-        return self._computed(lambda p, x: jax.nn.sigmoid(_tilted_odds(p, x)[0]), X)
+        return self._computed(lambda p, x, least: jax.nn.sigmoid(_tilted_odds(p, x, least)[0]), X)
 
     def _computed(self, function: Any, X: ArrayLike) -> Array:
-        parameters = self._model.parameters
+        parameters, least = self._model.parameters, self._model.least_leak
         rows = self._rows(X)
         size = max(1, 4_000_000 // (self.n_hidden * rows.shape[1]))
         with precision(parameters):
             parts = [
-                np.asarray(function(parameters, jnp.asarray(rows[first : first + size])))
+                np.asarray(function(parameters, jnp.asarray(rows[first : first + size]), least))
                 for first in range(0, len(rows), size)
             ]
         return np.concatenate(parts)
@@ -235,7 +262,7 @@ class NoisyOrNetwork(FeatureTransformer, TrainedEstimator):
         return self.diagnosis_.sample(n_samples, random_state)[1]
 
 
-def _inverse_softplus(values: Any) -> Array:
-    """The numbers whose softplus these are."""
-    positive = np.maximum(np.asarray(values, dtype=np.float64), 1e-12)
+def _inverse_softplus(values: Any, least: float = 1e-12) -> Array:
+    """The numbers whose softplus these are, or `least` where they are smaller."""
+    positive = np.maximum(np.asarray(values, dtype=np.float64), least)
     return np.asarray(positive + np.log(-np.expm1(-positive)))

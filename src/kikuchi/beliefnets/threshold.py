@@ -23,7 +23,7 @@ from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.run import State, Step
 from kikuchi.core.seeds import generator, kernel_seeds
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.checkpoint import Arrays, check_sizes, read_labels
 from kikuchi.training.estimator import Estimator, check_is_fitted, validate_data
 from kikuchi.training.resuming import StateFile, fit_checkpoint, iterate_resumable
 from kikuchi.training.trainer import limited_threads
@@ -287,6 +287,9 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
             options["hidden"] = list(options["hidden"])
         return options
 
+    file_layout: ClassVar[Mapping[str, str]] = {"middle": "columns", "scale": "columns"}
+    positive: ClassVar[tuple[str, ...]] = ("scale",)
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays = {
             "weights": np.stack([net.weights for net in self.networks_]),
@@ -305,7 +308,7 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
-        self.classes_ = np.array(about["classes"])
+        self.classes_ = read_labels(about, "classes")
         sizes = tuple(int(n) for n in about["layers"])
         self.networks_ = [ThresholdNetwork(sizes, weights) for weights in arrays["weights"]]
         self._middle, self._scale = arrays["middle"], arrays["scale"]
@@ -316,6 +319,8 @@ class ThresholdNetworkClassifier(ClassifierMixin, Estimator):  # type: ignore[mi
 
 class _Rounds:
     """Rounds of inference and learning over all networks, which can be stopped and taken up."""
+
+    varying = ("kept",)
 
     def __init__(
         self, options: ThresholdNetworkClassifier, sizes: tuple[int, ...], rows: Array,
@@ -346,6 +351,8 @@ class _Rounds:
 
     def restore(self, state: State) -> None:
         """Go on from there."""
+        begun = -(-int(state["iterations"]) // self.options.rounds)
+        check_sizes(state, {"kept": "networks weights"}, networks=begun, weights=self.current.size)
         self.current, self.kept = np.array(state["current"]), np.array(state["kept"])
         self.fewest, self.iterations = float(state["fewest"]), int(state["iterations"])
 

@@ -9,10 +9,14 @@ samples of the machine it has expectation Z_base / Z (reverse). The mean of the 
 thus an unbiased estimate of Z, whose logarithm is too small on average; that of the reverse weights
 is one of 1/Z, and its log Z is too large on average. A poor schedule makes the bracket wide, not
 wrong; what the reverse bound does need are true samples of the machine to start from.
+
+Any set of distinct states bounds Z from below for certain: Z >= sum of exp(-F(v)) over distinct v.
+The rows and the states that chains visit are summed in this way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,9 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.exact import as_rows, exact_samples, side_states
 from kikuchi.boltzmann.gibbs_chains import TemperedChains, draw_side
 from kikuchi.boltzmann.machine import Machine
-from kikuchi.boltzmann.units import BinaryUnits, Units
+from kikuchi.boltzmann.units import BinaryUnits, GaussianUnits, Units
 from kikuchi.core.budget import Budget
 from kikuchi.core.errors import BudgetError, MethodError
+from kikuchi.core.numerics import logsumexp
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.seeds import Seed, generator
@@ -36,6 +41,9 @@ from kikuchi.inference.sampling.annealing import LogZ, Schedule, beta_steps, bra
 Array = NDArray[Any]
 
 _MOST_FOR_EXACT_SAMPLES = 2**17
+_MOST_ROWS = 10_000  # of the data whose distinct states are summed
+_ROUNDING = 1e-12
+_LEAST_TRIPS = 1.0  # round trips between the temperatures, for each chain
 
 
 def ais(
@@ -55,10 +63,20 @@ def ais(
 ) -> LogZ:
     """log Z of a machine by annealed importance sampling, forward and reverse.
 
-    The base machine has no weights and the biases that fit the means of `data` (or the machine's
-    own visible biases). `chains` go side by side along `betas` steps; up to `batches` such runs
-    are made, until the bracket is at most `width` nats wide (0 makes them all), or the budget of
-    `run` ends.
+    Parameters
+    ----------
+    machine : the machine.
+    data : rows like those that it was trained on, as states of the visible units. The base machine
+        gets their means (without them the visible biases of the machine), the lower end gets the
+        sum over distinct ones, and half of the tempered chains begin at them.
+    betas, schedule : steps from the base to the machine, and their spacing.
+    chains : chains of a batch, in each direction.
+    batches : maximum number of batches; they end when the bracket is at most `width` nats wide
+        (0 runs them all), or with the budget of `run`.
+    reverse : whether to run chains back from the machine, which gives the upper end.
+    confidence : probability that log Z is in the bracket.
+    burn_in : sweeps of the tempered chains before each batch, where reverse chains begin at them.
+    random_state : seed.
 
     >>> machine = Machine.random(6, 4, scale=1.0, random_state=0)
     >>> found = ais(machine, betas=200, chains=50, random_state=0)
@@ -95,7 +113,9 @@ class _Path:
         if m.hidden_weights is not None and m.visible_weights is None:
             m = _turned(m)
             base = m.visible_bias
+            data = None  # rows are states of the other side
         self.machine = m
+        self.rows = None if data is None else _states(m.visible, as_rows(m, data))
         self.base = base.astype(np.float64)
         self.summed = m.hidden_weights is None
         nothing = np.zeros(m.n_hidden)
@@ -135,6 +155,63 @@ class _Path:
         on_visible = beta * (h @ m.weights.T + m.visible_bias) + (1.0 - beta) * self.base
         lateral = None if m.visible_weights is None else beta * m.visible_weights
         return draw_side(m.visible, on_visible, lateral, v, rng), h
+
+
+class _ProvenSum:
+    """The sum of exp(-F) over distinct states: a lower bound on Z that needs no approximation.
+
+    States of the visible side are counted, those of the hidden side where visible units are real
+    numbers, and states of both where neither side can be summed in closed form.
+    """
+
+    def __init__(self, path: _Path) -> None:
+        m = path.machine
+        self.both = not path.summed
+        self.turned = not self.both and isinstance(m.visible, GaussianUnits)
+        self.machine = _turned(m) if self.turned else m
+        self.possible = not isinstance(self.machine.visible, GaussianUnits)
+        self.states = np.empty((0, m.n_visible + m.n_hidden if self.both else self._side(m)))
+        if path.rows is not None:
+            rows = path.rows[:: max(len(path.rows) // _MOST_ROWS, 1)]
+            self.add(rows, np.rint(m.hidden.mean(path.fields(rows))))
+
+    def _side(self, machine: Machine) -> int:
+        return machine.n_hidden if self.turned else machine.n_visible
+
+    def add(self, v: Array, h: Array) -> None:
+        """Add states of both sides."""
+        if self.possible:
+            new = np.hstack([v, h]) if self.both else (h if self.turned else v)
+            self.states = np.unique(np.vstack([self.states, new]), axis=0)
+
+    @property
+    def log_sum(self) -> float:
+        """Logarithm of the sum, less what rounding may add; minus infinity without states."""
+        if not len(self.states):
+            return -math.inf
+        total = float(logsumexp(self._log_weights()))
+        return total - _ROUNDING * max(1.0, abs(total))
+
+    def _log_weights(self) -> Array:
+        m = self.machine
+        if self.both:
+            v, h = np.split(self.states, [m.n_visible], axis=1)
+            logs = -np.asarray(m.energy(v, h))
+            return logs + _log_base(m.visible, v) + _log_base(m.hidden, h)
+        v = self.states
+        logs = v @ m.visible_bias + log_sums(m.hidden, v @ m.weights + m.hidden_bias)
+        if m.visible_weights is not None:
+            logs = logs + 0.5 * np.sum((v @ m.visible_weights) * v, axis=1)
+        return np.asarray(logs + _log_base(m.visible, v))
+
+
+def _states(units: Units, rows: Array) -> Array:
+    """Rows as states: values between two states, which stand for means, are rounded."""
+    return rows if isinstance(units, GaussianUnits) else np.rint(rows)
+
+
+def _log_base(units: Units, states: Array) -> Array:
+    return np.asarray(np.sum(units.log_base(states), axis=1))
 
 
 def log_sums(units: Units, fields: Array) -> Array:
@@ -180,6 +257,7 @@ class _Work:
     def __post_init__(self) -> None:
         self.up: list[Array] = []
         self.down: list[Array] = []
+        self.proven = _ProvenSum(self.path)
         self.tempered: TemperedChains | None = None
         count = side_states(self.path.machine)
         self.exact_starts = self.reverse and count <= _MOST_FOR_EXACT_SAMPLES
@@ -203,8 +281,12 @@ class _Work:
             )  # fmt: skip
 
     def _anneal(self, steps: Array, v: Array, h: Array) -> Array | None:
-        """Log weights of chains led along the steps; None if the time ended before."""
+        """Log weights of chains led along the steps; None if the time ended before. States at
+        beta = 1 are added to the proven sum.
+        """
         path, weights = self.path, np.zeros(len(v))
+        if steps[0] == 1.0:
+            self.proven.add(v, h)
         fields = path.fields(v)
         for old, new in pairwise(steps):
             weights += path.gain(float(old), float(new), v, h, fields)
@@ -212,6 +294,8 @@ class _Work:
             fields = path.fields(v)
             if self.run.clock.expired:
                 return None
+        if steps[-1] == 1.0:
+            self.proven.add(v, h)
         return weights
 
     def _samples(self) -> tuple[Array, Array]:
@@ -221,11 +305,22 @@ class _Work:
             return exact_samples(machine, self.chains, self.rng)
         if self.tempered is None:
             self.tempered = TemperedChains(
-                machine, self.chains, betas=10, single=True, random_state=self.rng
-            )
+                machine, self.chains, betas=10, single=True, visible=self._starts(),
+                random_state=self.rng,
+            )  # fmt: skip
         self.tempered.run(self.burn_in)
         v, h = self.tempered.visible, self.tempered.hidden
         return v.astype(np.float64), h.astype(np.float64)
+
+    def _starts(self) -> Array | None:
+        """Where tempered chains begin: the first half at rows, the others at random states."""
+        if self.path.rows is None:
+            return None
+        m = self.path.machine
+        starts = m.visible.draw(np.tile(m.visible_bias, (self.chains, 1)), self.rng)
+        half = self.chains // 2
+        starts[:half] = self.path.rows[self.rng.integers(0, len(self.path.rows), half)]
+        return starts
 
     # ------------------------------------------------------------------ answers
 
@@ -239,11 +334,32 @@ class _Work:
         return self._bracket()
 
     def _bracket(self) -> LogZ:
+        down = np.concatenate(self.down) if self.down else np.empty(0)
+        groups: list[Array] = []
+        if self.tempered is not None and self.path.rows is not None and self.chains >= 4:
+            half = self.chains // 2
+            parts = (slice(None, half), slice(half, None))
+            groups = [np.concatenate([batch[p] for batch in self.down]) for p in parts]
         return bracket(
             self.path.log_z_base,
             np.concatenate(self.up),
-            np.concatenate(self.down) if self.down else np.empty(0),
+            down,
             self.confidence,
             exact_starts=self.exact_starts,
             stopped=self.run.stopped,
+            proven=self.proven.log_sum,
+            groups=groups,
+            doubts=self._doubts(),
         )
+
+    def _doubts(self) -> list[str]:
+        """What makes the tempered chains doubtful."""
+        if self.tempered is None:
+            return []
+        trips = self.tempered.round_trips / self.chains
+        if trips >= _LEAST_TRIPS:
+            return []
+        return [
+            f"tempered chains made {trips:.2g} round trips each between the temperatures: they "
+            "have not mixed; raise burn_in"
+        ]

@@ -26,6 +26,8 @@ class MachineEvaluation(RowsAnswer):
 
     `reconstruction` and `spread` are root mean squares: of the error of reconstructions, and of the
     data around their means. `shape` is that of images, if the rows are images.
+    `log_likelihood_bounds` are those of the mean over the rows, by both ends of the bracket on
+    log Z.
     """
 
     estimator: MachineEstimator
@@ -40,11 +42,12 @@ class MachineEvaluation(RowsAnswer):
     log_z: dict[str, Any] = field(default_factory=dict)
     log_likelihood: float | None = None
     log_likelihood_held_out: float | None = None
+    log_likelihood_bounds: tuple[float, float] | None = None
 
     @property
     def warnings(self) -> list[str]:
         """Those of the training and of the estimate of log Z."""
-        return [*self.estimator.warnings_, *self.log_z.get("warnings", [])]
+        return list(self.estimator.warnings_)
 
     def facts(self) -> list[tuple[str, str]]:
         """The data, the machine, how the training went, and what was measured."""
@@ -71,7 +74,10 @@ class MachineEvaluation(RowsAnswer):
     def _likelihoods(self) -> str:
         held = self.log_likelihood_held_out
         others = "" if held is None else f", {held:.6g} on rows held out"
-        doubts = [] if self.log_z["method"] == "exact" else ["with log Z as estimated"]
+        doubts = []
+        if self.log_z["method"] != "exact" and self.log_likelihood_bounds is not None:
+            low, high = self.log_likelihood_bounds
+            doubts.append(f"between {low:.6g} and {high:.6g} by the bracket of log Z")
         if self.estimator.machine_.hidden_weights is not None:
             doubts.append("free energies of rows are approximate, as hidden units are connected")
         how = f" ({'; '.join(doubts)})" if doubts else ""
@@ -85,7 +91,8 @@ class MachineEvaluation(RowsAnswer):
             "data_rms": self.spread,
             **attributes(self, "free_energy free_energy_held_out"),
             "log_z": self.log_z or None,
-            **attributes(self, "log_likelihood log_likelihood_held_out warnings"),
+            **attributes(self, "log_likelihood log_likelihood_held_out log_likelihood_bounds"),
+            "warnings": self.warnings,
         }
 
 
@@ -124,24 +131,20 @@ def evaluate(
     )
     if log_z is not None:
         evaluation.log_z = _measured_log_z(estimator, log_z, some)
-        evaluation.log_likelihood = estimator.score(some)
+        found = estimator.log_likelihood(some)
+        evaluation.log_likelihood = found.mean()
+        evaluation.log_likelihood_bounds = float(found.lower.mean()), float(found.upper.mean())
         if held_out is not None:
-            evaluation.log_likelihood_held_out = estimator.score(held_out)
+            evaluation.log_likelihood_held_out = estimator.log_likelihood(held_out).mean()
     return evaluation
 
 
 def _measured_log_z(estimator: MachineEstimator, method: str, rows: Array) -> dict[str, Any]:
-    if method == "exact":
-        return {"method": "exact", "estimate": estimator.log_z("exact")}
-    if method != "ais":
-        raise MethodError(f"log Z is found by 'exact' or 'ais', not {method!r}")
-    estimator.log_z("ais", data=rows)
-    answer = estimator.log_z_answer_
-    return {
-        "method": "ais",
-        "estimate": float(answer.estimate),
-        "lower": float(answer.lower),
-        "upper": float(answer.upper),
-        "confidence": answer.confidence,
-        "warnings": list(answer.warnings),
-    }
+    chosen: Any = method
+    if chosen not in ("auto", "exact", "ais"):
+        raise MethodError(f"log_z is 'auto', 'exact' or 'ais', got {method!r}")
+    found = estimator.log_z(chosen, data=rows)
+    if found.stopped == "exact":
+        return {"method": "exact", "estimate": found.estimate}
+    names = "estimate lower upper confidence reliable warnings"
+    return {"method": "ais", **attributes(found, names)}

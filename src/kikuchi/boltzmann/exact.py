@@ -131,6 +131,38 @@ def side_states(machine: Machine) -> float:
     return min(counts)
 
 
+def visible_states(machine: Machine) -> float:
+    """Return the number of states of the visible units; infinite for real ones.
+
+    >>> visible_states(Machine.random(5, 3))
+    32.0
+    """
+    return _sides(machine)[0].count
+
+
+def all_visible_states(machine: Machine) -> Array:
+    """Return all states of the visible units, one a row."""
+    side = _sides(machine)[0]
+    _check_states(side.count, MOST_STATES, f"{side.size} visible units")
+    return side.states(0, int(side.count))
+
+
+def sum_of_rows(machine: Machine, rows: ArrayLike) -> float:
+    """Return log sum exp(-F(v)) over the distinct rows: a lower bound on log Z.
+
+    Values between two states, which stand for means, are rounded. Rows of real units prove nothing:
+    minus infinity.
+
+    >>> machine = Machine.random(5, 3, scale=1.0, random_state=0)
+    >>> bool(sum_of_rows(machine, np.eye(5)) < exact(machine).log_z)
+    True
+    """
+    if not np.isfinite(visible_states(machine)) or machine.hidden_weights is not None:
+        return -math.inf
+    states = np.unique(np.rint(as_rows(machine, rows)), axis=0)
+    return float(logsumexp(clamped(machine, states).log_weights)) if len(states) else -math.inf
+
+
 def exact_samples(machine: Machine, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Independent draws of visible and hidden units from the model itself, by enumeration.
 

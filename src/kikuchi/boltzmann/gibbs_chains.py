@@ -150,7 +150,8 @@ class TemperedChains:
     Chains at small betas move freely between modes and carry the others along. The distribution
     at beta is proportional to base(v) exp(-beta E). After each sweep neighbouring levels swap with
     probability min(1, exp((beta_a - beta_b) (E_a - E_b))), even and odd pairs in turn. With
-    `single`, fields and energies are of single precision, for speed.
+    `single`, fields and energies are of single precision, for speed. Chains begin at random states,
+    or at the rows `visible`, one for each chain.
 
     >>> machine = Machine.random(4, 3, scale=2.0, random_state=0)
     >>> chains = TemperedChains(machine, 10, betas=[0.0, 0.5, 1.0], random_state=0).run(50)
@@ -165,6 +166,7 @@ class TemperedChains:
         *,
         betas: ArrayLike | int = 10,
         single: bool = False,
+        visible: ArrayLike | None = None,
         random_state: Seed = None,
     ) -> None:
         self.machine = machine.copy(np.float32 if single else np.float64)
@@ -176,7 +178,8 @@ class TemperedChains:
                 "tempering: betas must rise from 0 or more to 1, at least two of them"
             )
         levels = len(self.betas)
-        start = GibbsChains(machine, levels * n_chains, random_state=self.rng)
+        rows = None if visible is None else np.tile(as_rows(machine, visible), (levels, 1))
+        start = GibbsChains(machine, levels * n_chains, visible=rows, random_state=self.rng)
         number = np.float32 if single else np.float64
         self._v = start.visible.reshape(levels, n_chains, -1).astype(number)
         self._h = start.hidden.reshape(levels, n_chains, -1).astype(number)

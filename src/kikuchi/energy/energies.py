@@ -215,7 +215,10 @@ def improper(filters: Any, shapes: Array | None) -> str | None:
             f"{INFINITE}: {len(filters)} filters span {rank} of {dimension} dimensions; use "
             "more features, or fewer columns"
         )
-    if shapes is None or np.linalg.matrix_rank(filters[shapes > 0.5]) == dimension:
+    if shapes is None:
+        return None
+    strong = filters[shapes > 0.5]
+    if len(strong) and np.linalg.matrix_rank(strong) == dimension:
         return None
     spanned, basis = 0, np.zeros((dimension, dimension))  # of the filters with the largest shapes
     order = np.argsort(-shapes)

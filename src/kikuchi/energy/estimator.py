@@ -5,6 +5,7 @@ Reference: TEH-M12.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
@@ -33,14 +34,20 @@ from kikuchi.energy.energies import (
     shapes_of,
     square_experts,
 )
-from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLoss
+from kikuchi.energy.learners import LEARNERS, LOG_Z, EnergyRule, ScoreLearner, ScoreLoss
 from kikuchi.energy.preparation import Patches, Preparation
 from kikuchi.energy.samplers import ChainMoves, sample_chains
 from kikuchi.energy.start import STARTS, directions_of_rows, independent_components
 from kikuchi.energy.whitening import Whitening
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
-from kikuchi.training.estimator import FeatureTransformer, TrainedEstimator, check_is_fitted
+from kikuchi.training.estimator import (
+    ConvergenceWarning,
+    FeatureTransformer,
+    TrainedEstimator,
+    check_is_fitted,
+)
+from kikuchi.training.likelihoods import keep_log_z
 from kikuchi.training.model import PytreeModel, named_leaves
 from kikuchi.training.optimiser import precision
 from kikuchi.training.trainer import limited_threads
@@ -52,6 +59,8 @@ _MOST_HELD_OUT = (
 _START_SHARE = 0.5  # of the time limit, which the search for first filters may take
 _FIRST_ROWS, _CHECKED = 100, 5000  # rows at which energies of ours, and those of users, are tried
 _COLLAPSED = 1e-3  # a shape that has lost its expert's influence
+_BELOW_NORMAL = "the log-density is below that of a normal distribution"
+_SURE = 3.0  # standard errors by which it must be
 _BASE_ROWS = 5000  # white rows that are kept for the base of annealed importance sampling
 
 
@@ -263,13 +272,34 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         order = rng.permutation(len(rows)) if count else np.arange(len(rows))
         self._held_out = rows[order[:count]] if count else None
         super()._train(model, rows[order[count:]] if count else rows, rng, *arguments)
+        exact = self._exact_log_z() if self.improper is None else None
+        if exact is not None:
+            self._judge_density(exact, stacklevel=6)
 
     def _remarks(self, rows: Any) -> list[str]:
         fault, shapes = self.improper, shapes_of(self._values)
         if fault is not None and shapes is not None and float(np.min(shapes)) < _COLLAPSED:
             rate = f"learning_rate = {self.learning_rate:g}"
             fault += f"; some fell to 0 while learning: lower {rate}"
-        return [] if fault is None else [fault]
+        if fault is not None:
+            matched = self.is_square and isinstance(LEARNERS.parse(self.learner), ScoreLearner)
+            return [f"{fault}; {self._remedy()}" if matched else fault]
+        return []
+
+    def _remedy(self) -> str:
+        """Why the model may have no density or a bad one, and what to do."""
+        if not self.is_square:
+            return "give more epochs or features, or another energy or learner"
+        learner = LEARNERS.parse(self.learner)
+        if isinstance(learner, ScoreLearner):
+            return (
+                "score matching compares slopes of log-densities, and loses the density where that "
+                "of the rows has a kink, as Laplace's has; the filters may still be right; use "
+                "learner='exact', or expert='logistic'"
+            )
+        if learner.name != "exact":
+            return "use learner='exact', which ascends the likelihood"
+        return "use another expert or start, more epochs, or a lower learning_rate"
 
     # ------------------------------------------------------------------ answers
 
@@ -320,28 +350,52 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     def log_z(
         self, *, seconds: float | None = None, random_state: Seed = 0, **options: Any
     ) -> LogZ:
-        """log Z of the density of white rows: exact for a square model, else between bounds, for at
-        most `seconds` and with the seed `random_state`.
+        """Return log Z of the density of white rows: exact for a square model, else between bounds,
+        for at most `seconds` and with the seed `random_state`.
 
-        `options` are those of `kikuchi.energy.annealing.annealed_log_z`. The answer is kept for
-        `score_samples`.
+        `options` are those of `kikuchi.energy.annealing.annealed_log_z`. The result is kept in
+        `log_z_` for `score_samples`. A warning is issued if it is not reliable, and if the training
+        rows have a lower density than under one normal distribution.
         """
         self._need_density()
         energy, values = self._energy(), self._values
-        square = square_experts(energy, values)
-        if square is not None:
-            with precision(values):
-                exact = float(square.log_z(values))
-            nothing = np.empty(0)
-            found = LogZ(exact, exact, exact, 1.0, exact, exact, nothing, nothing, True, "exact")
-        else:
+        found = self._exact_log_z()
+        if found is None:
             run = Run(Budget(seconds=seconds).start(), silent, Trace("log Z"))
             rows = self._base_rows.astype(np.float64)
             found = annealed_log_z(
                 energy, values, rows, random_state=random_state, run=run, **options
             )
-        self.log_z_ = found
+        keep_log_z(self, found)
+        self._judge_density(found, stacklevel=3)
         return found
+
+    def _exact_log_z(self) -> LogZ | None:
+        """log Z of a square model; None of others."""
+        square = square_experts(self._energy(), self._values)
+        if square is None:
+            return None
+        with precision(self._values):
+            return LogZ.exact(float(square.log_z(self._values)))
+
+    def _judge_density(self, found: LogZ, stacklevel: int) -> None:
+        """Warn if one normal distribution describes the training rows better than the model."""
+        self.warnings_ = [text for text in self.warnings_ if not text.startswith(_BELOW_NORMAL)]
+        rows = self._base_rows
+        with precision(self._values):
+            energies = np.asarray(self._energy()(self._values, jnp.asarray(rows)), np.float64)
+        ours = -energies - found.lower  # the end that is in favour of the model
+        normal = self.whitening_.normal_log_densities(rows, rows)
+        gain = ours - normal
+        if np.mean(gain) + _SURE * np.std(gain) / np.sqrt(len(gain)) >= 0:
+            return
+        constant = self.whitening_.log_det
+        text = (
+            f"{_BELOW_NORMAL}: {np.mean(ours) + constant:.4g} nats per training row, "
+            f"{np.mean(normal) + constant:.4g} of one normal distribution; {self._remedy()}"
+        )
+        self.warnings_.append(text)
+        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=stacklevel)
 
     @property
     def is_square(self) -> bool:
@@ -352,7 +406,8 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
         """Log-density of each row of `X` (rows, columns), by the estimate of `log_z` (made now if
         it was not).
 
-        Where the whitening has dropped directions it is the density within those kept.
+        Where the whitening has dropped directions it is the density within those kept, which
+        cannot be compared for different `n_components`.
         """
         white = self._white(X)
         found = self.log_z_ if hasattr(self, "log_z_") else self.log_z()
@@ -396,6 +451,13 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
 
     # ------------------------------------------------------------------ files
 
+    file_layout: ClassVar[Mapping[str, str]] = {
+        "whitening/mean": "columns",
+        "whitening/forward": "white columns",
+        "whitening/backward": "columns white",
+        "base_rows": "rows white",
+    }
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         if callable(self.energy):
             raise MethodError("a model whose energy is a function of yours cannot be saved")
@@ -416,7 +478,9 @@ class EnergyModel(FeatureTransformer, TrainedEstimator):
     ) -> None:
         super()._restore_state(arrays, facts, about)
         self.whitening_ = Whitening.restored(part(arrays, "whitening"), about["whitening"])
-        self._base_rows = np.asarray(arrays["base_rows"])
+        self._base_rows = np.asarray(arrays["base_rows"], dtype=np.float32)
+        if not len(self._base_rows):
+            raise DataError("its array base_rows has no rows")
         told = about.get("preparation")
         held = part(arrays, "preparation")
         self.preparation_ = None if told is None else Preparation.restored(held, told)

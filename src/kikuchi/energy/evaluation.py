@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.answer import attributes
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import MethodError
 from kikuchi.energy.estimator import EnergyModel, ExpertICA
@@ -47,7 +48,7 @@ class EnergyEvaluation(RowsAnswer):
         """Those of the rows, of the training and of the estimate of log Z."""
         told = self.estimator.preparation_
         first = [] if told is None else told.warnings()
-        return [*first, *self.estimator.warnings_, *self.log_z.get("warnings", [])]
+        return [*first, *self.estimator.warnings_]
 
     @cached_property
     def filters(self) -> Array | None:
@@ -174,15 +175,10 @@ def evaluate(
 
 
 def _normal_log_density(estimator: EnergyModel, rows: NDArray[Any]) -> float:
-    """Mean log-density under the normal distribution of the rows that were learnt from."""
-    white, columns = estimator.whitening_(rows), estimator.whitening_.forward.shape[0]
-    constant = 0.5 * columns * np.log(2 * np.pi) - estimator.whitening_.log_det
-    if estimator.whitening_.kind == "none":
-        base = estimator._base_rows.astype(np.float64)
-        factor = np.linalg.cholesky(np.cov(base, rowvar=False).reshape(columns, columns))
-        white = np.linalg.solve(factor, (white - base.mean(axis=0)).T).T
-        constant += np.log(np.diag(factor)).sum()
-    return float(-0.5 * np.mean(np.sum(white**2, axis=1)) - constant)
+    """Mean log-density under the normal distribution of the training rows."""
+    whitening = estimator.whitening_
+    logs = whitening.normal_log_densities(whitening(rows), estimator._base_rows)
+    return float(np.mean(logs)) + whitening.log_det
 
 
 def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
@@ -195,6 +191,4 @@ def _measured_log_z(estimator: EnergyModel, method: str) -> dict[str, Any]:
         )
     found = estimator.log_z_ if hasattr(estimator, "log_z_") else estimator.log_z()
     told: dict[str, Any] = {"method": "exact" if found.stopped == "exact" else "ais"}
-    names = ("estimate", "lower", "upper", "confidence")
-    told |= {name: float(getattr(found, name)) for name in names}
-    return {**told, "warnings": list(found.warnings)}
+    return told | attributes(found, "estimate lower upper confidence reliable warnings")

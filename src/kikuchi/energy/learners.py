@@ -304,8 +304,17 @@ def _linear_laplacian(energy: LinearExperts, parameters: Any, x: Any) -> Any:
     return total + 2.0 * x.shape[-1] * first + 4.0 * squares * second
 
 
-class ScoreMatching(EnergyLearner):
-    """Exact score matching."""
+class ScoreLearner(EnergyLearner):
+    """Base of the learners that match scores.
+
+    They minimise the mean squared difference of the slopes of two log-densities, which says nothing
+    of the density where that of the rows has a kink or falls to zero: Laplace's density at 0, for
+    which a sharp peak with heavy tails scores better than the truth.
+    """
+
+
+class ScoreMatching(ScoreLearner):
+    """Exact score matching, for rows whose density has no kink."""
 
     name: ClassVar[str] = "score-matching"
     summary: ClassVar[str] = "scores of model and data agree; no samples"
@@ -335,7 +344,7 @@ class _DenoisingLoss:
 
 
 @dataclass(frozen=True)
-class DenoisingScoreMatching(EnergyLearner):
+class DenoisingScoreMatching(ScoreLearner):
     """Score matching of rows with Gaussian noise: learns the density of the noisy rows."""
 
     name: ClassVar[str] = "denoising"

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.core import text
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError, MethodError
-from kikuchi.core.files import PathName, atomic_write
+from kikuchi.core.files import PathName, atomic_write, parse_json
 from kikuchi.core.seeds import Seed, generator
 from kikuchi.core.tables import as_numbers, read_arrays
 from kikuchi.energy.whitening import Whitening
@@ -234,8 +234,8 @@ class Patches:
         if "preparation" not in arrays or "data" not in arrays:
             return None
         rows = as_numbers(arrays["data"], source)
+        told = parse_json(source, str(arrays["preparation"]), "make the patches again")
         try:
-            told = json.loads(str(arrays["preparation"]))
             names = {
                 n: np.asarray(arrays[f"whitening_{n}"]) for n in ("mean", "forward", "backward")
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,20 @@ class Whitening:
         """The rows whose white rows are `white`."""
         return np.asarray(np.asarray(white, dtype=np.float64) @ self.backward.T + self.mean)
 
+    def normal_log_densities(self, white: NDArray[Any], base: NDArray[Any]) -> Array:
+        """Return the log-density of each row of `white` under the normal distribution of the
+        training rows: the standard one, or that of the rows `base` where these are not white.
+        """
+        at = np.asarray(white, dtype=np.float64)
+        constant = 0.5 * at.shape[1] * np.log(2 * np.pi)
+        if self.kind == "none":
+            own = np.asarray(base, dtype=np.float64)
+            covariance = np.cov(own, rowvar=False).reshape(at.shape[1], at.shape[1])
+            factor = np.linalg.cholesky(covariance)
+            at = np.linalg.solve(factor, (at - own.mean(axis=0)).T).T
+            constant += np.log(np.diag(factor)).sum()
+        return np.asarray(-0.5 * np.sum(at**2, axis=1) - constant)
+
     def arrays(self) -> dict[str, Array]:
         """What a file holds."""
         return {"mean": self.mean, "forward": self.forward, "backward": self.backward}
@@ -96,8 +111,11 @@ class Whitening:
     def restored(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Whitening:
         """The whitening of a file: `arrays` as `arrays()` and `facts` as `facts()` gave them."""
         mean, forward, backward = (arrays[n] for n in ("mean", "forward", "backward"))
-        return cls(mean, forward, backward, float(facts["log_det"]), float(facts["dropped"]),
+        told = cls(mean, forward, backward, float(facts["log_det"]), float(facts["dropped"]),
                    str(facts["kind"]))  # fmt: skip
+        if not math.isfinite(told.log_det) or not math.isfinite(told.dropped):
+            raise DataError("its whitening has numbers that are not finite")
+        return told
 
     def facts(self) -> dict[str, Any]:
         """What a file says besides the arrays."""

@@ -17,7 +17,7 @@ import numpy as np
 from kikuchi.beliefnets.models import SigmoidNetwork
 from kikuchi.core.arrays import Array, Ints, Mask
 from kikuchi.core.budget import Budget, Clock
-from kikuchi.core.errors import MethodError
+from kikuchi.core.errors import BudgetError, MethodError
 from kikuchi.core.options import Configured, Registry
 from kikuchi.training.model import Parameters
 
@@ -115,6 +115,12 @@ class UnitPosterior(Configured, kind="posterior"):
             joined.converged[rows] = fit.converged
             joined.remarks += [r for r in fit.remarks if r not in joined.remarks]
         return joined
+
+
+def require_time(clock: Clock) -> None:
+    """Refuse to go on when the time is over."""
+    if clock.expired:
+        raise BudgetError("the time ended before the posterior of every row was found; give more")
 
 
 def unknown_groups(states: Array) -> Iterator[tuple[Ints, Ints]]:

@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, blocks
+from kikuchi.beliefnets.posteriors.base import (
+    PosteriorFit,
+    Start,
+    UnitPosterior,
+    blocks,
+    require_time,
+)
 from kikuchi.beliefnets.posteriors.tilted import MeanFieldUnits
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
@@ -66,10 +72,10 @@ class ChainUnits(UnitPosterior):
         is_free[free] = 1.0
         starts = np.cumsum((0, *network.layers))
         for block in blocks(n, network.n_edges * 60.0):
-            limit = 1 if clock.expired else self.max_sweeps
+            require_time(clock)
             ascend_chains(
                 network.edges, starts, is_free, odds[block], xi[block], means[block], self.tol,
-                limit, bounds[block], residuals[block], counts[block],
+                self.max_sweeps, bounds[block], residuals[block], counts[block],
             )  # fmt: skip
         return PosteriorFit(bounds, means, residuals <= self.tol, {"odds": odds, "xi": xi})
 

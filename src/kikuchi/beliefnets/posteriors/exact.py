@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, unknown_groups
+from kikuchi.beliefnets.posteriors.base import (
+    PosteriorFit,
+    Start,
+    UnitPosterior,
+    require_time,
+    unknown_groups,
+)
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
 from kikuchi.core.errors import BudgetError, MethodError
@@ -56,8 +62,7 @@ class EnumeratedUnits(UnitPosterior):
             return PosteriorFit(bound, means, np.ones(len(states), dtype=bool), exact=True)
         bits = (np.arange(1 << len(free))[:, None] >> np.arange(len(free))) & 1
         for row in range(len(states)):
-            if clock.expired:
-                raise BudgetError("the time ran out while states were enumerated; give more")
+            require_time(clock)
             logs = self._log_joints(network, states[row], free)
             bound[row] = logsumexp(logs)
             means[row, free] = np.exp(logs - bound[row]) @ bits

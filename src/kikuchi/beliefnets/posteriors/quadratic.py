@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, blocks
+from kikuchi.beliefnets.posteriors.base import (
+    PosteriorFit,
+    Start,
+    UnitPosterior,
+    blocks,
+    require_time,
+)
 from kikuchi.beliefnets.posteriors.tilted import MixtureUnits
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
@@ -64,8 +70,7 @@ class QuadraticUnits(UnitPosterior):
             while done < self.max_sweeps and change.max(initial=0.0) > self.tol:
                 change = problem.sweep(self.inner)
                 done += self.inner
-                if clock.expired:
-                    break
+                require_time(clock)
             bounds[block], changes[block] = problem.bound(), change
             means[block] = np.concatenate(problem.means, axis=1)
         state = {"means": means[:, None, :], "weights": np.ones((n, 1))}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior
+from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, require_time
 from kikuchi.beliefnets.posteriors.third_order import (
     QuadraticForm,
     add_quadratic_gradient,
@@ -18,7 +19,7 @@ from kikuchi.beliefnets.posteriors.third_order import (
 )
 from kikuchi.beliefnets.posteriors.tilted import MeanFieldUnits
 from kikuchi.core.arrays import Array, Ints
-from kikuchi.core.budget import Clock
+from kikuchi.core.budget import Budget, Clock
 from kikuchi.core.options import option
 from kikuchi.graphs.binary import ising
 from kikuchi.inference.variational.structured_mean_field import StructuredMeanField
@@ -58,9 +59,9 @@ class StructuredUnits(UnitPosterior):
     max_sweeps: int = option(200, "sweeps at most, in each round", low=1)
     rounds: int = option(10, "renewals of the local bounds at most", low=1)
 
-    def _method(self, limit: int) -> StructuredMeanField:
+    def _method(self) -> StructuredMeanField:
         return StructuredMeanField(
-            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iterations=limit
+            subgraph=self.subgraph, width=self.width, tol=self.tol, max_iterations=self.max_sweeps
         )
 
     def fit_group(
@@ -78,19 +79,19 @@ class StructuredUnits(UnitPosterior):
         bounds, done = np.empty(n), np.zeros(n, dtype=bool)
         means, second = np.empty((n, units)), np.empty((n, units, units))
         for row in range(n):
-            limit = 1 if clock.expired else self.max_sweeps  # every row gets a bound
-            found = self._ascend(network, matrix, states[row], free, local[row], limit)
+            found = self._ascend(network, matrix, states[row], free, local[row], clock)
             bounds[row], means[row], second[row], local[row], done[row] = found
         return PosteriorFit(bounds, means, done, {"second": second, "local": local})
 
     def _ascend(
         self, network: SigmoidNetwork, matrix: Array, known: Array, free: Ints, local: Array,
-        limit: int,
+        clock: Clock,
     ) -> tuple[float, Array, Array, Array, bool]:  # fmt: skip
-        method, best = self._method(limit), None
+        method, best = self._method(), None
         for _ in range(self.rounds):
+            require_time(clock)
             form = quadratic_form(network, matrix, known, free, local)
-            bound, mean, second, done = _structured(method, form, known, free)
+            bound, mean, second, done = _structured(method, form, known, free, clock)
             if best is not None and bound <= best[0] + self.tol:
                 break
             best = (bound, mean, second, local, done)
@@ -113,7 +114,7 @@ class StructuredUnits(UnitPosterior):
 
 
 def _structured(
-    method: StructuredMeanField, form: QuadraticForm, known: Array, free: Ints
+    method: StructuredMeanField, form: QuadraticForm, known: Array, free: Ints, clock: Clock
 ) -> tuple[float, Array, Array, bool]:
     """Bound, means and mean products of all units (bits), and whether the blocks settled."""
     mean = np.where(np.isnan(known), 0.0, known)
@@ -126,7 +127,9 @@ def _structured(
         (int(i), int(j)): float(c)
         for i, j, c in zip(rows[upper], columns[upper], spins.couplings[upper], strict=True)
     }
-    beliefs = method.run(ising(pairs, spins.fields))
+    left = clock.seconds_left
+    budget = Budget(seconds=left if 0 < left < math.inf else None)
+    beliefs = method.run(ising(pairs, spins.fields), budget=budget)
     tables = beliefs.flat_factors
     mean[free] = beliefs.flat_marginals[1::2]
     second = np.outer(mean, mean)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior
+from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, require_time
 from kikuchi.beliefnets.posteriors.tilted import MeanFieldUnits, MixtureUnits
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
@@ -61,8 +61,8 @@ class ThirdOrderUnits(UnitPosterior):
         local = np.empty((n, units))
         matrix = dense_weights(network)
         for row in range(n):
-            limit = 1 if clock.expired else self.max_sweeps  # every row gets a bound
-            found = self._ascend(network, matrix, states[row], free, means[row], limit)
+            require_time(clock)
+            found = self._ascend(network, matrix, states[row], free, means[row], self.max_sweeps)
             bounds[row], means[row], local[row], done[row] = found
         state = {"means": means[:, None, :], "weights": np.ones((n, 1)), "local": local}
         return PosteriorFit(bounds, means.copy(), done, state)

@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from kikuchi.beliefnets.models import SigmoidNetwork
-from kikuchi.beliefnets.posteriors.base import PosteriorFit, Start, UnitPosterior, blocks
+from kikuchi.beliefnets.posteriors.base import (
+    PosteriorFit,
+    Start,
+    UnitPosterior,
+    blocks,
+    require_time,
+)
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.budget import Clock
 from kikuchi.core.options import option
@@ -114,6 +120,7 @@ class MixtureUnits(UnitPosterior):
         bounds, told, residuals = np.full(n, -np.inf), np.zeros(n), np.full(n, np.inf)
         counts, units = np.zeros(n, dtype=np.int64), free.astype(np.uint32)
         for block in blocks(n, m * (network.n_edges + m * len(free)) * 20.0):
+            require_time(clock)
             ascend(
                 network.edges,
                 units,
@@ -122,7 +129,7 @@ class MixtureUnits(UnitPosterior):
                 state["weights"][block],
                 state["smoothing"][block],
                 self.tol,
-                1 if clock.expired else self.max_sweeps,  # every row gets a bound
+                self.max_sweeps,
                 bounds[block],
                 told[block],
                 residuals[block],

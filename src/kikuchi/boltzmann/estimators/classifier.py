@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from kikuchi.boltzmann.estimators.boltzmann_machine import BoltzmannMachine
 from kikuchi.boltzmann.estimators.estimator import MachineEstimator
 from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.seeds import generator
+from kikuchi.training.estimator import RandomState
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -47,6 +49,8 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     classes: labels that must occur; by default those that do.
     C: inverse strength of the regression's penalty.
     max_iter: iterations of the regression.
+    random_state: seed of the machines of all classes, in place of that of `machine`; None leaves
+        the `random_state` of `machine` as it is.
 
     >>> from kikuchi.boltzmann import RBM
     >>> rng = np.random.default_rng(0)
@@ -64,11 +68,13 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classes: ArrayLike | None = None,
         C: float = 1.0,
         max_iter: int = 1000,
+        random_state: RandomState = None,
     ) -> None:
         self.machine = machine
         self.classes = classes
         self.C = C
         self.max_iter = max_iter
+        self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike, *, X_more: Any = None, y_more: Any = None) -> Self:
         """Train a machine on the rows of `X` (rows, visible units) of each class in `y` (rows,),
@@ -81,9 +87,13 @@ class FreeEnergyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = self._classes(labels)
         self.machines_ = []
         template = self._scaled_alike(rows)
+        rng = None if self.random_state is None else generator(self.random_state)
         for label in self.classes_:
             members = np.flatnonzero(labels == label)
-            self.machines_.append(clone(template).fit(rows[members]))
+            machine = clone(template)
+            if rng is not None:
+                machine.set_params(random_state=int(rng.integers(2**31)))
+            self.machines_.append(machine.fit(rows[members]))
             if self.machines_[-1].stopped_ == "interrupted":
                 raise KeyboardInterrupt  # without machines of the classes that follow: no answer
         energies = self._free_energies(rows)

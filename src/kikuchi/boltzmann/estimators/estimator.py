@@ -8,20 +8,34 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
-from kikuchi.boltzmann.exact import ExactStatistics, exact
+from kikuchi.boltzmann.exact import (
+    all_visible_states,
+    clamped,
+    exact,
+    side_states,
+    sum_of_rows,
+    visible_states,
+)
 from kikuchi.boltzmann.layers import Layers
 from kikuchi.boltzmann.machine import Machine
+from kikuchi.boltzmann.pseudo import pseudo_log_likelihood
 from kikuchi.boltzmann.rules import parse_rule
 from kikuchi.boltzmann.units import BinaryUnits, Units, parse_units
+from kikuchi.core.budget import Budget
 from kikuchi.core.errors import DataError, MethodError
+from kikuchi.core.numerics import logsumexp
 from kikuchi.core.options import option
+from kikuchi.core.progress import silent
+from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
+from kikuchi.core.trace import Trace
 from kikuchi.inference.sampling.annealing import LogZ
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.estimator import (
@@ -34,6 +48,7 @@ from kikuchi.training.estimator import (
     of_type,
     validate_data,
 )
+from kikuchi.training.likelihoods import RowLikelihoods, keep_log_z
 from kikuchi.training.rows import check_values, is_sparse
 from kikuchi.training.rule import Rule
 from kikuchi.training.trainer import Training, limited_threads
@@ -45,6 +60,11 @@ _MOST_RECONSTRUCTED = 1000  # rows by which the remark on reconstructions is dec
 _UNLEARNT = "rows are reconstructed no better"
 _LEARNT = 1.0  # share of the spread that reconstructions must be below
 _BURN_IN = 1000  # steps of the chains that `sample` draws from
+_CHAINS_TESTED = 20  # chains from which on `sample` tests whether they are at equilibrium
+_DRIFT_RISK = 5e-5  # probability of a false alarm of that test, on either side
+_KEPT_ROWS = 500  # training rows at which chains of `sample` and `log_z` begin
+_MOST_SCORED = 2**16  # states of the visible units over which `score` sums
+_MOST_SUMMED = 2**20  # states of a side over which `log_z` sums by itself
 
 
 class MachineResults:
@@ -52,7 +72,7 @@ class MachineResults:
 
     machine_: Machine
     limits_: Limits | None
-    log_z_: float | None
+    log_z_: LogZ
 
 
 @dataclass(eq=False, repr=False)
@@ -85,8 +105,14 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _keep(self, training: Training[Machine], rng: np.random.Generator) -> None:
         super()._keep(training, rng)
-        self.log_z_ = None
-        self.__dict__.pop("log_z_answer_", None)  # that of the machine before
+        for name in ("log_z_", "_normaliser"):  # those of the machine before
+            self.__dict__.pop(name, None)
+
+    def _train(self, model: Any, rows: Any, rng: np.random.Generator, *arguments: Any) -> None:
+        chosen = np.random.default_rng(0).permutation(rows.shape[0])  # rows may come in some order
+        kept = rows[np.sort(chosen[:_KEPT_ROWS])]
+        self._kept_rows = np.ascontiguousarray(kept.toarray() if is_sparse(kept) else kept)
+        super()._train(model, rows, rng, *arguments)
 
     # ------------------------------------------------------------------ rows
 
@@ -224,49 +250,160 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         with limited_threads(self.threads):
             return self._free_energies(rows)
 
-    def score_samples(self, X: Any) -> Array:
-        """Log-likelihood of each row of `X`: minus the free energy minus log Z.
+    @property
+    def score_kind_(self) -> str:
+        """What `score_samples` and `score` are: "log-likelihood" or "pseudo-log-likelihood".
 
-        As long as `log_z` has not been called since the last fit, log Z is unknown and left out:
-        scores of one machine can then be compared with each other, but not with other machines.
+        It depends on the visible units alone, so that scores of machines with other options that
+        were fitted to the same columns can be compared.
         """
-        scores: Array = -self.free_energy(X)
-        return scores if self.log_z_ is None else scores - self.log_z_
+        check_is_fitted(self, "machine_")
+        small = visible_states(self.machine_) <= _MOST_SCORED
+        return "log-likelihood" if small else "pseudo-log-likelihood"
+
+    def score_samples(self, X: Any) -> Array:
+        """Return the log-likelihood or the pseudo-log-likelihood of each row of `X`.
+
+        Up to 16 binary columns (65,536 states of the visible units) it is the exact log-likelihood;
+        where hidden units are connected, that of the approximation `energy`. Otherwise it is the
+        sum of log p(v_i | all other columns). `score_kind_` says which. It does not depend on
+        whether `log_z` was called: use `log_likelihood` for log-likelihoods of larger machines.
+        """
+        rows = self._dense(X)
+        with limited_threads(self.threads):
+            if self.score_kind_ == "log-likelihood":
+                return np.asarray(self._log_weights(rows) - self._log_normaliser())
+            return self._pseudo_log_likelihood(rows)
 
     def score(self, X: Any, y: object = None) -> float:
-        """Mean of `score_samples` over the rows of `X`; `y` is ignored."""
+        """Return the mean of `score_samples` over the rows of `X`; `y` is ignored."""
         return float(np.mean(self.score_samples(X)))
 
-    def log_z(self, method: Literal["exact", "ais"] = "ais", **options: Any) -> float:
-        """Logarithm of the partition function, by the `method` "exact" (enumeration) or "ais"
-        (annealed importance sampling), whose `options` are those of `kikuchi.boltzmann.ais`; its
-        `random_state` is that of the estimator if none is given.
+    def _log_weights(self, rows: Array) -> Array:
+        """Minus the free energies of rows, in double precision where they are exact."""
+        if self.machine_.hidden_weights is None:
+            return clamped(self.machine_, rows).log_weights
+        return -self._free_energies(rows)
 
-        The answer is kept in `log_z_`, so that `score_samples` gives log-likelihoods from now on;
-        the whole answer of `ais` (its bracket, what it can promise) in `log_z_answer_`.
+    def _log_normaliser(self) -> float:
+        """log of the sum of exp(-free energy) over all states of the visible units."""
+        if not hasattr(self, "_normaliser"):
+            m = self.machine_
+            if m.hidden_weights is None:
+                self._normaliser = exact(m).log_z
+            else:
+                states = all_visible_states(m).astype(m.dtype)
+                self._normaliser = float(logsumexp(-self._free_energies(states)))
+        return self._normaliser
+
+    def _pseudo_log_likelihood(self, rows: Array) -> Array:
+        m = self.machine_
+        energies = None if m.hidden_weights is None else self._free_energies
+        return pseudo_log_likelihood(m, rows, energies)
+
+    def log_z(
+        self,
+        method: Literal["auto", "exact", "ais"] = "auto",
+        *,
+        data: Any = None,
+        seconds: float | None = None,
+        **options: Any,
+    ) -> LogZ:
+        """Return log Z, the logarithm of the partition function; it is kept in `log_z_`.
+
+        Parameters
+        ----------
+        method : "exact" (enumeration of one layer), "ais" (annealed importance sampling, which
+            gives a bracket), or "auto": exact where a layer has up to about 20 binary units.
+        data : rows like those of the training, for "ais"; by default the training rows that the
+            estimator keeps (500 at most). They make the bracket narrower.
+        seconds : time limit of "ais".
+        options : further options of `kikuchi.boltzmann.ais`, such as betas=10000; `random_state` is
+            that of the estimator if it is not given.
+
+        A bracket that is not reliable is a warning, and its reasons are listed in `warnings_`.
         """
         from kikuchi.boltzmann.annealed_sampling import ais
 
         check_is_fitted(self, "machine_")
-        if method not in ("exact", "ais"):
-            raise MethodError(f"method must be 'exact' or 'ais', got {method!r}")
+        if method not in ("auto", "exact", "ais"):
+            raise MethodError(f"method must be 'auto', 'exact' or 'ais', got {method!r}")
+        if method == "auto":
+            method = "exact" if side_states(self.machine_) <= _MOST_SUMMED else "ais"
         with limited_threads(self.threads):
             if method == "exact":
-                self.log_z_answer_: Any = exact(self.machine_)
-                self.log_z_ = self.log_z_answer_.log_z
+                found = LogZ.exact(exact(self.machine_).log_z)
             else:
                 options.setdefault("random_state", self.random_state)
-                self.log_z_answer_ = ais(self.machine_, **options)
-                self.log_z_ = float(self.log_z_answer_.estimate)
-        return float(self.log_z_)
+                run = Run(Budget(seconds=seconds).start(), silent, Trace("log Z"))
+                rows = self._kept_rows if data is None else self._dense(data)
+                found = ais(self.machine_, data=rows, run=run, **options)
+        keep_log_z(self, found)
+        return found
+
+    def log_likelihood(
+        self, X: Any, method: Literal["auto", "exact", "ais"] = "auto", **options: Any
+    ) -> RowLikelihoods:
+        """Return the log-likelihood of each row of `X`, minus free energy minus log Z, with bounds.
+
+        Parameters
+        ----------
+        X : rows of data.
+        method : "exact" or "ais" compute log Z anew, with the `options` of `log_z`; "auto" takes
+            that of the last `log_z`, or else computes it as `log_z` does.
+
+        The sum of exp(-F) over distinct rows is a lower bound on Z: where the rows prove more than
+        the bracket of log Z says, it is raised for this answer, with a warning. Where hidden units
+        are connected, free energies of rows are those of the approximation `energy`, and the bounds
+        are those of log Z alone.
+        """
+        rows = self._dense(X)
+        if method != "auto" or options or not hasattr(self, "log_z_"):
+            self.log_z(method, **options)
+        found = self._raised(rows)
+        with limited_threads(self.threads):
+            weights = self._log_weights(rows)
+        return RowLikelihoods(
+            weights - found.estimate, weights - found.upper, weights - found.lower,
+            found.confidence, warnings=[] if found.reliable else list(found.warnings),
+        )  # fmt: skip
+
+    def _raised(self, rows: Array) -> LogZ:
+        """log Z with ends that the distinct rows do not contradict."""
+        found, m = self.log_z_, self.machine_
+        if found.stopped == "exact" or m.hidden_weights is not None:
+            return found
+        proven = sum_of_rows(m, rows)
+        if proven <= found.lower:
+            return found
+        if proven > found.estimate:
+            warnings.warn(
+                f"{type(self).__name__}: log Z is at least {proven:.4f} by the weights of these "
+                f"rows, but was estimated as {found.estimate:.4f}; call log_z('ais', data=X, "
+                "betas=10000)",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        upper = found.upper if proven <= found.upper else np.inf
+        return replace(found, lower=proven, estimate=max(proven, found.estimate), upper=upper)
+
+    def score_bounds(self, X: Any) -> tuple[float, float]:
+        """Return the mean log-likelihood of the rows of `X` by the upper and by the lower end of
+        the bracket on log Z, as of `log_likelihood`.
+        """
+        return self.log_likelihood(X).mean_bounds()
 
     def sample(
         self, n_samples: int = 1, steps: int = _BURN_IN, *, random_state: RandomState = None
     ) -> Array:
-        """`n_samples` rows drawn by Gibbs chains of `steps` steps, each begun at random hidden
-        states.
+        """Return `n_samples` rows, drawn by Gibbs chains of `steps` steps that begin at training
+        rows (of the 500 at most that the estimator keeps).
 
-        Without `random_state` the generator of the fit goes on.
+        Without `random_state` the generator of the fit goes on. A warning is issued if the free
+        energies of the chains, or the sums of their visible units, still change between half of the
+        steps and the last one (from 20 chains on). Chains that do not change may still be near the
+        rows where they began; use `kikuchi.boltzmann.gibbs_chains.TemperedChains` to move between
+        distant modes.
         """
         check_is_fitted(self, "machine_")
         for name, value in (("n_samples", n_samples), ("steps", steps)):
@@ -275,13 +412,40 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         machine = self.machine_
         rng = self._rng if random_state is None else generator(random_state)
         layers = Layers(machine)
+        visible = self._kept_rows[rng.integers(0, len(self._kept_rows), n_samples)]
         hidden = machine.hidden.draw(np.zeros((n_samples, machine.n_hidden), machine.dtype), rng)
-        visible: Array | None = None
         with limited_threads(self.threads):
-            for _ in range(steps):
-                visible = layers.visible(hidden, rng, start=visible).drawn
+            before = visible
+            for step in range(steps):
+                before = visible.copy() if step == (steps + 1) // 2 else before
                 hidden = layers.hidden(visible, rng, start=hidden).drawn
+                visible = layers.visible(hidden, rng, start=visible).drawn
+            self._check_drift(np.asarray(before), np.asarray(visible), steps)
         return np.array(self._to_data(np.asarray(visible)))
+
+    def _check_drift(self, before: Array, after: Array, steps: int) -> None:
+        """Warn if free energies or sums of the visible units change from `before` to `after` by
+        more than chance: at equilibrium they do not change on average.
+        """
+        count = len(after)
+        if count < _CHAINS_TESTED:
+            return
+        changes = {
+            "free energies": self._free_energies(after) - self._free_energies(before),
+            "sums of visible units": np.sum(after - before, axis=1),
+        }
+        for name, change in changes.items():
+            error = float(np.std(change, ddof=1)) / count**0.5
+            drift = float(np.mean(change))
+            if abs(drift) > float(stdtrit(count - 1, 1.0 - _DRIFT_RISK)) * error:
+                warnings.warn(
+                    f"{type(self).__name__}: the chains of sample have not reached equilibrium: "
+                    f"their {name} changed by {drift:+.3g} on average between step "
+                    f"{(steps + 1) // 2} and step {steps}; raise steps",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
+                return
 
     @abstractmethod
     def _hidden_means(self, rows: Array) -> Array: ...
@@ -296,29 +460,36 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
 
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
-        answer = getattr(self, "log_z_answer_", None)
-        if isinstance(answer, LogZ):
-            arrays |= prefixed(answer.to_arrays(), "log_z")
-            about["log_z_answer"] = answer.describe()
-        elif answer is not None:
-            arrays |= prefixed(answer.statistics, "log_z_statistics")
-        return arrays, facts, {**about, "log_z": self.log_z_, "limits": self.limits_}
+        arrays["kept_rows"] = _compact(self._kept_rows)
+        if hasattr(self, "log_z_"):
+            arrays |= prefixed(self.log_z_.to_arrays(), "log_z")
+            about["log_z"] = self.log_z_.describe()
+        return arrays, facts, {**about, "limits": self.limits_}
 
     def _restore_state(
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
         self.n_features_in_ = self.machine_.n_visible
-        self.log_z_ = None if about["log_z"] is None else of_type(about, "log_z", float)
-        if "log_z_answer" in about:
-            self.log_z_answer_ = LogZ.restored(part(arrays, "log_z"), about["log_z_answer"])
-        elif self.log_z_ is not None and (held := part(arrays, "log_z_statistics")):
-            self.log_z_answer_ = ExactStatistics(self.log_z_, held)
+        self._kept_rows = self._restored_rows(arrays["kept_rows"])
+        if "log_z" in about:
+            self.log_z_ = LogZ.restored(part(arrays, "log_z"), about["log_z"])
         limits = about.get("limits")
         if limits is not None:
             low, high = of_type(about, "limits", list)
             limits = float(low), float(high)
         self.limits_ = limits
+
+    def _restored_rows(self, held: Array) -> Array:
+        """Training rows of a file, checked."""
+        m = self.machine_
+        rows: Array = np.asarray(held, dtype=m.dtype)
+        if rows.ndim != 2 or rows.shape[1] != m.n_visible or not len(rows):
+            raise DataError(f"rows of shape {rows.shape} for {m.n_visible} visible units")
+        low, high = m.visible.limits
+        if not np.all(np.isfinite(rows) & (low <= rows) & (rows <= high)):
+            raise DataError(f"its rows are not states of {m.visible.name} units")
+        return rows
 
     # ------------------------------------------------------------------ conventions
 
@@ -332,6 +503,12 @@ class MachineEstimator(MachineResults, FeatureTransformer, TrainedEstimator):
         strict = isinstance(self.limits, str) and self.limits == "strict"
         tags.input_tags.positive_only = strict and self._units().limits[0] >= 0
         return tags
+
+
+def _compact(rows: Array) -> Array:
+    """Rows in single bytes, where that loses nothing."""
+    small = rows.astype(np.uint8) if rows.min() >= 0 and rows.max() <= 255 else rows
+    return small if np.array_equal(small, rows) else rows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -23,16 +23,16 @@ class RBM(RestrictedMachine, LearnerEstimator):
 
     Attributes: `machine_`, `components_` (weights, one row per hidden unit), `trace_` (with
     `plot()`), `n_iter_`, `stopped_`, `converged_` (True only if a stopping criterion was met: not
-    after the last epoch), `warnings_`, `log_z_` (None until `log_z` is called).
+    after the last epoch), `warnings_`, `score_kind_` (whether `score` is a log-likelihood or a
+    pseudo-log-likelihood), `log_z_` (once `log_z` was called).
 
     >>> import numpy as np
     >>> rows = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0)
     >>> rbm = RBM(2, learner="cd", learning_rate=0.5, epochs=300, random_state=0).fit(rows)
     >>> bool(np.abs(rbm.reconstruct(rows) - rows).max() < 0.2)
     True
-    >>> _ = rbm.log_z("exact")
-    >>> bool(rbm.score(rows) > -1.5)  # the best is -log 2
-    True
+    >>> rbm.score_kind_, bool(rbm.score(rows) > -1.5)  # the best is -log 2
+    ('log-likelihood', True)
     """
 
     n_hidden: int = option(256, "Number of hidden units.", low=0)
