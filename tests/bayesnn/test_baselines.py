@@ -10,8 +10,6 @@ from kikuchi.bayesnn import (
     SampledMLPRegressor,
     log_evidence,
 )
-from kikuchi.bayesnn.evidence import log_joint
-from kikuchi.bayesnn.network import Network
 from kikuchi.core.errors import MethodError
 from kikuchi.data.regression import meat_spectra
 
@@ -94,28 +92,23 @@ def test_sampled_weights_agree_with_each_other_and_with_the_function(data, truth
     ["diagonal", *(pytest.param(p, marks=pytest.mark.slow) for p in ("layered", "mixture:3"))],
 )
 def test_bounds_are_below_importance_weighted_evidence(data, posterior):
-    """By Jensen's inequality, with exact entropies: the mean of log ratios is above the bound."""
+    """Also below the share of the evidence that one image has of the eight of two units, up to a
+    nat: a Gaussian covers one of them, a mixture perhaps more.
+    """
     x, y = (a[:15] for a in data)
     net = BayesianMLPRegressor(2, posterior, "grouped", restarts=1, random_state=0, **PRIORS)
     found = log_evidence(net.fit(x, y), draws=4000, random_state=0)
-    assert net.bound_ < found.log_evidence + 3 * found.error
-    assert found.log_evidence - net.bound_ < 8 and found.effective > 20
+    assert net.bound_ < found.log_evidence - np.log(8) + 1 + 3 * found.error
+    assert found.log_evidence - net.bound_ < 8
 
 
 @pytest.mark.slow
 def test_sequential_monte_carlo_agrees_with_importance_sampling(data):
-    """Up to the eight equal modes of two units, of which importance sampling sees about one."""
     x, y = (a[:15] for a in data)
     net = BayesianMLPRegressor(2, "layered", "grouped", restarts=1, random_state=0, **PRIORS)
     net.fit(x, y)
     many = log_evidence(net, draws=200_000, random_state=0)
     moved = log_evidence(net, "smc", draws=1000, random_state=1)
-    assert -0.3 < moved.log_evidence - many.log_evidence < np.log(8) + 0.3
+    apart = abs(moved.log_evidence - many.log_evidence)
+    assert many.error < 0.06 and apart < 3 * np.hypot(many.error, moved.error)
     assert net.bound_ < moved.log_evidence
-
-
-def test_evidence_of_what_has_none_is_refused():
-    with pytest.raises(MethodError, match="fitted here"):
-        log_evidence(BayesianMLPRegressor())
-    with pytest.raises(MethodError, match="cannot be summed out"):
-        log_joint(Network(1, 2), "nrd", np.zeros(7), None, None)

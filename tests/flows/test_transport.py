@@ -71,6 +71,20 @@ def test_generated_rows_look_like_the_rows(fitted):
     assert fitted.trace_.objective[-1] < 0.3 * fitted.trace_.objective[0]
 
 
+def test_samples_that_are_not_like_the_rows_are_reported():
+    """Where the tests that `measure` makes on fresh rows reject, and only there."""
+    rows, fresh = (make_moons(n, noise=0.08, random_state=n)[0] for n in (600, 400))
+    short = TransportGenerator(4, epochs=10, random_state=0).fit(rows)
+    assert short.measure(fresh)["nearest-neighbour"].p_value < 1e-6
+    [warning] = [w for w in short.warnings_ if "generated rows differ" in w]
+    assert "use LatentMixtureFlow" in warning
+    rows = np.random.default_rng(0).normal(size=(400, 1))
+    easy = TransportGenerator(1, epochs=60, random_state=0).fit(rows)
+    again = easy.measure(np.random.default_rng(1).normal(size=(200, 1)))
+    assert again["nearest-neighbour"].p_value > 0.001
+    assert not [w for w in easy.warnings_ if "generated rows differ" in w]
+
+
 def test_an_estimator_that_was_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         TransportGenerator().measure(np.zeros((4, 2)))

@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -418,6 +419,16 @@ def test_labels_that_are_no_states_are_refused(label: int) -> None:
 def test_a_grid_of_negative_size_is_refused() -> None:
     with pytest.raises(ModelError, match="at least one variable"):
         grid_graph(-1, -1, 2)
+
+
+def test_a_batch_of_torch_tables_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before anything of PyTorch is used, so that any module of that name will do."""
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    graph = kk.grid(2, 2)
+    with pytest.raises(ModelError, match=r"shape \(2, \d+\); call it for each row"):
+        torch_beliefs(graph, np.zeros((2, graph.log_tables.size)))
 
 
 def test_torch_is_asked_for_by_name() -> None:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from kikuchi.bayesnn.bound import Data, Hyper, RegressionData, mode_loss
 from kikuchi.bayesnn.evidence import log_joint
 from kikuchi.bayesnn.fitting import NetworkProblem, random_starts
+from kikuchi.bayesnn.images import log_distinct_images
 from kikuchi.bayesnn.network import Network, precisions
 from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior
 from kikuchi.bayesnn.regressor import BayesianMLPRegressor, network_outputs
@@ -108,8 +109,10 @@ class LaplaceMLPRegressor(_Baseline):
     maximise the approximate evidence.
 
     Ten cycles of a mode and new precisions from each of `restarts` random starts; the largest
-    approximate `log_evidence_` is kept. Predictions are outputs at the mode, with the variance that
-    slopes there give: averages over the Gaussian itself are mostly far off.
+    approximate `log_evidence_` is kept. It is that of the final precisions and counts the images of
+    the mode under sign changes and permutations of hidden units. Predictions are outputs at the
+    mode, with the variance that slopes there give: averages over the Gaussian itself are mostly far
+    off.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(60, 1))
@@ -166,6 +169,7 @@ class LaplaceMLPRegressor(_Baseline):
         covariance, log_size = self._inverse(w, data, alpha, beta)
         value = -beta * self._error(w, data) - 0.5 * float(alpha @ w**2) - 0.5 * log_size
         value += 0.5 * float(np.log(alpha).sum()) + 0.5 * n * math.log(beta / (2 * math.pi))
+        value += log_distinct_images(self._network, w, covariance)
         return LaplaceFit(w, covariance, alpha, float(beta), value)
 
     def _error(self, w: Array, data: RegressionData) -> float:

@@ -20,6 +20,7 @@ from kikuchi.bayesnn.networks import NetworksPosterior
 from kikuchi.bayesnn.posteriors import WeightPosterior, weight_posterior
 from kikuchi.core.arrays import Array
 from kikuchi.core.errors import DataError
+from kikuchi.training.checkpoint import of_type, read_labels
 from kikuchi.training.estimator import validate_data
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
@@ -127,4 +128,4 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianNetworkEstimator, ClassResu
         return {"classes": self.classes_.tolist(), "labels": self.classes_.dtype.str}
 
     def _restore_facts(self, about: Mapping[str, Any]) -> None:
-        self.classes_ = np.array(about["classes"], dtype=np.dtype(about["labels"]))
+        self.classes_ = read_labels(about, "classes").astype(of_type(about, "labels", str))

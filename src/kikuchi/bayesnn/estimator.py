@@ -289,6 +289,8 @@ class BayesianNetworkEstimator(Estimator, NetworkResults):
 
     # ------------------------------------------------------------------ files
 
+    positive: ClassVar[tuple[str, ...]] = ("input_scale",)
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         held = (
             self._flat, *self._weights, self._input_mean, self._input_scale,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,9 +35,10 @@ from kikuchi.bayesnn.network import Network, precisions
 from kikuchi.bayesnn.networks import NetworksPosterior
 from kikuchi.bayesnn.posteriors import DiagonalPosterior, WeightPosterior, Weights
 from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
 from kikuchi.core.lbfgs import Lbfgs
 from kikuchi.core.run import State, Step, StepAborted
-from kikuchi.training.checkpoint import part, prefixed
+from kikuchi.training.checkpoint import check_sizes, part, prefixed
 
 _START_ALPHA = 0.3
 _START_BETAS = (200.0, 20.0)  # precisions of the noise at the mode where restarts begin, in turn
@@ -125,6 +126,8 @@ class NetworkProblem:
 @dataclass
 class VariationalFit:
     """The stages of a fit; everything that the next step depends on is in `state`."""
+
+    varying: ClassVar[tuple[str, ...]] = ("bounds", "held", "scale", "best/", "ascent/")
 
     problem: NetworkProblem
     starts: Array
@@ -313,7 +316,6 @@ class VariationalFit:
 
     def state(self) -> State:
         """Everything that the next step depends on."""
-        assert self.ascent is not None
         numbers = np.array([self.stage, self.iterations, self.tried, self.round_ends, self.stuck])
         return {
             "iterations": np.array(self.iterations),
@@ -325,7 +327,7 @@ class VariationalFit:
             "held": self.held,
             "scale": self.scale,
             **prefixed(self.best, "best"),
-            **prefixed(self.ascent.state, "ascent"),
+            **prefixed({} if self.ascent is None else self.ascent.state, "ascent"),
         }
 
     def restore(self, state: State) -> None:
@@ -337,10 +339,25 @@ class VariationalFit:
         self.bounds = state["bounds"].tolist()
         self.best_bound, self.best = float(state["best_bound"]), part(state, "best")
         self.held_bound, self.held = float(state["held_bound"]), np.asarray(state["held"])
+        self._check_sizes(state)
         ascending = part(state, "ascent")
         self.ascent = self.problem.ascent(
             self.family, ascending["point"], self.weights, hold=self.holding, state=ascending
         )
+
+    def _check_sizes(self, state: State) -> None:
+        """Refuse a state whose stage or sizes are not those of this problem."""
+        posterior, best = self.problem.posterior, part(state, "best")
+        if not 0 <= self.stage <= len(self.starts) + 1 or not self.bounds:
+            raise DataError(f"there is no stage {self.stage} with {len(self.bounds)} steps")
+        free = posterior.n_networks * len(precisions(self.network, self.problem.prior).free)
+        sizes = {"point": self.family.size + free, "held": posterior.size + free, "free": free}
+        layout = {"scale": "weights", "ascent/point": "point"}
+        if best or self.stage >= len(self.starts):
+            layout |= {"best/mean": "weights", "best/sd": "weights", "best/free": "free"}
+        if state["held"].size or (self.last and posterior.held.any()):
+            layout["held"] = "held"
+        check_sizes(state, layout, weights=posterior.n_weights, **sizes)
 
 
 def random_starts(

@@ -173,4 +173,6 @@ class BayesianMLPRegressor(RegressorMixin, BayesianNetworkEstimator):  # type: i
     def _restore_facts(self, about: Mapping[str, Any]) -> None:
         target = [float(v) for v in about["target"]]
         self._target_mean, self._target_scale, self._log_slope = target
+        if not np.isfinite(target).all() or not self._target_scale > 0:
+            raise DataError(f"its target is {target}")
         self._set_noise(*(float(v) for v in about["noise"]))

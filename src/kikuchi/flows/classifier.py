@@ -37,7 +37,7 @@ from kikuchi.flows.learning import FlowRule, LikelihoodLoss
 from kikuchi.flows.options import FlowOptions
 from kikuchi.flows.preparation import padded, prepare
 from kikuchi.flows.start import gaussian_start
-from kikuchi.training.checkpoint import Arrays
+from kikuchi.training.checkpoint import Arrays, read_labels
 from kikuchi.training.estimator import validate_data
 from kikuchi.training.trainer import limited_threads
 
@@ -235,10 +235,12 @@ class FlowClassifier(ClassifierMixin, FlowOptions):  # type: ignore[misc]
         self, arrays: Arrays, facts: Mapping[str, Any], about: Mapping[str, Any]
     ) -> None:
         super()._restore_state(arrays, facts, about)
-        self.classes_ = np.array(about["classes"])
+        self.classes_ = read_labels(about, "classes")
         self.class_weights_ = np.array(about["class_weights"], dtype=np.float64)
         if not len(self.classes_) == len(self.class_weights_) == self._spec.groups:
             raise DataError(f"{len(self.classes_)} classes for {self._spec.groups} densities")
+        if not np.all((self.class_weights_ > 0) & (self.class_weights_ < np.inf)):
+            raise DataError("its class_weights are not all above 0 and finite")
 
 
 def _side_by_side(parts: list[Array], batch: int) -> tuple[Array, Array]:

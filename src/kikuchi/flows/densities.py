@@ -28,6 +28,7 @@ from numpy.typing import DTypeLike
 from kikuchi.core.arrays import Array, Ints
 from kikuchi.core.errors import DataError
 from kikuchi.flows.bijections import FLOWS, joined_bijection, split_bijection
+from kikuchi.training.checkpoint import check_like, part, prefixed
 from kikuchi.training.model import PytreeModel
 from kikuchi.training.optimiser import precision
 
@@ -76,6 +77,8 @@ class FlowSpec:
         """The spec of a file."""
         image = facts["image"]
         told = {name: facts[name] for name in cls.__dataclass_fields__}
+        if told["form"] not in ("mixture", "latent"):
+            raise DataError(f"there is no flow model of form {told['form']!r}")
         return cls(**(told | {"image": None if image is None else tuple(image)}))
 
 
@@ -117,6 +120,17 @@ class FlowDensity(PytreeModel):
         self.spec = FlowSpec.read(self.facts)
         _built(self.spec)  # outside of any compiled function
         self.batch_dtype: DTypeLike | None = self.spec.dtype
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Self:
+        """The model of a file, whose arrays must be those of its spec."""
+        spec = FlowSpec.read(facts)
+        each = spec.groups * spec.components
+        sizes = {"logits": each, "means": each * spec.columns, "whiteners": each * spec.entries}
+        wanted = {f"base/{name}": np.zeros(size, spec.dtype) for name, size in sizes.items()}
+        wanted |= prefixed(first_flows(spec, np.random.default_rng(0)), "flow")
+        check_like(part(arrays, "parameters"), wanted)
+        return super().from_arrays(arrays, facts)
 
     @classmethod
     def of(cls, spec: FlowSpec, base: Mapping[str, Array], rng: np.random.Generator) -> Self:

@@ -32,9 +32,10 @@ from kikuchi.flows.preparation import RowPreparation, prepare
 from kikuchi.temporal.chains.emissions import Emission, GaussianEmission, MixtureEmission
 from kikuchi.temporal.chains.inference import chain_posterior
 from kikuchi.temporal.chains.models import HMM, EmissionKind, HiddenMarkov
+from kikuchi.temporal.chains.shares import learnt_shares
 from kikuchi.temporal.covariances import structured
 from kikuchi.temporal.sequences import Sequences
-from kikuchi.training.checkpoint import Arrays, part, prefixed
+from kikuchi.training.checkpoint import Arrays, check_sizes, part, prefixed
 from kikuchi.training.optimiser import parse_optimiser
 from kikuchi.training.resuming import from_json_array, json_array
 
@@ -115,7 +116,13 @@ class FlowEmission(Emission):
     def read(cls, arrays: Arrays) -> FlowEmission:
         """The emission of its arrays."""
         density = FlowDensity.from_arrays(arrays, from_json_array(arrays["spec"]))
-        return cls(density, RowPreparation.read(arrays))
+        preparation = RowPreparation.read(arrays)
+        check_sizes(
+            preparation.arrays(),
+            dict.fromkeys(("cells", "means", "scales"), "columns"),
+            columns=density.spec.columns,
+        )
+        return cls(density, preparation)
 
 
 class _FlowStatistics(NamedTuple):
@@ -187,7 +194,9 @@ class FlowHMM(_FlowChainFit, HMM):
         0.1, "Fraction of the sequences held out to stop by; 0: none.", low=0, below=1
     )
     patience: int = option(3, "Rounds without a better held-out score before the end.", low=1)
-    threads: int | None = option(1, "Threads of matrix products; none: as libraries choose.", low=1)
+    threads: int | None = option(
+        1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
+    )
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -307,8 +316,9 @@ class FlowHMM(_FlowChainFit, HMM):
             states = np.concatenate([np.arange(len(t)) * k // len(t) for t in tables])
         else:
             model = HMM(
-                k, covariance=covariance, max_iter=30, random_state=seed, seconds=self._left()
-            )
+                k, covariance=covariance, max_iter=30, restarts=self.restarts, random_state=seed,
+                seconds=self._left(),
+            )  # fmt: skip
             _whole(model, tables)
             states = np.concatenate([model.predict(t) for t in tables])
             start, transition = model.model_.start, model.model_.transition
@@ -361,7 +371,7 @@ class FlowHMM(_FlowChainFit, HMM):
             begin += len(table)
         share = np.concatenate(posterior)[:, :, None] * responsibilities(joint)
         self._judge(model)
-        return total, _FlowStatistics(first, transitions, prepared, share)
+        return total + self._beside(model), _FlowStatistics(first, transitions, prepared, share)
 
     def _judge(self, model: HiddenMarkov) -> None:
         if not self._held:
@@ -387,12 +397,9 @@ class FlowHMM(_FlowChainFit, HMM):
             self._rng, self.threads,
         )  # fmt: skip
         density = step(emission.density, statistics.rows, statistics.share)
-        counts = statistics.first[None] + self.pseudo_count
-        moves = statistics.transitions + self.pseudo_count * (model.transition > 0)
-        totals = moves.sum(axis=1, keepdims=True)
         return HiddenMarkov(
-            (counts / counts.sum())[0],
-            np.where(totals > 0, moves / np.maximum(totals, 1e-300), model.transition),
+            learnt_shares(statistics.first, model.start, self.pseudo_count),
+            learnt_shares(statistics.transitions, model.transition, self.pseudo_count),
             FlowEmission(density, emission.preparation),
         )
 

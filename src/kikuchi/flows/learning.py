@@ -206,6 +206,8 @@ def expected(model: FlowDensity, rows: Array, share: Array) -> float:
 class FlowEM:
     """Expectation and maximisation in turn on all rows; a resumable algorithm."""
 
+    varying = ("scores",)
+
     def __init__(
         self,
         model: FlowDensity,

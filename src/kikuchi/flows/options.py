@@ -39,6 +39,10 @@ class PreparedEstimator(TrainedEstimator):
         self.preparation_, prepared, self._said = prepare(rows, self.dequantise, rng)
         return prepared
 
+    file_layout: ClassVar[Mapping[str, str]] = {
+        f"preparation/{name}": "columns" for name in ("cells", "means", "scales")
+    }
+
     def _fitted_state(self) -> tuple[Arrays, dict[str, Any], dict[str, Any]]:
         arrays, facts, about = super()._fitted_state()
         told = {f"preparation/{n}": a for n, a in self.preparation_.arrays().items()}

@@ -37,7 +37,10 @@ class RowPreparation:
     def read(cls, arrays: Mapping[str, Any]) -> RowPreparation:
         """The preparation of a file, whose names begin with preparation/."""
         names = ("cells", "means", "scales")
-        return cls(*(np.array(arrays[f"preparation/{n}"], dtype=np.float64) for n in names))
+        read = cls(*(np.array(arrays[f"preparation/{n}"], dtype=np.float64) for n in names))
+        if not np.all(read.scales > 0):
+            raise DataError("its scales are not all above 0")
+        return read
 
     @property
     def log_det(self) -> float:

@@ -40,6 +40,9 @@ from kikuchi.training.rule import LossRule
 from kikuchi.training.updates import loss_of
 
 _JUDGED = 256  # validation rows at most
+_FEWEST, _COMPARED = 20, 400  # rows that generated ones are compared with, at least and at most
+_LEVEL = 0.001  # p-value of the nearest-neighbour test below which samples differ from the rows
+_DEVIATIONS = 5.0  # of the maximum mean discrepancy above which they do
 
 
 class GeneratorNetwork(PytreeModel):
@@ -224,7 +227,7 @@ class TransportGenerator(PreparedEstimator):
     width: int = option(64, "Units of each hidden layer.", low=1)
     depth: int = option(2, "Hidden layers.", low=1)
     epsilon: float = option(0.05, "Strength of the entropy, for standardised columns.", above=0)
-    sinkhorn_iterations: int = option(30, "Scalings per plan.", low=1)
+    sinkhorn_iterations: int = option(30, "Scalings per plan.", low=1, high=2**31 - 1)
     debiased: bool = option(True, "Subtract half the costs within each sample.")
     features: int | None = option(
         None,
@@ -275,6 +278,32 @@ class TransportGenerator(PreparedEstimator):
         self.validation_scores_ = list(training.scores)
         self._keep(training, rng)
         self.warnings_ += self.__dict__.pop("_said", [])
+        if len(rows) >= _FEWEST:
+            own = generator(0)  # the state of the run's generator is that of its updates
+            compared = rows[own.permutation(len(rows))[:_COMPARED]]
+            self.warnings_ += self._differences(compared, own)
+
+    def _differences(self, rows: Array, rng: np.random.Generator) -> list[str]:
+        """A warning if generated rows differ from these prepared ones by a two-sample test."""
+        layers = self._model.parameters
+        inputs = layers["layer0"]["weights"].shape[0]
+        noise = jnp.asarray(rng.normal(size=(len(rows), inputs)).astype(np.float32))
+        with precision(layers):
+            drawn = np.asarray(generated(layers, noise), dtype=np.float64)
+        if not np.isfinite(drawn).all():
+            return ["generated rows are not finite; lower learning_rate"]
+        share = nearest_neighbour_test(rows, drawn)
+        mmd = mmd_test(rows, drawn, seed=rng)
+        apart = (mmd.statistic - mmd.null_mean) / max(mmd.null_deviation, 1e-300)
+        if share.p_value >= _LEVEL and apart <= _DEVIATIONS:
+            return []
+        return [
+            f"generated rows differ from the data: of {len(rows)} rows and as many generated ones, "
+            f"{share.statistic:.0%} have a nearest neighbour of their own kind (50 % if they were "
+            f"alike, p = {share.p_value:.1g}), and the maximum mean discrepancy is {apart:.1f} "
+            "standard deviations above that of equal laws; give more epochs or a larger width, or "
+            "use LatentMixtureFlow"
+        ]
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> Array:
         """`n_samples` generated rows, drawn with the seed `random_state`; whole numbers in columns

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MissingExtraError
+from kikuchi.core.errors import MissingExtraError, ModelError
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.inference.method import Method
 from kikuchi.neural.differentiable import kernel_of, log_z
@@ -74,7 +74,8 @@ def torch_beliefs(
     Parameters
     ----------
     graph : the structure; its own tables are not read.
-    tables : a tensor of flat log-tables; gradients flow back to it.
+    tables : a tensor of the flat log-tables of one model; gradients flow back to it. A batch of
+        models takes one call for each.
     method : as for `log_z`.
     budget : limits of each run of the method.
 
@@ -89,6 +90,12 @@ def torch_beliefs(
         raise MissingExtraError(
             "torch_beliefs needs PyTorch, which no extra installs; pip install torch"
         ) from None
+    if tables.ndim != 1:
+        raise ModelError(
+            f"torch_beliefs takes the flat log-tables of one model, got a tensor of shape "
+            f"{tuple(tables.shape)}; call it for each row: "
+            "[torch_beliefs(graph, row) for row in tables]"
+        )
     kernel = kernel_of(graph, method, budget=budget)
 
     class Found(torch.autograd.Function):  # type: ignore[misc]

@@ -45,6 +45,7 @@ class Renn(Method, EnergySettings):
     """
 
     name: ClassVar[str] = "renn"
+    most_interpreted: ClassVar[int] = 0
     summary: ClassVar[str] = "region free energy over the beliefs of a network (RENN)"
     objective_name: ClassVar[str] = "Kikuchi log Z"
 
@@ -59,7 +60,9 @@ class Renn(Method, EnergySettings):
             descent.steps(), tol=self.tol, limit=self.max_iterations
         )
         descent.restore()
-        solution = read_regions(beliefs, iterations, converged, beliefs.disagreement(), _ADVICE)
+        solution = read_regions(
+            beliefs, run, iterations, converged, beliefs.disagreement(), _ADVICE
+        )
         solution.diagnostics["penalty"] = self.penalty
         return solution
 
@@ -78,6 +81,7 @@ class BetheNet(Renn):
     """
 
     name: ClassVar[str] = "bethe-net"
+    most_interpreted: ClassVar[int] = 0
     summary: ClassVar[str] = "Bethe free energy over the beliefs of a network (Inference Net)"
     objective_name: ClassVar[str] = "Bethe log Z"
 

@@ -33,8 +33,7 @@ class TurnLearner(Learner):
     max_iterations: int = option(300, "most turns", low=1)
 
     def _in_turns(self, turns: Turns, run: FitRun) -> Learned:
-        if run.resumed is not None:
-            turns.restore(run.resumed)
+        run.restore(turns)
         done, converged = run.iterate_saving(
             turns.steps(), turns.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
         )
