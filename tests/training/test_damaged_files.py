@@ -15,6 +15,7 @@ import safetensors.numpy
 from kikuchi.boltzmann import RBM, BoltzmannMachine, Machine
 from kikuchi.core.errors import DataError
 from kikuchi.ica import InfomaxICA
+from kikuchi.training.checkpoint import _digest
 from kikuchi.training.model import PytreeModel, load_model, save_model
 
 RNG = np.random.default_rng(0)
@@ -60,9 +61,14 @@ def opened(request, tmp_path_factory) -> tuple[Path, Reader, dict[str, Any], dic
     file, reader = request.param(tmp_path_factory.mktemp("files"))
     with safetensors.safe_open(str(file), framework="np") as content:
         header = content.metadata()
-    if "identity" not in header["json"]:
-        del header["digest"]  # as if all that is changed below had been written so
     return file, reader, safetensors.numpy.load(file.read_bytes()), header
+
+
+def signed(arrays: dict[str, Any], header: dict[str, str], text: str | None = None) -> bytes:
+    """A file with these contents, as if they had been written so."""
+    text = header["json"] if text is None else text
+    known = {**header, "json": text, "digest": _digest(arrays, text)}
+    return safetensors.numpy.save(arrays, metadata=known)
 
 
 def refused(reader: Reader, file: Path, content: bytes) -> str:
@@ -85,7 +91,7 @@ def test_files_that_were_cut(opened) -> None:
 def test_descriptions_that_are_no_objects(opened) -> None:
     file, reader, arrays, header = opened
     for text in ("[]", "3", '"x"', "null", "{", "[" * 9999 + "]" * 9999):
-        content = safetensors.numpy.save(arrays, metadata={**header, "json": text})
+        content = signed(arrays, header, text)
         assert "its description is not" in refused(reader, file, content)
 
 
@@ -93,7 +99,7 @@ def test_arrays_that_are_missing_or_of_another_form(opened) -> None:
     file, reader, arrays, header = opened
 
     def save(changed: dict[str, Any]) -> bytes:
-        return safetensors.numpy.save(changed, metadata=header)
+        return signed(changed, header)
 
     for name, array in arrays.items():
         refused(reader, file, save({n: a for n, a in arrays.items() if n != name}))
@@ -127,7 +133,7 @@ def test_facts_of_any_other_type_end_in_one_line_or_in_an_answer(opened) -> None
                 node[path[-1]] = junk
             text = json.dumps(changed)
             bad = file.with_name("bad")
-            bad.write_bytes(safetensors.numpy.save(arrays, metadata={**header, "json": text}))
+            bad.write_bytes(signed(arrays, header, text))
             try:
                 reader(bad)
             except DataError as error:
@@ -172,3 +178,27 @@ def test_options_in_a_file_are_checked(tmp_path: Path) -> None:
     fitted.set_params(batch_size=-3).save(tmp_path / "odd")
     with pytest.raises(DataError, match="batch_size must be in"):
         BoltzmannMachine.load(tmp_path / "odd")
+
+
+def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
+    file, reader = rbm(tmp_path)
+    with safetensors.safe_open(str(file), framework="np") as content:
+        header = content.metadata()
+    del header["digest"]
+    arrays = safetensors.numpy.load(file.read_bytes())
+    assert "damaged" in refused(reader, file, safetensors.numpy.save(arrays, metadata=header))
+
+
+def test_files_never_say_where_a_later_fit_writes(tmp_path: Path) -> None:
+    """Neither of our own making, nor of somebody else's."""
+    options = {"epochs": 1, "random_state": 0, "checkpoint": tmp_path / "state"}
+    fitted = BoltzmannMachine(2, **options).fit(ROWS)
+    fitted.save(tmp_path / "model")
+    assert BoltzmannMachine.load(tmp_path / "model").checkpoint is None
+    with safetensors.safe_open(str(tmp_path / "model"), framework="np") as content:
+        header = content.metadata()
+    facts = json.loads(header["json"])
+    facts["about"]["options"]["checkpoint"] = str(tmp_path / "victim")
+    arrays = safetensors.numpy.load((tmp_path / "model").read_bytes())
+    odd = signed(arrays, header, json.dumps(facts))
+    assert "options have checkpoint" in refused(BoltzmannMachine.load, tmp_path / "model", odd)

@@ -13,7 +13,11 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from safetensors import safe_open
+from sklearn.base import clone
+
 from kikuchi.bayesnn import BayesianMLPRegressor
+from kikuchi.beliefnets import SigmoidBeliefNetwork
 from kikuchi.boltzmann import RBM, BoltzmannMachine, RateCodedRBM
 from kikuchi.ica import BayesianICA, InfomaxICA, MeanFieldICA
 from kikuchi.temporal import HMM
@@ -77,3 +81,30 @@ def test_options_that_are_tuples_come_back_as_tuples(tmp_path: Path) -> None:
         machine.save(tmp_path / "m.safetensors")
         found = RBM.load(tmp_path / "m.safetensors").get_params()["limits"]
         assert found == limits and type(found) is type(limits)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RBM(2, epochs=3, random_state=0),
+        SigmoidBeliefNetwork((2,), epochs=3, random_state=0),
+        InfomaxICA(max_iter=4, random_state=0),
+        HMM(2, max_iter=3, random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_the_digest_of_a_file_does_not_depend_on_the_time(estimator: Any, tmp_path: Path) -> None:
+    """Two fits with the same seed, of which one is slowed down."""
+    rows = (np.random.default_rng(0).random((40, 3)) < 0.5).astype(np.float64)
+    headers = []
+    for name in ("quick", "slow"):
+        fitted = clone(estimator).fit(rows)
+        if name == "slow":
+            fitted.trace_.seconds[:] = [2.0 * s + 1.0 for s in fitted.trace_.seconds]
+        fitted.save(tmp_path / name)
+        with safe_open(str(tmp_path / name), framework="np") as content:
+            headers.append(content.metadata())
+    assert headers[0]["digest"] == headers[1]["digest"]
+    assert headers[0]["times"] != headers[1]["times"]
+    again = type(estimator).load(tmp_path / "slow")
+    assert again.trace_.seconds == fitted.trace_.seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Ascent:
 
     def maximise(self, run: FitRun, *, tol: float, limit: int) -> Learned:
         """Steps until no component of the gradient is larger than `tol`."""
-        steps = self._steps(run.resumed)
+        steps = self._steps(run)
         done, converged = run.iterate_saving(
             steps, self._state, run.checkpoint, tol=tol, limit=limit
         )
@@ -137,16 +138,17 @@ class Ascent:
         )
         run_away(learned, run, self.graph, self.data, self.parameters, k, why)
 
-    def _steps(self, resumed: State | None) -> Iterator[Step]:
-        self.iterations = 0 if resumed is None else int(resumed["done"])
-        self.descent = descent = Lbfgs(
-            self._cost,
-            self.parameters.start,
-            l1=self.l1,
-            longest=self.longest,
-            memory=self.memory,
-            state=resumed,
-        )
+    def _steps(self, run: FitRun) -> Iterator[Step]:
+        resumed = run.resumed
+        fixed: dict[str, Any] = {"longest": self.longest, "memory": self.memory}
+        start = self.parameters.start
+        if resumed is None:
+            descent = Lbfgs(self._cost, start, l1=self.l1, **fixed)
+        else:
+            with run.restoring():
+                self.iterations = int(resumed["done"])
+                descent = Lbfgs(self._cost, start, l1=self.l1, state=resumed, **fixed)
+        self.descent = descent
         yield self._report(descent)
         while descent.step():
             self.iterations += 1

@@ -9,6 +9,7 @@ and scores the result. A new learner gives its options and `_fit`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,8 @@ from kikuchi.core.trace import Trace
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
-from kikuchi.training.checkpoint import Checkpoint, part, prefixed, reading
+from kikuchi.training.checkpoint import Checkpoint, part, prefixed, restoring
+from kikuchi.training.resuming import Restorable, restore_checked
 from kikuchi.training.rows import fingerprint
 
 _LOG = logger("learning")
@@ -77,10 +79,19 @@ class FitRun(Run):
         saved = None if self.checkpoint is None else self.checkpoint.load()
         if self.checkpoint is None or saved is None:
             return None
-        with reading(self.checkpoint.path, "a state of this fit"):
+        with restoring(self.checkpoint.path):
             self.trace.restore(part(saved.arrays, "trace"))
         self._resumed_at = self.trace.iterations[-1] if len(self.trace) else -1
         return saved.arrays
+
+    def restoring(self) -> AbstractContextManager[None]:
+        """A block that interprets the state of an interrupted fit: its faults are the file's."""
+        return nullcontext() if self.checkpoint is None else restoring(self.checkpoint.path)
+
+    def restore(self, work: Restorable) -> None:
+        """Let `work`, which has not begun, go on from where an interrupted fit was, if it was."""
+        if self.checkpoint is not None and self.resumed is not None:
+            restore_checked(work, self.resumed, self.checkpoint.path, shared=True)
 
     def kept_beside(self) -> State:
         """The trace, which a resumed fit continues."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -15,7 +17,7 @@ from kikuchi.learning.data import Data
 from kikuchi.learning.fit import Fit
 from kikuchi.learning.learner import Learner
 
-DEFAULT = "gradient"
+DEFAULT = "auto"
 
 LEARNERS: Registry[Learner] = Registry(
     "kikuchi.learning",
@@ -49,6 +51,24 @@ def parse_learner(text: str | Learner) -> Learner:
     return LEARNERS.parse(text)
 
 
+def choose_learner(
+    learner: str | Learner, graph: FactorGraph, options: Mapping[str, Any] | None = None
+) -> Learner:
+    """The learner that a text names for a model; "auto" is a text too.
+
+    "auto" counts for directed models, with a tenth of a pseudo-count for each table cell
+    (`em:prior=0.1`), and climbs the likelihood of others (`gradient`). `options` are further
+    options by name.
+
+    >>> import kikuchi as kk
+    >>> choose_learner("auto", kk.example("asia")).text
+    'em:prior=0.1'
+    """
+    if isinstance(learner, str) and learner.strip() == DEFAULT:
+        learner = "em:prior=0.1" if graph.is_directed else "gradient"
+    return LEARNERS.parse(learner, options)
+
+
 def learn(
     graph: FactorGraph,
     data: Data | ArrayLike,
@@ -59,6 +79,7 @@ def learn(
     memory: int | str | None = None,
     progress: ProgressOption = None,
     checkpoint: str | Path | None = None,
+    **options: Any,
 ) -> Fit:
     """Fit the tables of `graph` to `data` by `learner`.
 
@@ -66,13 +87,16 @@ def learn(
     ----------
     graph : the model; its tables are where the learner starts, and their zeros stay.
     data : rows of states: a `Data`, a DataFrame or an array, -1 where a state is missing.
-    learner : a learner object, or its text such as "gradient:inference=bp,l2=0.1"; `kikuchi
-        learners` lists all of them.
+    learner : a learner object, or its specification string such as
+        "gradient:inference=bp,l2=0.1"; `kikuchi learners` lists all of them. "auto" counts for
+        directed models, with a tenth of a pseudo-count for each table cell (`em:prior=0.1`), and
+        is `gradient` for others.
     budget : limits as a `Budget`, in place of the next two.
     seconds, memory : most seconds (the best fit so far comes back, marked), and most memory in
         bytes or as a text such as "2GB".
     progress : True for a bar, or a function that is told how far the fit is.
     checkpoint : a file that keeps the state of the fit, from which a later call goes on.
+    **options : options of the learner by name, as in `kk.learn(graph, data, "em", prior=1)`.
 
     >>> import kikuchi as kk
     >>> fit = learn(kk.FactorGraph([2], [((0,), [1, 1])]), [[1], [1], [0]], "pseudo", seconds=5)
@@ -80,6 +104,6 @@ def learn(
     [0.333, 0.667]
     """
     check_graph(graph, "learn")
-    chosen = LEARNERS.parse(learner)
+    chosen = choose_learner(learner, graph, options)
     allowed = limits(budget, seconds, memory)
     return chosen.fit(graph, data, budget=allowed, progress=progress, checkpoint=checkpoint)

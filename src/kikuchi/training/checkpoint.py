@@ -10,26 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi import __version__
-from kikuchi.core.errors import DataError, MissingExtraError
+from kikuchi.core.errors import BudgetError, DataError, KikuchiError, MissingExtraError
 from kikuchi.core.files import atomic_write, guarded_reading, require_room
+from kikuchi.core.run import StepAborted
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
+T = TypeVar("T")
 
 FORMAT_VERSION = 1
 CHECKPOINT = "kikuchi checkpoint"
 """Kind of file that `Checkpoint` writes."""
+_TIMES = "trace/seconds"  # the array of wall-clock times
 _EVERY = 5.0  # seconds between two checkpoints within an epoch
 
 
@@ -48,7 +51,7 @@ def save(
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = json.dumps(facts)
     header = {"format": kind, "version": str(FORMAT_VERSION), "json": text}
-    header["digest"] = _digest(tensors, text)
+    header |= _digests(tensors, text)
     data = _safetensors().numpy.save(tensors, metadata=header)
     with atomic_write(path, "wb") as file:
         file.write(data)
@@ -57,8 +60,7 @@ def save(
 def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and facts of a file of one of these kinds; anything else is refused in one line.
 
-    So is a file whose contents have changed since it was written, which its digest tells. Models
-    of early versions have none and are taken as they are.
+    So is a file without a digest, or whose digests are not those of its contents.
     """
     library = _safetensors()
     with guarded_reading(path, "a model or checkpoint"):
@@ -80,8 +82,8 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
         raise DataError(f"{path}: its description is not JSON; use another file") from None
     if not isinstance(facts, dict):
         raise DataError(f"{path}: its description is not a JSON object; use another file")
-    needs_digest = "digest" in header or header["format"] == CHECKPOINT
-    if needs_digest and header.get("digest") != _digest(arrays, header["json"]):
+    digests = _digests(arrays, header["json"])
+    if any(header.get(name) != digests.get(name) for name in ("digest", "times")):
         raise DataError(
             f"{path}: damaged: its contents are not those that were written; delete it, or use "
             "another file"
@@ -90,20 +92,154 @@ def load(path: str | PathLike[str], kinds: tuple[str, ...]) -> tuple[Arrays, dic
 
 
 @contextmanager
-def reading(path: str | PathLike[str], what: str) -> Iterator[None]:
+def reading(
+    path: str | PathLike[str], what: str, way_out: str = "use another file"
+) -> Iterator[None]:
     """A block that interprets what a file holds: whatever goes wrong there is a `DataError`.
+
+    Only code that takes apart or restores what was read belongs inside. A file whose digest is
+    right may still hold anything, so that no list of exceptions is complete; the original one is
+    chained. Limits of time and memory, missing extras and undefined names are not the file's
+    fault.
 
     >>> with reading("a.safetensors", "the file of a machine"):
     ...     {}["weights"]
     Traceback (most recent call last):
     ...
-    kikuchi.core.errors.DataError: a.safetensors: not the file of a machine ('weights')
+    kikuchi.core.errors.DataError: a.safetensors: not the file of a machine (KeyError: 'weights'); \
+use another file
     """
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (BudgetError, MissingExtraError, StepAborted, NameError, ImportError):
+        raise
+    except Exception as error:
         why = " ".join(str(error).split())
-        raise DataError(f"{path}: not {what} ({why})") from None
+        if not isinstance(error, KikuchiError):
+            why = f"{type(error).__name__}: {why}"
+        raise DataError(f"{path}: not {what} ({why}); {way_out}") from error
+
+
+def restoring(path: str | PathLike[str]) -> AbstractContextManager[None]:
+    """A block that restores a fit from its checkpoint; see `reading`."""
+    return reading(path, "the state of this fit", "delete it to start again")
+
+
+def check_like(
+    found: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    *,
+    varying: Sequence[str] = (),
+    logarithms: Sequence[str] = (),
+) -> None:
+    """Refuse arrays of a file whose names, types or shapes are not those of a fresh state.
+
+    Where `expected` has numbers that are not finite, `found` may have them too. Names that begin
+    with one of `varying` may be absent, or of other sizes; those of `logarithms` may hold -inf.
+    Texts (arrays of bytes) may be of any length.
+
+    >>> check_like({"mean": np.zeros(3)}, {"mean": np.zeros(2)})
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.DataError: its array mean is float64 of shape (3,), expected float64 of \
+shape (2,)
+    """
+    for name, value in expected.items():
+        wanted, free = np.asarray(value), name.startswith(tuple(varying))
+        if free and name not in found:
+            continue
+        if name not in found:
+            raise DataError(f"its array {name} is missing")
+        array = found[name]
+        free = free or wanted.dtype == np.uint8
+        fits = array.ndim == wanted.ndim if free else array.shape == wanted.shape
+        if array.dtype != wanted.dtype or not fits:
+            raise DataError(
+                f"its array {name} is {array.dtype} of shape {array.shape}, expected "
+                f"{wanted.dtype} of shape {wanted.shape}"
+            )
+    for name, array in found.items():
+        like = expected.get(name, None if array.ndim else np.array(np.nan))
+        check_finite(name, array, like, minus=name.startswith(tuple(logarithms)))
+
+
+def check_finite(
+    name: str, array: Array, like: Array | None = None, *, minus: bool = False
+) -> None:
+    """Refuse an array with numbers that are not finite, unless `like` has such numbers too.
+
+    With a `like`, a single number may be infinite (nothing is known yet); `minus` allows -inf
+    (log 0) in arrays.
+
+    >>> check_finite("mean", np.array([1.0, np.nan]))
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.DataError: its array mean has a number that is not finite: nan
+    """
+    if array.dtype.kind not in "fc" or np.isfinite(array).all():
+        return
+    before = np.zeros(1) if like is None else np.asarray(like)
+    allowed = np.isfinite(array)
+    if np.isnan(before).any():
+        allowed = allowed | np.isnan(array)
+    if np.isinf(before).any() or (like is not None and not array.ndim):
+        allowed = allowed | np.isinf(array)
+    if minus:
+        allowed = allowed | np.isneginf(array)
+    if not allowed.all():
+        worst = array[~allowed].reshape(-1)[0]
+        raise DataError(f"its array {name} has a number that is not finite: {worst}")
+
+
+def check_sizes(arrays: Mapping[str, Array], layout: Mapping[str, str], **sizes: int) -> None:
+    """Refuse arrays whose sizes contradict each other.
+
+    `layout` names the axes of each array. Axes of one name must be equally long, and as long as
+    `sizes` says where it does.
+
+    >>> arrays = {"mixing": np.zeros((3, 2)), "mean": np.zeros(4)}
+    >>> check_sizes(arrays, {"mixing": "channels sources", "mean": "channels"})
+    Traceback (most recent call last):
+    ...
+    kikuchi.core.errors.DataError: its array mean has the shape (4,), expected (channels=3)
+    """
+    known = dict(sizes)
+    for name, axes in layout.items():
+        if name not in arrays:
+            raise DataError(f"its array {name} is missing")
+        shape, words = arrays[name].shape, axes.split()
+        for word, size in zip(words, shape, strict=False):
+            known.setdefault(word, size)
+        if shape != tuple(known.get(word) for word in words):
+            wanted = ", ".join(f"{word}={known.get(word, '?')}" for word in words)
+            raise DataError(f"its array {name} has the shape {shape}, expected ({wanted})")
+
+
+def of_type(facts: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """A fact of a file, which must be of this type.
+
+    >>> of_type({"epochs": 3}, "epochs", int)
+    3
+    """
+    value = facts[name]
+    if type(value) is not kind:
+        raise DataError(f"its {name} is {value!r}")
+    return value
+
+
+def read_labels(facts: Mapping[str, Any], name: str) -> Array:
+    """Different labels of classes in the facts of a file: whole numbers, numbers or texts.
+
+    >>> read_labels({"classes": ["no", "yes"]}, "classes").tolist()
+    ['no', 'yes']
+    """
+    given = of_type(facts, name, list)
+    labels, types = np.array(given), set(map(type, given))
+    good = len(types) == 1 and len(labels) > 1 and labels.dtype.kind in "biufU"
+    if not good or len(np.unique(labels)) != len(labels):
+        raise DataError(f"its {name} are not labels of classes")
+    check_finite(name, labels)
+    return labels
 
 
 def part(arrays: Mapping[str, Array], prefix: str) -> Arrays:
@@ -198,6 +334,16 @@ class Checkpoint:
         told = {**(facts or {}), "identity": identity, "progress": progress}
         save(self.path, CHECKPOINT, arrays, told)
         self._last = time.monotonic()
+
+
+def _digests(arrays: Mapping[str, Array], text: str) -> dict[str, str]:
+    """The digest of arrays and text, and apart from it that of the times of the trace: trainings
+    that learn the same have the same `digest`, however long they took.
+    """
+    times = {name: array for name, array in arrays.items() if name == _TIMES}
+    others = {name: array for name, array in arrays.items() if name != _TIMES}
+    found = {"digest": _digest(others, text)}
+    return found | {"times": _digest(times, "")} if times else found
 
 
 def _digest(arrays: Mapping[str, Array], text: str) -> str:

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +28,18 @@ from kikuchi.core.progress import Progress, silent
 from kikuchi.core.run import Run
 from kikuchi.core.seeds import generator
 from kikuchi.core.trace import Trace
-from kikuchi.training.checkpoint import Arrays, Checkpoint, load, part, prefixed, reading, save
+from kikuchi.training.checkpoint import (
+    Arrays,
+    Checkpoint,
+    check_finite,
+    check_sizes,
+    load,
+    of_type,
+    part,
+    prefixed,
+    reading,
+    save,
+)
 from kikuchi.training.model import restored
 from kikuchi.training.optimiser import Optimiser, Sgd, parse_optimiser
 from kikuchi.training.rule import BaseRule
@@ -60,7 +71,7 @@ __all__ = [
 ]
 
 _LOG = logger("training")
-T = TypeVar("T")
+_NOT_IN_FILES = frozenset({"checkpoint", "progress"})  # where a fit writes, and whom it tells
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
@@ -90,10 +101,16 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     """Options that every estimator has, and files; see `FitResults` for what `fit` sets.
 
     A family names its files by `file_kind` and says what they
-    hold in `_fitted_state` and `_restore_state`.
+    hold in `_fitted_state` and `_restore_state`. Arrays of a file must be finite, but for those
+    whose names begin with one of `may_be_infinite`, and have the axes that `file_layout` names
+    where it does (see `checkpoint.check_sizes`); `columns` is the number of features. Those named
+    by `positive` must be above 0.
     """
 
     file_kind: ClassVar[str] = "estimator"
+    may_be_infinite: ClassVar[tuple[str, ...]] = ()
+    file_layout: ClassVar[Mapping[str, str]] = {}
+    positive: ClassVar[tuple[str, ...]] = ()
 
     seconds: float | None = option(None, "Time limit of the fit in seconds.", above=0)
     checkpoint: str | PathLike[str] | None = option(
@@ -163,7 +180,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ files
 
     def plain_options(self) -> dict[str, Any]:
-        """The options that a file or a page can hold: not generators, callbacks or arrays."""
+        """The options that a page can show: not generators, callbacks or arrays."""
         return {k: v for k, v in self.get_params(deep=False).items() if _is_plain(v)}
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -172,7 +189,7 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
         arrays, facts, about = self._fitted_state()
         told: dict[str, Any] = {
             "estimator": type(self).__name__,
-            "options": self.plain_options(),
+            "options": {k: v for k, v in self.plain_options().items() if k not in _NOT_IN_FILES},
             "epochs": self.n_iter_,
             "stopped": self.stopped_,
             "converged": self.converged_,
@@ -201,33 +218,56 @@ class Estimator(FitResults, BaseEstimator):  # type: ignore[misc]
             kind = name or f"a {cls.file_kind} without an estimator"
             raise DataError(f"{path}: holds {kind}, not {cls.__name__}")
         with reading(path, f"the file of a {cls.__name__}"):
-            if "arrays" in about and about["arrays"] != _forms(arrays):
+            if about["arrays"] != _forms(arrays):
                 raise DataError("its arrays are not those that were saved")
-            options = of_type(about, "options", dict)
-            tuples = {k: tuple(options[k]) for k in about.get("tuples", [])}
-            estimator = cls(**options | tuples)
+            estimator = cls(**_read_options(about))
             estimator._check_options()
-            estimator.n_iter_ = of_type(about, "epochs", int)
-            estimator.stopped_ = of_type(about, "stopped", str)
-            # files of version 0.1.0 lack what follows
-            earlier = {"converged": estimator.stopped_ == "converged", "warnings": []}
-            estimator.converged_ = of_type(earlier | about, "converged", bool)
-            estimator.warnings_ = of_type(earlier | about, "warnings", list)
-            estimator.trace_ = TrainingTrace()
-            if "objective" in about:
-                estimator.trace_.objective_name = of_type(about, "objective", str)
-            if columns := part(arrays, "trace"):
-                estimator.trace_.restore(columns)
-            if "n_features_in" in about:
-                estimator.n_features_in_ = of_type(about, "n_features_in", int)
-            if "feature_names_in" in about:
-                names = of_type(about, "feature_names_in", list)
-                estimator.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
-            if "row_scaling" in about:
-                scaling = of_type(about, "row_scaling", dict)
-                estimator.row_scaling_ = {str(k): float(v) for k, v in scaling.items()}
+            estimator._read_ending(arrays, about)
+            estimator._check_arrays(arrays)
             estimator._restore_state(arrays, facts, about)
+            estimator._check_restored(arrays)
         return estimator
+
+    def _read_ending(self, arrays: Arrays, about: Mapping[str, Any]) -> None:
+        """How the fit of a file ended, what it was told of its data, and its trace."""
+        self.n_iter_ = of_type(about, "epochs", int)
+        self.stopped_ = of_type(about, "stopped", str)
+        self.converged_ = of_type(about, "converged", bool)
+        self.warnings_ = [str(text) for text in of_type(about, "warnings", list)]
+        self.trace_ = TrainingTrace()
+        self.trace_.objective_name = of_type(about, "objective", str)
+        self.trace_.restore(part(arrays, "trace"))
+        self.n_features_in_ = of_type(about, "n_features_in", int)
+        if "feature_names_in" in about:
+            names = of_type(about, "feature_names_in", list)
+            check_sizes(
+                {"names": np.array(names)}, {"names": "columns"}, columns=self.n_features_in_
+            )
+            self.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
+        if "row_scaling" in about:
+            scaling = of_type(about, "row_scaling", dict)
+            self.row_scaling_ = {str(k): float(v) for k, v in scaling.items()}
+
+    def _check_arrays(self, arrays: Arrays) -> None:
+        """Refuse arrays of a file that are not finite, or not of the sizes and signs declared."""
+        for name, array in arrays.items():
+            if not name.startswith("trace/") and "/trace/" not in name:
+                may_be = name.startswith(self.may_be_infinite)
+                check_finite(name, array, np.array([np.inf]) if may_be else None)
+        check_sizes(arrays, self.file_layout, columns=self.n_features_in_)
+        for name in self.positive:
+            if not np.all(arrays[name] > 0):
+                raise DataError(f"its array {name} has a number that is not above 0")
+
+    def _check_restored(self, arrays: Arrays) -> None:
+        """Refuse arrays that are not those which an estimator like this one would save."""
+        mine = _forms(self._fitted_state()[0] | prefixed(self.trace_.arrays(), "trace"))
+        theirs = _forms(arrays)
+        for name in sorted(mine.keys() | theirs.keys()):
+            if mine.get(name) != theirs.get(name):
+                raise DataError(
+                    f"its array {name} is {theirs.get(name)}, expected {mine.get(name)}"
+                )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -259,7 +299,9 @@ class TrainedEstimator(Estimator):
     )
     batch_size: int = option(100, "Rows of each update.", low=1)
     epochs: int = option(10, "Passes over the rows, each in an order of its own.", low=1)
-    threads: int | None = option(1, "Threads of matrix products; none: as libraries choose.", low=1)
+    threads: int | None = option(
+        1, "Threads of matrix products; none: as libraries choose.", low=1, high=1024
+    )
 
     # ------------------------------------------------------------------ for the families
 
@@ -421,16 +463,12 @@ class PrintedProgress:
         print(f"[{self.name}] epoch {done} of {total}{told}", flush=True)
 
 
-def of_type(facts: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """A fact of a file, which must be of this type.
-
-    >>> of_type({"epochs": 3}, "epochs", int)
-    3
-    """
-    value = facts[name]
-    if type(value) is not kind:
-        raise DataError(f"its {name} is {value!r}")
-    return value
+def _read_options(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a file, as they are given to the class; none names a file to write to."""
+    options = of_type(about, "options", dict)
+    if written := sorted(_NOT_IN_FILES & options.keys()):
+        raise DataError(f"its options have {', '.join(written)}, which belong to no file")
+    return options | {k: tuple(options[k]) for k in about.get("tuples", [])}
 
 
 def _forms(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -7,25 +7,25 @@ the same numbers as one that was never stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kikuchi.core.arrays import Array
+from kikuchi.core.errors import DataError
 from kikuchi.core.run import Run, State, Step, Store
-from kikuchi.training.checkpoint import Checkpoint
+from kikuchi.training.checkpoint import Checkpoint, check_like, check_sizes, restoring
 from kikuchi.training.rows import fingerprint
 
+_STEPS = "steps"  # iterations, residual and objective of every step so far
 _NOT_COMPARED = frozenset({"seconds", "processes", "progress", "checkpoint", "random_state"})
 
 
-class Resumable(Protocol):
-    """An algorithm whose steps depend on nothing but its state.
-
-    `state` has an entry `iterations`, the number of the last step that it includes.
-    """
+class Restorable(Protocol):
+    """What has a state of arrays and can be set to one."""
 
     def state(self) -> State:
         """Everything that the next step depends on, as arrays."""
@@ -34,8 +34,21 @@ class Resumable(Protocol):
         """Go on where the state was taken."""
 
 
+class Resumable(Restorable, Protocol):
+    """An algorithm whose steps depend on nothing but its state.
+
+    `state` has an entry `iterations`, the number of the last step that it includes. Arrays of a
+    saved state must be like those of `state()` before the first step; attributes `varying` and
+    `logarithms` of the class name those that need not be (see `checkpoint.check_like`).
+    """
+
+
 class StateStore(Store, Protocol):
-    """A place for the state of one algorithm."""
+    """A place for the state of one algorithm; `path` is the file that messages name."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
 
     def load(self) -> State | None:
         """The state that was kept last, if there is one."""
@@ -46,6 +59,11 @@ class StateFile:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.checkpoint.path
 
     @property
     def due(self) -> bool:
@@ -60,6 +78,32 @@ class StateFile:
     def save(self, state: State) -> None:
         """Write a state in place of the one before."""
         self.checkpoint.save(state, {})
+
+
+def restore_checked(work: Restorable, saved: State, path: Path, *, shared: bool = False) -> None:
+    """Let `work`, which has not begun, go on from a saved state; refuse what is not one of its own.
+
+    Names, types, shapes and finiteness of the arrays are compared with the fresh state, and
+    whatever `work.restore` raises is a `DataError` that names the file. A `shared` state has arrays
+    of others too, which are left to them.
+    """
+    with restoring(path):
+        fresh = work.state()
+        own = {n: a for n, a in saved.items() if n in fresh or not (shared or n == _STEPS)}
+        check_like(
+            own,
+            fresh,
+            varying=getattr(work, "varying", ()),
+            logarithms=getattr(work, "logarithms", ()),
+        )
+        work.restore(saved)
+
+
+def _check_history(history: Sequence[Step], done: int) -> None:
+    """Refuse steps that do not lead to the state after `done` iterations."""
+    numbers = [step.iterations for step in history]
+    if numbers != sorted(set(numbers)) or [0, *numbers][-1] != done:
+        raise DataError(f"its {len(history)} steps do not lead to iteration {done}")
 
 
 def iterate_resumable(
@@ -82,8 +126,11 @@ def iterate_resumable(
     history: list[Step] = []
     saved = store.load()
     if saved is not None:
-        work.restore(saved)
-        history += [Step(int(row[0]), float(row[1]), float(row[2])) for row in saved["steps"]]
+        restore_checked(work, saved, store.path)
+        with restoring(store.path):
+            check_sizes(saved, {_STEPS: "steps columns"}, columns=3)
+            history += [Step(int(row[0]), float(row[1]), float(row[2])) for row in saved[_STEPS]]
+            _check_history(history, int(saved["iterations"]))
 
     def resumed() -> Iterator[Step]:
         for step in history[:-1]:
@@ -98,7 +145,7 @@ def iterate_resumable(
         now = work.state()
         done = int(now["iterations"])
         rows = [[s.iterations, s.residual, s.objective] for s in history if s.iterations <= done]
-        return {**now, "steps": np.array(rows, dtype=np.float64).reshape(-1, 3)}
+        return {**now, _STEPS: np.array(rows, dtype=np.float64).reshape(-1, 3)}
 
     return run.iterate_saving(resumed(), state, store, tol=tol, limit=limit)
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.budget import Clock
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import Configured
 from kikuchi.training.model import Parameters, Trainable
@@ -99,6 +100,14 @@ class Rule(BaseRule, Generic[M]):
 
         `batch` has one row per case, in the model's `batch_dtype`.
         """
+
+    def gradient_within(
+        self, model: M, batch: Any, rows: Ints, state: State, rng: np.random.Generator, clock: Clock
+    ) -> GradientEstimate | None:
+        """As `gradient`; None, with the state as it was, if the time ended before the direction was
+        known. Rules that need long for one batch override it.
+        """
+        return self.gradient(model, batch, rows, state, rng)
 
     def warnings(self, state: State) -> list[str]:
         """Rows whose fixed-point iterations were cut short."""

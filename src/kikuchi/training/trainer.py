@@ -20,12 +20,21 @@ import numpy as np
 
 from kikuchi.core import seeds
 from kikuchi.core.budget import Budget
-from kikuchi.core.errors import MethodError, MissingExtraError
+from kikuchi.core.errors import DataError, MethodError, MissingExtraError
 from kikuchi.core.interrupts import DeferredInterrupt
 from kikuchi.core.progress import silent
 from kikuchi.core.run import Run, Step
 from kikuchi.core.trace import Trace
-from kikuchi.training.checkpoint import Checkpoint, SavedState, part, prefixed, reading
+from kikuchi.training.checkpoint import (
+    Arrays,
+    Checkpoint,
+    SavedState,
+    check_like,
+    of_type,
+    part,
+    prefixed,
+    restoring,
+)
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
 from kikuchi.training.optimiser import Optimiser, parse_optimiser
 from kikuchi.training.rows import count_rows, fingerprint
@@ -35,6 +44,7 @@ from kikuchi.training.updates import BatchUpdates, Position, ScanUpdates, Traine
 T = TypeVar("T", bound=Trainable)
 Score = Callable[[Any, Any], float]
 
+_KEPT = ("parameters", "good", "best", "optimiser", "rule", "slopes", "average", "average_count")
 _KEEP_EVERY = 100  # updates between two copies of good parameters
 _SHOW_EVERY = 0.2  # seconds
 
@@ -258,6 +268,7 @@ class _Trainer:
         return self.first_averaged < self.epochs
 
     def train(self, run: Run, state: TrainerState | None) -> Training[Any]:
+        self.updates.clock = run.clock
         solved = self.updates.solve()
         if solved is not None:
             parameters, doubts = solved
@@ -265,9 +276,8 @@ class _Trainer:
             run.record(Step(1), 1)
             return Training(self.model, run.trace, 1, "epochs" if doubts else "converged", doubts)
         saved = self._load()
-        if saved is None:
-            self.updates.begin(state)
-        else:
+        self.updates.begin(state if saved is None else None)
+        if saved is not None:
             self._restore(saved, run.trace)
         already = self._already_stopped(run.trace)
         if already is not None:
@@ -368,8 +378,9 @@ class _Trainer:
             if at.update == self.per_epoch:
                 return
             if run.clock.expired:
-                self._save(run.trace)
-                yield Step(at.epoch, objective=self.total / at.update)
+                if self.whole:
+                    self._save(run.trace)
+                yield Step(at.epoch, objective=self.total / at.update if at.update else math.nan)
             if self.checkpoint is not None and self.checkpoint.due:
                 self._save(run.trace)
             if time.monotonic() - shown > _SHOW_EVERY:
@@ -394,6 +405,9 @@ class _Trainer:
         at = self.at
         before, self.whole = at.update, False
         done = self.updates.advance(at, at.epoch >= self.first_averaged)
+        if not done.updates:  # the time ended within an update; an epoch has its order already
+            self.whole = before > 0
+            return True
         at.update += done.updates
         for objective in done.objectives:
             self.total += objective
@@ -465,7 +479,8 @@ class _Trainer:
         assert self.checkpoint is not None
         arrays, progress = saved.arrays, saved.progress
         tree = self.model.parameters
-        with reading(self.checkpoint.path, "a state of this training"):
+        with restoring(self.checkpoint.path):
+            self._check(arrays, progress)
             set_parameters(self.model, with_leaves(tree, part(arrays, "parameters")))
             self.updates.restore(arrays)
             self.at.epoch, self.at.update = progress["epoch"], progress["update"]
@@ -479,3 +494,21 @@ class _Trainer:
                 self.early.scores = [float(x) for x in progress["scores"]]
                 self.early.best_epoch = int(progress["best_epoch"])
                 self.early.best = with_leaves(tree, part(arrays, "best"))
+
+    def _check(self, arrays: Arrays, progress: dict[str, Any]) -> None:
+        """Refuse a state whose arrays or counts cannot be those of this training."""
+        leaves = {n: np.asarray(a) for n, a in named_leaves(self.model.parameters).items()}
+        fresh = prefixed(leaves, "parameters") | prefixed(leaves, "good") | self.updates.arrays()
+        for name in ("slopes", "average", "best"):
+            fresh |= prefixed(leaves, name) if part(arrays, name) else {}
+        known = {n: a for n, a in arrays.items() if n.partition("/")[0] in _KEPT}
+        if unknown := sorted(part(arrays, "parameters").keys() - leaves.keys()):
+            raise DataError(f"the model has no parameter {unknown[0]}")
+        check_like(known, fresh, varying=("slopes/",))
+        limits = {"epoch": self.epochs, "update": self.per_epoch, "good": self.epochs}
+        for name, most in limits.items():
+            if not 0 <= of_type(progress, name, int) <= most:
+                raise DataError(f"its {name} is {progress[name]}, and at most {most} are possible")
+        scores = progress.get("scores", [])
+        if scores and not 1 <= of_type(progress, "best_epoch", int) <= len(scores):
+            raise DataError(f"its best_epoch is {progress['best_epoch']}")

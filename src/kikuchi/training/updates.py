@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kikuchi.core.budget import Budget
 from kikuchi.training.checkpoint import Arrays, part, prefixed
 from kikuchi.training.model import Trainable, named_leaves, set_parameters, with_leaves
 from kikuchi.training.optimiser import Optimiser, is_weight, precision
@@ -83,6 +84,7 @@ class Updates(ABC):
         self.summed: Any = None
         self.averaged: Any = None
         self.n_averaged = 0
+        self.clock = Budget().start()  # that of the run, once there is one
         if sums:
             self.restart_sums()
 
@@ -195,7 +197,13 @@ class BatchUpdates(Updates):
         first = at.update * self.batch_size
         rows = at.order[first : first + self.batch_size]
         batch = take_rows(self.data, rows, self.model.batch_dtype)
-        estimate = self.rule.gradient(self.model, batch, rows, self.state, self.rng)
+        before = self.rng.bit_generator.state
+        estimate = self.rule.gradient_within(
+            self.model, batch, rows, self.state, self.rng, self.clock
+        )
+        if estimate is None:  # the time is over; as if the update had not been begun
+            self.rng.bit_generator.state = before
+            return Progressed(0, [], 0.0)
         self.model.constrain(estimate.ascent)
         if self.sums:
             for name, total in self.summed.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kikuchi as kk
-from kikuchi.core.errors import ModelError
+from kikuchi.core.errors import DataError, ModelError
 from kikuchi.learning.scaling.scaling import GeneralisedScalingML
 from kikuchi.learning.structure.features import Feature, Features, table_features
 from kikuchi.learning.structure.induction import best_gain, candidate_gain, induce_features
@@ -153,7 +153,7 @@ def test_candidate_gain_sees_pairs_that_share_no_clique() -> None:
 
 
 def test_induction_refuses_what_it_cannot_do() -> None:
-    with pytest.raises(ModelError, match="complete rows"):
+    with pytest.raises(DataError, match="complete rows"):
         induce_features([[0, -1], [1, 1]])
     with pytest.raises(ModelError, match="no such"):
         induce_features([[0, 1], [1, 0]], start=[Feature.where((5,), (1,))])

@@ -78,8 +78,8 @@ class MeanFieldMinusTrw(Learner):
         if run.resumed is None:
             drawn = noise_where_flat(graph, data, parameters, self.noise, self.seed)
             parameters.start = parameters.start + drawn
-        rows.restore(run.resumed)
-        energy.restore(run.resumed)
+        run.restore(rows)
+        run.restore(energy)
 
         def objective(tables: Array) -> tuple[float, Array]:
             below, counts = rows.at(tables)
@@ -128,6 +128,8 @@ def noise_where_flat(
 
 class HiddenRows:
     """The mean field bound of every distinct row, kept warm from one theta to the next."""
+
+    logarithms = ("q_tables",)
 
     def __init__(
         self, graph: FactorGraph, data: Data, run: FitRun, learner: MeanFieldMinusTrw
@@ -189,8 +191,8 @@ class HiddenRows:
 
     def state(self) -> State:
         """What the next call depends on."""
-        assert self._at is not None
-        tables, value, counts = self._at
+        tables = self.graph.log_tables
+        tables, value, counts = self._at or (tables, np.nan, np.zeros(len(tables)))
         return {
             "q": self.q.copy(),
             "q_tables": tables,
@@ -198,10 +200,9 @@ class HiddenRows:
             "q_counts": counts,
         }
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: State) -> None:
         """Go on from a saved state."""
-        if state is not None:
-            self.q = np.array(state["q"], dtype=np.float64)
-            counts = np.array(state["q_counts"], dtype=np.float64)
-            tables = np.array(state["q_tables"], dtype=np.float64)
-            self._at = (tables, float(state["q_value"]), counts)
+        self.q = np.array(state["q"], dtype=np.float64)
+        counts = np.array(state["q_counts"], dtype=np.float64)
+        tables = np.array(state["q_tables"], dtype=np.float64)
+        self._at = (tables, float(state["q_value"]), counts)

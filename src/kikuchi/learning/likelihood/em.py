@@ -35,6 +35,7 @@ from kikuchi.learning.likelihood.objective import (
     free_phase,
 )
 from kikuchi.learning.ties import Parameters
+from kikuchi.training.checkpoint import check_like
 
 Start = Literal["graph", "random"]
 
@@ -182,17 +183,22 @@ class _Alternation(ABC):
             yield self._step()
 
     def _begin(self) -> None:
-        saved = self.run.resumed
+        saved, start = self.run.resumed, self._first()
         if saved is None:
-            start = self._first()
             self.value, self.counts = self._expect(start)
             self.point = start
             return
-        self.point, self.counts = np.array(saved["point"]), np.array(saved["counts"])
-        self.value, self.residual = float(saved["value"]), float(saved["residual"])
-        self.done = int(saved["done"])
-        for engine, level in zip(self.engines, saved["levels"].tolist(), strict=True):
-            engine.level = level
+        with self.run.restoring():
+            check_like(
+                {name: saved[name] for name in ("point", "counts")},
+                {"point": start, "counts": np.zeros(self.graph.log_tables.size)},
+                logarithms=("point",),
+            )
+            self.point, self.counts = np.array(saved["point"]), np.array(saved["counts"])
+            self.value, self.residual = float(saved["value"]), float(saved["residual"])
+            self.done = int(saved["done"])
+            for engine, level in zip(self.engines, saved["levels"].tolist(), strict=True):
+                engine.change_to(level)
 
     def _alternate(self) -> None:
         point = self._maximise()

@@ -114,7 +114,8 @@ class GradientML(Learner):
         self, likelihood: Likelihood, parameters: Parameters, run: FitRun
     ) -> tuple[Learned, Array]:
         if run.resumed is not None:
-            likelihood.restore(run.resumed["levels"])
+            with run.restoring():
+                likelihood.restore(run.resumed["levels"])
         ascent = Ascent(
             likelihood.graph,
             likelihood.data,

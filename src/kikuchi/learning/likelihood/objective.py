@@ -55,6 +55,12 @@ class Engine:
         self.runs = 0
         self.failures = 0
 
+    def change_to(self, level: int) -> None:
+        """Go on with the alternative of this number, as a fit that was interrupted did."""
+        if type(level) is not int or not 0 <= level < len(self.methods):
+            raise DataError(f"there is no method {level} for inner inference")
+        self.level = level
+
     def run(self, graph: FactorGraph, evidence: dict[int, int] | None = None) -> Beliefs:
         """Beliefs from the present method, or from the first after it that converges."""
         while True:
@@ -323,8 +329,11 @@ class Likelihood:
 
     def restore(self, levels: Ints) -> None:
         """Go on with engines as they were."""
+        if levels.shape != (len(self.engines), 3) or np.any(levels < 0):
+            raise DataError(f"levels of {len(levels)} engines, and there are {len(self.engines)}")
         for engine, (level, runs, failures) in zip(self.engines, levels.tolist(), strict=True):
-            engine.level, engine.runs, engine.failures = level, runs, failures
+            engine.change_to(level)
+            engine.runs, engine.failures = runs, failures
 
     @property
     def warnings(self) -> list[str]:

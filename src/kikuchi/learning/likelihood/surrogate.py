@@ -95,7 +95,7 @@ class Surrogate(Learner):
             believable = energy.gives(closed, counts)
             if believable or self.energy == "trw":
                 parameters.start = closed[parameters.free]
-        energy.restore(run.resumed)
+        run.restore(energy)
 
         def objective(tables: Array) -> tuple[float, Array]:
             log_z, beliefs = energy.at(tables)
@@ -145,6 +145,8 @@ class WarmEnergy:
     All trials of a line search start from the same messages, so that a Bethe free energy of several
     minima is followed along one of them. Tolerances, penalties and the seed are those of `learner`.
     """
+
+    logarithms = ("messages", "at_tables")
 
     def __init__(
         self, graph: FactorGraph, kind: Literal["trw", "bethe"], clock: Clock, learner: Any
@@ -213,10 +215,8 @@ class WarmEnergy:
             "at_tables": np.array(tables),
         }
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: State) -> None:
         """Go on from a saved state."""
-        if state is None:
-            return
         self.messages = np.array(state["messages"], dtype=np.float64)
         self.damping = float(state["damping"])
         self.calls, self.unconverged = (int(x) for x in state["inner"])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kikuchi.core.arrays import U8, Array, Ints
 from kikuchi.core.errors import MethodError
 from kikuchi.core.options import option
-from kikuchi.core.run import Step
+from kikuchi.core.run import State, Step
 from kikuchi.core.text import is_whole
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.graphs.regions.builders import region_graph
@@ -88,7 +88,7 @@ class LoopyScalingML(ScalingLearner):
         model = graph.with_log_tables(base)
         beliefs = RegionBeliefs(self._regions(model, run), run.clock.budget)
         sweeps = _Sweeps(self, beliefs, wanted)
-        sweeps.resume(run.resumed)
+        run.restore(sweeps)
         done, converged = run.iterate_saving(
             sweeps.steps(), sweeps.state, run.checkpoint, tol=self.tol, limit=self.max_iterations
         )
@@ -134,6 +134,8 @@ class _Sweeps:
     Where sweeps do not bring the beliefs nearer to agreement and to the targets, they begin again
     with more damping. On a junction tree none is needed.
     """
+
+    logarithms = ("b", "log_phi", "weights")
 
     def __init__(
         self, learner: LoopyScalingML, beliefs: RegionBeliefs, wanted: TargetMoments
@@ -272,10 +274,8 @@ class _Sweeps:
             "pace": np.array([self.damping, self.residual, self.best]),
         }
 
-    def resume(self, state: Any) -> None:
+    def restore(self, state: State) -> None:
         """Go on from a saved state."""
-        if state is None:
-            return
         for name, part in zip(("b", "log_phi", "weights"), self._arrays(), strict=True):
             part[:] = state[name]
         self.sweeps, self.raised, self.best_sweep = (int(x) for x in state["counts"])

@@ -25,7 +25,7 @@ from kikuchi.core.errors import DataError, MethodError
 from kikuchi.core.interrupts import safe_interrupts
 from kikuchi.core.options import option
 from kikuchi.core.progress import Progress
-from kikuchi.core.run import Step
+from kikuchi.core.run import State, Step
 from kikuchi.graphs.elimination import Order
 from kikuchi.graphs.factor_graph import FactorGraph
 from kikuchi.learning.data import Data
@@ -144,6 +144,8 @@ class TargetMoments:
 class TreeScaling:
     """A scaling in progress: the tree, the counts, and what every learner reports."""
 
+    logarithms = ("weights", "theta")
+
     def __init__(
         self, learner: ScalingLearner, base: Array, tree: ScalingTree, wanted: TargetMoments
     ):
@@ -206,10 +208,8 @@ class TreeScaling:
             "counts": np.array(counts, dtype=np.int64),
         }
 
-    def resume(self, state: Any) -> None:
+    def restore(self, state: State) -> None:
         """Go on from a saved state."""
-        if state is None:
-            return
         self.tree.tables.p[:] = state["p"]
         self.tree.tables.s[:] = state["s"]
         self.tree.weights[:] = state["weights"]
@@ -219,7 +219,7 @@ class TreeScaling:
 
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
         """Sweep until every target is met; then the answer."""
-        self.resume(run.resumed)
+        run.restore(self)
         limit = self.learner.max_iterations
         done, converged = run.iterate_saving(
             self._steps(sweep), self.state, run.checkpoint, tol=self.learner.tol, limit=limit
@@ -371,11 +371,10 @@ class FeatureScaling(TreeScaling):
         """Theta too."""
         return {**super().state(), "theta": self.theta}
 
-    def resume(self, state: Any) -> None:
+    def restore(self, state: State) -> None:
         """Theta too."""
-        super().resume(state)
-        if state is not None:
-            self.theta[:] = state["theta"]
+        super().restore(state)
+        self.theta[:] = state["theta"]
 
     def run(self, run: FitRun, sweep: Callable[[], Step]) -> Learned:
         """The answer has theta by feature."""

@@ -51,11 +51,7 @@ class FamilyScores:
         rows = Data.of(data)
         if rows.n_variables == 0 or rows.total <= 0:
             raise DataError("data: there are no rows with a positive weight")
-        if not rows.complete:
-            raise DataError(
-                "data: structures are learnt from complete rows; drop those with missing cells, or "
-                "fill them in first"
-            )
+        rows.require_complete("learning a structure")
         self.data = rows.distinct()
         self.score: ScoreName = score
         self.kind = _KINDS[score]

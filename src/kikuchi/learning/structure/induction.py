@@ -81,8 +81,7 @@ def induce_features(
     [(0, 1)]
     """
     rows = Data.of(data)
-    if not rows.complete:
-        raise ModelError("induce_features needs complete rows; leave out those with missing cells")
+    rows.require_complete("induce_features")
     chosen = list(_single_states(rows) if start is None else start)
     waiting = list(_pair_states(rows) if candidates is None else candidates)
     chooser = learner or ImprovedScalingML(tol=1e-8, max_iterations=_MOST_SWEEPS)
